@@ -1,4 +1,4 @@
-"""Addresses of messages, as people and models write them."""
+"""Addresses of messages, as users and models write them."""
 
 import functools
 import re
@@ -12,34 +12,34 @@ from coterie.mailbox.errors import NameInvalid
 Name = NewType("Name", str)
 
 MAIN = Name("main")
-"""The lead of a session."""
+"""Name of the lead of a session."""
 USER = Name("user")
-"""The human, who sends and has no mailbox: no agent can have this name."""
+"""Name of the user, who sends mail but has no mailbox: no agent can have this name."""
 LONGEST_NAME = 64
 RESERVED = frozenset({"bridge", "dead", "held", "outgoing"})
-"""What lies beside the mailboxes of a session."""
+"""Names of the directories of a session's mail that are not mailboxes."""
 SOCKET_PATH_LIMIT = 107
-"""Bytes that the kernel takes for the path of a Unix socket."""
+"""Longest path of a Unix socket that the kernel accepts, in bytes."""
 
-# Plain letters only: a name is a directory, and must not look like another one.
+# ASCII only: a name is a directory, and must not be confused with a look-alike.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @attrs.frozen
 class Everyone:
-    """All agents of the session but the sender: `*`."""
+    """Address of all agents of the session except the sender: `*`."""
 
 
 @attrs.frozen
 class Socket:
-    """The session whose bridge is this socket: `uds:<path>`."""
+    """Address of the session whose bridge listens on this socket: `uds:<path>`."""
 
     path: Path
 
 
 @attrs.frozen
 class OtherSession:
-    """The session with this id: `bridge:<session id>`."""
+    """Address of the session with this id: `bridge:<session id>`."""
 
     session: str
 
@@ -47,9 +47,9 @@ class OtherSession:
 Address = Name | Everyone | Socket | OtherSession
 
 
-@functools.lru_cache(maxsize=1024)  # two for every message that is read, of a few that come again and again
+@functools.lru_cache(maxsize=1024)  # called twice for every message that is read, with few different names
 def check_name(text: str) -> Name:
-    """*text* as a name. Raises `NameInvalid`."""
+    """Return *text* as a valid name. Raises `NameInvalid`."""
     if not text:
         raise NameInvalid(text, "it is empty")
     if len(text) > LONGEST_NAME:
@@ -57,12 +57,12 @@ def check_name(text: str) -> Name:
     if _NAME.fullmatch(text) is None:
         raise NameInvalid(text, "a name has letters a-z, digits, - and _, and begins with a letter or digit")
     if text.casefold() in RESERVED:
-        raise NameInvalid(text, f"{', '.join(sorted(RESERVED))} are taken: mail of other kinds lies there")
+        raise NameInvalid(text, f"{', '.join(sorted(RESERVED))} are reserved for directories of other mail")
     return Name(text)
 
 
 def parse_address(text: str) -> Address:
-    """Read `name`, `main`, `*`, `uds:<path>` or `bridge:<session id>`. Raises `NameInvalid`."""
+    """Parse `name`, `main`, `*`, `uds:<path>` or `bridge:<session id>`. Raises `NameInvalid`."""
     scheme, colon, rest = text.partition(":")
     if text == "*":
         return Everyone()

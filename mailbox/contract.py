@@ -1,9 +1,10 @@
-"""What every transport of mail promises; `docs/mail.md` numbers the promises, `conformance` tests them.
+"""Contract of every mail transport; `docs/mail.md` numbers the promises, `conformance` tests them.
 
-stored -> delivered -> acknowledged. A receipt means stored: the message lives as long as its transport says, which for
-most is longer than any process. It is delivered in the order in which its sender sent it, and again after a crash,
-until it is acknowledged; whoever takes it acknowledges it once it is in the transcript, and says at the next start
-which ids the transcript has. What cannot be delivered becomes a dead letter with its reason.
+A message is stored, then delivered, then acknowledged. A receipt means stored: the message lives as long as its
+transport says, which for most transports is longer than any process. Messages of one sender are delivered in the
+order of sending, and redelivered after a crash until they are acknowledged. The reader acknowledges a message once
+the message is in the transcript; when it opens its inbox it passes the ids that the transcript has. A message that
+cannot be delivered becomes a dead letter with its reason.
 """
 
 from collections.abc import Callable, Collection, Container, Mapping
@@ -20,29 +21,29 @@ DeadReason = Literal["corrupt", "expired", "stale_incarnation", "bad_mac", "reci
 
 @attrs.frozen(kw_only=True)
 class MailLimits:
-    """How much mail may wait, and how much one message may hold."""
+    """Limits of one mailbox: pending messages, their bytes, and the size of one message."""
 
     messages: int = 10_000
     bytes: int = 64 * 1024 * 1024
     message_bytes: int = 1024 * 1024
-    """Of one envelope, as bytes."""
+    """Largest encoded envelope, in bytes."""
 
 
 @attrs.frozen(kw_only=True)
 class MemberOrigin:
-    """What somebody was started for, so that nobody has to remember it."""
+    """Agent type, parent and task of a member, kept in the roster."""
 
     kind: str | None = None
-    """Which kind of agent it is; None for no kind of its own."""
+    """Agent type; None for an agent without a definition."""
     parent: str | None = None
-    """Who started it; None for the human."""
+    """Name of the agent that spawned this one; None if the user started it."""
     task: str = ""
-    """The task it began with, in a line."""
+    """First task of the agent, on one line."""
 
 
 @attrs.frozen(kw_only=True)
 class Member:
-    """Somebody who can get mail."""
+    """A member of the session: an agent that can receive mail."""
 
     name: str
     incarnation: int
@@ -51,31 +52,31 @@ class Member:
 
 
 class Roster(Protocol):
-    """Who is in the session; asked for every message, so it must answer from memory when nothing has changed."""
+    """Members of a session. Asked for every message, so it must answer from memory while nothing has changed."""
 
     def members(self) -> Mapping[str, Member]:
-        """Everybody, by name."""
+        """Return all members by name."""
         ...
 
 
 class Keys(Protocol):
-    """The keys with which members sign; they travel over sockets, never in files or the environment."""
+    """Keys with which members sign their mail; they travel over sockets, never in files or the environment."""
 
     def key_of(self, sender: Sender) -> bytes | None:
-        """The key of that start of that name; None if there is none: then its mail is not believed."""
+        """Return the key of this incarnation of the sender; None if it has none, and then its mail is rejected."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Receipt:
-    """A message is stored."""
+    """Receipt of a stored message."""
 
     id: MessageId
     recipient: str
     transport: Literal["queue", "file", "bridge", "control"]
-    """control: the root was told, on a socket, and has acted upon it."""
+    """`control` means: the root received the message on a socket and has acted on it."""
     stored: float
-    """Seconds since 1970."""
+    """Time of storing, in seconds since 1970."""
 
 
 BridgeState = Literal["accepted", "held", "waiting"]
@@ -83,66 +84,66 @@ BridgeState = Literal["accepted", "held", "waiting"]
 
 @attrs.frozen(kw_only=True)
 class BridgeReceipt(Receipt):
-    """A message for another session is stored; `id` is the first one's if the other session took it for a repeat."""
+    """Receipt of a message for another session; `id` is that of the first copy if the peer dropped a repeat."""
 
     state: BridgeState
-    """In the mailbox there, with its user, or here until that session listens."""
+    """accepted: in the recipient's mailbox; held: waits for the user there; waiting: in the outbox of this session."""
 
 
 @attrs.frozen(kw_only=True)
 class Delivery:
-    """A message that the recipient has now, and must acknowledge."""
+    """A message that was given to the reader and that the reader must acknowledge."""
 
     envelope: Envelope
     is_again: bool = False
-    """Whether an earlier reader may have had it: it was not acknowledged when that one ended."""
+    """True if an earlier reader may have received the message: that reader ended without acknowledging it."""
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetter:
-    """A message that cannot be delivered, or bytes that are no message."""
+    """A message that cannot be delivered, or bytes that are not a valid message."""
 
     reason: DeadReason
     detail: str
     mailbox: str
-    """Whose mailbox it was in."""
+    """Name of the mailbox that held the message."""
     at: float
     envelope: Envelope | None
     raw: bytes
-    """What stood there; of a message, its bytes."""
+    """Bytes as stored; for a valid message, its encoded envelope."""
 
 
 StoreDeadLetter = Callable[[DeadLetter], None]
-"""Keeps a dead letter. It returns once the letter is stored, and raises `OSError` if it cannot be."""
+"""Function that stores a dead letter before it returns. Raises `OSError` if it cannot."""
 
 
 @attrs.frozen(kw_only=True)
 class Backlog:
-    """What waits in a mailbox."""
+    """Size of the unacknowledged mail in one mailbox."""
 
     messages: int
     bytes: int
     oldest: float | None
-    """When the first of them was created."""
+    """Creation time of the oldest message; None if the mailbox is empty."""
 
 
 class Inbox(Protocol):
-    """The reading end of one mailbox, held by one reader at a time."""
+    """Reading end of one mailbox; one reader at a time holds it."""
 
     def take_nowait(self, limit: int | None = None) -> list[Delivery]:
-        """What is there and was not taken from this inbox before, oldest first, at most *limit*.
+        """Return pending messages that were not taken from this inbox before, oldest first, at most *limit*.
 
-        Expired, forged, corrupt and stale mail is buried on the way; what the transcript has is acknowledged and left
-        out. Raises `MailboxFailed`.
+        Expired, forged, corrupt and stale messages become dead letters. Messages that the transcript has are
+        acknowledged and left out. Raises `MailboxFailed`.
         """
         ...
 
     async def wait(self) -> None:
-        """Return when `take_nowait` may have something. May return too early; never sleeps through a message."""
+        """Return when `take_nowait` may have a message. May return too early, but misses no message."""
         ...
 
     async def acknowledge(self, ids: Collection[MessageId]) -> None:
-        """Return when it is certain that these are not delivered again, whatever dies. Ids taken twice do no harm.
+        """Return when these messages are certain not to be delivered again, even after a crash. Idempotent.
 
         Raises `ValueError` for an id that was not taken from this inbox, and `MailboxFailed`.
         """
@@ -150,25 +151,26 @@ class Inbox(Protocol):
 
 
 class Transport(Protocol):
-    """A way for mail to travel. Position, acknowledgement and redelivery are its own, so one over a network fits."""
+    """Transport of mail. It owns position, acknowledgement and redelivery, so a network transport fits too."""
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """Store *envelope* for its recipient, behind what its sender sent there before.
+        """Store *envelope* for its recipient, behind earlier messages of the same sender.
 
-        Raises `SendRefused` if it cannot be taken, and `MailboxFailed` if storing failed; then it is not stored, or
-        is dropped by its id if it is sent again. Cancellation leaves it stored whole or not at all.
+        Raises `SendRefused` if the message is rejected, and `MailboxFailed` if storing failed; then the message is not
+        stored, or a retry is dropped by its id. Cancellation stores the message whole or not at all.
         """
         ...
 
     def open_inbox(
         self, name: str, incarnation: int, *, seen: Container[MessageId] = ()
     ) -> AbstractAsyncContextManager[Inbox]:
-        """The mailbox of *name* for this start of it; *seen* are the ids that its transcript has.
+        """Open the mailbox of *name* for this incarnation; *seen* holds the ids that its transcript has.
 
-        Raises `MailboxBusy` while another reader has it, `NameInvalid`, `UnknownRecipient` and `MailboxFailed`.
+        Raises `MailboxBusy` while the mailbox has another reader, `NameInvalid`, `UnknownRecipient` and
+        `MailboxFailed`.
         """
         ...
 
     def backlog(self, name: str) -> Backlog:
-        """What waits for *name*. Raises `NameInvalid`, `UnknownRecipient` and `MailboxFailed`."""
+        """Return the backlog of *name*. Raises `NameInvalid`, `UnknownRecipient` and `MailboxFailed`."""
         ...

@@ -1,4 +1,4 @@
-"""The dead letters of a session: undeliverable mail with its reason, and what was sent again."""
+"""Dead letters of a session: undeliverable messages with their reasons, and records of resent messages."""
 
 import base64
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from coterie.mailbox.contract import DeadLetter, DeadReason
 from coterie.mailbox.envelope import Envelope, MessageId, new_message_id
 
 DeadLetterNumber = NewType("DeadLetterNumber", int)
-"""Names a dead letter for good: where it begins in the file."""
+"""Number of a dead letter: its byte offset in the file, which never changes."""
 
 DEAD_LETTERS_FILE = "letters.jsonl"
 VERSION = 1
@@ -21,22 +21,22 @@ VERSION = 1
 
 @attrs.frozen(kw_only=True)
 class ResendRecord:
-    """That the words of a dead letter were sent again."""
+    """Record that the text of a dead letter was sent again."""
 
     id: MessageId
-    """Of the new message."""
+    """Id of the new message."""
     at: float
-    """When it was stored."""
+    """Time at which the new message was stored, in seconds since 1970."""
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetterRecord:
-    """A dead letter, and what became of it."""
+    """A dead letter, with the record of its resend if there was one."""
 
     number: DeadLetterNumber
     letter: DeadLetter
     resent: ResendRecord | None = None
-    """None: it waits for somebody to decide."""
+    """None: the dead letter waits for a decision of the user."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,32 +47,32 @@ class _StoredDeadLetter:
     at: float
     envelope: Envelope | None
     raw: str
-    """In base64: it may be anything."""
+    """Raw bytes of the message, in base64, because they may be invalid UTF-8."""
     v: int = VERSION
 
 
 @attrs.frozen(kw_only=True)
 class _StoredResend:
-    """Shares no required field with a letter, so a program that knows letters only passes over it."""
+    """Step of a resend. Shares no required field with a dead letter, so a reader that knows only those skips it."""
 
     number: DeadLetterNumber
     id: MessageId
     is_done: bool
-    """Whether the new message is stored; before, it is only named."""
+    """True if the new message is stored; False if only its id is reserved."""
     when: float
     v: int = VERSION
 
 
 @attrs.define(eq=False)
 class DeadLetters:
-    """The dead letters of a session, in `dead/` in the directory of its mail. Any process may add to them."""
+    """The dead letters of a session, in `dead/` of its mail directory. Any process may append to them."""
 
     directory: Path
     is_durable: bool = attrs.field(default=False, kw_only=True)
-    """Whether a letter is buried only when it survives a power cut."""
+    """True if `add` returns only when the dead letter survives a power cut."""
 
     def add(self, letter: DeadLetter) -> None:
-        """Keep *letter*. It is stored when this returns. Raises `OSError`."""
+        """Append *letter* and flush it before returning. Raises `OSError`."""
         record = _StoredDeadLetter(
             reason=letter.reason,
             detail=letter.detail,
@@ -84,13 +84,13 @@ class DeadLetters:
         self._append(record)
 
     def pending(self, *, after: DeadLetterNumber | None = None) -> list[tuple[DeadLetterNumber, DeadLetter]]:
-        """Those that wait for somebody to decide, as `history` reads them. Raises `OSError`."""
-        return [(buried.number, buried.letter) for buried in self.history(after=after) if buried.resent is None]
+        """Return the dead letters that were not sent again, selected as by `history`. Raises `OSError`."""
+        return [(record.number, record.letter) for record in self.history(after=after) if record.resent is None]
 
     def history(self, *, after: DeadLetterNumber | None = None) -> list[DeadLetterRecord]:
-        """All of them, oldest first, or those behind *after*; what is torn or damaged is left out. Raises `OSError`.
+        """Return all dead letters, oldest first, or only those behind *after*. Raises `OSError`.
 
-        Of the file only what stands behind *after* is read.
+        Torn and damaged records are left out. With *after*, only the file content behind that dead letter is read.
         """
         found: dict[DeadLetterNumber, DeadLetterRecord] = {}
         for number, record in self._records(after):
@@ -102,36 +102,36 @@ class DeadLetters:
         return list(found.values())
 
     def begin_resend(self, number: DeadLetterNumber, now: float) -> MessageId:
-        """The id under which to send the words of letter *number* again; stored when this returns. Raises `OSError`.
+        """Reserve and return the message id for resending dead letter *number*. Raises `OSError`.
 
-        It is the same for everybody who begins, at the same time or after another was killed on the way: so the
-        message is delivered once, by its id. The letter waits on until `finish_resend`.
+        Concurrent callers, and a caller after a crash, get the same id, so the recipient drops copies by their id.
+        The dead letter stays pending until `finish_resend`.
         """
-        if (begun := self._find_begun(number)) is not None:
-            return begun
+        if (reserved := self._find_reserved_id(number)) is not None:
+            return reserved
         id_ = new_message_id()
         self._append(_StoredResend(number=number, id=id_, is_done=False, when=now))
-        # Whoever wrote first has named it, also for us.
-        return self._find_begun(number) or id_
+        # Another process may have appended its id first; the first id in the file is used by all.
+        return self._find_reserved_id(number) or id_
 
     def finish_resend(self, number: DeadLetterNumber, id_: MessageId, now: float) -> None:
-        """Letter *number* was sent again as *id_*, which is stored: it waits no more. Raises `OSError`."""
+        """Record that dead letter *number* was sent again as the stored message *id_*. Raises `OSError`."""
         self._append(_StoredResend(number=number, id=id_, is_done=True, when=now))
 
-    def _find_begun(self, number: DeadLetterNumber) -> MessageId | None:
+    def _find_reserved_id(self, number: DeadLetterNumber) -> MessageId | None:
         steps = (record for _, record in self._records(number) if isinstance(record, _StoredResend))
         return next((step.id for step in steps if step.number == number), None)
 
     def _append(self, record: _StoredDeadLetter | _StoredResend) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Opened for each: they are rare, and the directory may have been deleted since the last one.
+        # Opened for each record: records are rare, and the directory may have been deleted since the last one.
         with Appender.open(self._path) as log:
             log.append(frame_record(msgspec.json.encode(record)))
             if self.is_durable:
                 log.sync()
 
     def _records(self, after: DeadLetterNumber | None) -> Iterator[tuple[DeadLetterNumber, DeadLetter | _StoredResend]]:
-        """What stands behind the letter *after*, each with where it begins."""
+        """Yield the records behind the dead letter *after*, each with its offset."""
         start = 0 if after is None else after
         try:
             with self._path.open("rb") as log:
@@ -154,7 +154,7 @@ def _parse_line(line: bytes) -> DeadLetter | _StoredResend | None:
         check_record(line)
         if _version.decode(line).v != VERSION:
             return None
-        return _parse_dead_letter(line) or _resendings.decode(line)
+        return _parse_dead_letter(line) or _resends.decode(line)
     except ValueError:
         return None
 
@@ -180,4 +180,4 @@ class _Version(msgspec.Struct):
 
 _version = msgspec.json.Decoder(_Version)
 _letters = msgspec.json.Decoder(_StoredDeadLetter)
-_resendings = msgspec.json.Decoder(_StoredResend)
+_resends = msgspec.json.Decoder(_StoredResend)

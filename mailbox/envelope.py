@@ -22,7 +22,7 @@ _VARIANTS = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
 
 
 def new_message_id() -> MessageId:
-    """A UUID of version 7: 48 bits of milliseconds, then random bits."""
+    """Return a new UUID of version 7: 48 bits of milliseconds, then random bits."""
     milliseconds = time.time_ns() // 1_000_000 & _SIX_BYTES
     digits = (milliseconds.to_bytes(6, "big") + os.urandom(10)).hex()
     # The version comes before the random bits, and the variant is a digit that begins with the bits 10.
@@ -34,7 +34,7 @@ def new_message_id() -> MessageId:
 VERSION = 1
 MAC_SIZE = 16
 _NO_MAC = b'"mac":null'
-"""A quote inside a string is escaped, so a member stands in one place only, and need not be encoded to be exchanged."""
+"""Bytes of an envelope without a MAC. JSON escapes quotes inside strings, so these bytes occur only once."""
 
 SenderKind = Literal["human", "lead", "peer", "system"]
 MessageKind = Literal[
@@ -53,7 +53,7 @@ MessageKind = Literal[
 
 @attrs.frozen(kw_only=True)
 class Sender:
-    """Who sends, and which start of that name."""
+    """Sender of a message, including its incarnation."""
 
     name: str
     incarnation: int
@@ -63,15 +63,15 @@ class Sender:
 
 @attrs.frozen(kw_only=True)
 class Recipient:
-    """Who is to get it."""
+    """Recipient of a message."""
 
     name: str
     incarnation: int | None = None
-    """The only start of that name it is meant for; None for whichever there is."""
+    """The only incarnation that may receive the message; None for any."""
 
 
 class _Encoded:
-    """Where a message keeps its bytes once they are known; no member of it, so no JSON can set it."""
+    """Slot for the encoded bytes of an envelope. It is not a field, so no JSON can set it."""
 
     __slots__ = ("_bytes",)
 
@@ -85,33 +85,33 @@ class Envelope(_Encoded):
     sender: Sender
     recipient: Recipient
     sequence: int
-    """Counts what this start of the sender sends to this name, from 1."""
+    """Number of this message among those from this incarnation to this recipient, from 1."""
     kind: MessageKind = "message"
     body: str
-    """Text; of a structured kind, a JSON object."""
+    """Text; for a structured kind, a JSON object."""
     summary: str | None = None
     in_reply_to: MessageId | None = None
     group: str | None = None
-    """Shared by the messages of one broadcast."""
+    """Id shared by the messages of one broadcast."""
     created: float
     """Seconds since 1970."""
     expires: float | None = None
-    """From then on it is dead; None never."""
+    """Time from which the message is expired; None: never."""
     traceparent: str | None = None
     """W3C trace context."""
     id: MessageId = attrs.field(factory=new_message_id)
-    """Names the message for de-duplication; assigned by the sender."""
+    """Id for deduplication; assigned by the sender."""
     v: int = VERSION
     mac: str | None = None
-    """Proves that the sender wrote it; see `sign`."""
+    """MAC over all other fields, made with the key of the sender; see `sign`."""
 
     def __attrs_post_init__(self) -> None:
-        # JSON has no word for these, so they would not come back as they were.
+        # JSON cannot represent NaN and infinity, so such a value would not survive a round trip.
         if not math.isfinite(self.created) or not math.isfinite(self.expires or 0.0):
-            raise ValueError(f"created {self.created}, expires {self.expires}: not both are times")
+            raise ValueError(f"created={self.created}, expires={self.expires}: each must be a finite time")
 
     def to_bytes(self) -> bytes:
-        """One JSON object without a newline."""
+        """Encode the envelope as one JSON object without a newline."""
         content: bytes | None = getattr(self, "_bytes", None)
         if content is None:
             _put_bytes(self, content := msgspec.json.encode(self))
@@ -119,7 +119,7 @@ class Envelope(_Encoded):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Envelope":
-        """The envelope that `to_bytes` wrote. Raises `EnvelopeCorrupt`, whatever *data* is."""
+        """Decode an envelope that `to_bytes` wrote. Raises `EnvelopeCorrupt` for any other *data*."""
         try:
             envelope = _decoder.decode(data)
             check_name(envelope.sender.name)
@@ -132,44 +132,44 @@ class Envelope(_Encoded):
 
     @classmethod
     def from_line(cls, line: bytes) -> "Envelope":
-        """As `from_bytes`, of bytes without a newline, which it keeps: a MAC is then over what really stood there."""
+        """Decode as `from_bytes`, and keep *line*, so that a MAC is checked over the bytes that were stored."""
         envelope = cls.from_bytes(line)
         _put_bytes(envelope, line)
         return envelope
 
     def sign(self, key: bytes) -> "Envelope":
-        """The same message with a MAC that only a holder of *key*, which is not empty, can make."""
+        """Return a copy of the envelope with a MAC made with *key*, which must not be empty."""
         copy = _copy(self)
         _put_mac(copy, None)
         return sign_new(copy, key)
 
     def is_signed_with(self, key: bytes) -> bool:
-        """Whether its MAC was made with *key* over all that it says."""
+        """True if the MAC was made with *key* over all other fields."""
         if self.mac is None:
             return False
         return hmac.compare_digest(self.mac.encode(), _mac(self.unsigned_bytes(), key).encode())
 
     def is_expired(self, now: float) -> bool:
-        """Whether nobody should get it any more."""
+        """True if the message has expired at *now*."""
         return self.expires is not None and now >= self.expires
 
     def unsigned_bytes(self) -> bytes:
-        """What a MAC is made of: as `to_bytes`, without a MAC."""
+        """Return the bytes that the MAC covers: the encoded envelope without a MAC."""
         content = self.to_bytes()
         if self.mac is None:
             return content
-        # Not `replace`, which would go through the body.
+        # Not `replace`, which would also search the body.
         before, _, rest = content.rpartition(b'"mac":' + msgspec.json.encode(self.mac))
         return before + _NO_MAC + rest
 
 
 def sign_new(envelope: Envelope, key: bytes) -> Envelope:
-    """As `Envelope.sign`, of an *envelope* without a MAC that nobody else has yet: it is signed itself.
+    """Add a MAC to *envelope* in place, as `Envelope.sign` does to a copy, and return it.
 
-    That saves a copy.
+    Only for a new envelope without a MAC that no other code refers to. Saves the copy.
     """
-    assert key, "without a key a MAC is a plain hash, which everybody can make"
-    assert envelope.mac is None, "it would be part of what is signed"
+    assert key, "without a key a MAC is a plain hash, which any process can make"
+    assert envelope.mac is None, "an existing MAC would become part of the signed bytes"
     unsigned = msgspec.json.encode(envelope)
     _put_mac(envelope, mac := _mac(unsigned, key))
     before, _, rest = unsigned.rpartition(_NO_MAC)
@@ -182,7 +182,7 @@ def _mac(unsigned: bytes, key: bytes) -> str:
 
 
 def _copy(envelope: Envelope) -> Envelope:
-    # At a quarter of the price of `attrs.evolve`, which looks at the class and checks every member again.
+    # A quarter of the cost of `attrs.evolve`, which inspects the class and validates every field again.
     copy = object.__new__(Envelope)
     for _ in map(operator.call, _PUTS, itertools.repeat(copy), _values(envelope)):
         pass
@@ -192,6 +192,6 @@ def _copy(envelope: Envelope) -> Envelope:
 _MEMBERS = tuple(field.name for field in attrs.fields(Envelope))
 _PUTS = tuple(Envelope.__dict__[name].__set__ for name in _MEMBERS)
 _put_mac, _put_bytes = Envelope.__dict__["mac"].__set__, _Encoded.__dict__["_bytes"].__set__
-"""As `object.__setattr__`, without looking the member up."""
+"""Setters of the slots, as `object.__setattr__` without the lookup of the attribute."""
 _values = operator.attrgetter(*_MEMBERS)
 _decoder = msgspec.json.Decoder(Envelope)

@@ -1,35 +1,35 @@
 """The errors of mail, sorted by who must act.
 
 MailboxError
-├── EnvelopeCorrupt     bytes that are no envelope: they become a dead letter
+├── EnvelopeCorrupt     bytes that are not a valid envelope: they become a dead letter
 ├── SendRefused         the sender must act: nothing was stored
-│   ├── NameInvalid         no mailbox can have this name
-│   ├── UnknownRecipient    nobody has this name; the nearest ones are given
-│   ├── RecipientEnded      the recipient takes no more mail
-│   ├── MailboxFull         the recipient has too much waiting; try again later
-│   ├── MessageTooLarge     over the limit of one message
-│   ├── NotAllowed          this sender may not send this to that recipient
-│   └── BridgeRefused       another session did not take it
-├── MailboxBusy         the mailbox has a reader already
+│   ├── NameInvalid         not a valid name of a mailbox
+│   ├── UnknownRecipient    no member has this name; the error suggests similar names
+│   ├── RecipientEnded      the recipient has ended and accepts no mail
+│   ├── MailboxFull         the recipient has too many pending messages; retry later
+│   ├── MessageTooLarge     over the size limit of one message
+│   ├── NotAllowed          this sender may not send this kind of message to that recipient
+│   └── BridgeRefused       another session rejected the message
+├── MailboxBusy         the mailbox already has a reader
 ├── BridgeUnusable      no bridge can be opened here: the user must act (`transports.bridge.socket_path`)
-├── NoHeldMessage       no message with this id is held (`transports.bridge.held_mail`)
-├── NotInOutbox         no message with this id waits for another session (`transports.bridge.outbox`)
-├── RecipientActive     whose mail was to be dead-lettered is there to read it (`abandoned_mail`)
-├── RosterFailed        the file of the roster cannot be read or written (`roster`)
-├── MailboxFailed       the disk, or the connection, refused: nothing was stored, or nothing was acknowledged
-└── TaskError           the task list; `coterie.mailbox.tasks.errors` draws its tree
+├── NoHeldMessage       no held message has this id (`transports.bridge.held_mail`)
+├── NotInOutbox         no message in the outbox has this id (`transports.bridge.outbox`)
+├── RecipientActive     mail of a running recipient cannot be dead-lettered (`abandoned_mail`)
+├── RosterFailed        the roster file cannot be read or written (`roster`)
+├── MailboxFailed       disk or connection error: nothing was stored, or nothing was acknowledged
+└── TaskError           errors of the task list; `coterie.mailbox.tasks.errors` draws their tree
 """
 
 import attrs
 
 
 class MailboxError(Exception):
-    """Base of everything `coterie.mailbox` raises on purpose."""
+    """Base of all errors that `coterie.mailbox` raises on purpose."""
 
 
 @attrs.define(eq=False)
 class EnvelopeCorrupt(MailboxError):
-    """Bytes that are not an envelope of ours."""
+    """Bytes that are not a valid envelope."""
 
     reason: str
 
@@ -38,12 +38,12 @@ class EnvelopeCorrupt(MailboxError):
 
 
 class SendRefused(MailboxError):
-    """A message was not stored, and would not be if it were sent again as it is."""
+    """A message was not stored, and would be rejected again if it were sent unchanged."""
 
 
 @attrs.define(eq=False)
 class NameInvalid(SendRefused):
-    """No agent can have this name."""
+    """Text that is not a valid name of an agent."""
 
     name: str
     reason: str
@@ -54,23 +54,23 @@ class NameInvalid(SendRefused):
 
 @attrs.define(eq=False)
 class UnknownRecipient(SendRefused):
-    """Nobody has this name."""
+    """No member of the session has this name."""
 
     name: str
     nearest: tuple[str, ...]
-    """Names that resemble it, the best first."""
+    """Similar names, best match first."""
     known: tuple[str, ...]
-    """All names there are."""
+    """All names on the roster."""
 
     def __str__(self) -> str:
         if self.nearest:
             return f"there is no {self.name!r}; did you mean {' or '.join(self.nearest)}?"
-        return f"there is no {self.name!r}; there is {', '.join(self.known) or 'nobody'}"
+        return f"there is no {self.name!r}; known names: {', '.join(self.known) or 'none'}"
 
 
 @attrs.define(eq=False)
 class RecipientEnded(SendRefused):
-    """The recipient takes no more mail."""
+    """The recipient has ended and accepts no mail."""
 
     name: str
     incarnation: int
@@ -81,13 +81,13 @@ class RecipientEnded(SendRefused):
 
 @attrs.define(eq=False)
 class MailboxFull(SendRefused):
-    """The recipient has as much waiting as it may."""
+    """The mailbox of the recipient has reached a limit."""
 
     name: str
     waiting: int
     limit: int
     unit: str
-    """messages or bytes."""
+    """Unit of `waiting` and `limit`: messages or bytes."""
 
     def __str__(self) -> str:
         return f"the mailbox of {self.name!r} is full: {self.waiting:,} of {self.limit:,} {self.unit}; try again later"
@@ -95,18 +95,18 @@ class MailboxFull(SendRefused):
 
 @attrs.define(eq=False)
 class MessageTooLarge(SendRefused):
-    """A message over the limit."""
+    """A message over the size limit."""
 
     size: int
     limit: int
 
     def __str__(self) -> str:
-        return f"the message has {self.size:,} bytes, over the {self.limit:,} that one may have; put it into a file"
+        return f"the message has {self.size:,} bytes; the limit is {self.limit:,}; put the text into a file and name it"
 
 
 @attrs.define(eq=False)
 class NotAllowed(SendRefused):
-    """Somebody may not send what they tried to send."""
+    """The sender may not send this kind of message to this recipient."""
 
     sender: str
     recipient: str
@@ -119,28 +119,28 @@ class NotAllowed(SendRefused):
 
 @attrs.define(eq=False)
 class BridgeRefused(SendRefused):
-    """Another session did not take a message."""
+    """Another session rejected a message."""
 
     address: str
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.address} did not take it: {self.reason}"
+        return f"{self.address} rejected the message: {self.reason}"
 
 
 @attrs.define(eq=False)
 class MailboxBusy(MailboxError):
-    """A mailbox has one reader at a time, and has one."""
+    """The mailbox already has a reader, and a mailbox has one reader at a time."""
 
     name: str
 
     def __str__(self) -> str:
-        return f"the mailbox of {self.name!r} is being read already"
+        return f"the mailbox of {self.name!r} already has a reader"
 
 
 @attrs.define(eq=False)
 class MailboxFailed(MailboxError):
-    """The disk or the connection refused; what was to be stored or acknowledged is not."""
+    """Disk or connection error: the message or the acknowledgement was not stored."""
 
     name: str
     reason: str

@@ -1,8 +1,8 @@
-"""Injected faults of files and mail: rules in one file, a record of what happened in another.
+"""Injected faults of files and mail: rules in one file, records of injected faults in another.
 
-Orders can be added while processes run. Each is counted in the book by whichever process it meets, under a lock, so
-that one that is to happen once happens once, however often a process is started again. The book is written past
-`coterie.files`: it must be true while the disk is said to be full.
+Rules can be added while processes run. Each process counts its matches in the record file under a lock, so that a rule
+with one injection fires once, even if processes are restarted. The record file is written without
+`coterie.files`, because it must stay correct while that module simulates a full disk.
 """
 
 import errno
@@ -31,52 +31,52 @@ RECORD_BYTES = 4096
 
 
 class FaultRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something is to go wrong."""
+    """Rule that injects one kind of fault."""
 
     id: int
     do: MailFault | FileFault
     target: str = ""
-    """Of mail: who is to get it. Of files: the agent whose process writes, or `root`. Empty for anybody."""
+    """For mail: the recipient. For files: the agent whose process writes, or `root`. Empty: any."""
     transport: MailRoute | None = None
     files: str = "*"
-    """A pattern for paths, matched from the right."""
+    """Pattern of file paths, matched from the right."""
     after: int = 0
-    """So many pass first."""
+    """Number of matches to skip before the first injection."""
     times: int | None = 1
-    """None: always, from then on."""
+    """Number of injections; None: every later match."""
     seconds: float = 0.0
-    """Of a delay."""
+    """Duration of a delay."""
     seed: int = 0
 
 
 class InjectedFault(msgspec.Struct, frozen=True, kw_only=True):
-    """An order met what it is meant for."""
+    """Record of a match of a fault rule."""
 
     id: int
     by: str
-    """The process in which it was."""
+    """Name of the process in which the rule matched."""
     what: str
     is_passed: bool = False
-    """Whether it was let pass, because others are to pass before it."""
+    """True if the match was skipped because of `after`."""
 
 
-def add_fault_rule(path: Path, order: FaultRule) -> None:
-    """Let all processes of the play follow *order* from now on. Blocks for a moment."""
+def add_fault_rule(path: Path, rule: FaultRule) -> None:
+    """Append *rule* to the rules that all processes of the scenario follow. Blocks briefly."""
     with path.open("ab", buffering=0) as file:
-        file.write(msgspec.json.encode(order) + b"\n")
+        file.write(msgspec.json.encode(rule) + b"\n")
 
 
 def read_injected_faults(path: Path) -> list[InjectedFault]:
-    """What went wrong so far by the orders in *path*, in the order in which it happened. Blocks."""
-    book = _record_path(path)
-    lines = book.read_bytes().splitlines() if book.exists() else []
-    strikes = (msgspec.json.decode(line, type=InjectedFault) for line in lines)
-    return [strike for strike in strikes if not strike.is_passed]
+    """Return the faults injected so far by the rules in *path*, in order of time. Blocks."""
+    record_file = _record_path(path)
+    lines = record_file.read_bytes().splitlines() if record_file.exists() else []
+    injected = (msgspec.json.decode(line, type=InjectedFault) for line in lines)
+    return [record for record in injected if not record.is_passed]
 
 
 @attrs.define(eq=False)
 class FaultRules:
-    """The orders in a file, as one process follows them."""
+    """Fault rules in a file, as one process applies them."""
 
     path: Path
     process: str
@@ -84,7 +84,7 @@ class FaultRules:
     _rules: tuple[FaultRule, ...] = attrs.field(default=(), init=False)
 
     def current(self) -> tuple[FaultRule, ...]:
-        """All that were given so far; read again only when there are more."""
+        """Return all rules so far; the file is read again only when it has grown."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
@@ -94,65 +94,65 @@ class FaultRules:
             self._rules, self._size = tuple(msgspec.json.decode(line, type=FaultRule) for line in lines), size
         return self._rules
 
-    def should_inject(self, order: FaultRule, what: str) -> bool:
-        """Whether *order* strikes this time, which is written down either way."""
-        with _locked(_record_path(self.path)) as book:
-            met = [strike for strike in _read(book) if strike.id == order.id]
-            struck = sum(not strike.is_passed for strike in met)
-            if order.times is not None and struck >= order.times:
+    def should_inject(self, rule: FaultRule, what: str) -> bool:
+        """Count a match of *rule*, record it, and return True if the fault is to be injected."""
+        with _locked(_record_path(self.path)) as record_file:
+            matches = [record for record in _read(record_file) if record.id == rule.id]
+            injected_count = sum(not record.is_passed for record in matches)
+            if rule.times is not None and injected_count >= rule.times:
                 return False
-            is_passed = len(met) < order.after
-            strike = InjectedFault(id=order.id, by=self.process, what=what, is_passed=is_passed)
-            os.write(book, msgspec.json.encode(strike) + b"\n")
+            is_passed = len(matches) < rule.after
+            record = InjectedFault(id=rule.id, by=self.process, what=what, is_passed=is_passed)
+            os.write(record_file, msgspec.json.encode(record) + b"\n")
             return not is_passed
 
 
 @attrs.frozen
 class FileFaultInjector:
-    """A `FaultHook` by orders."""
+    """`FaultHook` that follows fault rules."""
 
     _rules: FaultRules
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
         """As `FaultHook.before`."""
-        for order in self._rules.current():
-            if (deed := _as_file_fault(order)) is None or _OPERATIONS[deed] != operation:
+        for rule in self._rules.current():
+            if (fault := _as_file_fault(rule)) is None or _OPERATIONS[fault] != operation:
                 continue
-            if order.target not in ("", self._rules.process) or not path.match(order.files):
+            if rule.target not in ("", self._rules.process) or not path.match(rule.files):
                 continue
-            if self._rules.should_inject(order, f"{deed}: {path}"):
-                return _inject(deed, path, size, order.seed)
+            if self._rules.should_inject(rule, f"{fault}: {path}"):
+                return _inject(fault, path, size, rule.seed)
         return size
 
 
 @attrs.frozen
 class MailFaultInjector:
-    """`MailFaults` by orders."""
+    """`MailFaults` that follow fault rules."""
 
     _rules: FaultRules
 
-    def trigger(self, deed: MailFault, way: MailRoute, recipient: str) -> float | None:
+    def trigger(self, fault: MailFault, route: MailRoute, recipient: str) -> float | None:
         """As `MailFaults.trigger`."""
-        for order in self._rules.current():
-            is_meant = order.do == deed and order.transport == way and order.target in ("", recipient)
-            if is_meant and self._rules.should_inject(order, f"{deed}: mail to {recipient} by {way}"):
-                return order.seconds
+        for rule in self._rules.current():
+            is_match = rule.do == fault and rule.transport == route and rule.target in ("", recipient)
+            if is_match and self._rules.should_inject(rule, f"{fault}: mail to {recipient} by {route}"):
+                return rule.seconds
         return None
 
 
-def _as_file_fault(order: FaultRule) -> FileFault | None:
-    return next((deed for deed in _OPERATIONS if deed == order.do), None)
+def _as_file_fault(rule: FaultRule) -> FileFault | None:
+    return next((fault for fault in _OPERATIONS if fault == rule.do), None)
 
 
-def _inject(deed: FileFault, path: Path, size: int, seed: int) -> int:
-    if deed == "torn_write":
+def _inject(fault: FileFault, path: Path, size: int, seed: int) -> int:
+    if fault == "torn_write":
         return random.Random(seed).randrange(size) if size else 0  # noqa: S311 - repeatable, not secret
-    number = errno.ENOSPC if deed == "disk_full" else errno.EIO
+    number = errno.ENOSPC if fault == "disk_full" else errno.EIO
     raise OSError(number, os.strerror(number), str(path))
 
 
 def _record_path(path: Path) -> Path:
-    return path.with_suffix(".struck")
+    return path.with_suffix(".injected_count")
 
 
 @contextmanager
@@ -165,8 +165,8 @@ def _locked(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _read(book: int) -> list[InjectedFault]:
+def _read(record_file: int) -> list[InjectedFault]:
     content, offset = b"", 0
-    while chunk := os.pread(book, RECORD_BYTES, offset):
+    while chunk := os.pread(record_file, RECORD_BYTES, offset):
         content, offset = content + chunk, offset + len(chunk)
     return [msgspec.json.decode(line, type=InjectedFault) for line in content.splitlines()]

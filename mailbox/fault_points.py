@@ -1,6 +1,6 @@
-"""Where a scenario may disturb transports, below their contract; redelivery, ids and sequence must make up for it.
+"""Points at which a scenario injects faults into transports; ids, sequence numbers and redelivery must compensate.
 
-Nothing is disturbed unless a process says so with `mail_faults`, as `coterie.files.file_faults` does for writes.
+A process injects no faults unless it enters `mail_faults`, as `coterie.files.file_faults` does for writes.
 """
 
 import os
@@ -17,14 +17,14 @@ from coterie.mailbox.contract import Delivery
 
 MailFault = Literal["drop", "duplicate", "delay", "reorder"]
 MailRoute = Literal["queue", "file", "bell", "bridge"]
-"""bell: what wakes the reader of a file mailbox."""
+"""Route of a message; `bell` is the wakeup of the reader of a file mailbox."""
 
 
 class MailFaults(Protocol):
-    """Asked whenever a message travels."""
+    """Source of mail faults, asked for every message that a transport moves."""
 
-    def trigger(self, deed: MailFault, way: MailRoute, recipient: str) -> float | None:
-        """Whether this happens now to what goes to *recipient*: for how many seconds, or 0; None if it does not."""
+    def trigger(self, fault: MailFault, route: MailRoute, recipient: str) -> float | None:
+        """Return the seconds (or 0) of this fault for a message to *recipient*; None if it does not happen now."""
         ...
 
 
@@ -33,8 +33,8 @@ _hook: MailFaults | None = None
 
 @contextmanager
 def mail_faults(hook: MailFaults) -> Iterator[None]:
-    """Let *hook* decide over all mail of this process until the block ends."""
-    global _hook  # noqa: PLW0603 - faults are a property of the process, as a bad line is
+    """Let *hook* inject faults into all mail of this process until the block ends."""
+    global _hook  # noqa: PLW0603 - faults belong to the process, like a faulty disk
     before, _hook = _hook, hook
     try:
         yield
@@ -42,75 +42,75 @@ def mail_faults(hook: MailFaults) -> Iterator[None]:
         _hook = before
 
 
-def trigger(deed: MailFault, way: MailRoute, recipient: str) -> float | None:
-    """As `MailFaults.trigger`; None if nobody disturbs this process."""
-    return None if _hook is None else _hook.trigger(deed, way, recipient)
+def trigger(fault: MailFault, route: MailRoute, recipient: str) -> float | None:
+    """As `MailFaults.trigger`; None if this process injects no faults."""
+    return None if _hook is None else _hook.trigger(fault, route, recipient)
 
 
-async def delay(way: MailRoute, recipient: str) -> None:
-    """Let what goes to *recipient* wait, if it is to be late."""
-    if (seconds := trigger("delay", way, recipient)) is not None:
+async def delay(route: MailRoute, recipient: str) -> None:
+    """Sleep if the scenario delays messages to *recipient*."""
+    if (seconds := trigger("delay", route, recipient)) is not None:
         await trio.sleep(seconds)
 
 
 @attrs.define(eq=False)
 class FaultPoint:
-    """Between what is stored and its one reader: an attempt to read may fail, or be early, and mail change places."""
+    """Fault point between a mailbox and its reader: a read may fail or be delayed, and messages may be reordered."""
 
-    way: MailRoute
+    route: MailRoute
     recipient: str
-    _met: Hashable = None
-    """What was to be read last."""
-    _opens: float | None = None
-    """When it lets that through; None if nothing is late."""
+    _last_seen: Hashable = None
+    """Identity of the message that was to be read last."""
+    _readable_at: float | None = None
+    """Time at which the delayed message may be read; None if no message is delayed."""
 
     def can_read(self, what: Hashable) -> bool:
-        """Whether *what* stands next, which is asked for again if not, can be read now. Each is disturbed once."""
+        """True if the next message *what* can be read now. Each message is disturbed once; the reader asks again."""
         if _hook is None:
             return True
-        if what != self._met:
-            self._met = what
-            if trigger("drop", self.way, self.recipient) is not None:
+        if what != self._last_seen:
+            self._last_seen = what
+            if trigger("drop", self.route, self.recipient) is not None:
                 return False
-            if (seconds := trigger("delay", self.way, self.recipient)) is not None:
-                self._opens = trio.current_time() + seconds
-        if self._opens is not None and trio.current_time() < self._opens:
+            if (seconds := trigger("delay", self.route, self.recipient)) is not None:
+                self._readable_at = trio.current_time() + seconds
+        if self._readable_at is not None and trio.current_time() < self._readable_at:
             return False
-        self._opens = None
+        self._readable_at = None
         return True
 
     async def wait_for_delay(self) -> None:
-        """Return when what is late may be read."""
-        if self._opens is not None:
-            await trio.sleep_until(self._opens)
+        """Sleep until the delayed message may be read."""
+        if self._readable_at is not None:
+            await trio.sleep_until(self._readable_at)
 
     def reorder(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """*deliveries*, two of which may have changed places: never two of one sender, whose order is a promise."""
-        mixed = list(deliveries)
-        for index in range(1, 0 if _hook is None else len(mixed)):
-            before, after = mixed[index - 1 : index + 1]
+        """Return *deliveries*, perhaps with two swapped: never two of one sender, because their order is promised."""
+        reordered = list(deliveries)
+        for index in range(1, 0 if _hook is None else len(reordered)):
+            before, after = reordered[index - 1 : index + 1]
             if before.envelope.sender.name == after.envelope.sender.name:
                 continue
-            if trigger("reorder", self.way, self.recipient) is None:
+            if trigger("reorder", self.route, self.recipient) is None:
                 break
-            mixed[index - 1 : index + 1] = after, before
+            reordered[index - 1 : index + 1] = after, before
             break
-        return mixed
+        return reordered
 
 
 FAULTS_VARIABLE = "COTERIE_FAULTS"
-"""Environment variable with the file of fault rules; only a scenario sets it."""
+"""Environment variable with the path of the fault rules; only a scenario sets it."""
 
 
 @contextmanager
 def inject_faults(process: str) -> Iterator[None]:
-    """Inject the faults of the scenario into writes and mail of this process, which is called *process*."""
+    """Inject the faults of the scenario into writes and mail of this process, which has the name *process*."""
     if (rules := os.environ.get(FAULTS_VARIABLE)) is None:
         yield
         return
-    # Imported here, so that a process without a scenario never loads it.
+    # Imported here, so that a process without a scenario never loads the module.
     from coterie.mailbox.fault_injection import FaultRules, FileFaultInjector, MailFaultInjector  # noqa: PLC0415
 
-    followed = FaultRules(Path(rules), process)
-    with file_faults(FileFaultInjector(followed)), mail_faults(MailFaultInjector(followed)):
+    fault_rules = FaultRules(Path(rules), process)
+    with file_faults(FileFaultInjector(fault_rules)), mail_faults(MailFaultInjector(fault_rules)):
         yield

@@ -11,16 +11,16 @@ from coterie.mailbox.envelope import MessageId
 from coterie.mailbox.policy import AUTHORITY
 
 REMEMBERED = 50_000
-"""Messages of which it is known where they came from; more than may ever wait."""
+"""Number of messages whose inbox is remembered; more than may ever be pending."""
 
 
 @attrs.define(eq=False)
 class MergedInbox:
-    """The inboxes of one agent as one; it keeps the contract of an inbox."""
+    """All inboxes of one agent as one, which keeps the contract of an inbox."""
 
     name: str
     local: Inbox
-    """What tasks of this process sent: the only mail that may carry authority."""
+    """Inbox of messages from tasks of this process: the only mail that may carry authority."""
     others: Sequence[Inbox]
     _store_dead_letter: StoreDeadLetter
     _clock: Clock = attrs.field(factory=Clock)
@@ -28,7 +28,7 @@ class MergedInbox:
     _refused: list[MessageId] = attrs.field(factory=list, init=False)
 
     def take_nowait(self, limit: int | None = None) -> list[Delivery]:
-        """As `Inbox.take_nowait`. What would carry authority but came through a file is buried."""
+        """As `Inbox.take_nowait`. A message that needs authority but came through a file becomes a dead letter."""
         taken: list[Delivery] = []
         for inbox in (self.local, *self.others):
             left = None if limit is None else limit - len(taken)
@@ -41,7 +41,7 @@ class MergedInbox:
         return taken
 
     async def wait(self) -> None:
-        """As `Inbox.wait`, for all of them."""
+        """As `Inbox.wait`, for all inboxes."""
         async with trio.open_nursery() as nursery:
 
             async def wait_for(inbox: Inbox) -> None:
@@ -67,7 +67,7 @@ class MergedInbox:
         envelope = delivery.envelope
         letter = DeadLetter(
             reason="refused",
-            detail=f"{envelope.kind} is believed inside a process only, and this came from outside",
+            detail=f"{envelope.kind} is accepted only inside one process, and this message came from outside",
             mailbox=self.name,
             at=self._clock.now(),
             envelope=envelope,

@@ -8,21 +8,21 @@ import msgspec
 from coterie.mailbox.envelope import MessageKind
 
 GRACE = 30.0
-"""Seconds that an agent has to end, where whoever asks it to does not say."""
+"""Default number of seconds that an agent has to end after a shutdown request."""
 
 
 class MessageBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all bodies. A member that is not known is an error: what makes somebody act is not half understood."""
+    """Base of all bodies. An unknown field is an error, because a partly understood request must not take effect."""
 
     kind: ClassVar[MessageKind]
 
     def to_body(self) -> str:
-        """The JSON object, for a message of this kind."""
+        """Encode the body as a JSON object."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_body(cls, body: str) -> Self:
-        """What `to_body` wrote. Raises `ValueError` with the reason, whatever *body* is."""
+        """Decode a body that `to_body` wrote. Raises `ValueError` with the reason for any other *body*."""
         try:
             return msgspec.json.decode(body, type=cls)
         except RecursionError as exc:
@@ -30,37 +30,37 @@ class MessageBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ShutdownRequest(MessageBody, frozen=True):
-    """The recipient is to finish what it is at, and end."""
+    """Request that the recipient finishes its current work and ends."""
 
     kind: ClassVar[MessageKind] = "shutdown_request"
     reason: str = ""
     deadline: Annotated[float, msgspec.Meta(ge=0)] = GRACE
-    """Seconds from when the agent gets it; what is under way by then is interrupted."""
+    """Seconds after receipt; work still running then is interrupted."""
 
 
 class ShutdownResponse(MessageBody, frozen=True):
-    """The agent has ended, or does so before it takes anything else up."""
+    """Notice that the agent has ended, or ends before it starts other work."""
 
     kind: ClassVar[MessageKind] = "shutdown_response"
     accepted: bool
-    """Whether it came to an end by itself; if not, it was interrupted at the deadline."""
+    """True if the agent ended before the deadline; False if it was interrupted."""
     reason: str = ""
-    """What it had come to, in words."""
+    """State of its work at the end, as text."""
 
 
 class PlanApprovalRequest(MessageBody, frozen=True):
-    """A plan, for a yes before any of it is done."""
+    """Request to approve a plan before it is carried out."""
 
     kind: ClassVar[MessageKind] = "plan_approval_request"
     plan: str
     agent: str = ""
-    """Whose plan it is, where somebody else sends it; empty for the sender's own."""
+    """Name of the agent whose plan it is; empty if that is the sender."""
     files: tuple[str, ...] = ()
-    """What it would change."""
+    """Files that the plan would change."""
 
 
 class PlanApprovalResponse(MessageBody, frozen=True):
-    """Yes, or what to plan otherwise."""
+    """Approval of a plan, or feedback for another plan."""
 
     kind: ClassVar[MessageKind] = "plan_approval_response"
     approve: bool
@@ -68,20 +68,20 @@ class PlanApprovalResponse(MessageBody, frozen=True):
 
 
 class PermissionRequest(MessageBody, frozen=True):
-    """A call that the sender may not make by itself, for a yes."""
+    """Request to approve a tool call that the sender may not make on its own."""
 
     kind: ClassVar[MessageKind] = "permission_request"
     tool: str
     subject: str = ""
-    """The command, or the paths; otherwise nothing."""
+    """Command or paths of the call; may be empty."""
     details: dict[str, str] = {}
-    """The other arguments that matter, by name."""
+    """Other relevant arguments, by name."""
     reason: str = ""
-    """Why the call is not simply allowed."""
+    """Reason why the call needs approval."""
 
 
 class PermissionResponse(MessageBody, frozen=True):
-    """Yes, this call; or no, and why."""
+    """Approval or refusal of one tool call."""
 
     kind: ClassVar[MessageKind] = "permission_response"
     approve: bool
@@ -89,7 +89,7 @@ class PermissionResponse(MessageBody, frozen=True):
 
 
 class TaskAssignment(MessageBody, frozen=True):
-    """A task of the list that the recipient is to take on."""
+    """Assignment of a task of the list to the recipient."""
 
     kind: ClassVar[MessageKind] = "task_assignment"
     task_id: Annotated[int, msgspec.Meta(ge=1)]
@@ -97,29 +97,29 @@ class TaskAssignment(MessageBody, frozen=True):
 
 
 class TaskNotification(MessageBody, frozen=True):
-    """What came of the task that a subagent was started for. It is stored before the subagent's process ends."""
+    """Result of the task that a subagent was started for. It is stored before the process of the subagent ends."""
 
     kind: ClassVar[MessageKind] = "task_notification"
     status: Literal["completed", "failed", "killed", "blocked"]
     summary: str
-    """The outcome in one line."""
+    """Outcome in one line."""
     result: str = ""
-    """The text of the last reply."""
+    """Text of the last reply."""
     turns: Annotated[int, msgspec.Meta(ge=0)] = 0
     tool_calls: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """A report that nothing was done for is to be doubted."""
+    """Number of tool calls; a report without any deserves doubt."""
     cost_usd: str = "0"
-    """Exact, as a decimal number."""
+    """Exact cost as a decimal number."""
     agent: str = ""
-    """Who had the task, where the root tells it of one that could not; empty for the sender."""
+    """Name of the agent that had the task, if the root reports for it; empty for the sender."""
 
 
 class Idle(MessageBody, frozen=True):
-    """The sender has nothing to do."""
+    """Notice that the sender is idle."""
 
     kind: ClassVar[MessageKind] = "idle"
     outcome: str | None = None
-    """How its last run ended; None if it has not had one."""
+    """Outcome of its last run; None if it had none."""
 
 
 BODIES: Mapping[MessageKind, type[MessageBody]] = {
@@ -136,4 +136,4 @@ BODIES: Mapping[MessageKind, type[MessageBody]] = {
         Idle,
     )
 }
-assert {"message", *BODIES} == set(get_args(MessageKind)), "every kind but plain text has a body of its own"
+assert {"message", *BODIES} == set(get_args(MessageKind)), "every kind but plain text has its own body type"

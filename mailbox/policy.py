@@ -9,12 +9,12 @@ from coterie.mailbox.errors import NotAllowed
 from coterie.mailbox.message_bodies import BODIES
 
 AUTHORITY: frozenset[MessageKind] = frozenset({"shutdown_request", "plan_approval_response", "permission_response"})
-"""Kinds that make somebody do, or be allowed, something. They travel inside a process, or by its socket to the root: a
-file proves nothing."""
+"""Kinds that stop the recipient or grant it something. They travel inside a process, or over a socket to the root,
+because a file proves no authority."""
 REFERRED: frozenset[MessageKind] = frozenset({"plan_approval_response"})
-"""Kinds that the root judges, where there is one: it holds what they answer, and knows by the socket who sends them."""
+"""Kinds that the root checks if there is one: it holds the request, and identifies the sender by its socket."""
 NEVER_WAKES: frozenset[MessageKind] = frozenset({"idle"})
-"""Kinds that wait for the next turn: nobody pays for a turn because somebody else has nothing to do."""
+"""Kinds that wait for the next turn: an idle agent should not cost others a turn."""
 
 _SUPERIORS: frozenset[SenderKind] = frozenset({"human", "lead", "system"})
 _SENDERS: Mapping[MessageKind, frozenset[SenderKind]] = {
@@ -28,13 +28,13 @@ _SENDERS: Mapping[MessageKind, frozenset[SenderKind]] = {
     "task_notification": frozenset({"peer", "system"}),
     "idle": frozenset({"peer"}),
 }
-"""Kinds that not everybody may send."""
+"""Kinds that only some senders may use."""
 _ANSWERS: frozenset[MessageKind] = frozenset({"shutdown_response", "plan_approval_response", "permission_response"})
 
 
 @attrs.frozen(kw_only=True)
 class SendAttempt:
-    """A message about to be sent, as far as policy looks at it."""
+    """Facts of a message about to be sent that the policy needs."""
 
     sender: str
     sender_kind: SenderKind
@@ -42,40 +42,40 @@ class SendAttempt:
     kind: MessageKind
     body: str
     is_named: bool
-    """Whether it is for one agent of this session, by name."""
+    """True if the message is addressed to one agent of this session by name."""
     is_answer: bool
-    """Whether it says to which message it answers."""
+    """True if the message names the request that it answers."""
     is_referred: bool = False
-    """Whether the root says who may send it."""
+    """True if the root decides whether the sender is allowed."""
 
 
-def check_send(post: SendAttempt) -> None:
-    """Raise `NotAllowed` unless *post* may be sent."""
-    if post.kind == "message":
+def check_send(attempt: SendAttempt) -> None:
+    """Raise `NotAllowed` unless *attempt* may be sent."""
+    if attempt.kind == "message":
         return
-    allowed = _SENDERS[post.kind]
-    if post.sender_kind not in allowed and not post.is_referred:
-        raise _not_allowed(post, f"only {' or '.join(sorted(allowed))} may")
-    if not post.is_named:
-        raise _not_allowed(post, "it goes to one agent of this session, by name")
-    if post.kind in _ANSWERS and not post.is_answer:
-        raise _not_allowed(post, "it must name the request that it answers")
-    if post.recipient == post.sender and not post.is_referred:
-        raise _not_allowed(post, "nobody answers for themselves")
-    _check_body(post)
+    allowed = _SENDERS[attempt.kind]
+    if attempt.sender_kind not in allowed and not attempt.is_referred:
+        raise _not_allowed(attempt, f"only {' or '.join(sorted(allowed))} may")
+    if not attempt.is_named:
+        raise _not_allowed(attempt, "it must be addressed to one agent of this session by name")
+    if attempt.kind in _ANSWERS and not attempt.is_answer:
+        raise _not_allowed(attempt, "it must name the request that it answers")
+    if attempt.recipient == attempt.sender and not attempt.is_referred:
+        raise _not_allowed(attempt, "an agent cannot approve its own request")
+    _check_body(attempt)
 
 
 def has_authority(envelope: Envelope) -> bool:
-    """Whether who sent *envelope* may send its kind: asked again before it is acted upon, whoever let it pass."""
+    """True if the sender of *envelope* may send its kind. Checked again before the recipient acts on the message."""
     return envelope.kind == "message" or envelope.sender.kind in _SENDERS[envelope.kind]
 
 
-def _check_body(post: SendAttempt) -> None:
+def _check_body(attempt: SendAttempt) -> None:
     try:
-        BODIES[post.kind].from_body(post.body)
+        BODIES[attempt.kind].from_body(attempt.body)
     except ValueError as exc:
-        raise _not_allowed(post, f"its body is not what this kind says: {exc}") from exc
+        raise _not_allowed(attempt, f"its body is not valid for this kind: {exc}") from exc
 
 
-def _not_allowed(post: SendAttempt, reason: str) -> NotAllowed:
-    return NotAllowed(sender=post.sender, recipient=post.recipient, kind=post.kind, reason=reason)
+def _not_allowed(attempt: SendAttempt, reason: str) -> NotAllowed:
+    return NotAllowed(sender=attempt.sender, recipient=attempt.recipient, kind=attempt.kind, reason=reason)

@@ -1,4 +1,4 @@
-"""Rosters: the members of a session; names are unique and incarnations only count up."""
+"""Rosters: members of a session, with unique names and incarnations that only increase."""
 
 import difflib
 import os
@@ -25,7 +25,7 @@ NEAREST = 3
 
 @attrs.define(eq=False)
 class RosterFailed(MailboxError):
-    """The file of a roster cannot be read, changed or locked."""
+    """The roster file cannot be read, changed or locked."""
 
     path: Path
     reason: str
@@ -35,7 +35,7 @@ class RosterFailed(MailboxError):
 
 
 def find_member(roster: Roster, name: str) -> Member:
-    """Who has this very *name*. Raises `NameInvalid`, and `UnknownRecipient` with the nearest names."""
+    """Return the member with exactly this *name*. Raises `NameInvalid`, and `UnknownRecipient` with similar names."""
     members = roster.members()
     if (member := members.get(name)) is not None:
         return member
@@ -47,21 +47,21 @@ def find_member(roster: Roster, name: str) -> Member:
 
 @attrs.frozen(kw_only=True)
 class RosterState:
-    """What a roster says at one moment."""
+    """Content of a roster at one moment."""
 
     members: Mapping[str, Member] = attrs.field(factory=dict)
     starts: Mapping[str, int] = attrs.field(factory=dict)
-    """How often each name was started, by its case-folded form; also of names that left."""
+    """Number of incarnations of each case-folded name, including names that left the roster."""
     v: int = VERSION
 
     def join(self, name: str, engagement: MemberOrigin | None = None) -> "RosterState":
-        """With the next start of *name*; without an *engagement* it has the one of its last start.
+        """Return the roster with the next incarnation of *name*; the *engagement* defaults to the previous one.
 
-        Raises `NameInvalid`, also if somebody's name differs only in case.
+        Raises `NameInvalid`, also if the name of another member differs only in case.
         """
         folded = check_name(name).casefold()
         if folded == USER:
-            raise NameInvalid(name, "it is the human's")
+            raise NameInvalid(name, "it is the name of the user")
         holder = next((other for other in self.members if other.casefold() == folded), name)
         if holder != name:
             raise NameInvalid(name, f"it differs from {holder!r} only in case")
@@ -73,33 +73,33 @@ class RosterState:
         return attrs.evolve(self, members={**self.members, name: member}, starts=starts)
 
     def set_state(self, name: str, state: MemberState) -> "RosterState":
-        """With *name* in *state*. Raises `NameInvalid` and `UnknownRecipient`."""
+        """Return the roster with *name* in *state*. Raises `NameInvalid` and `UnknownRecipient`."""
         member = attrs.evolve(find_member(LocalRoster(self), name), state=state)
         return attrs.evolve(self, members={**self.members, name: member})
 
     def leave(self, name: str) -> "RosterState":
-        """Without *name*; its starts stay counted. Raises `NameInvalid` and `UnknownRecipient`."""
+        """Return the roster without *name*, but with its count. Raises `NameInvalid` and `UnknownRecipient`."""
         gone = find_member(LocalRoster(self), name)
         return attrs.evolve(self, members={other: m for other, m in self.members.items() if m is not gone})
 
     def to_bytes(self) -> bytes:
-        """One JSON object on a line."""
+        """Encode the roster as one JSON object on a line."""
         return msgspec.json.encode(self) + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "RosterState":
-        """What `to_bytes` wrote. Raises `ValueError` with the reason, whatever *data* is."""
+        """Decode a roster that `to_bytes` wrote. Raises `ValueError` with the reason for any other *data*."""
         try:
             version = _version.decode(data).v
-            register = _decoder.decode(data)
+            state = _decoder.decode(data)
         except RecursionError as exc:
             raise ValueError("it is nested too deeply") from exc
         if version != VERSION:
             raise ValueError(f"version {version}; this program reads {VERSION}")
-        for name, member in register.members.items():
-            if name != member.name or not 1 <= member.incarnation <= register.starts.get(name.casefold(), 0):
-                raise ValueError(f"what it says of {name!r} does not fit together")
-        return register
+        for name, member in state.members.items():
+            if name != member.name or not 1 <= member.incarnation <= state.starts.get(name.casefold(), 0):
+                raise ValueError(f"the entry of {name!r} contradicts its name or its number of starts")
+        return state
 
 
 class _Version(msgspec.Struct):
@@ -112,35 +112,35 @@ _decoder = msgspec.json.Decoder(RosterState)
 
 @attrs.define(eq=False)
 class LocalRoster:
-    """The roster of agents that are tasks in one process."""
+    """Roster of agents that are tasks of one process."""
 
-    _register: RosterState = attrs.field(factory=RosterState)
+    _state: RosterState = attrs.field(factory=RosterState)
 
     def members(self) -> Mapping[str, Member]:
-        """Everybody, by name; what it gave does not change later."""
-        return self._register.members
+        """Return all members by name, as an immutable snapshot."""
+        return self._state.members
 
     def join(self, name: str, engagement: MemberOrigin | None = None) -> Member:
-        """Begin the next start of *name*. Raises `NameInvalid`, also if somebody's name differs only in case."""
-        self._register = self._register.join(name, engagement)
-        return self._register.members[name]
+        """Add the next incarnation of *name*. Raises `NameInvalid`, also if another name differs only in case."""
+        self._state = self._state.join(name, engagement)
+        return self._state.members[name]
 
     def set_state(self, name: str, state: MemberState) -> None:
-        """Say what *name* does now. Raises `NameInvalid` and `UnknownRecipient`."""
-        self._register = self._register.set_state(name, state)
+        """Set the state of *name*. Raises `NameInvalid` and `UnknownRecipient`."""
+        self._state = self._state.set_state(name, state)
 
     def leave(self, name: str) -> None:
-        """Strike *name* off. Raises `NameInvalid` and `UnknownRecipient`."""
-        self._register = self._register.leave(name)
+        """Remove *name*. Raises `NameInvalid` and `UnknownRecipient`."""
+        self._state = self._state.leave(name)
 
 
 @attrs.define(eq=False)
 class FileRoster:
-    """The roster of agents that are processes: a JSON file, replaced whole under a lock.
+    """Roster of agents that are processes: a JSON file, replaced atomically under a lock.
 
-    A change is made on what the file says at that moment, so none of another process is lost; once it returns it
-    survives a power cut. Cancellation leaves it made or not begun. Everything raises `RosterFailed` if the file is
-    damaged, has vanished, or cannot be read, changed or locked.
+    A change applies to the current file content, so no change of another process is lost. A change survives a power cut
+    once its call returns. Cancellation leaves the change done or not begun. Every method raises `RosterFailed` if the
+    file is damaged, has vanished, or cannot be read, changed or locked.
     """
 
     path: Path
@@ -148,36 +148,34 @@ class FileRoster:
     _was_there: bool = attrs.field(default=False, init=False)
 
     def members(self) -> Mapping[str, Member]:
-        """Everybody, by name; from memory, at the price of one `fstat`, while the file is the same."""
+        """Return all members by name; while the file is unchanged, from memory at the cost of one `fstat`."""
         if self._snapshot is None or not self._snapshot.is_current():
             self._snapshot = self._read()
-        return self._snapshot.register.members if self._snapshot is not None else {}
+        return self._snapshot.state.members if self._snapshot is not None else {}
 
     async def join(self, name: str, engagement: MemberOrigin | None = None) -> Member:
-        """Begin the next start of *name*. Raises `NameInvalid`, also if somebody's name differs only in case."""
-        register = await trio.to_thread.run_sync(self._change_sync, lambda register: register.join(name, engagement))
-        return register.members[name]
+        """Add the next incarnation of *name*. Raises `NameInvalid`, also if another name differs only in case."""
+        state = await trio.to_thread.run_sync(self._change_sync, lambda roster: roster.join(name, engagement))
+        return state.members[name]
 
     async def set_state(self, name: str, state: MemberState) -> None:
-        """Say what *name* does now. Raises `NameInvalid` and `UnknownRecipient`."""
-        await trio.to_thread.run_sync(self._change_sync, lambda register: register.set_state(name, state))
+        """Set the state of *name*. Raises `NameInvalid` and `UnknownRecipient`."""
+        await trio.to_thread.run_sync(self._change_sync, lambda roster: roster.set_state(name, state))
 
     def mark_ended_sync(self, names: Iterable[str]) -> None:
-        """Say of all these, in one change, that they have ended. Blocks; raises `UnknownRecipient`."""
-        self._change_sync(
-            lambda register: reduce(lambda changed, name: changed.set_state(name, "ended"), names, register)
-        )
+        """Mark all these members as ended in one change. Blocks; raises `UnknownRecipient`."""
+        self._change_sync(lambda roster: reduce(lambda changed, name: changed.set_state(name, "ended"), names, roster))
 
     async def leave(self, name: str) -> None:
-        """Strike *name* off. Raises `NameInvalid` and `UnknownRecipient`."""
-        await trio.to_thread.run_sync(self._change_sync, lambda register: register.leave(name))
+        """Remove *name*. Raises `NameInvalid` and `UnknownRecipient`."""
+        await trio.to_thread.run_sync(self._change_sync, lambda roster: roster.leave(name))
 
     def _change_sync(self, change: Callable[[RosterState], RosterState]) -> RosterState:
         lock = FileLock(f"{self.path}.lock", thread_local=False, timeout=LOCK_TIMEOUT)
         try:
             with lock:
                 found = self._read()
-                changed = change(RosterState() if found is None else found.register)
+                changed = change(RosterState() if found is None else found.state)
                 replace_file(self.path, changed.to_bytes(), mode=0o600)
         except Timeout as exc:
             raise RosterFailed(self.path, f"another process has held its lock for {LOCK_TIMEOUT:.0f} seconds") from exc
@@ -187,39 +185,39 @@ class FileRoster:
 
     def _read(self) -> "_RosterSnapshot | None":
         try:
-            reading = _RosterSnapshot.of(self.path)
+            snapshot = _RosterSnapshot.of(self.path)
         except FileNotFoundError as exc:
-            # Begun anew it would count from 1 again, and old mail could reach a new start.
+            # A new roster would count from 1 again, and old mail could reach a new incarnation.
             if self._was_there:
-                raise RosterFailed(self.path, "the roster has vanished") from exc
+                raise RosterFailed(self.path, "the roster file was deleted while the session used it") from exc
             return None
         except OSError as exc:
             raise RosterFailed(self.path, f"it cannot be read: {exc.strerror}") from exc
         except ValueError as exc:
-            raise RosterFailed(self.path, f"it is not a roster, and was left as it is: {exc}") from exc
+            raise RosterFailed(self.path, f"it is not a valid roster, and was left unchanged: {exc}") from exc
         self._was_there = True
-        return reading
+        return snapshot
 
 
 @attrs.define(eq=False)
 class _RosterSnapshot:
-    """What the file said. It is kept open: then no other can get its inode, however quickly it is replaced."""
+    """Content of the roster file. The file is kept open, so that no new file can reuse its inode."""
 
-    register: RosterState
+    state: RosterState
     _descriptor: int
     _written: int
-    """Nanoseconds since 1970."""
+    """Modification time in nanoseconds since 1970."""
 
     @classmethod
     def of(cls, path: Path) -> "_RosterSnapshot":
         """Read *path*. Raises `OSError` and `ValueError`."""
         with path.open("rb", buffering=0) as file:
             written = os.fstat(file.fileno()).st_mtime_ns
-            reading = cls(RosterState.from_bytes(file.read()), os.dup(file.fileno()), written)
-        weakref.finalize(reading, os.close, reading._descriptor)
-        return reading
+            snapshot = cls(RosterState.from_bytes(file.read()), os.dup(file.fileno()), written)
+        weakref.finalize(snapshot, os.close, snapshot._descriptor)
+        return snapshot
 
     def is_current(self) -> bool:
-        """Whether the file still has its name, and nobody wrote into it."""
+        """True if the file was neither replaced nor written since it was read."""
         status = os.fstat(self._descriptor)
         return status.st_nlink > 0 and status.st_mtime_ns == self._written

@@ -13,34 +13,34 @@ from coterie.mailbox.errors import BridgeRefused, NotAllowed, SendRefused
 from coterie.mailbox.policy import AUTHORITY, REFERRED, SendAttempt, check_send
 
 TIME_TO_LIVE = 7 * 24 * 3600.0
-"""Seconds after which a message that nobody took is dead."""
+"""Seconds after which an undelivered message expires."""
 
 
 class BridgePort(Protocol):
-    """The way to other sessions."""
+    """Port to other sessions."""
 
     async def send(self, envelope: Envelope, address: Socket | OtherSession) -> Receipt:
-        """Store *envelope* for the lead of that session, here until it can be handed over. Raises `SendRefused`."""
+        """Store *envelope* for the lead of that session, or here until it can be handed over. Raises `SendRefused`."""
         ...
 
 
 class AuthorityPort(Protocol):
-    """The way for what carries authority: to the root, on the socket of the one agent that it is the port of."""
+    """Port for messages that carry authority: to the root, over the socket of one agent."""
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """Have the root act upon *envelope*; returns when it has. Raises `SendRefused` with the reason if it does not.
+        """Return when the root has acted on *envelope*. Raises `SendRefused` with the reason if the root rejects it.
 
-        Cancellation leaves open whether it has.
+        After a cancellation the root may have acted or not.
         """
         ...
 
 
 @attrs.frozen(kw_only=True)
 class OutgoingMessage:
-    """What somebody wants to say."""
+    """A message before it is addressed and signed."""
 
     to: str
-    """An address, as `parse_address` reads it."""
+    """Address, in the syntax of `parse_address`."""
     body: str
     kind: MessageKind = "message"
     summary: str | None = None
@@ -48,12 +48,12 @@ class OutgoingMessage:
     traceparent: str | None = None
     time_to_live: float | None = TIME_TO_LIVE
     id: MessageId | None = None
-    """Of a message that others may send too, and that is to arrive once; None gives each recipient's its own."""
+    """Fixed id of a message that several processes may send but that must arrive once; None: one per recipient."""
 
 
 @attrs.frozen(kw_only=True)
 class SendResult:
-    """What became of a message for one recipient."""
+    """Result of sending a message to one recipient: a receipt or a refusal."""
 
     recipient: str
     receipt: Receipt | None = None
@@ -62,35 +62,35 @@ class SendResult:
 
 @attrs.define(eq=False)
 class Router:
-    """Sends for the agents of one process.
+    """Sends messages for the agents of one process.
 
-    A recipient gets a sender's messages in the order in which they were sent; sends that overlap have no order.
+    A recipient gets the messages of one sender in the order of sending; concurrent sends have no order.
     """
 
     roster: Roster
     keys: Keys
     local: Transport
-    """For recipients that are tasks of this process; it alone carries authority."""
+    """Transport for recipients that are tasks of this process; only it carries authority."""
     files: Transport | None = None
-    """For the other members of the session."""
+    """Transport for the other members of the session."""
     bridge: BridgePort | None = None
     clock: Clock = attrs.field(factory=Clock)
     local_names: AbstractSet[str] = frozenset()
     """Names of the agents that are tasks of this process; the caller may change the set."""
     authority: AuthorityPort | None = None
-    """Of a router that sends for one agent alone; None where there is no root."""
+    """Port of the one agent that this router sends for; None if there is no root."""
     _sequences: dict[tuple[str, int, str], int] = attrs.field(factory=dict, init=False)
 
     @property
     def has_sent(self) -> bool:
-        """Whether anything was ever addressed to somebody here."""
+        """True if any message was addressed to a member of this session."""
         return bool(self._sequences)
 
     async def send(self, sender: Sender, draft: OutgoingMessage) -> list[SendResult]:
-        """Send *draft* to everyone it is for, one envelope each.
+        """Send *draft* to each of its recipients, in one envelope each.
 
-        A refusal for one of several recipients is in the result, and the others get it all the same; for a single
-        recipient it is raised. Raises `SendRefused`, and `MailboxFailed` if it could not be stored.
+        Of a broadcast, refusals are in the results, and the other recipients still get the message. For a single
+        recipient the refusal is raised. Raises `SendRefused`, and `MailboxFailed` if storing failed.
         """
         address = parse_address(draft.to)
         if isinstance(address, Everyone):
@@ -101,14 +101,14 @@ class Router:
     async def _broadcast(self, sender: Sender, draft: OutgoingMessage) -> list[SendResult]:
         group = new_message_id()
         members = [m.name for m in self.roster.members().values() if m.name != sender.name and m.state != "ended"]
-        posted: list[SendResult] = []
+        results: list[SendResult] = []
         for name in members:
             try:
                 receipt = await self._send_one(sender, name, draft, Everyone(), group)
-                posted.append(SendResult(recipient=name, receipt=receipt))
+                results.append(SendResult(recipient=name, receipt=receipt))
             except SendRefused as exc:
-                posted.append(SendResult(recipient=name, refusal=exc))
-        return posted
+                results.append(SendResult(recipient=name, refusal=exc))
+        return results
 
     async def _send_one(
         self, sender: Sender, name: str, draft: OutgoingMessage, address: Address, group: str | None = None
@@ -140,14 +140,14 @@ class Router:
         if self.authority is not None and kind in AUTHORITY:
             return self.authority
         if kind in AUTHORITY:
-            reason = "it travels inside a process only, and the recipient is in another"
+            reason = "it is delivered only inside one process, and the recipient is in another"
             raise NotAllowed(sender=sender.name, recipient=name, kind=kind, reason=reason)
         return self.files
 
     def _envelope(self, sender: Sender, name: str, draft: OutgoingMessage, group: str | None) -> Envelope:
         now = self.clock.now()
         member = self.roster.members().get(name)
-        # What makes somebody act is for this start of the name alone; words may reach the one that takes it up again.
+        # Authority applies to this incarnation only; text may reach the next one.
         fence = member.incarnation if member is not None and draft.kind in AUTHORITY else None
         key = (sender.name, sender.incarnation, name)
         self._sequences[key] = sequence = self._sequences.get(key, 0) + 1

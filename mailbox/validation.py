@@ -11,12 +11,12 @@ from coterie.mailbox.contract import DeadLetter, DeadReason, Keys
 from coterie.mailbox.envelope import Envelope
 
 MessageDigest = NewType("MessageDigest", str)
-"""Names all that a message says."""
+"""Digest of all bytes of a message."""
 
 
 @attrs.frozen(kw_only=True)
 class MessageValidator:
-    """Tells the dead from the living, for one start of one name."""
+    """Decides which messages one incarnation of a name may receive."""
 
     name: str
     incarnation: int
@@ -24,25 +24,25 @@ class MessageValidator:
     """None: MACs are not checked."""
     clock: Clock
     trusted: Container[MessageDigest] = frozenset()
-    """Messages that need no MAC: they were there before anybody who could forge one."""
+    """Digests of messages that are accepted without a MAC: they were stored before any agent could forge one."""
 
     def rejection_reason(self, envelope: Envelope) -> tuple[DeadReason, str] | None:
-        """Why nobody should get *envelope*, in a word and in a sentence; None if it should be delivered."""
-        meant = envelope.recipient
-        if meant.name != self.name:
-            return "refused", f"it is for {meant.name!r}, and this is the mailbox of {self.name!r}"
-        if (flaw := self._mac_error(envelope)) is not None:
-            return "bad_mac", flaw
-        if meant.incarnation not in (None, self.incarnation):
-            return "stale_incarnation", f"it is for start {meant.incarnation}, and this is start {self.incarnation}"
+        """Return the reason and a sentence why *envelope* must not be delivered; None if it may be."""
+        recipient = envelope.recipient
+        if recipient.name != self.name:
+            return "refused", f"it is addressed to {recipient.name!r}, but lies in the mailbox of {self.name!r}"
+        if (error := self._mac_error(envelope)) is not None:
+            return "bad_mac", error
+        if recipient.incarnation not in (None, self.incarnation):
+            return "stale_incarnation", f"it is for start {recipient.incarnation}, and this is start {self.incarnation}"
         if envelope.is_expired(self.clock.now()):
-            return "expired", f"it was to be read before {envelope.expires}"
+            return "expired", f"its time to live ended at {envelope.expires}"
         return None
 
     def to_dead_letter(
         self, reason: DeadReason, detail: str, raw: bytes, envelope: Envelope | None = None
     ) -> DeadLetter:
-        """What to bury."""
+        """Build the dead letter of a message or of invalid bytes."""
         return DeadLetter(
             reason=reason, detail=detail, mailbox=self.name, at=self.clock.now(), envelope=envelope, raw=raw
         )
@@ -60,5 +60,5 @@ class MessageValidator:
 
 
 def message_digest(envelope: Envelope) -> MessageDigest:
-    """The digest of *envelope*, its MAC included; no other message has the same."""
+    """Return the digest of *envelope* including its MAC; no other message has the same."""
     return MessageDigest(hashlib.blake2b(envelope.to_bytes(), digest_size=16).hexdigest())

@@ -1,6 +1,6 @@
-"""One suite that every transport of mail must pass; it needs no test framework.
+"""Conformance suite that every mail transport must pass; it needs no test framework.
 
-Write a `TransportFactory` for the transport, then `await promise.check(open_place)` for each of `PROMISES`.
+Write a `TransportFactory` for the transport, then `await promise.check(open_factory)` for each of `PROMISES`.
 """
 
 from coterie.mailbox.conformance import (

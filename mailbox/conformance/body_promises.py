@@ -1,4 +1,4 @@
-"""Promises about bodies: any text arrives as it was written."""
+"""Promises about bodies: any text arrives unchanged."""
 
 import sys
 
@@ -29,50 +29,50 @@ CONTROL = (
 
 
 @promise()
-async def promise_52_a_body_may_be_empty(post: MailHarness) -> None:
+async def promise_52_a_body_may_be_empty(mail: MailHarness) -> None:
     """A body may be empty."""
-    await post.send(body="")
-    assert [envelope.body for envelope in await post.read()] == [""], "it arrives"
+    await mail.send(body="")
+    assert [envelope.body for envelope in await mail.read()] == [""], "it arrives"
 
 
 @promise()
-async def promise_53_a_body_may_be_long(post: MailHarness) -> None:
-    """A body of a million bytes arrives, and so does what is sent around it."""
+async def promise_53_a_body_may_be_long(mail: MailHarness) -> None:
+    """A body of a million bytes arrives, and so do the messages before and after it."""
     bodies = ["before", "x" * LARGEST, "after"]
     for body in bodies:
-        await post.send(body=body)
-    await post.restart()
-    assert [envelope.body for envelope in await post.read()] == bodies, "all three arrive whole"
+        await mail.send(body=body)
+    await mail.restart()
+    assert [envelope.body for envelope in await mail.read()] == bodies, "all three arrive whole"
 
 
 @promise()
-async def promise_54_control_characters_are_text(post: MailHarness) -> None:
+async def promise_54_control_characters_are_text(mail: MailHarness) -> None:
     """Newlines, NUL, escapes and text that imitates a record arrive as text, one message each."""
     for body in CONTROL:
-        await post.send(body=body, summary=body)
-    await post.restart()
-    read = await post.read()
+        await mail.send(body=body, summary=body)
+    await mail.restart()
+    read = await mail.read()
     assert [envelope.body for envelope in read] == list(CONTROL), "every body as it was"
     assert [envelope.summary for envelope in read] == list(CONTROL), "and every summary"
 
 
 @promise()
-async def promise_55_all_of_unicode_is_text(post: MailHarness) -> None:
-    """Every character of Unicode arrives as it was written; nothing is normalised."""
+async def promise_55_all_of_unicode_is_text(mail: MailHarness) -> None:
+    """Every Unicode character arrives unchanged; no text is normalised."""
     text = "".join(map(chr, (*range(SURROGATES.start), *range(SURROGATES.stop, sys.maxunicode + 1))))
     bodies = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
     bodies += ["e\u0301", "\u00e9"]
     for body in bodies:
-        await post.send(body=body)
-    assert [envelope.body for envelope in await post.read()] == bodies, "code point by code point"
+        await mail.send(body=body)
+    assert [envelope.body for envelope in await mail.read()] == bodies, "code point by code point"
 
 
 @promise()
-async def promise_56_half_a_character_is_refused(post: MailHarness) -> None:
-    """A body with a lone surrogate, which no bytes can hold, is refused, and nothing of it is stored."""
-    whole = post.new_message()
+async def promise_56_a_lone_surrogate_is_refused(mail: MailHarness) -> None:
+    """A body with a lone surrogate, which cannot be encoded, is rejected, and no part of it is stored."""
+    whole = mail.new_message()
     half = attrs.evolve(whole, body="caf\udce9")
-    # Signing needs the bytes already, so mostly the sender finds out before it sends.
-    await expect_error((MailboxError, UnicodeEncodeError), post.transport.send(half))
-    await post.transport.send(whole)
-    assert [envelope.body for envelope in await post.read()] == [whole.body], "only what is text"
+    # Signing encodes the body already, so the error usually comes before sending.
+    await expect_error((MailboxError, UnicodeEncodeError), mail.transport.send(half))
+    await mail.transport.send(whole)
+    assert [envelope.body for envelope in await mail.read()] == [whole.body], "only what is text"

@@ -21,7 +21,7 @@ _Raised = TypeVar("_Raised", bound=BaseException)
 
 @attrs.frozen(kw_only=True)
 class TransportParts:
-    """What a transport is made of, besides its place."""
+    """Constructor arguments of a transport, except for its storage."""
 
     roster: Roster
     keys: Keys
@@ -31,74 +31,74 @@ class TransportParts:
 
 
 class Tampering(Protocol):
-    """A way past the transport, for places that others can write to."""
+    """Access to stored mail past the transport, where other processes can write to it."""
 
     def write_bytes(self, name: str, raw: bytes) -> None:
-        """Put *raw* behind everything in the mailbox of *name*."""
+        """Append *raw* to the mailbox of *name*."""
         ...
 
     def write_record(self, name: str, envelope: Envelope) -> None:
-        """Put *envelope* behind everything in the mailbox of *name*, as the transport would write it."""
+        """Append *envelope* to the mailbox of *name* in the format of the transport."""
         ...
 
 
 class TransportFactory(Protocol):
-    """Where a transport keeps its mail. This is what the author of a transport writes to have it tested."""
+    """Storage of a transport. The author of a transport implements this in order to test it."""
 
     @property
     def tampering(self) -> Tampering | None:
-        """None if nobody but the transport can write there; then promises about damage do not apply."""
+        """None if only the transport can write to its storage; then promises about damage do not apply."""
         ...
 
     @property
     def has_macs(self) -> bool:
-        """Whether the reader gets the MAC that the sender made; False where a trusted hop in between signs anew."""
+        """True if the reader gets the MAC of the sender; False if a trusted hop in between signs again."""
         ...
 
     def open_transport(self, parts: TransportParts) -> AbstractAsyncContextManager[Transport]:
-        """A transport on this place. Opened again after it was closed, it stands for a restart of every process.
+        """Open a transport on this storage. Opening another one after closing it simulates a restart of all processes.
 
-        If mail lives in the process alone, all that it gives are the same transport.
+        If mail lives only in the process, all calls return the same transport.
         """
         ...
 
 
 OpenTransportFactory = Callable[[], AbstractAsyncContextManager[TransportFactory]]
-"""Gives an empty place."""
+"""Function that opens an empty storage."""
 
 
 @attrs.define(eq=False)
 class KeyRing:
-    """A key for every sender, until it is lost."""
+    """A key for every sender, except for lost keys."""
 
     lost: set[str] = attrs.field(factory=set)
 
     def key_of(self, sender: Sender) -> bytes | None:
-        """The key of that start of that name."""
+        """Return the key of this incarnation of the sender; None if it is lost."""
         return None if sender.name in self.lost else _key_of(sender)
 
 
 @attrs.define(eq=False)
 class DeadLetterRecorder:
-    """Dead letters, in memory."""
+    """Dead letters, kept in memory."""
 
     letters: list[DeadLetter] = attrs.field(factory=list)
     is_full: bool = False
 
     def add(self, letter: DeadLetter) -> None:
-        """Keep *letter*; raises `OSError` while the graveyard is full."""
+        """Keep *letter*; raises `OSError` while `is_full`."""
         if self.is_full:
             raise OSError(28, "No space left on device")
         self.letters.append(letter)
 
     @property
     def reasons(self) -> list[str]:
-        """Why each of them died."""
+        """Reasons of all dead letters."""
         return [letter.reason for letter in self.letters]
 
 
 class EnvelopeFields(TypedDict, total=False):
-    """Fields of an envelope that most promises leave alone."""
+    """Fields of an envelope that most promises leave at their defaults."""
 
     id: MessageId
     sequence: int
@@ -112,7 +112,7 @@ class EnvelopeFields(TypedDict, total=False):
 
 @attrs.define(eq=False, kw_only=True)
 class MailHarness:
-    """An open transport, and everything around it that a promise may move."""
+    """An open transport with the roster, keys, clock and dead letters that a promise may change."""
 
     factory: TransportFactory
     limits: MailLimits
@@ -126,7 +126,7 @@ class MailHarness:
     _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack)
 
     async def open(self) -> None:
-        """Open the transport; closed by `close`."""
+        """Open the transport; `close` closes it."""
         parts = TransportParts(
             roster=self.roster,
             keys=self.keys,
@@ -137,11 +137,11 @@ class MailHarness:
         self.transport = await self._stack.enter_async_context(self.factory.open_transport(parts))
 
     async def close(self) -> None:
-        """Close the transport; the mail stays where it is."""
+        """Close the transport; its stored mail stays."""
         await self._stack.aclose()
 
     async def restart(self) -> None:
-        """Close the transport and open another on the same place; no inbox, nursery or cancel scope may be open."""
+        """Close the transport and open another on the same storage; no inbox, nursery or cancel scope may be open."""
         await self.close()
         await self.open()
 
@@ -154,7 +154,7 @@ class MailHarness:
         body: str | None = None,
         **details: Unpack[EnvelopeFields],
     ) -> Envelope:
-        """A signed message; without a *body* one that nobody else has. *start* is the only one it is meant for."""
+        """Build a signed message, with a unique *body* by default. *start* is the only incarnation that may get it."""
         known = self.roster.members().get(sender)
         incarnation = 1 if known is None else known.incarnation
         self._sequences[sender, incarnation, recipient] += 1
@@ -178,7 +178,7 @@ class MailHarness:
         body: str | None = None,
         **details: Unpack[EnvelopeFields],
     ) -> Envelope:
-        """Write a message, send it, and give it back."""
+        """Build a message, send it, and return it."""
         envelope = self.new_message(recipient, sender=sender, start=start, body=body, **details)
         await self.transport.send(envelope)
         return envelope
@@ -188,61 +188,61 @@ class MailHarness:
         return [await self.send(recipient, sender=sender) for _ in range(count)]
 
     def open_inbox(self, name: str = "bob", *, seen: Container[MessageId] = ()) -> AbstractAsyncContextManager[Inbox]:
-        """The mailbox of *name* for the start of it that there is now."""
+        """Open the mailbox of *name* for its current incarnation."""
         member = self.roster.members().get(name)
         return self.transport.open_inbox(name, 1 if member is None else member.incarnation, seen=seen)
 
     async def peek(self, name: str = "bob", *, limit: int | None = None) -> list[Delivery]:
-        """Take what waits for *name* with a reader of its own, and acknowledge nothing."""
+        """Take pending messages of *name* with a separate reader, without acknowledging them."""
         async with self.open_inbox(name) as inbox:
             return inbox.take_nowait(limit)
 
     async def read(self, name: str = "bob", *, seen: Container[MessageId] = ()) -> list[Envelope]:
-        """Take and acknowledge what waits for *name*, with a reader of its own."""
+        """Take and acknowledge pending messages of *name* with a separate reader."""
         async with self.open_inbox(name, seen=seen) as inbox:
             envelopes = [delivery.envelope for delivery in inbox.take_nowait()]
             await inbox.acknowledge(ids_of(envelopes))
             return envelopes
 
     @asynccontextmanager
-    async def elsewhere(self) -> AsyncIterator["MailHarness"]:
-        """Another session, with members of the same names."""
-        async with self.open_factory() as place, open_harness(place, self.limits, self.open_factory) as post:
-            yield post
+    async def open_other_session(self) -> AsyncIterator["MailHarness"]:
+        """Open another session with members of the same names."""
+        async with self.open_factory() as factory, open_harness(factory, self.limits, self.open_factory) as mail:
+            yield mail
 
 
 @asynccontextmanager
 async def open_harness(
-    place: TransportFactory, limits: MailLimits, open_place: OpenTransportFactory
+    factory: TransportFactory, limits: MailLimits, open_factory: OpenTransportFactory
 ) -> AsyncIterator[MailHarness]:
-    """A transport on *place*, with alice, bob and carol on its roster."""
-    post = MailHarness(factory=place, limits=limits, open_factory=open_place)
+    """Open a transport with storage from *factory*, and with alice, bob and carol on its roster."""
+    mail = MailHarness(factory=factory, limits=limits, open_factory=open_factory)
     for name in MEMBERS:
-        post.roster.join(name)
-    await post.open()
+        mail.roster.join(name)
+    await mail.open()
     try:
-        yield post
+        yield mail
     finally:
-        await post.close()
+        await mail.close()
 
 
 def ids_of(envelopes: Sequence[Envelope]) -> list[MessageId]:
-    """The ids of *envelopes*, in their order."""
+    """Return the ids of *envelopes*, in their order."""
     return [envelope.id for envelope in envelopes]
 
 
 def ids_in(deliveries: Sequence[Delivery]) -> list[MessageId]:
-    """The ids of what was delivered, in that order."""
+    """Return the ids of the delivered messages, in their order."""
     return [delivery.envelope.id for delivery in deliveries]
 
 
-async def expect_error(kind: type[_Raised] | tuple[type[_Raised], ...], doing: Awaitable[object]) -> _Raised:
-    """The error of this *kind* that *doing* ends with; it must."""
+async def expect_error(expected: type[_Raised] | tuple[type[_Raised], ...], operation: Awaitable[object]) -> _Raised:
+    """Await *operation* and return the error of type *expected* that it raises; fail if it raises none."""
     try:
-        await doing
-    except kind as exc:
+        await operation
+    except expected as exc:
         return exc
-    raise AssertionError(f"{kind} was not raised")
+    raise AssertionError(f"{expected} was not raised")
 
 
 def _key_of(sender: Sender) -> bytes:
@@ -254,12 +254,12 @@ PromiseNeed = Literal["tampering", "macs"]
 
 
 class NotApplicable(Exception):
-    """A transport cannot be held to a promise: what it speaks of does not exist there."""
+    """A promise cannot be tested for a transport, because its storage lacks what the promise is about."""
 
 
 @attrs.frozen(kw_only=True)
 class Promise:
-    """One promise; its function is named `promise_<number>_<what>`, and its docstring is the sentence."""
+    """One promise. Its function is named `promise_<number>_<subject>`; its docstring is the sentence."""
 
     number: int
     name: str
@@ -268,30 +268,30 @@ class Promise:
     limits: MailLimits
     _test: Callable[[MailHarness], Awaitable[None]]
 
-    async def check(self, open_place: OpenTransportFactory) -> None:
-        """Raise `AssertionError` if a transport on such a place breaks it, `NotApplicable` if it cannot.
+    async def check(self, open_factory: OpenTransportFactory) -> None:
+        """Raise `AssertionError` if a transport breaks the promise, and `NotApplicable` if it cannot be tested.
 
-        Whatever else the transport raises comes through; `trio.TooSlowError` after 20 seconds.
+        Other errors of the transport are not caught. Raises `trio.TooSlowError` after 20 seconds.
         """
         with trio.fail_after(TIME_LIMIT):
-            async with open_place() as place:
-                self._check_applies(place)
-                async with open_harness(place, self.limits, open_place) as post:
-                    await self._test(post)
+            async with open_factory() as factory:
+                self._check_applies(factory)
+                async with open_harness(factory, self.limits, open_factory) as mail:
+                    await self._test(mail)
 
-    def _check_applies(self, place: TransportFactory) -> None:
-        if self.need == "tampering" and place.tampering is None:
-            raise NotApplicable("the place gives no tampering: stored messages cannot be changed past the transport")
-        if self.need == "macs" and not place.has_macs:
-            raise NotApplicable("the place has no MACs: the reader does not get the MAC that the sender made")
+    def _check_applies(self, factory: TransportFactory) -> None:
+        if self.need == "tampering" and factory.tampering is None:
+            raise NotApplicable("the storage allows no tampering: stored messages cannot be changed past the transport")
+        if self.need == "macs" and not factory.has_macs:
+            raise NotApplicable("the reader does not get the MAC that the sender made")
 
 
 def promise(
     *, need: PromiseNeed | None = None, limits: MailLimits | None = None
 ) -> Callable[[Callable[[MailHarness], Awaitable[None]]], Promise]:
-    """Make a promise of a function; *limits* are those of the transport that it gets."""
+    """Decorate a function as a promise; *limits* are those of the transport under test."""
 
-    def make(test: Callable[[MailHarness], Awaitable[None]]) -> Promise:
+    def decorate(test: Callable[[MailHarness], Awaitable[None]]) -> Promise:
         name: str = getattr(test, "__name__", "")
         return Promise(
             number=int(name.split("_")[1]),
@@ -302,4 +302,4 @@ def promise(
             test=test,
         )
 
-    return make
+    return decorate

@@ -1,4 +1,4 @@
-"""Promises about readers: one at a time, woken without loss, and told how much waits."""
+"""Promises about readers: one at a time, no missed wakeups, and an exact backlog."""
 
 import trio
 
@@ -8,70 +8,70 @@ from coterie.mailbox.errors import MailboxBusy, NameInvalid, UnknownRecipient
 
 
 @promise()
-async def promise_31_one_reader_at_a_time(post: MailHarness) -> None:
-    """A mailbox has one reader; a second one is told that it is busy, and disturbs nothing."""
-    sent = await post.send()
-    async with post.open_inbox() as inbox:
-        busy = await expect_error(MailboxBusy, post.peek())
+async def promise_31_one_reader_at_a_time(mail: MailHarness) -> None:
+    """A mailbox has one reader; opening it a second time raises `MailboxBusy` and does not affect the reader."""
+    sent = await mail.send()
+    async with mail.open_inbox() as inbox:
+        busy = await expect_error(MailboxBusy, mail.peek())
         assert busy.name == "bob", "the error names the mailbox"
         assert ids_in(inbox.take_nowait()) == [sent.id], "the first reader has it still"
 
 
 @promise()
-async def promise_32_the_next_reader_follows(post: MailHarness) -> None:
-    """When a reader has ended, however it did, the next one gets the mailbox."""
+async def promise_32_the_next_reader_follows(mail: MailHarness) -> None:
+    """When a reader has ended, for whatever reason, the next reader gets the mailbox."""
 
     async def fail() -> None:
-        async with post.open_inbox() as inbox:
+        async with mail.open_inbox() as inbox:
             inbox.take_nowait()
             raise RuntimeError("a reader fails")
 
-    sent = await post.send()
+    sent = await mail.send()
     await expect_error(RuntimeError, fail())
     with trio.CancelScope() as scope:
-        async with post.open_inbox():
+        async with mail.open_inbox():
             scope.cancel()
             await trio.lowlevel.checkpoint()
-    assert ids_of(await post.read()) == [sent.id], "it is free after a failure and a cancellation"
+    assert ids_of(await mail.read()) == [sent.id], "it is free after a failure and a cancellation"
 
 
 @promise()
-async def promise_33_readers_of_different_names(post: MailHarness) -> None:
-    """Mailboxes of different names are read at the same time."""
-    async with post.open_inbox("bob") as bob, post.open_inbox("carol") as carol:
-        to_carol, to_bob = await post.send("carol"), await post.send("bob")
+async def promise_33_mailboxes_have_separate_readers(mail: MailHarness) -> None:
+    """Mailboxes of different names can be read at the same time."""
+    async with mail.open_inbox("bob") as bob, mail.open_inbox("carol") as carol:
+        to_carol, to_bob = await mail.send("carol"), await mail.send("bob")
         assert ids_in(bob.take_nowait()) == [to_bob.id], "bob reads"
         assert ids_in(carol.take_nowait()) == [to_carol.id], "carol reads"
 
 
 @promise()
-async def promise_34_nobody_reads_for_a_wrong_name(post: MailHarness) -> None:
-    """A mailbox of a name that is not on the roster can neither be opened nor counted."""
+async def promise_34_unknown_names_cannot_be_read(mail: MailHarness) -> None:
+    """The mailbox of a name that is not on the roster can neither be opened nor counted."""
     for name in ("dave", "Bob", "../bob"):
-        await expect_error((UnknownRecipient, NameInvalid), post.peek(name))
+        await expect_error((UnknownRecipient, NameInvalid), mail.peek(name))
         try:
-            post.transport.backlog(name)
+            mail.transport.backlog(name)
         except (UnknownRecipient, NameInvalid):
             continue
         raise AssertionError(f"there is a backlog for {name!r}")
 
 
 @promise()
-async def promise_35_woken_by_what_came_before(post: MailHarness) -> None:
-    """A reader that begins to wait when there is mail does not wait."""
-    sent = await post.send()
-    async with post.open_inbox() as inbox:
+async def promise_35_pending_mail_wakes_a_reader(mail: MailHarness) -> None:
+    """`wait` returns immediately if there is mail."""
+    sent = await mail.send()
+    async with mail.open_inbox() as inbox:
         await inbox.wait()
         assert ids_in(inbox.take_nowait()) == [sent.id], "it was there"
 
 
 @promise()
-async def promise_36_woken_by_what_comes(post: MailHarness) -> None:
-    """A reader that waits is woken by the first message, and by each that follows."""
+async def promise_36_new_mail_wakes_a_reader(mail: MailHarness) -> None:
+    """A waiting reader is woken by the first message, and by each later one."""
     reader_has, arrivals = trio.open_memory_channel[MessageId](0)
 
     async def read_all() -> None:
-        async with post.open_inbox() as inbox:
+        async with mail.open_inbox() as inbox:
             while True:
                 await inbox.wait()
                 for delivery in inbox.take_nowait():
@@ -81,70 +81,70 @@ async def promise_36_woken_by_what_comes(post: MailHarness) -> None:
         nursery.start_soon(read_all)
         for _ in range(3):
             await _let_others_run()
-            sent = await post.send()
-            assert await arrivals.receive() == sent.id, "it slept through none"
+            sent = await mail.send()
+            assert await arrivals.receive() == sent.id, "each message wakes the reader"
         nursery.cancel_scope.cancel()
 
 
 @promise()
-async def promise_37_woken_after_taking(post: MailHarness) -> None:
-    """What comes between taking and waiting is not slept through."""
-    async with post.open_inbox() as inbox:
-        await post.send()
+async def promise_37_mail_after_taking_wakes_a_reader(mail: MailHarness) -> None:
+    """A message that arrives between taking and waiting wakes the reader."""
+    async with mail.open_inbox() as inbox:
+        await mail.send()
         assert len(inbox.take_nowait()) == 1, "the first"
-        sent = await post.send()
+        sent = await mail.send()
         await inbox.wait()
         assert ids_in(inbox.take_nowait()) == [sent.id], "the second woke it"
 
 
 @promise()
-async def promise_38_waiting_can_be_cancelled(post: MailHarness) -> None:
-    """Waiting can be given up without losing a message or the next wake-up."""
-    async with post.open_inbox() as inbox:
+async def promise_38_waiting_can_be_cancelled(mail: MailHarness) -> None:
+    """Cancelling a wait loses neither a message nor the next wakeup."""
+    async with mail.open_inbox() as inbox:
         with trio.move_on_after(0.01):
             while True:
                 await inbox.wait()
                 assert inbox.take_nowait() == [], "there is no mail yet"
-        sent = await post.send()
+        sent = await mail.send()
         await inbox.wait()
         assert ids_in(inbox.take_nowait()) == [sent.id], "mail and wake-up are there"
 
 
 @promise()
-async def promise_39_a_restarted_reader_is_woken(post: MailHarness) -> None:
-    """A reader that begins to wait is woken by what the last one left unacknowledged."""
-    sent = await post.send()
-    await post.peek()
-    await post.restart()
-    async with post.open_inbox() as inbox:
+async def promise_39_a_restarted_reader_is_woken(mail: MailHarness) -> None:
+    """A new reader is woken by mail that the last reader left unacknowledged."""
+    sent = await mail.send()
+    await mail.peek()
+    await mail.restart()
+    async with mail.open_inbox() as inbox:
         await inbox.wait()
-        assert ids_in(inbox.take_nowait()) == [sent.id], "it comes again"
+        assert ids_in(inbox.take_nowait()) == [sent.id], "it is delivered again"
 
 
 @promise()
-async def promise_40_the_backlog_is_what_is_not_acknowledged(post: MailHarness) -> None:
-    """The backlog counts messages and their bytes until they are acknowledged, and dates the oldest."""
-    empty = post.transport.backlog("bob")
+async def promise_40_the_backlog_counts_unacknowledged_mail(mail: MailHarness) -> None:
+    """The backlog has the number, the bytes and the oldest creation time of unacknowledged messages."""
+    empty = mail.transport.backlog("bob")
     assert (empty.messages, empty.bytes, empty.oldest) == (0, 0, None), "nothing waits"
-    now = post.clock.now()
-    sent = [await post.send(created=now + number) for number in range(3)]
+    now = mail.clock.now()
+    sent = [await mail.send(created=now + number) for number in range(3)]
     size = sum(len(envelope.to_bytes()) for envelope in sent)
-    async with post.open_inbox() as inbox:
+    async with mail.open_inbox() as inbox:
         inbox.take_nowait(2)
-        waiting = post.transport.backlog("bob")
+        waiting = mail.transport.backlog("bob")
         assert (waiting.messages, waiting.oldest) == (3, now), "what was taken still waits"
         assert size <= waiting.bytes <= 2 * size, "with its bytes"
         await inbox.acknowledge([sent[0].id])
-        waiting = post.transport.backlog("bob")
+        waiting = mail.transport.backlog("bob")
         assert (waiting.messages, waiting.oldest) == (2, now + 1), "what was acknowledged does not"
         inbox.take_nowait()
         await inbox.acknowledge(ids_of(sent))
-    empty = post.transport.backlog("bob")
-    assert (empty.messages, empty.bytes, empty.oldest) == (0, 0, None), "nothing waits any more"
-    assert post.transport.backlog("carol").messages == 0, "and never did for anybody else"
+    empty = mail.transport.backlog("bob")
+    assert (empty.messages, empty.bytes, empty.oldest) == (0, 0, None), "nothing is pending"
+    assert mail.transport.backlog("carol").messages == 0, "and the backlog of carol was always empty"
 
 
 async def _let_others_run() -> None:
-    # Long enough for a reader to fall asleep. The promise holds for one that has not; it is only tested less.
+    # Long enough for a reader to fall asleep. If it has not, the promise still holds but is tested less.
     for _ in range(20):
         await trio.lowlevel.checkpoint()

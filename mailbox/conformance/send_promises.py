@@ -1,4 +1,4 @@
-"""Promises about sending: the meaning of a receipt, and delivery once, whole, to the right recipient."""
+"""Promises about sending: receipts, and delivery once and unchanged to the right recipient."""
 
 import attrs
 import trio
@@ -10,43 +10,43 @@ from coterie.mailbox.errors import UnknownRecipient
 
 
 @promise()
-async def promise_01_a_receipt_names_what_is_stored(post: MailHarness) -> None:
-    """A receipt gives the message's id, its recipient, and when it was stored."""
-    post.clock.advance(3600)
-    before, envelope = post.clock.now(), post.new_message()
-    receipt = await post.transport.send(envelope)
+async def promise_01_a_receipt_describes_the_stored_message(mail: MailHarness) -> None:
+    """A receipt has the id and the recipient of the message, and the time of storing."""
+    mail.clock.advance(3600)
+    before, envelope = mail.clock.now(), mail.new_message()
+    receipt = await mail.transport.send(envelope)
     assert (receipt.id, receipt.recipient) == (envelope.id, "bob"), "a receipt is for the message that was sent"
-    assert before <= receipt.stored <= post.clock.now(), "the time of storing is read from the session's clock"
+    assert before <= receipt.stored <= mail.clock.now(), "the time of storing is read from the session's clock"
 
 
 @promise()
-async def promise_02_a_receipt_means_stored(post: MailHarness) -> None:
-    """A message with a receipt survives a restart, whether or not anybody was reading."""
-    sent = await post.send_many(3)
-    await post.restart()
-    sent += await post.send_many(2)
-    await post.restart()
-    assert ids_of(await post.read()) == ids_of(sent), "receipted mail is there after a restart"
+async def promise_02_a_receipt_means_stored(mail: MailHarness) -> None:
+    """A message with a receipt survives a restart, with or without a reader."""
+    sent = await mail.send_many(3)
+    await mail.restart()
+    sent += await mail.send_many(2)
+    await mail.restart()
+    assert ids_of(await mail.read()) == ids_of(sent), "receipted mail is there after a restart"
 
 
 @promise()
-async def promise_03_without_a_receipt_nothing_is_stored(post: MailHarness) -> None:
-    """A message that was refused is never delivered, also not when its recipient comes later."""
-    await expect_error(UnknownRecipient, post.send("dave"))
-    post.roster.join("dave")
-    assert post.transport.backlog("dave").messages == 0, "nothing waits of what was refused"
-    assert await post.read("dave") == [], "refused mail is not delivered"
+async def promise_03_without_a_receipt_nothing_is_stored(mail: MailHarness) -> None:
+    """A rejected message is never delivered, even if its recipient joins later."""
+    await expect_error(UnknownRecipient, mail.send("dave"))
+    mail.roster.join("dave")
+    assert mail.transport.backlog("dave").messages == 0, "a refused message is not pending"
+    assert await mail.read("dave") == [], "refused mail is not delivered"
 
 
 @promise()
-async def promise_04_a_cancelled_send_is_whole_or_absent(post: MailHarness) -> None:
-    """A cancelled send leaves the message stored whole or not at all, and harms no other."""
-    envelopes = [post.new_message() for _ in range(20)]
+async def promise_04_a_cancelled_send_is_whole_or_absent(mail: MailHarness) -> None:
+    """A cancelled send stores the message whole or not at all, and affects no other message."""
+    envelopes = [mail.new_message() for _ in range(20)]
     receipts: list[Receipt] = []
 
     async def send(envelope: Envelope, scope: trio.CancelScope) -> None:
         with scope:
-            receipts.append(await post.transport.send(envelope))
+            receipts.append(await mail.transport.send(envelope))
 
     async with trio.open_nursery() as nursery:
         scopes = [trio.CancelScope() for _ in envelopes]
@@ -56,95 +56,95 @@ async def promise_04_a_cancelled_send_is_whole_or_absent(post: MailHarness) -> N
         await trio.lowlevel.checkpoint()
         for scope in scopes[1::2]:
             scope.cancel()
-    read = await post.read()
+    read = await mail.read()
     assert all(envelope in envelopes for envelope in read), "what was stored is whole"
     assert len(set(ids_of(read))) == len(read), "nothing is stored twice"
     assert {receipt.id for receipt in receipts} <= set(ids_of(read)), "what has a receipt is stored"
-    assert post.dead_letters.letters == [], "no part of a message was left"
+    assert mail.dead_letters.letters == [], "no partial message is stored"
 
 
 @promise()
-async def promise_05_a_message_sent_twice_is_delivered_once(post: MailHarness) -> None:
-    """A message that is sent again under its id, because the sender did not hear back, is delivered once."""
-    envelope = await post.send()
-    other = await post.send()
-    await post.transport.send(envelope)
-    assert ids_of(await post.read()) == [envelope.id, other.id], "a copy is dropped, in the place of the first"
-    assert post.transport.backlog("bob").messages == 0, "a copy does not go on waiting"
+async def promise_05_a_message_sent_twice_is_delivered_once(mail: MailHarness) -> None:
+    """A message that is sent again under the same id, because its sender got no receipt, is delivered once."""
+    envelope = await mail.send()
+    other = await mail.send()
+    await mail.transport.send(envelope)
+    assert ids_of(await mail.read()) == [envelope.id, other.id], "a copy is dropped, in the place of the first"
+    assert mail.transport.backlog("bob").messages == 0, "a copy is not pending"
 
 
 @promise()
-async def promise_06_a_copy_of_what_was_acknowledged_is_dropped(post: MailHarness) -> None:
-    """A copy that comes after its message was taken or acknowledged is not delivered to that reader."""
-    async with post.open_inbox() as inbox:
-        envelope = await post.send()
+async def promise_06_a_copy_of_acknowledged_mail_is_dropped(mail: MailHarness) -> None:
+    """A copy that arrives after the message was taken or acknowledged is not delivered to the same reader."""
+    async with mail.open_inbox() as inbox:
+        envelope = await mail.send()
         assert len(inbox.take_nowait()) == 1, "the first is delivered"
-        await post.transport.send(envelope)
+        await mail.transport.send(envelope)
         assert inbox.take_nowait() == [], "a copy of what was taken is dropped"
         await inbox.acknowledge([envelope.id])
-        await post.transport.send(envelope)
+        await mail.transport.send(envelope)
         assert inbox.take_nowait() == [], "a copy of what was acknowledged is dropped"
-    assert post.dead_letters.letters == [], "a copy is no dead letter"
+    assert mail.dead_letters.letters == [], "a copy is no dead letter"
 
 
 @promise()
-async def promise_07_every_field_arrives(post: MailHarness) -> None:
-    """Summary, reply, group, trace context, expiry and all else arrive as they were sent."""
-    sent = await post.send(
+async def promise_07_every_field_arrives(mail: MailHarness) -> None:
+    """All fields arrive unchanged, including summary, reply, group, trace context and expiry."""
+    sent = await mail.send(
         body="Look at this.",
         summary="a thing to look at",
         in_reply_to=new_message_id(),
         group="g-1",
         traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-        expires=post.clock.now() + 60.5,
+        expires=mail.clock.now() + 60.5,
     )
-    (read,) = await post.read()
-    # A hop in between may sign anew, and says for itself which session a message comes from.
+    (read,) = await mail.read()
+    # A hop in between may sign again, and sets the session of the sender.
     same = attrs.evolve(read, mac=sent.mac, sender=attrs.evolve(read.sender, session=sent.sender.session))
     assert same == sent, f"{read} is not {sent}"
 
 
 @promise(need="macs")
-async def promise_08_what_arrives_is_what_was_signed(post: MailHarness) -> None:
-    """The reader gets the very bytes that the sender signed."""
-    sent = await post.send(body='{"a":  1}', created=post.clock.now() + 0.1)
-    (read,) = await post.read()
+async def promise_08_what_arrives_is_what_was_signed(mail: MailHarness) -> None:
+    """The reader gets exactly the bytes that the sender signed."""
+    sent = await mail.send(body='{"a":  1}', created=mail.clock.now() + 0.1)
+    (read,) = await mail.read()
     assert read.to_bytes() == sent.to_bytes(), "the bytes are the same"
 
 
 @promise()
-async def promise_09_nobody_gets_the_mail_of_another(post: MailHarness) -> None:
+async def promise_09_mail_reaches_only_its_recipient(mail: MailHarness) -> None:
     """A message is delivered to the name it was sent to, and to no other."""
-    sent = {name: await post.send(name, sender="carol") for name in MEMBERS for _ in range(2)}
+    sent = {name: await mail.send(name, sender="carol") for name in MEMBERS for _ in range(2)}
     for name in MEMBERS:
-        read = await post.read(name)
+        read = await mail.read(name)
         assert {envelope.recipient.name for envelope in read} == {name}, f"{name} gets mail for {name}"
         assert read[-1].id == sent[name].id, f"all mail for {name} is there"
 
 
 @promise()
-async def promise_10_sessions_do_not_mix(post: MailHarness) -> None:
+async def promise_10_sessions_do_not_mix(mail: MailHarness) -> None:
     """Two sessions with members of the same names do not get each other's mail."""
-    async with post.elsewhere() as other:
-        here, there = await post.send(), await other.send()
-        assert ids_of(await other.read()) == [there.id], "the other session has its own"
-        assert ids_of(await post.read()) == [here.id], "and this one its own"
+    async with mail.open_other_session() as other:
+        here, there = await mail.send(), await other.send()
+        assert ids_of(await other.read()) == [there.id], "the other session gets only its own mail"
+        assert ids_of(await mail.read()) == [here.id], "this session gets only its own mail"
 
 
 @promise()
-async def promise_11_a_broadcast_is_one_message_each(post: MailHarness) -> None:
-    """The messages of a broadcast share a group, and each is delivered and acknowledged on its own."""
+async def promise_11_a_broadcast_is_one_message_per_recipient(mail: MailHarness) -> None:
+    """The messages of a broadcast share a group; each is delivered and acknowledged separately."""
     for name in ("bob", "carol"):
-        await post.send(name, group="all-hands")
-    assert [envelope.group for envelope in await post.read("bob")] == ["all-hands"], "bob has his"
-    (delivery,) = await post.peek("carol")
-    assert delivery.envelope.group == "all-hands", "carol's waits although bob acknowledged his"
+        await mail.send(name, group="all-hands")
+    assert [envelope.group for envelope in await mail.read("bob")] == ["all-hands"], "bob gets a message"
+    (delivery,) = await mail.peek("carol")
+    assert delivery.envelope.group == "all-hands", "carol's message is pending although bob acknowledged his"
 
 
 @promise()
-async def promise_12_mail_waits_for_a_reader(post: MailHarness) -> None:
-    """Mail can be sent to a member that was never started to read, and to oneself."""
-    post.roster.join("dave")
-    sent = [await post.send("dave", sender="alice"), await post.send("dave", sender="dave")]
-    deliveries = await post.peek("dave")
-    assert ids_in(deliveries) == ids_of(sent), "both wait"
+async def promise_12_mail_waits_for_a_reader(mail: MailHarness) -> None:
+    """A member can get mail before its first reader opens the mailbox, and can send mail to itself."""
+    mail.roster.join("dave")
+    sent = [await mail.send("dave", sender="alice"), await mail.send("dave", sender="dave")]
+    deliveries = await mail.peek("dave")
+    assert ids_in(deliveries) == ids_of(sent), "both messages are pending"

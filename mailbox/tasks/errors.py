@@ -2,17 +2,17 @@
 
 TaskError
 ├── TaskRefused         the caller must act: nothing was changed
-│   ├── UnknownTask         there is no task with this number
-│   ├── TaskListFull        there are as many tasks as there can be
-│   ├── TaskInvalid         a text of a task cannot be kept as it is
-│   ├── TaskOwned           somebody else is at work on it
-│   ├── TaskDone            it is done; reopen it first
-│   ├── TaskBlocked         other tasks must be done before
-│   ├── TaskDeleted         it was deleted
+│   ├── UnknownTask         no task has this number
+│   ├── TaskListFull        the list has reached its limit
+│   ├── TaskInvalid         a text that a task cannot hold
+│   ├── TaskOwned           another agent works on the task
+│   ├── TaskDone            the task is done; reopen it first
+│   ├── TaskBlocked         other tasks must be done first
+│   ├── TaskDeleted         the task was deleted
 │   └── DependencyCycle     tasks would wait for each other
-├── TaskDamaged         a file is no task; the others are not concerned
-├── TasksBusy           the lock of the list was not to be had in time
-└── TasksFailed         the disk refused
+├── TaskDamaged         a file is not a valid task; other tasks are not affected
+├── TasksBusy           the lock of the list could not be acquired in time
+└── TasksFailed         disk error
 """
 
 from pathlib import Path
@@ -24,11 +24,11 @@ from coterie.mailbox.tasks.task import TaskId, TaskOwner
 
 
 class TaskError(MailboxError):
-    """Base of everything the task list raises on purpose."""
+    """Base of all errors that the task list raises on purpose."""
 
 
 class TaskRefused(TaskError):
-    """Nothing was changed, and nothing would be if it were tried again as things are."""
+    """Nothing was changed, and a retry would be refused again unless the list changes."""
 
 
 @attrs.define(eq=False)
@@ -37,26 +37,26 @@ class UnknownTask(TaskRefused):
 
     id: int
     highest: int
-    """The highest number there is; 0 if there is no task."""
+    """The highest number in use; 0 if there is no task."""
 
     def __str__(self) -> str:
-        there_is = f"their numbers go up to {self.highest}" if self.highest else "there are none yet"
-        return f"there is no task {self.id}; {there_is}"
+        hint = f"the highest number is {self.highest}" if self.highest else "there are no tasks yet"
+        return f"there is no task {self.id}; {hint}"
 
 
 @attrs.define(eq=False)
 class TaskListFull(TaskRefused):
-    """All numbers are given."""
+    """All numbers of the list are in use."""
 
     limit: int
 
     def __str__(self) -> str:
-        return f"the task list is full: the numbers go up to {self.limit:,}"
+        return f"the task list is full: task numbers end at {self.limit:,}"
 
 
 @attrs.define(eq=False)
 class TaskInvalid(TaskRefused):
-    """A text that no task can have."""
+    """A text that a task cannot hold."""
 
     field: str
     reason: str
@@ -67,7 +67,7 @@ class TaskInvalid(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskOwned(TaskRefused):
-    """A task is somebody's, so others keep their hands off it."""
+    """A task in progress belongs to another owner."""
 
     id: TaskId
     owner: TaskOwner
@@ -78,11 +78,11 @@ class TaskOwned(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskDone(TaskRefused):
-    """A task that is done cannot be claimed."""
+    """A done task cannot be claimed."""
 
     id: TaskId
     owner: TaskOwner | None
-    """Who did it, if that is known."""
+    """The agent that finished the task; None if unknown."""
 
     def __str__(self) -> str:
         return f"task {self.id} is done{f' by {self.owner}' if self.owner else ''}; reopen it to work on it again"
@@ -90,11 +90,11 @@ class TaskDone(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskBlocked(TaskRefused):
-    """A task waits for others."""
+    """A task that depends on unfinished tasks."""
 
     id: TaskId
     waits_for: tuple[TaskId, ...]
-    """The tasks it is blocked by that are not done, or cannot be read."""
+    """Blocking tasks that are not done or cannot be read."""
 
     def __str__(self) -> str:
         others = ", ".join(map(str, self.waits_for))
@@ -103,7 +103,7 @@ class TaskBlocked(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskDeleted(TaskRefused):
-    """A task that was deleted cannot be changed; its number is not given to another."""
+    """A deleted task cannot be changed; its number is not reused."""
 
     id: TaskId
     by: str
@@ -117,7 +117,7 @@ class DependencyCycle(TaskRefused):
     """A dependency that would make tasks wait for each other."""
 
     path: tuple[TaskId, ...]
-    """Each waits for the next; the first is the last."""
+    """Tasks of the cycle: each waits for the next, and the first is repeated at the end."""
 
     def __str__(self) -> str:
         return f"tasks would wait for each other: {' -> '.join(map(str, self.path))}"
@@ -125,23 +125,23 @@ class DependencyCycle(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskDamaged(TaskError):
-    """A file of the list is no task."""
+    """A file of the list that is not a valid task."""
 
     id: TaskId
     path: Path
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.path}: cannot be read as a task: {self.reason}; mend it, or delete task {self.id}"
+        return f"{self.path}: cannot be read as a task: {self.reason}; repair the file, or delete task {self.id}"
 
 
 @attrs.define(eq=False)
 class TasksBusy(TaskError):
-    """Somebody else was changing the list all the time."""
+    """The lock of the list could not be acquired in time."""
 
     directory: Path
     seconds: float
-    """How long it was waited for."""
+    """Time that was waited for the lock."""
 
     def __str__(self) -> str:
         return f"{self.directory}: another process has held its lock for {self.seconds:g} s; try again"
@@ -149,7 +149,7 @@ class TasksBusy(TaskError):
 
 @attrs.define(eq=False)
 class TasksFailed(TaskError):
-    """The disk refused; the task is as it was, or, if only flushing failed, as it was to be."""
+    """Disk error. The task is unchanged or, if only flushing failed, changed as requested."""
 
     path: Path
     reason: str

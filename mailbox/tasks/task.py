@@ -7,20 +7,20 @@ import msgspec
 
 VERSION = 1
 LONGEST_SUBJECT = 300
-"""Characters of a subject."""
+"""Limit in characters."""
 LONGEST_DESCRIPTION = 65_536
 HISTORY_LIMIT = 500
-"""Entries that a history keeps: the first, and the newest."""
+"""Largest number of history entries: the first one and the newest are kept."""
 
 TaskId = NewType("TaskId", int)
 TaskStatus = Literal["open", "in_progress", "done", "deleted"]
 TaskState = Literal["open", "blocked", "in_progress", "done", "deleted"]
-"""A status; an open task that waits for others is blocked."""
+"""Status as shown: an open task that waits for others is blocked."""
 
 
 @attrs.frozen(kw_only=True)
 class TaskOwner:
-    """Somebody who works on tasks: one start of a name, so that a later start owns nothing by mistake."""
+    """Owner of tasks: one incarnation of a name, so that a later incarnation owns nothing by mistake."""
 
     name: str
     incarnation: int
@@ -30,57 +30,57 @@ class TaskOwner:
 
 
 USER = TaskOwner(name="user", incarnation=0)
-"""The human; agents count their starts from 1, so none of them can be this one."""
+"""The user. Incarnations of agents count from 1, so no agent equals this owner."""
 
 
 @attrs.frozen(kw_only=True)
 class TaskHistoryEntry:
-    """One change of a task."""
+    """One change in the history of a task."""
 
     at: float
-    """Seconds since 1970."""
+    """Time in seconds since 1970."""
     by: str
     what: str
 
 
 @attrs.frozen(kw_only=True)
 class Task:
-    """A task as its file holds it. A dependency stands in the file of the task that waits, and only there."""
+    """A task as stored in its file. Only the file of the waiting task holds a dependency."""
 
     id: TaskId
     subject: str
     description: str = ""
     status: TaskStatus = "open"
     owner: TaskOwner | None = None
-    """Who is at work on it or, of a task that is done, who did it."""
+    """The agent that works on the task or, if the task is done, finished it."""
     blocked_by: tuple[TaskId, ...] = ()
     history: tuple[TaskHistoryEntry, ...] = ()
-    """Oldest first."""
+    """Changes of the task, oldest first."""
     created: float
     updated: float
     version: int = 1
-    """Counts its changes."""
+    """Number of changes of the task."""
     v: int = VERSION
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing has to wait for it any more."""
+        """True if no other task has to wait for this one: it is done or deleted."""
         return self.status in ("done", "deleted")
 
     def with_change(self, at: float, by: TaskOwner, what: str, **facts: Any) -> "Task":
-        """The task with other *facts*, and an entry that says *what* was done."""
+        """Return the task with other *facts*, and a history entry that describes the change as *what*."""
         history = (*self.history, TaskHistoryEntry(at=at, by=str(by), what=what))
         if len(history) > HISTORY_LIMIT:
             history = (history[0], *history[1 - HISTORY_LIMIT :])
         return attrs.evolve(self, **facts, updated=at, version=self.version + 1, history=history)
 
     def to_bytes(self) -> bytes:
-        """JSON that people can read, too, with the fields in their order here."""
+        """Encode the task as indented JSON with the fields in declaration order."""
         return msgspec.json.format(msgspec.json.encode(attrs.asdict(self)), indent=2) + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Task":
-        """The task that `to_bytes` wrote. Raises `ValueError`, whatever *data* is."""
+        """Decode a task that `to_bytes` wrote. Raises `ValueError` for any other *data*."""
         try:
             task = _decoder.decode(data)
         except (msgspec.DecodeError, RecursionError) as exc:
@@ -95,18 +95,18 @@ _decoder = msgspec.json.Decoder(Task)
 
 @attrs.frozen(kw_only=True)
 class ListedTask(Task):
-    """A task as it stands among the others."""
+    """A task with its relations to the other tasks of the list."""
 
     blocks: tuple[TaskId, ...]
-    """The tasks that name it in their `blocked_by`."""
+    """Tasks that name this one in their `blocked_by`."""
     waits_for: tuple[TaskId, ...]
-    """The tasks of its `blocked_by` that are not done."""
+    """Tasks of `blocked_by` that are not done."""
     state: TaskState
 
 
 @attrs.frozen(kw_only=True)
 class TaskChange:
-    """What is to be different about a task; None leaves a fact as it is."""
+    """Changes to make to a task; None leaves a field unchanged."""
 
     subject: str | None = None
     description: str | None = None

@@ -1,7 +1,7 @@
-"""A task is a file: its name is the number, a change replaces it whole, and none is ever removed.
+"""Files of a task list: one per task, named by its number, replaced whole by a change, and never removed.
 
-So the next number is one more than the highest name, whatever was deleted and whoever crashed; and a change of the
-list is a change of one file, which is there or not.
+So the next number is the highest name plus one, whatever was deleted or crashed. A change of the list is an atomic
+change of one file.
 """
 
 import os
@@ -21,13 +21,13 @@ from coterie.mailbox.tasks.task import Task, TaskId
 LOCK_FILE = ".lock"
 LOCK_TIMEOUT = 10.0
 LOCK_POLL = 0.002
-"""Seconds between two tries to get the lock; it is held for milliseconds."""
+"""Seconds between two attempts to get the lock, which is held for milliseconds."""
 
 LIMIT = 999_999
-"""Tasks that a list can have: their names have six digits."""
+"""Largest number of tasks: their file names have six digits."""
 
 TICK = 0.1
-"""Seconds, more than file systems take to tell one moment from the next."""
+"""Seconds; longer than the time resolution of file systems."""
 
 _Version = tuple[int, int, int]
 _NAME = re.compile(r"([0-9]{6})\.json")
@@ -35,21 +35,21 @@ _NAME = re.compile(r"([0-9]{6})\.json")
 
 @attrs.define(eq=False)
 class TaskFiles:
-    """The files of one task list. All of it blocks: call it in a thread, or in several."""
+    """Files of one task list. All methods block; they may be called from several threads."""
 
     directory: Path
     lock_timeout: float = LOCK_TIMEOUT
     is_durable: bool = True
-    """Whether what was written survives a power cut, too; it always survives the death of every process."""
+    """True if writes survive a power cut; they always survive a crash of all processes."""
     _known: dict[TaskId, tuple[_Version, Task]] = attrs.field(factory=dict, init=False, repr=False)
-    """What was read before: to look whether a file has changed is cheaper than to read it."""
+    """Tasks read before, with the file version, because a `stat` is cheaper than reading."""
 
     def path(self, task_id: TaskId) -> Path:
-        """Where a task is."""
+        """Return the file of a task."""
         return self.directory / f"{task_id:06}.json"
 
     def highest(self) -> TaskId:
-        """The highest number that was ever given to a task; 0 for none. Raises `TasksFailed`."""
+        """Return the highest number ever given to a task; 0 for none. Raises `TasksFailed`."""
         try:
             matches = map(_NAME.fullmatch, os.listdir(self.directory))  # noqa: PTH208 - names are wanted, not paths
             highest = max((int(match[1]) for match in matches if match), default=0)
@@ -57,17 +57,17 @@ class TaskFiles:
             highest = 0
         except OSError as exc:
             raise TasksFailed(self.directory, exc.strerror or str(exc)) from exc
-        # A listing may leave out a name that is being replaced at that moment.
+        # A directory listing may miss a file that is being replaced at that moment.
         while self.path(TaskId(highest + 1)).exists():
             highest += 1
         return TaskId(highest)
 
     def ids(self) -> Iterator[TaskId]:
-        """The numbers of all tasks, readable or not, the oldest first. Raises `TasksFailed`."""
+        """Return the numbers of all tasks, readable or not, oldest first. Raises `TasksFailed`."""
         return map(TaskId, range(1, self.highest() + 1))
 
     def read(self, task_id: TaskId) -> Task:
-        """A task. Raises `UnknownTask` and `TaskDamaged`."""
+        """Read a task. Raises `UnknownTask` and `TaskDamaged`."""
         if not 0 < task_id <= LIMIT:
             raise UnknownTask(task_id, self.highest())
         try:
@@ -83,13 +83,13 @@ class TaskFiles:
             raise TaskDamaged(task_id, self.path(task_id), exc.strerror or str(exc)) from exc
         except ValueError as exc:
             raise TaskDamaged(task_id, self.path(task_id), str(exc)) from exc
-        # A file could be replaced within one tick and look the same. The kernel's time counts here, not the session's.
+        # A file replaced twice within one tick could look unchanged. The kernel sets its time, not the session's clock.
         if time.time() - status.st_mtime > TICK:
             self._known[task_id] = (version, task)
         return task
 
     def write(self, task: Task) -> None:
-        """Put *task* in the place of what has its number; only under `lock`. Raises `TasksFailed`."""
+        """Replace the file of *task*; the caller holds `lock`. Raises `TasksFailed`."""
         path = self.path(task.id)
         try:
             replace_file(path, task.to_bytes(), durable=self.is_durable, mode=0o600)
@@ -98,9 +98,9 @@ class TaskFiles:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Change the list within this block, alone of all processes. Raises `TasksBusy` and `TasksFailed`.
+        """Hold the lock of the list, across all processes, during the block. Raises `TasksBusy` and `TasksFailed`.
 
-        The kernel takes the lock from a process that dies.
+        The kernel releases the lock of a process that dies.
         """
         lock = filelock.FileLock(
             self.directory / LOCK_FILE, self.lock_timeout, mode=0o600, thread_local=False, poll_interval=LOCK_POLL
@@ -121,5 +121,5 @@ class TaskFiles:
 def _parse(task_id: TaskId, content: bytes) -> Task:
     task = Task.from_bytes(content)
     if task.id != task_id:
-        raise ValueError(f"it is task {task.id}")
+        raise ValueError(f"the file contains task {task.id}")
     return task

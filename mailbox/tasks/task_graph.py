@@ -1,4 +1,4 @@
-"""All tasks with their dependencies, as one change or one query sees them."""
+"""Graph of all tasks and their dependencies, as of one change or one query."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -12,37 +12,37 @@ from coterie.mailbox.tasks.task_files import TaskFiles
 
 @attrs.frozen(kw_only=True)
 class TaskListing:
-    """What a list holds."""
+    """Tasks of a list, and its damaged files."""
 
     tasks: tuple[ListedTask, ...]
     damaged: tuple[TaskDamaged, ...]
-    """The files that cannot be read; what is blocked by them stays blocked."""
+    """Files that cannot be read; the tasks that they block stay blocked."""
 
 
 @attrs.define(eq=False)
 class TaskGraph:
-    """Reads a file when it is first asked for its task, and once; made anew for every change."""
+    """Tasks and dependencies of one list. Reads each file at most once, so a new graph is made for every change."""
 
     files: TaskFiles
     _read: dict[TaskId, Task | TaskDamaged] = attrs.field(factory=dict, init=False)
 
     def task(self, task_id: TaskId) -> Task:
-        """A task, deleted ones too. Raises `UnknownTask` and `TaskDamaged`."""
+        """Return a task, deleted or not. Raises `UnknownTask` and `TaskDamaged`."""
         found = self._load(task_id)
         if isinstance(found, TaskDamaged):
             raise found
         return found
 
     def readable(self) -> Iterator[Task]:
-        """The tasks that can be read, the oldest first."""
+        """Return the readable tasks, oldest first."""
         return (found for found in self._all() if isinstance(found, Task))
 
     def waits_for(self, task: Task) -> tuple[TaskId, ...]:
-        """Which of the tasks that block *task* are not settled, as far as one can tell."""
+        """Return the tasks that block *task* and are not settled; unreadable tasks count as not settled."""
         return tuple(other for other in task.blocked_by if not self._is_settled(other))
 
     def find_cycle(self, task_id: TaskId, on: TaskId) -> tuple[TaskId, ...] | None:
-        """How tasks would wait for each other if *task_id* waited for *on*; None if they would not."""
+        """Return the cycle that would exist if *task_id* waited for *on*; None if there would be none."""
         paths: list[tuple[TaskId, ...]] = [(task_id, on)]
         seen: set[TaskId] = set()
         while paths:
@@ -55,7 +55,7 @@ class TaskGraph:
         return None
 
     def list_all(self) -> TaskListing:
-        """Everything, deleted tasks too."""
+        """Return all tasks, including deleted ones."""
         found = list(self._all())
         blocks = _inverted(task for task in found if isinstance(task, Task))
         return TaskListing(
@@ -64,7 +64,7 @@ class TaskGraph:
         )
 
     def list_one(self, task_id: TaskId) -> ListedTask:
-        """One task among the others. Raises `UnknownTask` and `TaskDamaged`."""
+        """Return one task with its relations. Raises `UnknownTask` and `TaskDamaged`."""
         return self._to_listed(self.task(task_id), _inverted(self.readable())[task_id])
 
     def _to_listed(self, task: Task, blocks: Iterable[TaskId]) -> ListedTask:
@@ -78,7 +78,7 @@ class TaskGraph:
             try:
                 yield self._load(task_id)
             except UnknownTask:
-                continue  # removed by hand
+                continue  # the user removed the file
 
     def _load(self, task_id: TaskId) -> Task | TaskDamaged:
         if task_id not in self._read:

@@ -1,4 +1,4 @@
-"""Rules for changes of tasks: which are allowed, for which agent, and their result."""
+"""Rules for changes of tasks: allowed changes, permitted agents, and results."""
 
 from collections.abc import Iterable
 
@@ -28,15 +28,15 @@ from coterie.mailbox.tasks.task_graph import TaskGraph
 
 
 def new_task(
-    board: TaskGraph, at: float, by: TaskOwner, *, subject: str, description: str, blocked_by: Iterable[TaskId]
+    graph: TaskGraph, at: float, by: TaskOwner, *, subject: str, description: str, blocked_by: Iterable[TaskId]
 ) -> Task:
-    """A task with the next number. Raises `TaskRefused`, and `TaskDamaged` for one that is to be waited for."""
-    highest = board.files.highest()
+    """Return a task with the next number. Raises `TaskRefused`, and `TaskDamaged` for an unreadable blocking task."""
+    highest = graph.files.highest()
     if highest >= LIMIT:
         raise TaskListFull(LIMIT)
     blockers = tuple(dict.fromkeys(blocked_by))
     for other in blockers:
-        _check_not_deleted(board.task(other))
+        _check_not_deleted(graph.task(other))
     return Task(
         id=TaskId(highest + 1),
         subject=_checked_subject(subject),
@@ -48,8 +48,8 @@ def new_task(
     )
 
 
-def claim_task(board: TaskGraph, task: Task, at: float, owner: TaskOwner) -> Task:
-    """*task* as the work of *owner*; unchanged if it is that already.
+def claim_task(graph: TaskGraph, task: Task, at: float, owner: TaskOwner) -> Task:
+    """Return *task* in progress with *owner* as its owner; unchanged if it is that already.
 
     Raises `TaskDeleted`, `TaskDone`, `TaskOwned` and `TaskBlocked`.
     """
@@ -60,27 +60,27 @@ def claim_task(board: TaskGraph, task: Task, at: float, owner: TaskOwner) -> Tas
         return task
     if task.owner is not None:
         raise TaskOwned(task.id, task.owner)
-    _check_not_blocked(board, task)
+    _check_not_blocked(graph, task)
     return task.with_change(at, owner, "claimed", status="in_progress", owner=owner)
 
 
-def update_task(board: TaskGraph, task: Task, at: float, by: TaskOwner, change: TaskChange) -> Task:
-    """*task* after *change*; the same object if that changes nothing. Raises `TaskRefused`, and `TaskDamaged`.
+def update_task(graph: TaskGraph, task: Task, at: float, by: TaskOwner, change: TaskChange) -> Task:
+    """Return *task* after *change*; the same object if nothing changes. Raises `TaskRefused` and `TaskDamaged`.
 
-    The new status is judged after the rest, so that one change can take a dependency away and finish the task.
+    The new status is checked last, so that one change can remove a dependency and finish the task.
     """
     _check_not_deleted(task)
-    facts, words = _texts(task, change)
-    blockers = _blockers(board, task, change)
+    facts, notes = _texts(task, change)
+    blockers = _blockers(graph, task, change)
     if blockers != task.blocked_by:
         facts["blocked_by"] = blockers
-        words.append(f"blocked by {', '.join(map(str, blockers)) or 'nothing'}")
-    after = task.with_change(at, by, "; ".join(words), **facts) if words else task
-    return after if change.status is None else _with_status(board, after, at, by, change.status)
+        notes.append(f"blocked by {', '.join(map(str, blockers)) or 'nothing'}")
+    after = task.with_change(at, by, "; ".join(notes), **facts) if notes else task
+    return after if change.status is None else _with_status(graph, after, at, by, change.status)
 
 
 def make_tombstone(task_id: TaskId, at: float, by: TaskOwner, reason: str) -> Task:
-    """What takes the place of a file that was no task, so that its number stays given."""
+    """Return a deleted task that replaces an unreadable file, so that its number is not reused."""
     entry = TaskHistoryEntry(at=at, by=str(by), what=f"deleted; its file could not be read: {reason}")
     subject = "(its file could not be read)"
     return Task(id=task_id, subject=subject, status="deleted", history=(entry,), created=at, updated=at)
@@ -96,21 +96,21 @@ def _texts(task: Task, change: TaskChange) -> tuple[dict[str, object], list[str]
     return facts, [f"{name} changed" for name in facts]
 
 
-def _blockers(board: TaskGraph, task: Task, change: TaskChange) -> tuple[TaskId, ...]:
+def _blockers(graph: TaskGraph, task: Task, change: TaskChange) -> tuple[TaskId, ...]:
     kept = [other for other in task.blocked_by if other not in change.remove_blocked_by]
     for other in change.add_blocked_by:
         if other in kept:
             continue
-        _check_not_deleted(board.task(other))
-        if path := board.find_cycle(task.id, other):
+        _check_not_deleted(graph.task(other))
+        if path := graph.find_cycle(task.id, other):
             raise DependencyCycle(path)
         kept.append(other)
     return tuple(kept)
 
 
-def _with_status(board: TaskGraph, task: Task, at: float, by: TaskOwner, status: TaskStatus) -> Task:
+def _with_status(graph: TaskGraph, task: Task, at: float, by: TaskOwner, status: TaskStatus) -> Task:
     if status == "in_progress":
-        return claim_task(board, task, at, by)
+        return claim_task(graph, task, at, by)
     if status == task.status:
         return task
     _check_may_settle(task, by)
@@ -118,12 +118,12 @@ def _with_status(board: TaskGraph, task: Task, at: float, by: TaskOwner, status:
         return task.with_change(at, by, "reopened" if task.status == "done" else "released", status="open", owner=None)
     if status == "deleted":
         return task.with_change(at, by, "deleted", status="deleted", owner=None)
-    _check_not_blocked(board, task)
+    _check_not_blocked(graph, task)
     return task.with_change(at, by, "done", status="done", owner=task.owner or by)
 
 
 def _check_may_settle(task: Task, by: TaskOwner) -> None:
-    """What is somebody's work only they, the lead and the user may end."""
+    """Raise `TaskOwned` unless *by* is the owner of the running task, the lead or the user."""
     if task.status == "in_progress" and task.owner not in (None, by) and by != USER and by.name != MAIN:
         assert task.owner is not None
         raise TaskOwned(task.id, task.owner)
@@ -131,18 +131,18 @@ def _check_may_settle(task: Task, by: TaskOwner) -> None:
 
 def _check_not_deleted(task: Task) -> None:
     if task.status == "deleted":
-        raise TaskDeleted(task.id, task.history[-1].by if task.history else "somebody")
+        raise TaskDeleted(task.id, task.history[-1].by if task.history else "an unknown agent")
 
 
-def _check_not_blocked(board: TaskGraph, task: Task) -> None:
-    if waits_for := board.waits_for(task):
+def _check_not_blocked(graph: TaskGraph, task: Task) -> None:
+    if waits_for := graph.waits_for(task):
         raise TaskBlocked(task.id, waits_for)
 
 
 def _checked_subject(text: str) -> str:
     subject = " ".join(text.split())
     if not subject:
-        raise TaskInvalid("subject", "it is empty; say in a few words what is to be done")
+        raise TaskInvalid("subject", "it is empty; describe the work in a few notes")
     return _checked("subject", subject, LONGEST_SUBJECT)
 
 
@@ -152,5 +152,5 @@ def _checked(field: str, text: str, longest: int) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise TaskInvalid(field, f"character {exc.start + 1:,} of it is half of a pair") from exc
+        raise TaskInvalid(field, f"character {exc.start + 1:,} is half of a surrogate pair") from exc
     return text

@@ -1,4 +1,4 @@
-"""Mail of recipients that have ended for good: found, and moved to the dead letters."""
+"""Mail of recipients that have ended permanently: finds it and moves it to the dead letters."""
 
 from collections.abc import Mapping
 
@@ -14,15 +14,15 @@ from coterie.mailbox.transports.file.log_segments import segment_numbers
 from coterie.mailbox.transports.file.transport import FileTransport
 
 BATCH = 100
-"""Letters that are buried before they are acknowledged together."""
+"""Number of messages that are dead-lettered before they are acknowledged together."""
 
-_NO_START = 0
-"""Of a reader that is no start of the name: those count from 1."""
+_NO_INCARNATION = 0
+"""Incarnation of this reader; incarnations of agents count from 1."""
 
 
 @attrs.define(eq=False)
 class RecipientActive(MailboxError):
-    """Whose mail was to be buried is there to read it."""
+    """Mail of a running recipient cannot be dead-lettered."""
 
     name: str
     state: str
@@ -32,57 +32,59 @@ class RecipientActive(MailboxError):
 
 
 def find_abandoned(transport: FileTransport) -> dict[str, Backlog]:
-    """The mailboxes of names that are not on the roster any more, and what waits there; empty ones are left out.
+    """Return the backlogs of mailboxes whose names are no longer on the roster; empty mailboxes are left out.
 
-    Nothing is taken, and nobody is locked out. Raises `MailboxError` if the roster or a mailbox cannot be read.
+    Takes no message and no lock. Raises `MailboxError` if the roster or a mailbox cannot be read.
     """
     members = transport.roster.members()
     try:
         names = [entry.name for entry in sorted(transport.directory.glob("*/")) if _is_name(entry.name)]
-        left = [name for name in names if name not in members and segment_numbers(transport.directory / name)]
+        abandoned = [name for name in names if name not in members and segment_numbers(transport.directory / name)]
     except OSError as exc:
         raise MailboxFailed(str(transport.directory), str(exc)) from exc
-    found = {name: attrs.evolve(transport, roster=_EndedRoster(name)).backlog(name) for name in left}
+    found = {name: attrs.evolve(transport, roster=_EndedRoster(name)).backlog(name) for name in abandoned}
     return {name: backlog for name, backlog in found.items() if backlog.messages}
 
 
 async def dead_letter_abandoned(transport: FileTransport, dead: DeadLetters, name: str) -> int:
-    """Move what waits for *name*, who has left the roster or has ended for good, to *dead*; the number of letters.
+    """Move the mail of *name*, which has left the roster or ended permanently, to *dead*; return the number moved.
 
-    Meanwhile it is the one reader of the mailbox. A letter is stored among the dead before it leaves the mailbox; if
-    this is killed or cancelled in between it is known again by its bytes the next time, and not buried twice. What was
-    sent to a new start of the name is not touched. Raises `RecipientActive`, `MailboxBusy` if another process reads the
-    mailbox, `NameInvalid`, `UnknownRecipient` if nobody had the name, and `MailboxFailed`.
+    During the call this process is the only reader of the mailbox. A message is stored as a dead letter before it
+    leaves the mailbox. After a crash or cancellation between the two, the next call recognises it by its bytes and
+    stores it only once. Mail for a new incarnation of the name is left alone. Raises `RecipientActive`, `MailboxBusy`
+    if another process reads the mailbox, `NameInvalid`, `UnknownRecipient` if the name was never used, and
+    `MailboxFailed`.
     """
     directory = transport.directory / check_name(name)
     if not directory.is_dir():
         find_member(transport.roster, name)
         return 0
-    _check_gone(transport.roster, name)
-    grave = _DeadLetterWriter(name, dead)
-    reading = attrs.evolve(transport, roster=_EndedRoster(name), store_dead_letter=grave.add)
-    async with reading.open_inbox(name, _NO_START) as inbox:
-        # Read once nobody else can bury from here, so that all who did are known.
-        await trio.to_thread.run_sync(grave.load_sync)
+    _check_ended(transport.roster, name)
+    writer = _DeadLetterWriter(name, dead)
+    reader = attrs.evolve(transport, roster=_EndedRoster(name), store_dead_letter=writer.add)
+    async with reader.open_inbox(name, _NO_INCARNATION) as inbox:
+        # Read under the lock, so that earlier moves to dead letters are visible.
+        await trio.to_thread.run_sync(writer.load_sync)
         while deliveries := inbox.take_nowait(BATCH):
-            # Whoever joined in the meantime gets what was taken. Before it joined nothing could be sent to it.
-            _check_gone(transport.roster, name)
-            await _dead_letter_all(deliveries, inbox, grave, transport.clock.now())
-    return grave.count
+            # A recipient that joined since then gets the messages just taken. Before it joined, nothing could be sent
+            # to it.
+            _check_ended(transport.roster, name)
+            await _dead_letter_all(deliveries, inbox, writer, transport.clock.now())
+    return writer.count
 
 
-async def _dead_letter_all(deliveries: list[Delivery], inbox: Inbox, grave: "_DeadLetterWriter", now: float) -> None:
+async def _dead_letter_all(deliveries: list[Delivery], inbox: Inbox, writer: "_DeadLetterWriter", now: float) -> None:
     try:
         for delivery in deliveries:
-            grave.add(_to_dead_letter(grave.name, delivery, now))
+            writer.add(_to_dead_letter(writer.name, delivery, now))
     except OSError as exc:
-        raise MailboxFailed(grave.name, f"cannot bury: {exc.strerror}") from exc
+        raise MailboxFailed(writer.name, f"cannot store a dead letter: {exc.strerror}") from exc
     await inbox.acknowledge([delivery.envelope.id for delivery in deliveries])
 
 
 @attrs.define(eq=False)
 class _DeadLetterWriter:
-    """Where the mail of one mailbox goes, once."""
+    """Stores the dead letters of one mailbox, each once."""
 
     name: str
     _dead: DeadLetters
@@ -90,15 +92,15 @@ class _DeadLetterWriter:
     _known: set[bytes] = attrs.field(factory=set, init=False)
 
     def load_sync(self) -> None:
-        """Learn what lies there. Raises `MailboxFailed`."""
+        """Load the dead letters that are stored already. Raises `MailboxFailed`."""
         try:
-            self._known = {one.letter.raw for one in self._dead.history() if one.letter.mailbox == self.name}
+            self._known = {record.letter.raw for record in self._dead.history() if record.letter.mailbox == self.name}
         except OSError as exc:
             raise MailboxFailed(self.name, f"cannot read the dead letters: {exc.strerror}") from exc
 
     def add(self, letter: DeadLetter) -> None:
-        """As `StoreDeadLetter`, for a letter that is not known."""
-        if letter.reason == "stale_incarnation":  # it was for a start, and there is none at all
+        """Store *letter* unless it is stored already; a `StoreDeadLetter`."""
+        if letter.reason == "stale_incarnation":  # addressed to one incarnation, and now there is none
             letter = attrs.evolve(letter, reason="recipient_ended", detail=_detail(self.name))
         if letter.raw not in self._known:
             self._dead.add(letter)
@@ -107,16 +109,16 @@ class _DeadLetterWriter:
 
 @attrs.frozen
 class _EndedRoster:
-    """A roster with one member, who has ended: a transport opens the mailboxes of members only."""
+    """Roster with one ended member, because a transport opens only the mailboxes of members."""
 
     name: str
 
     def members(self) -> Mapping[str, Member]:
         """As `Roster.members`."""
-        return {self.name: Member(name=self.name, incarnation=_NO_START, state="ended")}
+        return {self.name: Member(name=self.name, incarnation=_NO_INCARNATION, state="ended")}
 
 
-def _check_gone(roster: Roster, name: str) -> None:
+def _check_ended(roster: Roster, name: str) -> None:
     member = roster.members().get(name)
     if member is not None and member.state != "ended":
         raise RecipientActive(name, member.state)
@@ -135,7 +137,7 @@ def _to_dead_letter(name: str, delivery: Delivery, now: float) -> DeadLetter:
 
 
 def _detail(name: str) -> str:
-    return f"{name!r} has gone, and did not read it"
+    return f"{name!r} has ended and did not read it"
 
 
 def _is_name(text: str) -> bool:

@@ -31,59 +31,59 @@ _PURPOSE = b"coterie mail"
 
 @attrs.frozen
 class SessionKeys:
-    """The `Keys` of one run of a session: its root makes them, and gives them to its agents' processes.
+    """Signing keys of one run of a session: its root creates them and passes them to the agent processes.
 
-    They keep out the model and its tools: what an agent writes into a mailbox by a shell is not signed. They do not
-    keep out a hostile process of the same user, which can read them from the memory of another.
+    They keep out the model and its tools: a message that an agent writes into a mailbox with a shell is not signed.
+    They do not keep out a hostile process of the same user, which can read them from the memory of another process.
     """
 
     _secret: bytes = attrs.field(repr=False)
 
     @classmethod
     def new(cls) -> Self:
-        """Those of a run that begins; nobody else has them, and no later run."""
+        """Create random keys for a new run."""
         return cls(secrets.token_bytes(SECRET_BYTES))
 
     @classmethod
     def from_hex(cls, secret: str) -> Self:
-        """What `to_hex` gave."""
+        """Return the keys that `to_hex` encoded."""
         return cls(bytes.fromhex(secret))
 
     def to_hex(self) -> str:
-        """The secret, to be passed over a socket; never to be written, or given to a program that an agent starts."""
+        """Return the secret for transfer over a socket; never write it to disk or pass it to a program of an agent."""
         return self._secret.hex()
 
     def key_of(self, sender: Sender) -> bytes:
-        """As `Keys.key_of`. Of senders of other sessions, too: for what they send the root vouches."""
+        """As `Keys.key_of`, also for senders of other sessions: the root vouches for their messages."""
         whose = msgspec.json.encode((sender.session, sender.name, sender.incarnation))
         return hashlib.blake2b(whose, key=self._secret, person=_PURPOSE, digest_size=SECRET_BYTES).digest()
 
 
 class UnsignedMail:
-    """Of a process that was given none: what it sends is not signed."""
+    """Keys of a process that has none: its messages are not signed."""
 
     def key_of(self, _sender: Sender) -> None:
-        """None for anybody."""
+        """Return None for every sender."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class SessionMail:
-    """The mail of one session, as one process handles it; any number of processes may each have one.
+    """Mail of one session, as one process handles it; any number of processes may each have one.
 
-    The session need not run. Nothing is made on disk before something is stored. Close it when done.
+    The session need not run. Nothing is created on disk before a message is stored. Close it after use.
     """
 
     session: SessionDirectory
     clock: Clock
     directory: Path
-    """Where the mailboxes are."""
+    """Directory of the mailboxes."""
     roster: FileRoster
     files: FileTransport
     dead_letters: DeadLetters
     held: HeldMail
     bridge: BridgeTransport
     keys: SessionKeys | None
-    """None: nothing is signed, and no MAC is checked."""
+    """None: messages are not signed, and no MAC is checked."""
 
     @classmethod
     def open(
@@ -95,7 +95,7 @@ class SessionMail:
         believed: Mapping[str, frozenset[MessageDigest]] | None = None,
         on_untrusted: Callable[[DeadLetter], None] | None = None,
     ) -> "SessionMail":
-        """The mail of *session*, signed with *keys*; *believed* is what needs no MAC, see `snapshot_pending`.
+        """Open the mail of *session*, signed with *keys*; *believed* needs no MAC, see `snapshot_pending`.
 
         *on_untrusted* is called with each message that its sender did not sign.
         """
@@ -130,28 +130,28 @@ class SessionMail:
         )
 
     def sign(self, envelope: Envelope) -> Envelope:
-        """*envelope* with the MAC of its sender, for whom this process answers; as it is if there are no keys."""
+        """Return *envelope* with the MAC of its sender, which is in this process; unchanged if there are no keys."""
         return envelope if self.keys is None else envelope.sign(self.keys.key_of(envelope.sender))
 
-    async def accept_inbound(self, letter: Envelope) -> Receipt:
-        """Store a letter of another session, for which this one vouches. Raises as `Transport.send`.
+    async def accept_inbound(self, envelope: Envelope) -> Receipt:
+        """Store a message of another session, for which this session vouches. Raises as `Transport.send`.
 
-        One that says it was written here is not allowed, whoever sent it.
+        Rejects a message that claims to come from this session.
         """
-        sender = letter.sender
+        sender = envelope.sender
         if sender.session == self.session.id:
-            reason = "it says that it comes from this session, and came from outside"
-            raise NotAllowed(sender.name, letter.recipient.name, letter.kind, reason)
-        return await self.files.send(self.sign(letter))
+            reason = "it claims to come from this session, but came from outside"
+            raise NotAllowed(sender.name, envelope.recipient.name, envelope.kind, reason)
+        return await self.files.send(self.sign(envelope))
 
     def human_sender(self) -> Sender:
-        """The human of this shell, as a sender."""
-        # Each command is a start of its own, and its messages are counted from 1; a later start has a greater number.
+        """Return the user at this shell as a sender."""
+        # Each command is an incarnation that counts its messages from 1; later commands have greater numbers.
         start = int(self.clock.now() * 1000)
         return Sender(name=USER, incarnation=start, session=self.session.id, kind="human")
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close all descriptors."""
         self.files.close()
 
     def __enter__(self) -> Self:

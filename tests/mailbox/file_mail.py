@@ -27,7 +27,7 @@ class Names:
 
 @attrs.define(eq=False)
 class DeadLetterList:
-    """Keeps dead letters in memory."""
+    """Dead letters, kept in memory."""
 
     letters: list[DeadLetter] = attrs.field(factory=list)
 
@@ -36,13 +36,13 @@ class DeadLetterList:
         self.letters.append(letter)
 
     def reasons(self) -> list[str]:
-        """Why they died, in order."""
+        """Reasons of all dead letters, in order."""
         return [letter.reason for letter in self.letters]
 
 
 @attrs.define(eq=False)
 class FailsFrom:
-    """From the *number*-th operation on every one fails, as if the process had died there; a write is torn first."""
+    """Fails every operation from the *number*-th on, as if the process had died; a write is torn first if *is_torn*."""
 
     number: int
     is_torn: bool = True
@@ -60,7 +60,7 @@ class FailsFrom:
 
 @attrs.define(eq=False)
 class Disk:
-    """Knows what of each log is on the disk, and can lose the rest: a power cut. Faults may come on top of it."""
+    """Simulated disk that knows which bytes of each log are synced, and can lose the others in a power cut."""
 
     faults: FailsFrom | None = None
     _synced: dict[int, int] = attrs.field(factory=dict)
@@ -84,9 +84,9 @@ class Disk:
             self.faults = None
 
     def cut_power(self, directory: Path, share: float = 0.0, *, keeps_length: bool = False) -> None:
-        """Lose what was not synced of the logs in *directory*, but for a *share* that the kernel had written.
+        """Lose the unsynced bytes of the logs in *directory*, except for a *share* that the kernel had written.
 
-        Some file systems write the length down before the bytes; then there are zeros in their place.
+        With *keeps_length*, the files keep their length and end in zeros, as on some file systems.
         """
         for path in directory.glob("*.log"):
             status = path.stat()
@@ -96,14 +96,14 @@ class Disk:
                 os.truncate(path, status.st_size)
 
 
-def crash(post: FileTransport) -> None:
-    """Let go of all that *post* has open as if its process had been killed: nothing is synced or tidied up."""
+def crash(mail: FileTransport) -> None:
+    """Close all descriptors of *mail* as if its process had been killed: nothing is synced or cleaned up."""
     with file_faults(FailsFrom(1, is_torn=False)):
-        post.close()
+        mail.close()
 
 
 def envelope(sequence: int, body: str = "hello", *, to: str = "ada", sender: str = "bob") -> Envelope:
-    """A plain message."""
+    """Build an unsigned message."""
     return Envelope(
         sender=Sender(name=sender, incarnation=1, session="s1", kind="peer"),
         recipient=Recipient(name=to),
@@ -115,19 +115,19 @@ def envelope(sequence: int, body: str = "hello", *, to: str = "ada", sender: str
 
 def transport(
     directory: Path,
-    graveyard: DeadLetterList | None = None,
+    dead_letters: DeadLetterList | None = None,
     *,
     limits: MailLimits | None = None,
     durability: Durability = "process",
     segment_bytes: int = 8 * 1024 * 1024,
 ) -> FileTransport:
-    """A file transport without keys over *directory*."""
+    """Open a file transport without keys over *directory*."""
     return FileTransport(
         directory,
         Names(),
         None,
         Clock(),
-        (graveyard or DeadLetterList()).add,
+        (dead_letters or DeadLetterList()).add,
         limits or MailLimits(),
         durability,
         segment_bytes,
@@ -135,5 +135,5 @@ def transport(
 
 
 def take_sequences(inbox: Inbox) -> list[int]:
-    """Take everything; the sequence numbers of it."""
+    """Take all messages and return their sequence numbers."""
     return [delivery.envelope.sequence for delivery in inbox.take_nowait()]

@@ -1,4 +1,4 @@
-"""Mail of those who will not come back: it is buried once, and nobody else's is."""
+"""Mail of members that have ended permanently is dead-lettered exactly once."""
 
 import contextlib
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from tests.mailbox.file_mail import FailsFrom, envelope, take_sequences
 
 @attrs.define(eq=False)
 class Team:
-    """Ada and Bob, their mail, and their dead."""
+    """Two members, ada and bob, with their mail and dead letters."""
 
     root: Path
     roster: LocalRoster = attrs.field(factory=LocalRoster)
@@ -33,20 +33,20 @@ class Team:
 
     @property
     def mail(self) -> FileTransport:
-        """As a process opens it that has just begun."""
+        """A new transport, as a new process would open it."""
         return FileTransport(self.root / "mail", self.roster, None, self.clock, self.dead.add)
 
     @property
     def dead(self) -> DeadLetters:
-        """Likewise."""
+        """The dead letters, as a new process would open them."""
         return DeadLetters(self.root / "mail" / "dead")
 
     def dead_reasons(self) -> list[tuple[str, str]]:
-        """Why each died, and what it said."""
+        """Return reason and body of each dead letter."""
         return [(found.reason, found.envelope.body if found.envelope else "") for _, found in self.dead.pending()]
 
     async def send(self, *bodies: str, to: str = "ada") -> None:
-        """From Bob."""
+        """Send messages from bob."""
         for sequence, body in enumerate(bodies):
             await self.mail.send(envelope(sequence, body, to=to))
 
@@ -56,7 +56,7 @@ def team(tmp_path: Path) -> Team:
     return Team(tmp_path)
 
 
-async def test_mail_of_somebody_who_left_is_found_and_buried_in_order(team: Team) -> None:
+async def test_mail_of_removed_member_is_dead_lettered_in_order(team: Team) -> None:
     await team.send("one", "two", "three")
     await team.send("for bob", to="bob")
     assert find_abandoned(team.mail) == {}
@@ -69,7 +69,7 @@ async def test_mail_of_somebody_who_left_is_found_and_buried_in_order(team: Team
     assert team.mail.backlog("bob").messages == 1
 
 
-async def test_who_comes_back_gets_what_is_new_and_nothing_of_what_was_buried(team: Team) -> None:
+async def test_rejoined_member_gets_only_new_mail(team: Team) -> None:
     await team.send("old")
     team.roster.leave("ada")
     await dead_letter_abandoned(team.mail, team.dead, "ada")
@@ -79,7 +79,7 @@ async def test_who_comes_back_gets_what_is_new_and_nothing_of_what_was_buried(te
         assert take_sequences(inbox) == [7]
 
 
-async def test_mail_of_somebody_who_has_ended_for_good_can_be_buried(team: Team) -> None:
+async def test_mail_of_ended_member_can_be_dead_lettered(team: Team) -> None:
     await team.send("one")
     team.roster.set_state("ada", "ended")
     assert find_abandoned(team.mail) == {}, "it may be resumed"
@@ -88,14 +88,14 @@ async def test_mail_of_somebody_who_has_ended_for_good_can_be_buried(team: Team)
     assert await dead_letter_abandoned(team.mail, team.dead, "ada") == 0
 
 
-async def test_mail_of_somebody_who_is_there_is_not_touched(team: Team) -> None:
+async def test_mail_of_running_member_is_not_dead_lettered(team: Team) -> None:
     await team.send("one")
     with pytest.raises(RecipientActive, match="'ada' is running and reads its own mail"):
         await dead_letter_abandoned(team.mail, team.dead, "ada")
     assert (team.mail.backlog("ada").messages, team.dead_reasons()) == (1, [])
 
 
-async def test_a_mailbox_that_is_being_read_is_left_to_its_reader(team: Team) -> None:
+async def test_mailbox_with_a_reader_is_busy(team: Team) -> None:
     await team.send("one")
     async with team.mail.open_inbox("ada", 1) as inbox:
         team.roster.leave("ada")
@@ -105,7 +105,7 @@ async def test_a_mailbox_that_is_being_read_is_left_to_its_reader(team: Team) ->
     assert team.dead_reasons() == []
 
 
-async def test_a_name_that_nobody_had_gets_no_mailbox(team: Team) -> None:
+async def test_unknown_name_creates_no_mailbox(team: Team) -> None:
     with pytest.raises(UnknownRecipient, match="did you mean ada"):
         await dead_letter_abandoned(team.mail, team.dead, "adda")
     for name in ("../ada", "dead"):
@@ -127,7 +127,7 @@ async def test_expired_corrupt_and_incarnation_bound_mail_keep_their_own_reason(
 
 @attrs.define(eq=False)
 class ComesBack:
-    """A roster to which Ada comes back when it has been asked so often."""
+    """Roster on which ada rejoins at the call number *after*."""
 
     roster: LocalRoster
     after: int
@@ -140,7 +140,7 @@ class ComesBack:
         return self.roster.members()
 
 
-async def test_who_comes_back_meanwhile_gets_the_mail(team: Team) -> None:
+async def test_member_that_rejoins_during_the_move_keeps_its_mail(team: Team) -> None:
     await team.send("one", "two")
     team.roster.leave("ada")
     mail = attrs.evolve(team.mail, roster=ComesBack(team.roster, after=2))
@@ -152,7 +152,7 @@ async def test_who_comes_back_meanwhile_gets_the_mail(team: Team) -> None:
 
 
 @pytest.mark.parametrize("is_torn", [True, False])
-async def test_dying_at_any_moment_loses_no_letter_and_buries_none_twice(
+async def test_crash_at_any_operation_loses_and_duplicates_no_dead_letter(
     tmp_path_factory: pytest.TempPathFactory, *, is_torn: bool
 ) -> None:
     bodies = [str(number) for number in range(4)]

@@ -19,7 +19,7 @@ from coterie.mailbox.errors import NameInvalid
 
 
 @pytest.mark.parametrize("name", ["a", "main", "Researcher", "worker-2", "a_b", "0", "x" * LONGEST_NAME])
-def test_a_plain_name_is_a_name(name: str) -> None:
+def test_valid_names_are_accepted(name: str) -> None:
     assert check_name(name) == name
     assert parse_address(name) == name
 
@@ -43,25 +43,25 @@ def test_a_plain_name_is_a_name(name: str) -> None:
         ("caf\u00e9", "letters"),
         ("\u0661", "letters"),  # a digit, but not a plain one
         ("main\u200b", "letters"),
-        ("dead", "are taken"),
-        ("Held", "are taken"),
+        ("dead", "are reserved"),
+        ("Held", "are reserved"),
     ],
 )
-def test_what_cannot_be_a_directory_or_looks_like_another_name_is_none(name: str, reason: str) -> None:
+def test_invalid_names_are_refused(name: str, reason: str) -> None:
     with pytest.raises(NameInvalid, match=reason) as caught:
         check_name(name)
     assert caught.value.name == name
     assert len(str(caught.value)) < 250
 
 
-def test_addresses_are_read_by_their_form() -> None:
+def test_addresses_are_parsed_by_their_form() -> None:
     assert parse_address("main") == MAIN
     assert parse_address("*") == Everyone()
     assert parse_address("bridge:20260101-ab12") == OtherSession("20260101-ab12")
     assert parse_address("uds:/run/user/1/coterie/x.sock") == Socket(Path("/run/user/1/coterie/x.sock"))
 
 
-def test_the_path_of_a_socket_may_be_as_long_as_the_kernel_takes() -> None:
+def test_socket_path_may_be_as_long_as_the_kernel_accepts() -> None:
     longest = "/" + "x" * (SOCKET_PATH_LIMIT - 1)
     assert parse_address(f"uds:{longest}") == Socket(Path(longest))
 
@@ -83,14 +83,14 @@ def test_the_path_of_a_socket_may_be_as_long_as_the_kernel_takes() -> None:
         " *",
     ],
 )
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_invalid_addresses_are_refused(address: str) -> None:
     with pytest.raises(NameInvalid):
         parse_address(address)
 
 
 @settings(deadline=None)
 @given(st.text() | st.text().map("uds:/{}".format) | st.text().map("bridge:{}".format))
-def test_any_text_is_an_address_or_refused_as_no_name(text: str) -> None:
+def test_any_text_is_an_address_or_raises_name_invalid(text: str) -> None:
     with contextlib.suppress(NameInvalid):
         address = parse_address(text)
         assert address == Everyone() or ":" in text or address == check_name(text)

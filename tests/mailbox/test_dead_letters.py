@@ -15,19 +15,19 @@ def dead_letter(raw: bytes = b"\x00\xff", *, has_envelope: bool = False) -> Dead
     return DeadLetter(reason="corrupt", detail="the checksum is wrong", mailbox="ada", at=5.5, envelope=sent, raw=raw)
 
 
-def test_what_is_buried_is_found_with_its_reason(tmp_path: Path) -> None:
+def test_dead_letters_are_read_back_unchanged(tmp_path: Path) -> None:
     buried = [dead_letter(), dead_letter(has_envelope=True), dead_letter(b"")]
     for one in buried:
         DeadLetters(tmp_path / "dead").add(one)
     assert [found for _, found in DeadLetters(tmp_path / "dead").pending()] == buried
 
 
-def test_where_nobody_died_there_are_no_letters(tmp_path: Path) -> None:
+def test_reading_no_dead_letters_creates_no_file(tmp_path: Path) -> None:
     assert DeadLetters(tmp_path / "dead").pending() == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_number_of_a_letter_stays(tmp_path: Path) -> None:
+def test_number_of_a_dead_letter_does_not_change(tmp_path: Path) -> None:
     dead = DeadLetters(tmp_path)
     dead.add(dead_letter(b"one"))
     [(number, _)] = dead.pending()
@@ -36,7 +36,7 @@ def test_the_number_of_a_letter_stays(tmp_path: Path) -> None:
     assert len(dict(dead.pending())) == 2
 
 
-def test_a_torn_letter_hides_no_other(tmp_path: Path) -> None:
+def test_torn_dead_letter_hides_no_other(tmp_path: Path) -> None:
     dead = DeadLetters(tmp_path)
     dead.add(dead_letter(b"one"))
     with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(TornWrite):
@@ -45,20 +45,20 @@ def test_a_torn_letter_hides_no_other(tmp_path: Path) -> None:
     assert [found.raw for _, found in dead.pending()] == [b"one", b"two"]
 
 
-def test_a_letter_that_must_survive_a_power_cut_is_synced(tmp_path: Path) -> None:
+def test_durable_dead_letter_is_synced(tmp_path: Path) -> None:
     with file_faults(SeededFaults(seed=1, fsync=1.0)):
         DeadLetters(tmp_path).add(dead_letter())
         with pytest.raises(OSError, match="Input/output"):
             DeadLetters(tmp_path, is_durable=True).add(dead_letter())
 
 
-def test_letters_are_closed_to_other_users(tmp_path: Path) -> None:
+def test_dead_letters_are_private(tmp_path: Path) -> None:
     DeadLetters(tmp_path / "dead").add(dead_letter())
     assert (tmp_path / "dead").stat().st_mode & 0o077 == 0
     assert (tmp_path / "dead" / "letters.jsonl").stat().st_mode & 0o077 == 0
 
 
-def test_a_letter_that_was_sent_again_waits_no_more_and_is_not_forgotten(tmp_path: Path) -> None:
+def test_resent_dead_letter_is_in_the_history_and_not_pending(tmp_path: Path) -> None:
     dead = DeadLetters(tmp_path)
     for raw in (b"one", b"two"):
         dead.add(dead_letter(raw))
@@ -73,7 +73,7 @@ def test_a_letter_that_was_sent_again_waits_no_more_and_is_not_forgotten(tmp_pat
     ]
 
 
-def test_whoever_sends_a_letter_again_does_so_under_the_same_id(tmp_path: Path) -> None:
+def test_resend_uses_the_same_id_when_repeated(tmp_path: Path) -> None:
     """The first one may have been killed after the message was stored."""
     for raw in (b"one", b"two"):
         DeadLetters(tmp_path).add(dead_letter(raw))
@@ -83,7 +83,7 @@ def test_whoever_sends_a_letter_again_does_so_under_the_same_id(tmp_path: Path) 
     assert DeadLetters(tmp_path).begin_resend(second, 0.0) not in ids
 
 
-def test_a_resending_that_was_torn_leaves_the_letter_waiting(tmp_path: Path) -> None:
+def test_dead_letter_stays_pending_when_the_resend_record_is_torn(tmp_path: Path) -> None:
     dead = DeadLetters(tmp_path)
     dead.add(dead_letter(b"one"))
     [(number, _)] = dead.pending()
@@ -94,7 +94,7 @@ def test_a_resending_that_was_torn_leaves_the_letter_waiting(tmp_path: Path) -> 
     assert dead.begin_resend(number, 0.0) == id_
 
 
-def test_what_lies_behind_a_letter_is_found_without_reading_what_lies_before(tmp_path: Path) -> None:
+def test_history_after_a_number_does_not_read_earlier_records(tmp_path: Path) -> None:
     dead = DeadLetters(tmp_path)
     for raw in (b"one", b"two", b"three", b"four"):
         dead.add(dead_letter(raw))
@@ -108,7 +108,7 @@ def test_what_lies_behind_a_letter_is_found_without_reading_what_lies_before(tmp
     assert dead.history(after=fourth) == []
 
 
-def test_records_of_another_version_are_passed_over(tmp_path: Path) -> None:
+def test_dead_letter_records_of_another_version_are_skipped(tmp_path: Path) -> None:
     dead = DeadLetters(tmp_path)
     dead.add(dead_letter(b"one"))
     [(number, _)] = dead.pending()
@@ -119,7 +119,7 @@ def test_records_of_another_version_are_passed_over(tmp_path: Path) -> None:
 
 @given(garbage=st.binary(max_size=200))
 @settings(max_examples=50, deadline=None)
-def test_garbage_between_letters_is_passed_over(tmp_path_factory: pytest.TempPathFactory, garbage: bytes) -> None:
+def test_garbage_between_dead_letters_is_skipped(tmp_path_factory: pytest.TempPathFactory, garbage: bytes) -> None:
     dead = DeadLetters(tmp_path_factory.mktemp("dead"))
     dead.add(dead_letter(b"one"))
     with (dead.directory / "letters.jsonl").open("ab") as log:

@@ -57,7 +57,7 @@ def _envelope() -> Envelope:
 
 @settings(max_examples=60, deadline=None)
 @given(envelopes)
-def test_an_envelope_comes_back_as_it_was(envelope: Envelope) -> None:
+def test_envelope_survives_a_round_trip(envelope: Envelope) -> None:
     data = envelope.to_bytes()
     assert b"\n" not in data
     assert Envelope.from_bytes(data) == envelope
@@ -65,7 +65,7 @@ def test_an_envelope_comes_back_as_it_was(envelope: Envelope) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(envelopes, st.binary(min_size=1, max_size=32))
-def test_a_signed_envelope_is_signed_after_it_travelled(envelope: Envelope, key: bytes) -> None:
+def test_signature_survives_a_round_trip(envelope: Envelope, key: bytes) -> None:
     travelled = Envelope.from_bytes(envelope.sign(key).to_bytes())
     assert travelled.is_signed_with(key)
     assert not travelled.is_signed_with(key + b"x")
@@ -74,14 +74,14 @@ def test_a_signed_envelope_is_signed_after_it_travelled(envelope: Envelope, key:
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary())
-def test_garbage_is_corrupt_and_nothing_else(data: bytes) -> None:
+def test_garbage_raises_only_envelope_corrupt(data: bytes) -> None:
     with pytest.raises(EnvelopeCorrupt):
         Envelope.from_bytes(data)
 
 
 @settings(max_examples=60, deadline=None)
 @given(envelopes, st.data())
-def test_a_damaged_envelope_is_an_envelope_or_corrupt(envelope: Envelope, data: st.DataObject) -> None:
+def test_damaged_envelope_parses_or_raises_envelope_corrupt(envelope: Envelope, data: st.DataObject) -> None:
     raw = bytearray(envelope.to_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
@@ -111,24 +111,24 @@ def test_a_damaged_envelope_is_an_envelope_or_corrupt(envelope: Envelope, data: 
         b"[" * 100_000,
     ],
 )
-def test_what_is_not_an_envelope_is_corrupt(data: bytes) -> None:
+def test_invalid_envelopes_are_corrupt(data: bytes) -> None:
     with pytest.raises(EnvelopeCorrupt):
         Envelope.from_bytes(data)
 
 
-def test_another_version_is_not_read_as_this_one() -> None:
+def test_envelope_of_another_version_is_corrupt() -> None:
     later = attrs.evolve(_envelope(), v=VERSION + 1).to_bytes()
     with pytest.raises(EnvelopeCorrupt, match="version 2; this program reads 1"):
         Envelope.from_bytes(later)
 
 
-def test_members_that_a_record_adds_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     data = _envelope().to_bytes()[:-1] + b',"crc":"00000000"}'
     assert Envelope.from_bytes(data) == _envelope()
 
 
 @pytest.mark.parametrize("field", [field.name for field in attrs.fields(Envelope) if field.name != "mac"])
-def test_a_mac_covers(field: str) -> None:
+def test_mac_covers_every_field(field: str) -> None:
     signed = _envelope().sign(KEY)
     other: dict[str, object] = {
         "sender": attrs.evolve(signed.sender, kind="human"),
@@ -150,11 +150,11 @@ def _plain(value: object) -> object:
 
 
 @pytest.mark.parametrize("mac", [None, "", "0" * 32, "\u00e9" * 32, "\0", "x" * 100_000])
-def test_a_wrong_mac_of_any_form_is_only_wrong(mac: str | None) -> None:
+def test_malformed_mac_is_invalid(mac: str | None) -> None:
     assert not attrs.evolve(_envelope(), mac=mac).is_signed_with(KEY)
 
 
-def test_expiry_begins_at_its_second() -> None:
+def test_envelope_expires_exactly_at_its_time() -> None:
     envelope = attrs.evolve(_envelope(), expires=100.0)
     assert not envelope.is_expired(99.999)
     assert envelope.is_expired(100.0)

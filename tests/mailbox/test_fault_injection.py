@@ -1,4 +1,4 @@
-"""What a scenario orders to go wrong with files and mail happens so often, in the processes that are meant."""
+"""Fault rules inject the right number of faults into the right files, messages and processes."""
 
 import errno
 import subprocess
@@ -21,34 +21,34 @@ from coterie.mailbox.fault_points import FAULTS_VARIABLE, inject_faults, trigger
 
 
 @pytest.fixture
-def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "faults.jsonl"
     monkeypatch.setenv(FAULTS_VARIABLE, str(path))
     return path
 
 
-def test_a_write_is_torn_once_where_it_was_ordered(orders: Path, tmp_path: Path) -> None:
+def test_rule_tears_one_write_of_the_named_process_and_file(rules: Path, tmp_path: Path) -> None:
     log = tmp_path / "agents/ada/events.jsonl"
     log.parent.mkdir(parents=True)
     with inject_faults("ada"), Appender.open(log) as appender:
-        add_fault_rule(orders, FaultRule(id=7, do="torn_write", target="ada", files="ada/*.jsonl", after=1, seed=3))
+        add_fault_rule(rules, FaultRule(id=7, do="torn_write", target="ada", files="ada/*.jsonl", after=1, seed=3))
         appender.append(b"first\n")
         with pytest.raises(TornWrite):
             appender.append(b"second\n")
         appender.append(b"third\n")
     assert log.read_bytes().startswith(b"first\n")
     assert log.read_bytes().endswith(b"third\n")
-    assert [(each.id, each.by) for each in read_injected_faults(orders)] == [(7, "ada")]
+    assert [(each.id, each.by) for each in read_injected_faults(rules)] == [(7, "ada")]
 
 
 @pytest.mark.parametrize(
     ("do", "number"), [("disk_full", errno.ENOSPC), ("fsync_fails", errno.EIO), ("rename_fails", errno.EIO)]
 )
-def test_a_disk_that_refuses_leaves_the_old_file(do: str, number: int, orders: Path, tmp_path: Path) -> None:
+def test_injected_disk_error_leaves_the_old_file(do: str, number: int, rules: Path, tmp_path: Path) -> None:
     path = tmp_path / "project" / "a"
     path.parent.mkdir()
     path.write_bytes(b"old")
-    orders.write_text(f'{{"id":1,"do":"{do}","files":"project/*","times":2}}\n')
+    rules.write_text(f'{{"id":1,"do":"{do}","files":"project/*","times":2}}\n')
     with inject_faults("root"):
         for _ in range(2):
             with pytest.raises(OSError) as caught:  # noqa: PT011 - the number says it
@@ -57,18 +57,18 @@ def test_a_disk_that_refuses_leaves_the_old_file(do: str, number: int, orders: P
         assert path.read_bytes() == b"old"
         replace_file(path, b"new")
     assert path.read_bytes() == b"new"
-    assert len(read_injected_faults(orders)) == 2
+    assert len(read_injected_faults(rules)) == 2
 
 
-def test_another_process_and_another_file_are_left_alone(orders: Path, tmp_path: Path) -> None:
-    add_fault_rule(orders, FaultRule(id=1, do="disk_full", target="bob", times=None))
-    add_fault_rule(orders, FaultRule(id=2, do="disk_full", files="other", times=None))
+def test_rule_ignores_other_processes_and_files(rules: Path, tmp_path: Path) -> None:
+    add_fault_rule(rules, FaultRule(id=1, do="disk_full", target="bob", times=None))
+    add_fault_rule(rules, FaultRule(id=2, do="disk_full", files="other", times=None))
     with inject_faults("ada"):
         replace_file(tmp_path / "a", b"x")
-    assert read_injected_faults(orders) == []
+    assert read_injected_faults(rules) == []
 
 
-def test_the_same_seed_tears_at_the_same_byte(tmp_path: Path) -> None:
+def test_same_seed_tears_at_the_same_byte(tmp_path: Path) -> None:
     sizes = set()
     for play in ("one", "two"):
         path = tmp_path / f"{play}.jsonl"
@@ -78,19 +78,19 @@ def test_the_same_seed_tears_at_the_same_byte(tmp_path: Path) -> None:
     assert sizes < set(range(1000))
 
 
-def test_of_many_who_meet_an_order_at_once_so_many_are_struck_as_it_says(tmp_path: Path) -> None:
+def test_rule_count_holds_for_concurrent_matches(tmp_path: Path) -> None:
     path = tmp_path / "faults.jsonl"
     add_fault_rule(path, FaultRule(id=1, do="drop", transport="file", times=5, after=3))
     with Pool(8) as pool:
-        struck = pool.map(
+        injected = pool.map(
             lambda _: MailFaultInjector(FaultRules(path, "ada")).trigger("drop", "file", "bob"), range(40)
         )
-    assert struck.count(0.0) == 5
+    assert injected.count(0.0) == 5
     assert len(read_injected_faults(path)) == 5
 
 
-def test_mail_is_struck_for_who_is_meant_and_for_as_long(orders: Path) -> None:
-    add_fault_rule(orders, FaultRule(id=1, do="delay", transport="file", target="bob", seconds=1.5))
+def test_mail_rule_matches_route_recipient_and_count(rules: Path) -> None:
+    add_fault_rule(rules, FaultRule(id=1, do="delay", transport="file", target="bob", seconds=1.5))
     with inject_faults("ada"):
         assert trigger("delay", "file", "carol") is None
         assert trigger("delay", "queue", "bob") is None
@@ -101,7 +101,7 @@ def test_mail_is_struck_for_who_is_meant_and_for_as_long(orders: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_the_variable_nothing_of_it_is_loaded() -> None:
+def test_fault_injection_is_not_imported_without_the_variable() -> None:
     code = f"""
 import os, sys
 os.environ.pop({FAULTS_VARIABLE!r}, None)

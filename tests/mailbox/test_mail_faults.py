@@ -1,4 +1,4 @@
-"""What a scenario does to transports below their contract, they make up for."""
+"""Transports keep their promises when faults are injected below them."""
 
 import time
 from functools import partial
@@ -27,32 +27,32 @@ TRANSPORTS = ["queue", "file"]
 
 @attrs.define(eq=False)
 class Faults:
-    """One deed on one way, as often as *times* says."""
+    """One kind of fault on one route, injected *times* times."""
 
-    deed: MailFault
-    way: MailRoute
+    fault: MailFault
+    route: MailRoute
     times: int = 1
     seconds: float = 0.0
-    struck: int = 0
+    injected: int = 0
 
-    def trigger(self, deed: MailFault, way: MailRoute, recipient: str) -> float | None:
+    def trigger(self, fault: MailFault, route: MailRoute, recipient: str) -> float | None:
         """As `MailFaults.trigger`."""
-        if (deed, way) != (self.deed, self.way) or self.struck == self.times:
+        if (fault, route) != (self.fault, self.route) or self.injected == self.times:
             return None
         assert recipient == "ada"
-        self.struck += 1
+        self.injected += 1
         return self.seconds
 
 
-def transport_of(way: str, directory: Path) -> QueueTransport | FileTransport:
-    """A transport whose mail is for ada and bob."""
-    if way == "queue":
+def transport_of(route: str, directory: Path) -> QueueTransport | FileTransport:
+    """Open a transport with mailboxes of ada and bob."""
+    if route == "queue":
         return QueueTransport(Names(), None, Clock(), DeadLetterList().add)
     return FileTransport(directory, Names(), None, Clock(), DeadLetterList().add)
 
 
 async def read(inbox: Inbox, count: int) -> list[str]:
-    """What the first *count* messages say, each acknowledged when it was taken."""
+    """Return the bodies of the first *count* messages, acknowledging each batch when it is taken."""
     bodies: list[str] = []
     while len(bodies) < count:
         await inbox.wait()
@@ -62,21 +62,21 @@ async def read(inbox: Inbox, count: int) -> list[str]:
     return bodies
 
 
-@pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_lost_attempt_is_made_again(way: MailRoute, tmp_path: Path) -> None:
-    transport, faults = transport_of(way, tmp_path), Faults("drop", way)
+@pytest.mark.parametrize("route", TRANSPORTS)
+async def test_dropped_read_is_retried(route: MailRoute, tmp_path: Path) -> None:
+    transport, faults = transport_of(route, tmp_path), Faults("drop", route)
     with trio.fail_after(10), mail_faults(faults):
         async with transport.open_inbox("ada", 1) as inbox:
             await transport.send(envelope(1, "one"))
             assert inbox.take_nowait() == []
             await transport.send(envelope(2, "two"))
             assert await read(inbox, 2) == ["one", "two"]
-    assert faults.struck == 1
+    assert faults.injected == 1
 
 
-@pytest.mark.parametrize("way", TRANSPORTS)
-async def test_what_comes_twice_is_delivered_once(way: MailRoute, tmp_path: Path) -> None:
-    transport, faults = transport_of(way, tmp_path), Faults("duplicate", way, times=3)
+@pytest.mark.parametrize("route", TRANSPORTS)
+async def test_duplicated_message_is_delivered_once(route: MailRoute, tmp_path: Path) -> None:
+    transport, faults = transport_of(route, tmp_path), Faults("duplicate", route, times=3)
     with trio.fail_after(10), mail_faults(faults):
         async with transport.open_inbox("ada", 1) as inbox:
             for number in (1, 2, 3):
@@ -85,12 +85,12 @@ async def test_what_comes_twice_is_delivered_once(way: MailRoute, tmp_path: Path
             assert inbox.take_nowait() == []
     async with transport.open_inbox("ada", 2) as inbox:
         assert inbox.take_nowait() == []
-    assert faults.struck == 3
+    assert faults.injected == 3
 
 
-@pytest.mark.parametrize("way", TRANSPORTS)
-async def test_what_is_late_comes_all_the_same_and_nothing_overtakes_it(way: MailRoute, tmp_path: Path) -> None:
-    transport, faults = transport_of(way, tmp_path), Faults("delay", way, seconds=0.05)
+@pytest.mark.parametrize("route", TRANSPORTS)
+async def test_delayed_message_arrives_in_order(route: MailRoute, tmp_path: Path) -> None:
+    transport, faults = transport_of(route, tmp_path), Faults("delay", route, seconds=0.05)
     with trio.fail_after(10), mail_faults(faults):
         async with transport.open_inbox("ada", 1) as inbox:
             began = time.monotonic()
@@ -99,12 +99,12 @@ async def test_what_is_late_comes_all_the_same_and_nothing_overtakes_it(way: Mai
             assert inbox.take_nowait() == []
             assert await read(inbox, 2) == ["one", "two"]
             assert time.monotonic() - began >= 0.05
-    assert faults.struck == 1
+    assert faults.injected == 1
 
 
-@pytest.mark.parametrize("way", TRANSPORTS)
-async def test_mail_of_two_senders_changes_places_and_that_of_one_never(way: MailRoute, tmp_path: Path) -> None:
-    transport, faults = transport_of(way, tmp_path), Faults("reorder", way)
+@pytest.mark.parametrize("route", TRANSPORTS)
+async def test_reordering_keeps_the_order_of_each_sender(route: MailRoute, tmp_path: Path) -> None:
+    transport, faults = transport_of(route, tmp_path), Faults("reorder", route)
     with trio.fail_after(10), mail_faults(faults):
         async with transport.open_inbox("ada", 1) as inbox:
             for number, sender in enumerate(("bob", "bob", "ada"), 1):
@@ -113,29 +113,29 @@ async def test_mail_of_two_senders_changes_places_and_that_of_one_never(way: Mai
             for number in (4, 5):
                 await transport.send(envelope(number, str(number)))
             assert await read(inbox, 2) == ["4", "5"]
-    assert faults.struck == 1
+    assert faults.injected == 1
 
 
 @pytest.mark.slow
-async def test_a_reader_that_nobody_woke_looks_by_itself(tmp_path: Path) -> None:
+async def test_reader_polls_when_the_wakeup_is_dropped(tmp_path: Path) -> None:
     transport, faults = transport_of("file", tmp_path), Faults("drop", "bell")
-    heard: list[str] = []
+    bodies: list[str] = []
     with trio.fail_after(10), mail_faults(faults):
         async with transport.open_inbox("ada", 1) as inbox, trio.open_nursery() as nursery:
 
             async def listen() -> None:
-                heard.extend(await read(inbox, 1))
+                bodies.extend(await read(inbox, 1))
 
             nursery.start_soon(listen)
             await trio.testing.wait_all_tasks_blocked()
             await transport.send(envelope(1, "one"))
-    assert heard == ["one"]
-    assert faults.struck == 1
+    assert bodies == ["one"]
+    assert faults.injected == 1
 
 
-@pytest.mark.parametrize("deed", ["drop", "duplicate", "delay"])
-async def test_a_disturbed_bridge_hands_over_each_letter_once(
-    deed: MailFault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fault", ["drop", "duplicate", "delay"])
+async def test_bridge_with_faults_delivers_each_message_once(
+    fault: MailFault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     taken: list[str] = []
@@ -149,7 +149,7 @@ async def test_a_disturbed_bridge_hands_over_each_letter_once(
 
     open_receiver = partial(open_bridge, "receiver", tmp_path / "r", deliver, clock=Clock(), bury=DeadLetterList().add)
     sending = BridgeTransport("sender", tmp_path / "s", Clock(), DeadLetterList().add)
-    faults = Faults(deed, "bridge", seconds=0.01)
+    faults = Faults(fault, "bridge", seconds=0.01)
     with trio.fail_after(10), mail_faults(faults):
         async with open_receiver(terms=OPEN) as path:
             for number, body in enumerate(("one", "two"), 1):
@@ -157,4 +157,4 @@ async def test_a_disturbed_bridge_hands_over_each_letter_once(
             async with open_forwarder(sending, lambda exc: pytest.fail(str(exc))):
                 await both.wait()
     assert taken == ["one", "two"]
-    assert faults.struck == 1
+    assert faults.injected == 1

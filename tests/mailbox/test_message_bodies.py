@@ -1,4 +1,4 @@
-"""What structured messages say: read as written, or refused before anybody sees them."""
+"""Bodies of structured messages: round trips, and refusal of invalid ones."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -42,7 +42,7 @@ BOSSES_KINDS = ("shutdown_request", "plan_approval_response", "permission_respon
 
 
 @pytest.mark.parametrize("body", EXAMPLES, ids=lambda body: body.kind)
-def test_a_body_is_read_as_it_was_written(body: MessageBody) -> None:
+def test_body_survives_a_round_trip(body: MessageBody) -> None:
     assert type(body).from_body(body.to_body()) == body
 
 
@@ -52,7 +52,7 @@ def test_every_structured_kind_has_a_body() -> None:
 
 @settings(deadline=None)  # the first body of each kind is slow to read
 @given(st.sampled_from(sorted(BODIES)), st.text() | st.text(alphabet='{}[]":,0123456789etrufalsn \\'))
-def test_whatever_is_no_body_is_a_value_error(kind: MessageKind, text: str) -> None:
+def test_invalid_body_raises_only_value_error(kind: MessageKind, text: str) -> None:
     try:
         body = BODIES[kind].from_body(text)
     except ValueError:
@@ -83,22 +83,22 @@ def test_whatever_is_no_body_is_a_value_error(kind: MessageKind, text: str) -> N
         ("idle", "[" * 100_000),
     ],
 )
-async def test_a_body_that_does_not_fit_its_kind_is_refused_and_never_stored(kind: MessageKind, body: str) -> None:
-    office = RouterHarness()
+async def test_body_that_does_not_fit_its_kind_is_refused(kind: MessageKind, body: str) -> None:
+    harness = RouterHarness()
     who: SenderKind = "lead" if kind in BOSSES_KINDS else "peer"
     draft = OutgoingMessage(to="scout", body=body, kind=kind, in_reply_to=MessageId("r"))
-    with pytest.raises(NotAllowed, match="its body is not what this kind says"):
-        await office.router.send(sender("main", who), draft)
-    assert await office.received("scout") == []
+    with pytest.raises(NotAllowed, match="its body is not valid for this kind"):
+        await harness.router.send(sender("main", who), draft)
+    assert await harness.received("scout") == []
 
 
 @pytest.mark.parametrize("message", [{"type": "shutdown_response", "accepted": True}, {"type": "idle"}])
-async def test_a_model_cannot_say_that_its_agent_ends_or_is_idle(tmp_path: Path, message: dict[str, Any]) -> None:
-    office = RouterHarness()
-    tool = SendMessage(router=office.router, sender=sender("scout", "peer"))
+async def test_model_cannot_send_shutdown_responses_or_idle_notices(tmp_path: Path, message: dict[str, Any]) -> None:
+    harness = RouterHarness()
+    tool = SendMessage(router=harness.router, sender=sender("scout", "peer"))
     workspace = Workspace(root=tmp_path, scratch=tmp_path)
     arguments = {"to": "main", "message": message | {"request_id": "r"}}
     result = await call_tool({"SendMessage": tool}, "SendMessage", arguments, workspace)
     assert result.is_error
     assert "needs a `type` that is known" in result.text
-    assert await office.received("main") == []
+    assert await harness.received("main") == []

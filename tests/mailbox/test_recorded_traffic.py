@@ -1,4 +1,4 @@
-"""The traffic of a real team, replayed as mail: 31 agents, one week, thousands of messages."""
+"""Recorded traffic of a real team, replayed as mail: 31 agents, one week, thousands of messages."""
 
 import gzip
 from collections import Counter
@@ -26,24 +26,24 @@ from tests.record_property import RecordProperty
 EVENTS = Path(__file__).parents[2] / "../shared/data/messages/gastown_events.jsonl.gz"
 LEAD = "mayor"
 SPEED = 300_000.0
-"""Seconds of theirs in one of ours: the week takes two."""
+"""Recorded seconds per second of replay: the week takes two seconds."""
 TIME_LIMIT = 60.0
 
 
 @attrs.frozen(kw_only=True)
 class RecordedMessage:
-    """One event of the recording, as what its actor tells whoever it concerns."""
+    """One event of the recording, as a message from its actor to the agent that it concerns."""
 
     sender: str
     recipient: str
     at: float
-    """Seconds since the first."""
+    """Seconds since the first event."""
     body: str
 
 
 @attrs.define(eq=False)
 class Agent:
-    """Writes its letters when their time comes, and takes what it is sent into its transcript."""
+    """Agent that sends its messages on schedule, and takes incoming messages into its transcript."""
 
     name: str
     transport: Transport
@@ -51,13 +51,13 @@ class Agent:
     _sent: Counter[str] = attrs.field(factory=Counter)
 
     async def write(self, letters: Sequence[RecordedMessage], began: float) -> None:
-        """Send *letters*, on the schedule that began then."""
+        """Send *letters* on the schedule that started at *began*."""
         for letter in letters:
             await trio.sleep_until(began + letter.at / SPEED)
             await self.transport.send(self._envelope(letter))
 
     async def read(self, expected: int) -> None:
-        """Return once *expected* messages are in the transcript and acknowledged."""
+        """Return when *expected* messages are in the transcript and acknowledged."""
         async with self.transport.open_inbox(self.name, 1) as inbox:
             while len(self.transcript) < expected:
                 deliveries = inbox.take_nowait()
@@ -67,12 +67,12 @@ class Agent:
                 await inbox.acknowledge([delivery.envelope.id for delivery in deliveries])
 
     async def has_more(self) -> bool:
-        """Whether another reader would get anything."""
+        """Return True if another reader would get a message."""
         async with self.transport.open_inbox(self.name, 1) as inbox:
             return bool(inbox.take_nowait())
 
     def from_whom(self) -> dict[str, list[Envelope]]:
-        """The transcript by sender, each in the order of arrival."""
+        """Return the transcript by sender, each in order of arrival."""
         return {
             name: [envelope for envelope in self.transcript if envelope.sender.name == name]
             for name in {envelope.sender.name for envelope in self.transcript}
@@ -92,33 +92,33 @@ class Agent:
 
 
 OpenTransports = Callable[[Path, LocalRoster, DeadLetterRecorder], Iterator[Transport]]
-"""Gives a transport for each agent."""
+"""Yields a transport for each agent."""
 
 
-def _queue(_directory: Path, roster: LocalRoster, graveyard: DeadLetterRecorder) -> Iterator[Transport]:
-    transport = QueueTransport(roster, KeyRing(), Clock(), graveyard.add)
+def _queue(_directory: Path, roster: LocalRoster, dead_letters: DeadLetterRecorder) -> Iterator[Transport]:
+    transport = QueueTransport(roster, KeyRing(), Clock(), dead_letters.add)
     while True:
         yield transport
 
 
-def _files(directory: Path, roster: LocalRoster, graveyard: DeadLetterRecorder) -> Iterator[Transport]:
+def _files(directory: Path, roster: LocalRoster, dead_letters: DeadLetterRecorder) -> Iterator[Transport]:
     while True:
-        # One each, as if each were a process: they share the files alone.
-        yield FileTransport(directory, roster, KeyRing(), Clock(), graveyard.add)
+        # One transport for each agent, as if each were a process: they share only the files.
+        yield FileTransport(directory, roster, KeyRing(), Clock(), dead_letters.add)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not EVENTS.exists(), reason=absent(EVENTS))
 @pytest.mark.parametrize("open_transports", [_queue, _files], ids=["queue", "files"])
-async def test_a_week_of_real_traffic_arrives_whole_once_and_in_order(
+async def test_recorded_week_of_traffic_arrives_once_and_in_order(
     tmp_path: Path, open_transports: OpenTransports, record_property: RecordProperty
 ) -> None:
     letters = _read_messages()
-    roster, graveyard = LocalRoster(), DeadLetterRecorder()
+    roster, dead_letters = LocalRoster(), DeadLetterRecorder()
     names = sorted({name for letter in letters for name in (letter.sender, letter.recipient)})
     for name in names:
         roster.join(name)
-    transports = open_transports(tmp_path, roster, graveyard)
+    transports = open_transports(tmp_path, roster, dead_letters)
     agents = {name: Agent(name, next(transports)) for name in names}
 
     began = trio.current_time()
@@ -136,7 +136,7 @@ async def test_a_week_of_real_traffic_arrives_whole_once_and_in_order(
     assert received == sent
     assert len({envelope.id for agent in agents.values() for envelope in agent.transcript}) == len(letters)
     assert not any([await agent.has_more() for agent in agents.values()])
-    assert graveyard.letters == []
+    assert dead_letters.letters == []
     record_property(
         "counted", f"{len(letters):,} messages of {len(agents)} agents, {len(sent)} pairs, in {seconds:.1f} s"
     )
@@ -176,7 +176,7 @@ def _time(event: Mapping[str, Any]) -> float:
 
 
 def _concerned(event: Mapping[str, Any]) -> str:
-    """Who works on the issue from now on; the lead where nobody is named."""
+    """Return the agent that the event assigns the issue to, or the lead."""
     try:
         change = msgspec.json.decode(event["new_value"] or "")
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""The mail of a session, opened by several processes' worth of post offices over one directory."""
+"""Mail of a session, as several processes open it over one directory."""
 
 from pathlib import Path
 
@@ -23,12 +23,12 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory
     return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
 
 
-async def take_deliveries(office: SessionMail, name: str) -> list[Delivery]:
-    async with office.files.open_inbox(name, 1) as inbox:
+async def take_deliveries(mail: SessionMail, name: str) -> list[Delivery]:
+    async with mail.files.open_inbox(name, 1) as inbox:
         return inbox.take_nowait()
 
 
-async def test_what_one_office_sends_another_one_of_the_session_reads(session: SessionDirectory) -> None:
+async def test_mail_of_one_process_is_read_by_another(session: SessionDirectory) -> None:
     with SessionMail.open(session, Clock()) as here, SessionMail.open(session, Clock()) as there:
         await here.roster.join("worker")
         await here.router().send(here.human_sender(), OutgoingMessage(to="worker", body="hello"))
@@ -39,58 +39,58 @@ async def test_what_one_office_sends_another_one_of_the_session_reads(session: S
     )
 
 
-async def test_mail_is_as_durable_as_the_session_says_in_every_process(session: SessionDirectory) -> None:
-    """Also in one that has no settings, such as the shell of `coterie mail send`."""
+async def test_durability_of_the_session_applies_in_every_process(session: SessionDirectory) -> None:
+    """Also in a process without settings, such as `coterie mail send`."""
     SessionDirectory.resume(session.id, mail="power")
     found = SessionDirectory.find(session.id)
-    with SessionMail.open(found, Clock()) as office:
-        await office.roster.join("worker")
-        await office.router().send(office.human_sender(), OutgoingMessage(to="worker", body="hello"))
+    with SessionMail.open(found, Clock()) as mail:
+        await mail.roster.join("worker")
+        await mail.router().send(mail.human_sender(), OutgoingMessage(to="worker", body="hello"))
         assert len(find_journals(mail_directory(found) / "worker")) == 1
     assert not find_journals(mail_directory(found) / "worker")
     assert SessionDirectory.resume(session.id).mail == "power"
     assert session.mail == "process"
 
 
-def test_opening_it_makes_nothing_on_the_disk(session: SessionDirectory) -> None:
+def test_opening_session_mail_creates_no_files(session: SessionDirectory) -> None:
     before = sorted(session.directory.rglob("*"))
-    with SessionMail.open(session, Clock()) as office:
-        assert not office.roster.members()
-        assert not office.dead_letters.pending()
+    with SessionMail.open(session, Clock()) as mail:
+        assert not mail.roster.members()
+        assert not mail.dead_letters.pending()
     assert sorted(session.directory.rglob("*")) == before
 
 
-async def test_the_human_has_no_mailbox(session: SessionDirectory) -> None:
-    with SessionMail.open(session, Clock()) as office:
-        await office.roster.join("worker")
+async def test_user_has_no_mailbox(session: SessionDirectory) -> None:
+    with SessionMail.open(session, Clock()) as mail:
+        await mail.roster.join("worker")
         worker = Sender(name="worker", incarnation=1, session=session.id, kind="peer")
         with pytest.raises(UnknownRecipient):
-            await office.router().send(worker, OutgoingMessage(to="user", body="answer"))
-        assert not await office.router().send(worker, OutgoingMessage(to="*", body="all of you"))
+            await mail.router().send(worker, OutgoingMessage(to="user", body="answer"))
+        assert not await mail.router().send(worker, OutgoingMessage(to="*", body="all of you"))
 
 
-def test_every_command_of_the_human_is_a_later_start(session: SessionDirectory) -> None:
+def test_each_command_of_the_user_is_a_new_incarnation(session: SessionDirectory) -> None:
     clock = Clock()
-    with SessionMail.open(session, clock) as office:
-        first = office.human_sender()
+    with SessionMail.open(session, clock) as mail:
+        first = mail.human_sender()
         clock.advance(1)
-        assert office.human_sender().incarnation > first.incarnation
+        assert mail.human_sender().incarnation > first.incarnation
 
 
-async def test_authority_reaches_the_agents_of_the_own_process_alone(session: SessionDirectory) -> None:
-    with SessionMail.open(session, Clock()) as office:
-        await office.roster.join("near")
-        await office.roster.join("far")
-        queue = QueueTransport(office.roster, None, Clock(), office.dead_letters.add)
-        router = office.router(queue, {"near"})
-        await router.send(office.human_sender(), OutgoingMessage(to="near", body="{}", kind="shutdown_request"))
-        with pytest.raises(NotAllowed, match="inside a process only"):
-            await router.send(office.human_sender(), OutgoingMessage(to="far", body="{}", kind="shutdown_request"))
+async def test_authority_reaches_only_agents_of_this_process(session: SessionDirectory) -> None:
+    with SessionMail.open(session, Clock()) as mail:
+        await mail.roster.join("near")
+        await mail.roster.join("far")
+        queue = QueueTransport(mail.roster, None, Clock(), mail.dead_letters.add)
+        router = mail.router(queue, {"near"})
+        await router.send(mail.human_sender(), OutgoingMessage(to="near", body="{}", kind="shutdown_request"))
+        with pytest.raises(NotAllowed, match="only inside one process"):
+            await router.send(mail.human_sender(), OutgoingMessage(to="far", body="{}", kind="shutdown_request"))
         assert queue.backlog("near").messages == 1
-        assert not await take_deliveries(office, "far")
+        assert not await take_deliveries(mail, "far")
 
 
-async def test_with_keys_mail_is_signed_and_what_is_not_becomes_a_dead_letter(session: SessionDirectory) -> None:
+async def test_unsigned_mail_is_dead_lettered_when_there_are_keys(session: SessionDirectory) -> None:
     keys = SessionKeys.new()
     with SessionMail.open(session, Clock(), keys) as signing, SessionMail.open(session, Clock()) as shell:
         await shell.roster.join("worker")
@@ -114,10 +114,10 @@ async def test_mail_older_than_the_keys_is_accepted_and_an_altered_copy_is_not(
         untrusted: list[DeadLetter] = []
         believed = snapshot_pending(mail_directory(session))
         keys, report = SessionKeys.new(), untrusted.append
-        with SessionMail.open(session, Clock(), keys, believed=believed, on_untrusted=report) as office:
+        with SessionMail.open(session, Clock(), keys, believed=believed, on_untrusted=report) as mail:
             await shell.files.send(attrs.evolve(old.envelope, body="forged", id=new_message_id()))
-            await office.router().send(lead, OutgoingMessage(to="worker", body="of this run"))
-            bodies = [delivery.envelope.body for delivery in await take_deliveries(office, "worker")]
+            await mail.router().send(lead, OutgoingMessage(to="worker", body="of this run"))
+            bodies = [delivery.envelope.body for delivery in await take_deliveries(mail, "worker")]
         assert bodies == ["of an earlier run", "of a shell", "of this run"]
         assert [letter.reason for _, letter in shell.dead_letters.pending()] == ["bad_mac"]
     [letter] = untrusted
@@ -127,20 +127,20 @@ async def test_mail_older_than_the_keys_is_accepted_and_an_altered_copy_is_not(
 async def test_bridged_message_is_signed_unless_it_claims_a_sender_of_this_session(
     session: SessionDirectory,
 ) -> None:
-    with SessionMail.open(session, Clock(), SessionKeys.new()) as office:
-        await office.roster.join("main")
+    with SessionMail.open(session, Clock(), SessionKeys.new()) as mail:
+        await mail.roster.join("main")
         stranger = Sender(name="main", incarnation=1, session="another", kind="peer")
         letter = Envelope(
-            sender=stranger, recipient=Recipient(name="main"), sequence=1, body="hello", created=office.clock.now()
+            sender=stranger, recipient=Recipient(name="main"), sequence=1, body="hello", created=mail.clock.now()
         )
-        await office.accept_inbound(letter)
+        await mail.accept_inbound(letter)
         claiming = attrs.evolve(letter, sender=attrs.evolve(stranger, session=session.id), id=new_message_id())
         with pytest.raises(NotAllowed, match="came from outside"):
-            await office.accept_inbound(claiming)
-        assert [delivery.envelope.id for delivery in await take_deliveries(office, "main")] == [letter.id]
+            await mail.accept_inbound(claiming)
+        assert [delivery.envelope.id for delivery in await take_deliveries(mail, "main")] == [letter.id]
 
 
-def test_the_secret_of_a_session_is_not_shown_and_every_sender_has_another_key() -> None:
+def test_session_secret_is_hidden_and_each_sender_has_its_own_key() -> None:
     keys = SessionKeys.new()
     lead = Sender(name="main", incarnation=1, session="s1", kind="lead")
     others = [attrs.evolve(lead, name="user"), attrs.evolve(lead, incarnation=2), attrs.evolve(lead, session="s2")]

@@ -26,7 +26,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs/mail.md"
 
 @attrs.define(eq=False)
 class _QueuePlace:
-    """A process: whoever reads may be restarted, its queue is the same."""
+    """Storage of the in-process transport, which survives a restart of the reader."""
 
     tampering: Tampering | None = None
     has_macs: bool = True
@@ -48,7 +48,7 @@ async def _open_queue_place() -> AsyncIterator[_QueuePlace]:
 
 @attrs.frozen
 class _Log:
-    """Writes past the transport, as any process of the same user could."""
+    """Writes to a mailbox past the transport, as any process of the same user could."""
 
     directory: Path
 
@@ -64,7 +64,7 @@ class _Log:
 
 @attrs.frozen
 class _FilePlace:
-    """A directory."""
+    """Storage of the file transport: a directory."""
 
     directory: Path
     durability: Durability
@@ -115,7 +115,7 @@ async def test_a_transport_keeps(transport: str, promise: Promise) -> None:
         pytest.skip(str(reason))
 
 
-def test_the_suite_and_the_document_promise_the_same() -> None:
+def test_suite_and_documentation_have_the_same_promises() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     documented = [(int(number), sentence) for number, sentence in re.findall(r"^(\d+)\. (.+)$", text, re.MULTILINE)]
     assert documented == [(promise.number, promise.sentence) for promise in PROMISES]

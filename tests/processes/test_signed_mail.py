@@ -143,7 +143,7 @@ async def test_a_letter_of_another_session_is_delivered_when_the_user_releases_i
             released = await tree.root.handle_request(ReleaseHeldMessage(id=letter.id))
             assert isinstance(released, DeliveryStatuses)
             unknown = await tree.root.handle_request(ReleaseHeldMessage(id=letter.id))
-            assert unknown == NotStored(reason=f"no letter {letter.id!r} is held", is_for_user=True)
+            assert unknown == NotStored(reason=f"no held message has the id {letter.id!r}", is_for_user=True)
             assert isinstance(await tree.root.handle_request(SendMail(to="main", body="from here")), DeliveryStatuses)
             mail = [(envelope.sender.session, envelope.sender.kind, envelope.body) for envelope in await tree.mail()]
             assert mail == [(other.id, "peer", "from afar"), (tree.session.id, "human", "from here")]

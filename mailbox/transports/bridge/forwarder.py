@@ -11,47 +11,47 @@ from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable, make_d
 from coterie.mailbox.transports.bridge.transport import BridgeTransport
 
 POLL_INTERVAL = 2.0
-"""Seconds between two looks at least: for sockets that are elsewhere, and for sessions that could not take all."""
+"""Seconds between polls, for sockets in other directories, and for sessions that could not take all mail."""
 
 ReportFailure = Callable[[MailboxFailed], None]
 
 
 @contextlib.asynccontextmanager
 async def open_forwarder(
-    transport: BridgeTransport, tell: ReportFailure, *, every: float = POLL_INTERVAL
+    transport: BridgeTransport, report: ReportFailure, *, every: float = POLL_INTERVAL
 ) -> AsyncIterator[None]:
-    """Forward what waits, now, when a letter is added and when a session begins to listen, until the block ends.
+    """Forward pending mail until the block ends: now, when a message is added, and when a session starts to listen.
 
-    It looks by itself *every* seconds. A disk that refuses ends nothing: the letters are where they were, and the next
-    look tries again; *tell* hears of it once, and again when it is another failure or came back.
+    Also polls *every* seconds. A disk error does not end forwarding: the messages stay, and the next poll retries.
+    *report* is called once for each new failure, and again if a failure recurs after a success.
     """
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_forward_forever, transport, tell, every)
+        nursery.start_soon(_forward_forever, transport, report, every)
         yield
         nursery.cancel_scope.cancel()
 
 
-async def _forward_forever(transport: BridgeTransport, tell: ReportFailure, every: float) -> None:
-    told: str | None = None
-    with open_directory_watch() as notices:
+async def _forward_forever(transport: BridgeTransport, report: ReportFailure, every: float) -> None:
+    last_reported: str | None = None
+    with open_directory_watch() as watch:
         while True:
             try:
-                # Watched before one looks, so that nothing comes in between unseen.
-                await trio.to_thread.run_sync(_watch_sync, transport, notices)
+                # Watch before forwarding, so that no change in between is missed.
+                await trio.to_thread.run_sync(_watch_sync, transport, watch)
                 await transport.forward()
-                told = None
+                last_reported = None
             except MailboxFailed as exc:
-                if str(exc) != told:
-                    tell(exc)
-                told = str(exc)
+                if str(exc) != last_reported:
+                    report(exc)
+                last_reported = str(exc)
             with trio.move_on_after(every):
-                await notices.wait()
+                await watch.wait()
 
 
-def _watch_sync(transport: BridgeTransport, notices: DirectoryWatch) -> None:
-    # Both are made if need be: what is not there when the first letter or session comes tells nothing of it.
-    with contextlib.suppress(BridgeUnusable):  # then nobody can listen there
-        notices.watch(make_directory(), "listening")
-    notices.watch(transport.outgoing.create_directory_sync(), "made")
+def _watch_sync(transport: BridgeTransport, watch: DirectoryWatch) -> None:
+    # Both directories are created if missing, because inotify cannot watch a missing directory.
+    with contextlib.suppress(BridgeUnusable):  # then no session can listen there
+        watch.watch(make_directory(), "listening")
+    watch.watch(transport.outgoing.create_directory_sync(), "made")
     for directory in transport.outgoing.directories_sync():
-        notices.watch(directory, "moved")
+        watch.watch(directory, "moved")

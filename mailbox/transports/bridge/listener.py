@@ -1,4 +1,4 @@
-"""The listening end of a bridge: one socket per session."""
+"""Listening end of a bridge: one socket per session."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -32,15 +32,15 @@ from coterie.mailbox.transports.bridge.socket_path import (
 )
 
 DeliverInbound = Callable[[Envelope], Awaitable[Receipt]]
-"""Stores a letter in the session's own transport. The letter has no MAC: the session vouches for it, and signs it."""
+"""Function that stores a message in the session's own transport. It has no MAC; the session signs it."""
 
 RETRY_AFTER = 1.0
-"""Seconds after which a sender may try again when storing failed."""
+"""Seconds after which a sender may retry if storing failed."""
 
 
 @attrs.define(eq=False)
 class InboundMail:
-    """Takes letters for one session, one after the other, so that order and the memory of repeats hold."""
+    """Receives messages for one session, one at a time, so that their order and the detection of repeats hold."""
 
     session: str
     deliver: DeliverInbound
@@ -55,56 +55,58 @@ class InboundMail:
         self._rates = InboundRateLimiter(self.terms.per_minute, self.terms.burst)
 
     async def receive(self, envelope: Envelope, session: str) -> DeliveryReply:
-        """Take *envelope*, which came from *session*, and say what became of it. Raises nothing planned.
+        """Store *envelope*, which came from *session*, and return the reply. Expected errors become replies.
 
-        Cancelled, the letter is stored whole or not at all.
+        Cancellation stores the message whole or not at all.
         """
         sender = attrs.evolve(envelope.sender, session=session, kind="peer")
-        letter = attrs.evolve(envelope, sender=sender, mac=None)
+        envelope = attrs.evolve(envelope, sender=sender, mac=None)
         async with self._turn:
             try:
-                return await self._accept(letter)
+                return await self._accept(envelope)
             except SendRefused as exc:
                 return refusal_reply(self.session, exc)
             except (MailboxFailed, OSError) as exc:
                 return self._delay_reply(str(exc), RETRY_AFTER)
 
-    async def _accept(self, letter: Envelope) -> DeliveryReply:
-        self._check(letter)
+    async def _accept(self, envelope: Envelope) -> DeliveryReply:
+        self._check(envelope)
         now = self.clock.now()
-        note = self.taken.find(letter, now=now, window=self.terms.repeat_window)
-        if note is None:
-            if wait := self._rates.spend((letter.sender.session, letter.sender.name), now):
-                limit = f"{letter.sender.name!r} may send {self.terms.per_minute:g} messages a minute"
+        record = self.taken.find(envelope, now=now, window=self.terms.repeat_window)
+        if record is None:
+            if wait := self._rates.spend((envelope.sender.session, envelope.sender.name), now):
+                limit = f"{envelope.sender.name!r} may send {self.terms.per_minute:g} messages a minute"
                 return self._delay_reply(f"{limit}; try again in {wait:.1f} seconds", wait)
-            note = await self._store(letter)
-            self.taken.add(note)
-        return DeliveryReply(outcome=note.outcome, session=self.session, id=note.id, stored=note.stored)
+            record = await self._store(envelope)
+            self.taken.add(record)
+        return DeliveryReply(outcome=record.outcome, session=self.session, id=record.id, stored=record.stored)
 
-    def _check(self, letter: Envelope) -> None:
-        check_name(letter.id)
-        if letter.kind != "message":
+    def _check(self, envelope: Envelope) -> None:
+        check_name(envelope.id)
+        if envelope.kind != "message":
             reason = "mail between sessions is text"
-            raise NotAllowed(letter.sender.name, letter.recipient.name, letter.kind, reason)
+            raise NotAllowed(envelope.sender.name, envelope.recipient.name, envelope.kind, reason)
         if self.terms.policy == "refuse":
-            raise BridgeRefused(f"bridge:{self.session}", "it takes no mail from other sessions")
+            raise BridgeRefused(f"bridge:{self.session}", "it accepts no mail from other sessions")
 
-    async def _store(self, letter: Envelope) -> ReceivedRecord:
+    async def _store(self, envelope: Envelope) -> ReceivedRecord:
         if self.terms.policy == "hold":
-            await self.held.hold(letter)
-            return ReceivedRecord(id=letter.id, words=content_digest(letter), outcome="held", stored=self.clock.now())
-        receipt = await self.deliver(letter)
-        return ReceivedRecord(id=letter.id, words=content_digest(letter), outcome="accepted", stored=receipt.stored)
+            await self.held.hold(envelope)
+            return ReceivedRecord(
+                id=envelope.id, words=content_digest(envelope), outcome="held", stored=self.clock.now()
+            )
+        receipt = await self.deliver(envelope)
+        return ReceivedRecord(id=envelope.id, words=content_digest(envelope), outcome="accepted", stored=receipt.stored)
 
     def _delay_reply(self, reason: str, wait: float) -> DeliveryReply:
         return DeliveryReply(outcome="later", session=self.session, reason=reason, wait=wait)
 
 
 RECEIVED_FILE = Path(DIRECTORY, "taken.jsonl")
-"""Below the mail directory of a session."""
+"""Path of the file of received messages, below the mail directory of a session."""
 
 _QUEUE = 64
-"""Connections that the kernel keeps for us until we take them."""
+"""Number of connections that the kernel queues until they are accepted."""
 
 
 @contextlib.asynccontextmanager
@@ -117,18 +119,18 @@ async def open_bridge(
     bury: StoreDeadLetter,
     terms: AcceptPolicy | None = None,
 ) -> AsyncIterator[Path]:
-    """Take mail for *session*, whose mail directory is *mail*, until the block ends; gives the path of the socket.
+    """Receive mail for *session*, whose mail directory is *mail*, until the block ends; yield the path of the socket.
 
-    When it has been entered the socket can be connected to; when it has been left the socket is gone, and what was
-    not answered will be sent again. Raises `BridgeUnusable` if another process listens for a session with this id, or
-    the place of the sockets is not safe, and `OSError` if *mail* cannot be written to.
+    The socket accepts connections when the block begins, and is gone when it has ended; messages without a reply will
+    be sent again. Raises `BridgeUnusable` if another process listens for a session with this id or the directory of the
+    sockets is not safe, and `OSError` if *mail* cannot be written to.
     """
     terms = terms or AcceptPolicy()
     held = HeldMail.of(mail, clock, bury, terms.held)
     with _bind_socket(session) as (path, sock), open_received_ids(mail / RECEIVED_FILE) as taken:
         await sock.bind(str(path))
         sock.listen(_QUEUE)
-        # Afterwards: whoever forwards is told of it by the kernel, and connects. The directory keeps others out.
+        # After listening, because forwarders watch for this change and connect. The directory keeps other users out.
         path.chmod(0o600)
         inbound = InboundMail(session, deliver, clock, terms, held, taken)
         listener = _Listener(inbound, terms.patience, trio.Semaphore(terms.connections))
@@ -140,12 +142,12 @@ async def open_bridge(
 
 @contextlib.contextmanager
 def _bind_socket(session: str) -> Iterator[tuple[Path, trio.socket.SocketType]]:
-    """A free place for a socket, ours until the block ends. Who holds the claim lives, so what lies there is dead."""
+    """Reserve the socket path until the block ends. The lock holder is alive, so an existing socket is stale."""
     path = socket_path(session)
     make_directory()
-    with hold_lock_file(path.with_suffix(".lock")) as is_ours:
-        if not is_ours:
-            raise BridgeUnusable(path, f"another process takes mail for a session {session!r}; end it first")
+    with hold_lock_file(path.with_suffix(".lock")) as is_locked:
+        if not is_locked:
+            raise BridgeUnusable(path, f"another process receives mail for session {session!r}; stop it first")
         path.unlink(missing_ok=True)
         with trio.socket.socket(trio.socket.AF_UNIX) as sock:
             try:
@@ -156,16 +158,16 @@ def _bind_socket(session: str) -> Iterator[tuple[Path, trio.socket.SocketType]]:
 
 @attrs.define(eq=False)
 class _Listener:
-    """Serves connections: checks who is there, and answers."""
+    """Serves connections: checks the peer and replies to its messages."""
 
     inbound: InboundMail
     patience: float
     slots: trio.Semaphore
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Talk to whoever connected until it has no more to say."""
+        """Serve one connection until the peer closes it."""
         async with stream, self.slots:
-            # Whoever has gone, or does not read, is not told; its letters come again.
+            # The peer disconnected or timed out; it will resend.
             with contextlib.suppress(trio.BrokenResourceError, trio.TooSlowError):
                 await self._serve_messages(stream)
 
@@ -178,20 +180,20 @@ class _Listener:
             await self._send(stream, DeliveryReply(outcome="refused", session=self.inbound.session, reason=str(exc)))
 
     async def _handshake(self, stream: trio.SocketStream) -> str:
-        """The session on the other end, once it is welcome."""
+        """Return the id of the connecting session after it was welcomed."""
         check_uid(read_credentials(stream))
         hello = Hello.from_bytes(await self._read(stream) or b"")
         if hello.v != VERSION:
-            raise PeerInvalid(f"it speaks version {hello.v}, and this session {VERSION}")
+            raise PeerInvalid(f"its protocol version is {hello.v}; this session speaks {VERSION}")
         if check_name(hello.session) == self.inbound.session:
-            raise PeerInvalid("it says that it is this session itself, and that has no need of a bridge")
+            raise PeerInvalid("it claims to be this session, which needs no bridge to itself")
         await self._send(stream, DeliveryReply(outcome="welcome", session=self.inbound.session))
         return hello.session
 
     async def _read(self, stream: trio.SocketStream) -> bytes | None:
         with trio.move_on_after(self.patience):
             return await read_frame(stream)
-        raise PeerInvalid(f"no whole frame came in {self.patience:g} seconds")
+        raise PeerInvalid(f"no complete frame came in {self.patience:g} seconds")
 
     async def _send(self, stream: trio.SocketStream, answer: DeliveryReply) -> None:
         with trio.fail_after(self.patience):

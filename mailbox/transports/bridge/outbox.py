@@ -1,4 +1,4 @@
-"""The outbox: mail for other sessions that do not listen yet."""
+"""Outbox: messages for other sessions that do not listen yet."""
 
 from pathlib import Path
 
@@ -15,32 +15,32 @@ from coterie.mailbox.transports.bridge.spool import Spool
 
 DIRECTORY = "outgoing"
 ANSWER_WITHIN = 1.0
-"""Seconds after which a socket that takes no connection counts as nobody's."""
+"""Seconds after which a socket that accepts no connection counts as not listening."""
 
 
 @attrs.define(eq=False)
 class NotInOutbox(MailboxError):
-    """No letter with this id waits for another session: it never did, or it has gone since."""
+    """No message in the outbox has this id: it never existed, or was forwarded."""
 
     id: str
 
     def __str__(self) -> str:
-        return f"no letter {self.id!r} waits for another session"
+        return f"no message in the outbox has the id {self.id!r}"
 
 
 @attrs.frozen(kw_only=True)
 class OutboxQueue:
-    """What waits for one session."""
+    """Messages that wait for one session."""
 
     address: str
     is_listening: bool
-    """Whether somebody takes connections there; then it goes at the next look of a process that forwards."""
+    """True if a process accepts connections there; then a forwarding process delivers the messages soon."""
     backlog: Backlog
 
 
 @attrs.define(eq=False)
 class Outbox:
-    """The letters of one session for others; any process of the user may look and decide, the session need not run."""
+    """Messages of one session for others. Any process of the user may list or drop them; the session need not run."""
 
     directory: Path
     _clock: Clock
@@ -50,11 +50,11 @@ class Outbox:
 
     @classmethod
     def of(cls, mail: Path, clock: Clock, bury: StoreDeadLetter, limits: MailLimits) -> "Outbox":
-        """What waits below *mail*, the mail directory of a session; *limits* are for each session it waits for."""
+        """Return the outbox below *mail*, the mail directory of a session; *limits* apply to each destination."""
         return cls(mail / DIRECTORY, clock, bury, limits)
 
     async def queues(self) -> list[OutboxQueue]:
-        """For whom something waits, and how much. Takes nothing. Raises `MailboxFailed`."""
+        """Return the destinations with pending mail, and how much. Takes nothing. Raises `MailboxFailed`."""
         return [
             OutboxQueue(
                 address=peer.address,
@@ -65,30 +65,30 @@ class Outbox:
         ]
 
     async def messages(self) -> list[tuple[str, Envelope]]:
-        """All that waits, with its address; for each in the order of sending. Takes nothing. Raises `MailboxFailed`."""
+        """Return all pending messages with their addresses, by destination in order. Raises `MailboxFailed`."""
 
         def peek_sync() -> list[tuple[str, Envelope]]:
             spools = [self.spool_of(peer) for peer in self.peers_sync()]
             found = [(spool.mailbox, spool.peek(file)) for spool in spools for file in spool.files()]
-            return [(address, letter) for address, letter in found if letter is not None]
+            return [(address, envelope) for address, envelope in found if envelope is not None]
 
         return await trio.to_thread.run_sync(peek_sync)
 
     async def drop(self, id_: MessageId) -> None:
-        """Move the letter to the dead.
+        """Move the message to the dead letters; after a cancellation it is moved or unchanged.
 
-        Raises `NotInOutbox`, `MailboxBusy` while another process forwards it, for it may have been taken there already,
-        and `MailboxFailed`. Cancelled, it is dropped or not.
+        Raises `NotInOutbox`, `MailboxFailed`, and `MailboxBusy` while another process forwards it, because the other
+        session may have received it.
         """
         await trio.to_thread.run_sync(self._drop_sync, id_)
 
     def peers_sync(self) -> list[Peer]:
-        """For whom something waits. Raises `MailboxFailed`."""
+        """Return the destinations with pending mail. Raises `MailboxFailed`."""
         peers = [Peer.of_directory(directory.name) for directory in self.directories_sync()]
         return [peer for peer in peers if peer is not None and self.spool_of(peer).files()]
 
     def create_directory_sync(self) -> Path:
-        """Its directory, made if it is not there. Raises `MailboxFailed`."""
+        """Return the directory of the outbox, and create it if it is missing. Raises `MailboxFailed`."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as exc:
@@ -96,14 +96,14 @@ class Outbox:
         return self.directory
 
     def directories_sync(self) -> list[Path]:
-        """Where something has ever waited. Raises `MailboxFailed`."""
+        """Return the directories of all destinations so far. Raises `MailboxFailed`."""
         try:
             return sorted(self.directory.glob("*/"))
         except OSError as exc:
             raise MailboxFailed(DIRECTORY, str(exc)) from exc
 
     def spool_of(self, peer: Peer) -> Spool:
-        """Where letters wait for *peer*; it need not exist."""
+        """Return the spool of *peer*; its directory need not exist."""
         if peer not in self._spools:
             directory = self.directory / peer.directory
             self._spools[peer] = Spool(directory, peer.address, self._store_dead_letter, self._clock, self._limits)
@@ -118,15 +118,15 @@ class Outbox:
 
 
 def _drop_from(spool: Spool, id_: MessageId) -> None:
-    with spool.try_lock() as is_ours:
-        if not is_ours:
+    with spool.try_lock() as is_locked:
+        if not is_locked:
             raise MailboxBusy(spool.mailbox)
-        # Found once more: it may have been forwarded before the claim was ours.
+        # Searched again under the lock: another process may have forwarded it before.
         file = spool.find(id_)
-        letter = None if file is None else spool.read(file)
-        if file is None or letter is None:
+        envelope = None if file is None else spool.read(file)
+        if file is None or envelope is None:
             raise NotInOutbox(id_)
-        spool.dead_letter(file, letter, "refused", "dropped by the user")
+        spool.dead_letter(file, envelope, "refused", "dropped by the user")
 
 
 async def _is_listening(peer: Peer) -> bool:

@@ -16,17 +16,17 @@ _SOCKET_PREFIX = "uds="  # no session's id has an equals sign
 
 @attrs.frozen(kw_only=True)
 class Peer:
-    """Another session, or whoever listens on a socket."""
+    """Another session as a destination, or an unknown process behind a socket."""
 
     session: str | None
-    """Its id; None if only its socket is known."""
+    """Id of the session; None if only its socket is known."""
     path: Path
 
     @classmethod
     def at(cls, address: Socket | OtherSession) -> "Peer":
-        """Whom *address* means: a session has one queue, whichever way it is written.
+        """Return the peer at *address*. Both forms of address give the same peer, so a session has one queue.
 
-        Raises `NameInvalid`, and `BridgeUnusable` if there can be no such socket.
+        Raises `NameInvalid`, and `BridgeUnusable` if the path cannot be a socket.
         """
         if isinstance(address, OtherSession):
             return cls(session=address.session, path=socket_path(address.session))
@@ -35,7 +35,7 @@ class Peer:
 
     @classmethod
     def of_directory(cls, name: str) -> "Peer | None":
-        """The peer whose letters wait in a directory of this name; None if that can be nobody's."""
+        """Return the peer whose messages wait in a directory of this name; None if the name is not valid."""
         try:
             if not name.startswith(_SOCKET_PREFIX):
                 return cls.at(OtherSession(check_name(name)))
@@ -46,17 +46,17 @@ class Peer:
 
     @property
     def directory(self) -> str:
-        """The name of the directory in which its letters wait."""
+        """Name of the directory in which messages for this peer wait."""
         if self.session is not None:
             return self.session
         return _SOCKET_PREFIX + base64.urlsafe_b64encode(os.fsencode(self.path)).decode()
 
     @property
     def address(self) -> str:
-        """As people write it."""
+        """Address as users write it."""
         return f"uds:{self.path}" if self.session is None else f"bridge:{self.session}"
 
     def check_socket(self) -> None:
-        """Raise `BridgeUnusable` if another user may have put the socket there, and `OSError` if there can be none."""
+        """Raise `BridgeUnusable` if another user could have created the socket, and `OSError` if it cannot exist."""
         if self.session is not None:
             check_directory(self.path.parent)

@@ -32,51 +32,51 @@ DeliveryOutcome = Literal["welcome", "accepted", "held", "refused", "later"]
 
 @attrs.frozen(kw_only=True)
 class Hello:
-    """Who connects, and in which version it speaks."""
+    """First message of the connecting session, with its id and protocol version."""
 
     session: str
     v: int = VERSION
 
     def to_bytes(self) -> bytes:
-        """One JSON object."""
+        """Encode as one JSON object."""
         return msgspec.json.encode(self)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """What `to_bytes` wrote. Raises `PeerInvalid`."""
+        """Decode a greeting that `to_bytes` wrote. Raises `PeerInvalid`."""
         return _decode(data, cls)
 
 
 @attrs.frozen(kw_only=True)
 class DeliveryReply:
-    """What became of a greeting or of a message."""
+    """Reply to a greeting or to a message."""
 
     outcome: DeliveryOutcome
     session: str
-    """Who answers."""
+    """Id of the replying session."""
     id: MessageId | None = None
-    """Of a message that was accepted or is held; of a repeat, the first one's."""
+    """Id of an accepted or held message; for a repeat, the id of the first copy."""
     stored: float | None = None
     reason: str = ""
-    """Of a refusal or a delay, in words."""
+    """Reason of a refusal or a delay, as text."""
     refusal: str | None = None
-    """The class of the error that refused, and with its fields the error itself."""
+    """Class name of the error that refused the message; `fields` has its attributes."""
     fields: dict[str, Any] = attrs.field(factory=dict)
     wait: float = 0.0
-    """Seconds after which to try again, of a delay."""
+    """For a delay: seconds after which to retry."""
 
     @property
     def is_received(self) -> bool:
-        """Whether the message is the other session's now."""
+        """True if the other session has stored the message."""
         return self.outcome in ("accepted", "held")
 
     def to_bytes(self) -> bytes:
-        """One JSON object."""
+        """Encode as one JSON object."""
         return msgspec.json.encode(self)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """What `to_bytes` wrote. Raises `PeerInvalid`."""
+        """Decode a reply that `to_bytes` wrote. Raises `PeerInvalid`."""
         return _decode(data, cls)
 
 
@@ -85,11 +85,11 @@ def _decode(data: bytes, kind: type[_T]) -> _T:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         name = "a hello" if kind is Hello else "an answer"
-        raise PeerInvalid(f"it does not read as {name}: {exc}") from exc
+        raise PeerInvalid(f"it cannot be parsed as {name}: {exc}") from exc
 
 
 _SENT_ERRORS = (BridgeRefused, MailboxFull, MessageTooLarge, NameInvalid, NotAllowed, RecipientEnded, UnknownRecipient)
-# msgspec does not make exceptions, so each is read as a struct with the same fields first.
+# msgspec cannot create exceptions, so each error is decoded as a struct with the same fields first.
 _SHAPES: Mapping[str, tuple[type[SendRefused], type[msgspec.Struct]]] = {
     kind.__name__: (kind, msgspec.defstruct(kind.__name__, [(field.name, field.type) for field in attrs.fields(kind)]))
     for kind in _SENT_ERRORS
@@ -97,7 +97,7 @@ _SHAPES: Mapping[str, tuple[type[SendRefused], type[msgspec.Struct]]] = {
 
 
 def refusal_reply(session: str, error: SendRefused) -> DeliveryReply:
-    """The answer of *session* that says *error*."""
+    """Return the reply of *session* that carries *error*."""
     name = type(error).__name__
     _, shape = _SHAPES.get(name, (None, msgspec.Struct))
     fields = {field: getattr(error, field) for field in shape.__struct_fields__}
@@ -105,7 +105,7 @@ def refusal_reply(session: str, error: SendRefused) -> DeliveryReply:
 
 
 def parse_refusal(answer: DeliveryReply, address: str) -> SendRefused:
-    """The error that *answer* says; what this program does not know comes as `BridgeRefused` with its words."""
+    """Return the error that *answer* carries; `BridgeRefused` with its text if the class is unknown."""
     kind, shape = _SHAPES.get(answer.refusal or "", (None, None))
     if kind is None or shape is None:
         return BridgeRefused(address, answer.reason)

@@ -23,33 +23,35 @@ _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 
 @attrs.define(eq=False)
 class BridgeUnusable(MailboxError):
-    """No bridge can be opened here: the user must act."""
+    """No bridge can be opened here; the user must act."""
 
     path: Path
     reason: str
-    """What is wrong and what would be right, in one line."""
+    """Problem and its solution, in one line."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
 
 
 def bridge_directory() -> Path:
-    """Where the sockets of this user's sessions are; it need not exist."""
+    """Return the directory with the sockets of this user's sessions; it need not exist."""
     runtime = os.environ.get(RUNTIME_VARIABLE)
     return Path(runtime) / "coterie" if runtime else Path(f"/tmp/coterie-{os.getuid()}")  # noqa: S108 - `check_directory`
 
 
 def socket_path(session: str) -> Path:
-    """The socket of *session*. Raises `NameInvalid`, and `BridgeUnusable` if the path is too long for a socket."""
+    """Return the socket path of *session*. Raises `NameInvalid`, and `BridgeUnusable` if the path is too long."""
     path = bridge_directory() / f"{check_name(session)}.sock"
     if (size := len(os.fsencode(path))) > SOCKET_PATH_LIMIT:
-        reason = f"has {size} bytes, over the {SOCKET_PATH_LIMIT} of a socket; set {RUNTIME_VARIABLE} to a shorter path"
+        reason = (
+            f"has {size} bytes; the limit of a socket is {SOCKET_PATH_LIMIT}; set {RUNTIME_VARIABLE} to a shorter path"
+        )
         raise BridgeUnusable(path, reason)
     return path
 
 
 def make_directory() -> Path:
-    """The directory of the sockets, made if need be. Raises `BridgeUnusable`."""
+    """Create the directory of the sockets if it is missing, and return it. Raises `BridgeUnusable`."""
     directory = bridge_directory()
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -60,10 +62,10 @@ def make_directory() -> Path:
 
 
 def check_directory(directory: Path) -> None:
-    """Raise `BridgeUnusable` if anybody but this user may have put something into *directory*; `OSError` too."""
+    """Raise `BridgeUnusable` if another user could have put files into *directory*; also raises `OSError`."""
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise BridgeUnusable(directory, "is a link or a file; remove it, it must be a directory")
+        raise BridgeUnusable(directory, "is a link or a file, and must be a directory; remove it")
     if status.st_uid != os.getuid():
         raise BridgeUnusable(directory, f"belongs to user {status.st_uid}, not {os.getuid()}; remove it")
     if (mode := stat.S_IMODE(status.st_mode)) != 0o700:
@@ -71,22 +73,22 @@ def check_directory(directory: Path) -> None:
 
 
 def check_uid(credentials: bytes) -> None:
-    """Raise `PeerInvalid` unless these credentials, see `read_credentials`, are of a process of this user."""
+    """Raise `PeerInvalid` unless these credentials (see `read_credentials`) belong to a process of this user."""
     _, uid, _ = _CREDENTIALS.unpack(credentials)
     if uid != os.getuid():
-        raise PeerInvalid(f"a process of user {uid} is on the other end; only user {os.getuid()} may be")
+        raise PeerInvalid(f"the other process belongs to user {uid}; only user {os.getuid()} may connect")
 
 
 def read_credentials(stream: trio.SocketStream) -> bytes:
-    """What the kernel tells of the process on the other end (`SO_PEERCRED`). Raises `OSError`."""
+    """Return the kernel's credentials of the process at the other end (`SO_PEERCRED`). Raises `OSError`."""
     return stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
 
 
 @contextlib.contextmanager
 def hold_lock_file(path: Path) -> Iterator[bool]:
-    """Be the only one who holds *path* until the block ends; False if another process does.
+    """Hold an exclusive lock on *path* until the block ends; yield False if another process holds it.
 
-    The kernel frees it when its holder dies, however it dies. The file is removed at the end.
+    The kernel releases the lock when its holder dies. The file is removed at the end.
     """
     descriptor = _open_lock_file(path)
     try:
@@ -106,7 +108,7 @@ def _open_lock_file(path: Path) -> int | None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return None
-            # Its last holder may have removed the file between our open and our lock: then it is no lock any more.
+            # The last holder may have removed the file between our open and our lock: then the lock is void.
             if os.fstat(descriptor).st_nlink:
                 stack.pop_all()
                 return descriptor

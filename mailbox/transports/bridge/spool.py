@@ -26,24 +26,24 @@ _FILE = re.compile(rf"\d{{12}}-.+\{SUFFIX}")
 
 @attrs.define(eq=False)
 class Spool:
-    """A directory of letters that any number of processes may write to.
+    """Directory of messages that any number of processes may write to.
 
-    Everything here but `claim` blocks: call it from a thread. Raises `MailboxFailed` if the disk refuses.
+    All methods but `try_lock` block: call them from a thread. They raise `MailboxFailed` on a disk error.
     """
 
     directory: Path
     mailbox: str
-    """Whose mail it is, for errors and dead letters."""
+    """Owner of the mail, for errors and dead envelopes."""
     _store_dead_letter: StoreDeadLetter
     _clock: Clock
     _limits: MailLimits = attrs.field(factory=MailLimits)
-    _ends: dict[Path, float] = attrs.field(factory=dict, init=False)
-    """When a letter has waited long enough; so that each is read once, however often one looks."""
+    _expiries: dict[Path, float] = attrs.field(factory=dict, init=False)
+    """Maps a file to the time at which its message expires, so that each file is read only once."""
 
     def put(self, envelope: Envelope) -> None:
-        """Store *envelope* behind all others, to survive a power cut; one whose id is here already is left as it is.
+        """Store *envelope* durably behind all others; a message whose id is already stored is ignored.
 
-        Raises `NameInvalid` for an id that no program of ours made, and `MailboxFull`.
+        Raises `NameInvalid` for an id that is not a valid file name, and `MailboxFull`.
         """
         id_ = check_name(envelope.id)
         with self._failures():
@@ -57,7 +57,7 @@ class Spool:
                 replace_file(self.directory / f"{number:012}-{id_}{SUFFIX}", frame_record(envelope.to_bytes()))
 
     def files(self) -> list[Path]:
-        """The files of all letters, the oldest first."""
+        """Return the files of all messages, oldest first."""
         with self._failures():
             try:
                 names = os.listdir(self.directory)  # noqa: PTH208 - plain names; ten thousand of them are sorted
@@ -66,11 +66,11 @@ class Spool:
         return [self.directory / name for name in sorted(names) if _FILE.fullmatch(name)]
 
     def find(self, id_: MessageId) -> Path | None:
-        """The file of the letter *id_*."""
+        """Return the file of the message *id_*."""
         return next((file for file in self.files() if _id_of(file) == id_), None)
 
     def read(self, file: Path) -> Envelope | None:
-        """The letter in *file*; None if another process took it away, or it is corrupt and now among the dead."""
+        """Return the message in *file*; None if another process removed it, or if it was corrupt and dead-lettered."""
         with self._failures():
             try:
                 raw = file.read_bytes()
@@ -84,7 +84,7 @@ class Spool:
                 return None
 
     def peek(self, file: Path) -> Envelope | None:
-        """The letter in *file*, as `read`; one that is corrupt stays where it is."""
+        """Return the message in *file*; None if it is missing or corrupt. Leaves the file unchanged."""
         with self._failures():
             try:
                 return _parse(file.read_bytes())
@@ -92,45 +92,45 @@ class Spool:
                 return None
 
     def backlog(self) -> Backlog:
-        """What waits; damaged letters are counted too."""
+        """Return the size of the pending mail, including damaged messages."""
         with self._failures():
             files = self.files()
-            letters = (self.peek(file) for file in files)
-            oldest = next((letter.created for letter in letters if letter is not None), None)
+            envelopes = (self.peek(file) for file in files)
+            oldest = next((envelope.created for envelope in envelopes if envelope is not None), None)
             return Backlog(messages=len(files), bytes=sum(_size(file) for file in files), oldest=oldest)
 
     def remove(self, file: Path) -> None:
-        """Forget the letter in *file*; one that is gone already does no harm."""
+        """Delete *file*. Idempotent."""
         with self._failures():
             file.unlink(missing_ok=True)
 
     def dead_letter(self, file: Path, envelope: Envelope, reason: DeadReason, detail: str) -> None:
-        """Move the letter in *file* to the dead."""
+        """Move the message in *file* to the dead envelopes."""
         with self._failures():
             self._store_dead_letter(self._to_dead_letter(reason, detail, envelope, envelope.to_bytes()))
             file.unlink(missing_ok=True)
 
     @contextmanager
     def try_lock(self) -> Iterator[bool]:
-        """Be the only one who takes letters away until the block ends; False if another process is."""
-        with self._failures(), hold_lock_file(self.directory / "claim") as is_ours:
-            yield is_ours
+        """Try to become the only process that removes messages, until the block ends; yield False if another one is."""
+        with self._failures(), hold_lock_file(self.directory / "claim") as is_locked:
+            yield is_locked
 
     def dead_letter_expired(self, keep: float) -> None:
-        """Move to the dead what has expired, or is older than *keep* seconds."""
+        """Move messages that have expired, or are older than *keep* seconds, to the dead envelopes."""
         now, files = self._clock.now(), self.files()
-        self._ends = {file: self._ends[file] if file in self._ends else self._end_of(file, keep) for file in files}
-        for file in [file for file, end in self._ends.items() if now >= end]:
-            if (letter := self.read(file)) is not None:
-                self.dead_letter(
-                    file, letter, "expired", "it waited here, and the other session did not take it in time"
-                )
+        self._expiries = {
+            file: self._expiries[file] if file in self._expiries else self._expiry_of(file, keep) for file in files
+        }
+        for file in [file for file, end in self._expiries.items() if now >= end]:
+            if (envelope := self.read(file)) is not None:
+                self.dead_letter(file, envelope, "expired", "the other session did not take it before it expired")
 
-    def _end_of(self, file: Path, keep: float) -> float:
-        letter = self.read(file)
-        if letter is None:
+    def _expiry_of(self, file: Path, keep: float) -> float:
+        envelope = self.read(file)
+        if envelope is None:
             return math.inf
-        return min(letter.created + keep, math.inf if letter.expires is None else letter.expires)
+        return min(envelope.created + keep, math.inf if envelope.expires is None else envelope.expires)
 
     def _check_room(self, files: list[Path]) -> None:
         if len(files) >= self._limits.messages:
@@ -153,7 +153,7 @@ class Spool:
 
 
 def _parse(raw: bytes) -> Envelope:
-    """Raises `EnvelopeCorrupt`."""
+    """Decode a message file. Raises `EnvelopeCorrupt`."""
     line = raw.strip(b"\n")
     try:
         check_record(line)
@@ -169,5 +169,5 @@ def _id_of(file: Path) -> str:
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size
-    except FileNotFoundError:  # forwarded since we looked
+    except FileNotFoundError:  # forwarded since the directory was listed
         return 0

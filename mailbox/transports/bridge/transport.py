@@ -1,4 +1,4 @@
-"""Bridge transport: mail for other sessions, handed over at once or kept in the outbox."""
+"""Bridge transport: mail for other sessions, handed over immediately or kept in the outbox."""
 
 import contextlib
 from collections import defaultdict
@@ -26,7 +26,7 @@ from coterie.mailbox.transports.bridge.spool import Spool
 
 @attrs.define(eq=False)
 class PeerTimeout(MailboxError):
-    """Nobody listens, or no answer came: whether a letter was taken is not known, so it must be sent again."""
+    """The peer does not listen or reply. The message may have been received, so it must be sent again."""
 
     address: str
     reason: str
@@ -37,18 +37,18 @@ class PeerTimeout(MailboxError):
 
 @attrs.define(eq=False)
 class PeerConnection:
-    """A connection on which the other session has said that we are welcome."""
+    """Connection to another session after a successful handshake."""
 
     _address: str
     _stream: trio.SocketStream
     _patience: float
 
     async def send(self, envelope: Envelope) -> DeliveryReply:
-        """What became of *envelope* there. Raises `PeerTimeout`; then, or cancelled, the line is of no more use."""
+        """Return the reply to *envelope*. Raises `PeerTimeout`; after that or a cancellation, close the connection."""
         name = envelope.recipient.name
         await delay("bridge", name)
         if trigger("drop", "bridge", name) is not None:
-            raise PeerTimeout(self._address, "what was sent is lost")
+            raise PeerTimeout(self._address, "the message was dropped by an injected fault")
         try:
             if trigger("duplicate", "bridge", name) is not None:
                 await self._request(envelope.to_bytes())
@@ -57,38 +57,38 @@ class PeerConnection:
             raise PeerTimeout(self._address, str(exc)) from exc
 
     async def handshake(self, session: str, expected: str | None) -> None:
-        """Say that we are *session*. Raises `PeerTimeout`, and `BridgeRefused` if we are not welcome."""
+        """Introduce this side as *session*. Raises `PeerTimeout`, and `BridgeRefused` if the peer rejects it."""
         try:
             answer = await self._request(Hello(session=session).to_bytes())
         except PeerInvalid as exc:
-            raise BridgeRefused(self._address, f"what listens there is no bridge: {exc}") from exc
+            raise BridgeRefused(self._address, f"the process that listens there is no bridge: {exc}") from exc
         if answer.outcome != "welcome":
             raise BridgeRefused(self._address, answer.reason)
         if expected not in (None, answer.session):
             raise BridgeRefused(self._address, f"session {answer.session!r} listens there")
 
-    async def _request(self, question: bytes) -> DeliveryReply:
-        """Raises `PeerInvalid` for an answer that cannot be read, and `PeerTimeout` if there is none."""
+    async def _request(self, request: bytes) -> DeliveryReply:
+        """Send one frame and return the reply. Raises `PeerInvalid` for an invalid reply, `PeerTimeout` without one."""
         try:
             with trio.fail_after(self._patience):
-                # One that refuses closes at once, and its words can be read although ours were not.
+                # A peer that refuses closes immediately; its reply can be read although the write failed.
                 with contextlib.suppress(trio.BrokenResourceError):
-                    await write_frame(self._stream, question)
+                    await write_frame(self._stream, request)
                 frame = await read_frame(self._stream)
         except trio.TooSlowError as exc:
-            raise PeerTimeout(self._address, f"nothing came in {self._patience:g} seconds") from exc
+            raise PeerTimeout(self._address, f"no reply in {self._patience:g} seconds") from exc
         except trio.BrokenResourceError as exc:
             raise PeerTimeout(self._address, "the connection broke") from exc
         if frame is None:
-            raise PeerTimeout(self._address, "it closed the connection")
+            raise PeerTimeout(self._address, "the peer closed the connection")
         return DeliveryReply.from_bytes(frame)
 
 
 @contextlib.asynccontextmanager
 async def open_connection(peer: Peer, *, session: str, patience: float) -> AsyncIterator[PeerConnection]:
-    """A line from *session* to *peer*, which must answer within *patience* seconds, each time.
+    """Connect *session* to *peer*, which must send each reply within *patience* seconds.
 
-    Raises `PeerTimeout` if nobody listens, and `BridgeRefused` if it is somebody else or does not want us.
+    Raises `PeerTimeout` if no process listens, and `BridgeRefused` if it is another session or rejects this one.
     """
     try:
         peer.check_socket()
@@ -102,40 +102,41 @@ async def open_connection(peer: Peer, *, session: str, patience: float) -> Async
             check_uid(read_credentials(stream))
         except PeerInvalid as exc:
             raise BridgeRefused(peer.address, exc.reason) from exc
-        line = PeerConnection(peer.address, stream, patience)
-        await line.handshake(session, peer.session)
-        yield line
+        connection = PeerConnection(peer.address, stream, patience)
+        await connection.handshake(session, peer.session)
+        yield connection
 
 
 KEEP = 7 * 24 * 3600.0
-"""Seconds for which a letter waits at most for a session that does not come."""
+"""Seconds after which an undelivered message in the outbox expires."""
 
 
 @attrs.define(eq=False)
 class BridgeTransport:
-    """Sends for one session; several processes of it may each have one, over the same mail directory."""
+    """Sends messages of one session to others; several processes may each have one, over the same mail directory."""
 
     session: str
     mail: Path
     clock: Clock
     store_dead_letter: StoreDeadLetter
     limits: MailLimits = attrs.field(factory=lambda: MailLimits(messages=1_000))
-    """How much may wait for one session, and how large a message may be."""
+    """Limits of the mail pending for one session, and of one message."""
     keep: float = KEEP
     patience: float = 10.0
-    """Seconds in which another session must answer."""
+    """Seconds within which another session must reply."""
     _turns: defaultdict[Peer, trio.Lock] = attrs.field(factory=lambda: defaultdict(trio.Lock), init=False)
     outgoing: Outbox = attrs.field(init=False)
-    """What waits here."""
+    """Messages that wait for other sessions."""
 
     def __attrs_post_init__(self) -> None:
         self.outgoing = Outbox.of(self.mail, self.clock, self.store_dead_letter, self.limits)
 
     async def send(self, envelope: Envelope, address: Socket | OtherSession) -> BridgeReceipt:
-        """Hand *envelope* to the session at *address*, or store it here, behind what waits for that session.
+        """Hand *envelope* to the session at *address*, or store it in the outbox behind earlier mail for that session.
 
-        Raises `SendRefused`: what the other session said, or why it may not go there; and `MailboxFailed` if it could
-        be stored neither there nor here. Cancelled, it may have been taken there; sent again, it is known by its id.
+        Raises `SendRefused` if the other session rejects the message or it may not go there, and `MailboxFailed` if it
+        could be stored neither there nor here. After a cancellation the message may have been received; a retry is
+        dropped by its id.
         """
         peer = _peer_at(address)
         self._check(envelope, peer)
@@ -148,10 +149,10 @@ class BridgeTransport:
         return _receipt(envelope, "waiting", envelope.id, self.clock.now())
 
     async def forward(self) -> int:
-        """Hand over what waits, in order, to every session that listens; the number of letters taken there.
+        """Hand over pending mail, in order, to every session that listens; return the number of messages received.
 
-        What is refused or has waited too long becomes a dead letter. What another process is forwarding is left to it.
-        Raises `MailboxFailed` if the disk refused, after all sessions had their turn.
+        A message that is refused or expired becomes a dead envelope. Mail that another process is forwarding is
+        skipped. Raises `MailboxFailed` on a disk error, after all sessions were tried.
         """
         taken: list[int] = []
         failures: list[MailboxFailed] = []
@@ -176,13 +177,13 @@ class BridgeTransport:
         if envelope.kind != "message":
             raise NotAllowed(envelope.sender.name, peer.address, envelope.kind, "mail between sessions is text")
         if peer.session == self.session:
-            raise BridgeRefused(peer.address, "that is this session itself; write to its agents by name")
+            raise BridgeRefused(peer.address, "that is this session; address its agents by name")
         if (size := len(envelope.to_bytes())) > (limit := min(self.limits.message_bytes, FRAME_LIMIT)):
             raise MessageTooLarge(size, limit)
 
     async def _hand_over(self, peer: Peer, envelope: Envelope) -> BridgeReceipt:
-        async with self._connect(peer) as line:
-            answer = await line.send(envelope)
+        async with self._connect(peer) as connection:
+            answer = await connection.send(envelope)
         if answer.is_received:
             stored = self.clock.now() if answer.stored is None else answer.stored
             state: BridgeState = "held" if answer.outcome == "held" else "accepted"
@@ -191,38 +192,40 @@ class BridgeTransport:
 
     async def _forward_to(self, peer: Peer) -> int:
         spool = self.outgoing.spool_of(peer)
-        with spool.try_lock() as is_ours:
-            if not is_ours:
+        with spool.try_lock() as is_locked:
+            if not is_locked:
                 return 0
             await trio.to_thread.run_sync(spool.dead_letter_expired, self.keep)
-            # A session that is not there, or will not talk to us now, may later.
+            # A session that is down, or rejects us now, may accept mail later.
             with contextlib.suppress(PeerTimeout, BridgeRefused):
-                async with self._connect(peer) as line:
-                    return await _drain(line, spool, peer)
+                async with self._connect(peer) as connection:
+                    return await _drain(connection, spool, peer)
         return 0
 
     def _connect(self, peer: Peer) -> AbstractAsyncContextManager[PeerConnection]:
         return open_connection(peer, session=self.session, patience=self.patience)
 
 
-async def _drain(line: PeerConnection, spool: Spool, peer: Peer) -> int:
-    """Send what waits in *spool* until it is empty, or the other session cannot take more now; how many it took."""
+async def _drain(connection: PeerConnection, spool: Spool, peer: Peer) -> int:
+    """Send the mail in *spool* until it is empty or the peer cannot take more; return the number received."""
     taken = 0
     while files := await trio.to_thread.run_sync(spool.files):
         for file in files:
-            fate = await _forward_one(line, spool, peer, file)
-            if fate == "waits":
+            outcome = await _forward_one(connection, spool, peer, file)
+            if outcome == "waits":
                 return taken
-            taken += fate == "taken"
+            taken += outcome == "taken"
     return taken
 
 
-async def _forward_one(line: PeerConnection, spool: Spool, peer: Peer, file: Path) -> Literal["taken", "gone", "waits"]:
-    letter = await trio.to_thread.run_sync(spool.read, file)
-    if letter is None:
+async def _forward_one(
+    connection: PeerConnection, spool: Spool, peer: Peer, file: Path
+) -> Literal["taken", "gone", "waits"]:
+    envelope = await trio.to_thread.run_sync(spool.read, file)
+    if envelope is None:
         return "gone"
     try:
-        answer = await line.send(letter)
+        answer = await connection.send(envelope)
     except PeerTimeout:
         return "waits"
     if answer.is_received:
@@ -231,7 +234,7 @@ async def _forward_one(line: PeerConnection, spool: Spool, peer: Peer, file: Pat
     refusal = parse_refusal(answer, peer.address)
     if answer.outcome == "later" or isinstance(refusal, MailboxFull):
         return "waits"
-    await trio.to_thread.run_sync(spool.dead_letter, file, letter, "refused", str(refusal))
+    await trio.to_thread.run_sync(spool.dead_letter, file, envelope, "refused", str(refusal))
     return "gone"
 
 

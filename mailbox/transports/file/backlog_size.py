@@ -1,4 +1,4 @@
-"""The size of a mailbox backlog, from file sizes and the cursor."""
+"""Size of a mailbox backlog, from file sizes and the cursor."""
 
 import os
 from pathlib import Path
@@ -9,38 +9,38 @@ from coterie.mailbox.transports.file.cursor import CURSOR_FILE, Cursor, load_cur
 from coterie.mailbox.transports.file.log_segments import segment_path
 
 SMALLEST_RECORD = 256
-"""No record is smaller. So few bytes cannot be many messages, and need not be counted."""
+"""Smallest size of a record in bytes. A small backlog cannot reach the limit of messages and need not be counted."""
 
 _READ_BYTES = 1024 * 1024
 
 
 @attrs.define(eq=False)
 class BacklogSize:
-    """Measures one mailbox. Bytes are exact; messages are, but for what is torn: two newlines are one message."""
+    """Measures the backlog of one mailbox. Bytes are exact; messages are too, except for torn records."""
 
     directory: Path
     cursor: Cursor = attrs.field(factory=Cursor, init=False)
     _cursor_file: str = attrs.field(init=False)
-    """Looked at for every message, so it is put together once."""
+    """Precomputed, because it is used for every message."""
     _version: tuple[int, int, int] | None = attrs.field(default=None, init=False)
     _sealed: dict[int, int] = attrs.field(factory=dict, init=False)
-    """Sizes of segments that grow no more."""
+    """Sizes of sealed segments, which no longer grow."""
     _counted: dict[int, tuple[int, int]] = attrs.field(factory=dict, init=False)
-    """Segment -> the bytes that were looked at, and the newlines in them."""
+    """Maps a segment to the bytes that were scanned, and the newlines in them."""
     _last: int | None = attrs.field(default=None, init=False)
-    """Which segment was the last when what lies before it was added up; None if the cursor has moved since."""
+    """The last segment when `_before` was computed; None if the cursor has moved since."""
     _before: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._cursor_file = str(self.directory / CURSOR_FILE)
 
     def refresh(self, *, is_forced: bool = False) -> None:
-        """See how far the mailbox is acknowledged by now; by *force* even if the file looks as before.
+        """Load the cursor if its file has changed; always if *is_forced*.
 
         Raises `OSError`.
         """
         try:
-            status = os.stat(self._cursor_file)  # noqa: PTH116 - for every message, and half the price
+            status = os.stat(self._cursor_file)  # noqa: PTH116 - called for every message, and costs half as much
         except FileNotFoundError:
             self._version, self.cursor, self._last = None, Cursor(), None
             return
@@ -51,15 +51,15 @@ class BacklogSize:
             self._forget_before(self.cursor.segment)
 
     def bytes(self, last: int, size: int) -> int:
-        """What waits up to *size* in the *last* segment. Raises `OSError`."""
+        """Return the pending bytes if the *last* segment has this *size*. Raises `OSError`."""
         return max(0, size + self._bytes_before(last))
 
     def size_with(self, last: int, waiting: int) -> int:
-        """The size of the *last* segment with which so many bytes are *waiting*. Raises `OSError`."""
+        """Return the size of the *last* segment at which *waiting* bytes are pending. Raises `OSError`."""
         return waiting - self._bytes_before(last)
 
     def messages(self, last: int, size: int) -> int:
-        """As `bytes`. Reads what was appended since the last call. Raises `OSError`."""
+        """Return the pending messages, as `bytes`. Reads what was appended since the last call. Raises `OSError`."""
         cursor = self.cursor
         before = sum(self._newlines(number, self._sealed_size(number)) for number in range(cursor.segment, last))
         done = sum(span.newlines for span in cursor.done)
@@ -67,7 +67,7 @@ class BacklogSize:
         return max(0, newlines + 1) // 2
 
     def _bytes_before(self, last: int) -> int:
-        """What to add to the size of the *last* segment."""
+        """Return the pending bytes before the *last* segment."""
         if self._last != last:
             cursor = self.cursor
             sealed = sum(self._sealed_size(number) for number in range(cursor.segment, last))

@@ -1,7 +1,7 @@
 """The cursor of a mailbox: acknowledged positions, and the log in which they are kept.
 
-An acknowledgement is one append, which costs a tenth of putting a new file in the place of the old one. That is done
-only when the file has grown, so it is always short, and never without a cursor.
+An acknowledgement is one append, which costs a tenth of replacing the file. The file is replaced only when it has
+grown, so it is always short, and there is always a cursor.
 """
 
 import contextlib
@@ -15,54 +15,54 @@ import msgspec
 from coterie.files import Appender, check_record, frame_record, replace_file
 
 Position = tuple[int, int]
-"""The number of a segment, and an offset in it."""
+"""Number of a segment, and an offset in it."""
 
 VERSION = 1
 
 
 @attrs.frozen(kw_only=True)
 class AckRange:
-    """A stretch of one segment: a record, or several that follow each other."""
+    """Range of one segment: one record, or several adjacent ones."""
 
     segment: int
     start: int
     end: int
     newlines: int
-    """In it; every record has two, which is how writers count what waits."""
+    """Newlines in the range; every record has two, so writers can count pending messages."""
 
 
 @attrs.frozen(kw_only=True)
 class Cursor:
-    """What a line of `cursor.json` says."""
+    """Read position of a mailbox, as one line of `cursor.json`."""
 
     segment: int = 1
     offset: int = 0
     newlines: int = 0
-    """In the segment before the offset."""
+    """Newlines in the segment before the offset."""
     done: tuple[AckRange, ...] = ()
-    """Acknowledged beyond the offset, oldest first."""
+    """Ranges behind the offset that are acknowledged, oldest first."""
     taken: Position | None = None
-    """How far the last reader had read when it closed the mailbox; None while there is one, or if it was killed."""
+    """Position that the last reader had reached when it closed the mailbox; None during reading and after a kill."""
     v: int = VERSION
 
     @property
     def last_known(self) -> int:
-        """The last segment of which it says something."""
+        """The last segment that the cursor refers to."""
         begun = self.segment if self.offset else self.segment - 1
         return max(begun, *(span.segment for span in self.done), 0)
 
     def to_bytes(self) -> bytes:
-        """One JSON object on a line, with a checksum."""
+        """Encode the cursor as one JSON line with a checksum."""
         return frame_record(msgspec.json.encode(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Cursor":
-        """What `to_bytes` wrote. Raises `ValueError`, whatever *data* is."""
+        """Decode a cursor that `to_bytes` wrote. Raises `ValueError` for any other *data*."""
         line = data.strip(b"\n")
         check_record(line)
         cursor = _decoder.decode(line)
         if cursor.segment < 1 or cursor.offset < 0:
-            raise ValueError("it stands nowhere")
+            raise ValueError(f"segment {cursor.segment} or offset {cursor.offset} is out of range")
         if cursor.v != VERSION:
             raise ValueError(f"version {cursor.v}; this program reads {VERSION}")
         return cursor
@@ -73,7 +73,7 @@ _decoder = msgspec.json.Decoder(Cursor)
 
 @attrs.define(eq=False)
 class AckProgress:
-    """The cursor as it moves. Acknowledgements come in any order; neighbours become one span, so it stays small."""
+    """The cursor during reading. Acknowledgements come in any order; adjacent ranges are joined, so it stays small."""
 
     _segment: int
     _offset: int
@@ -81,11 +81,11 @@ class AckProgress:
     _by_start: dict[Position, AckRange] = attrs.field(factory=dict)
     _by_end: dict[Position, AckRange] = attrs.field(factory=dict)
     _over: dict[int, tuple[int, int]] = attrs.field(factory=dict)
-    """Segments read to their end -> their size, and the number of the next."""
+    """Maps segments read to their end to their size and the number of the next segment."""
 
     @classmethod
     def from_cursor(cls, cursor: Cursor) -> "AckProgress":
-        """Go on where *cursor* stands."""
+        """Return the progress that *cursor* describes."""
         progress = cls(cursor.segment, cursor.offset, cursor.newlines)
         for span in cursor.done:
             progress.finish(span)
@@ -93,16 +93,16 @@ class AckProgress:
 
     @property
     def position(self) -> Position:
-        """The first byte that is not acknowledged."""
+        """Position of the first byte that is not acknowledged."""
         return self._segment, self._offset
 
     def cursor(self, taken: Position | None = None) -> Cursor:
-        """What to write down now."""
+        """Return the cursor to write now."""
         done = tuple(self._by_start[start] for start in sorted(self._by_start))
         return Cursor(segment=self._segment, offset=self._offset, newlines=self._newlines, done=done, taken=taken)
 
     def finish(self, span: AckRange) -> None:
-        """*span* is acknowledged; it begins where a record begins, and was not finished before."""
+        """Add the acknowledged *span*, which starts at a record and was not added before."""
         if (span.segment, span.start) == self.position:
             self._pass(span)
             self._move()
@@ -118,7 +118,7 @@ class AckProgress:
         self._move()
 
     def leave(self, segment: int, size: int, following: int) -> None:
-        """*segment* is read to its end at *size*; reading went on at the beginning of the *following* one."""
+        """Mark *segment* as read to its end at *size*; reading continued at the start of the *following* one."""
         self._over[segment] = size, following
         self._move()
 
@@ -144,40 +144,40 @@ def _join(first: AckRange, second: AckRange) -> AckRange:
 
 CURSOR_FILE = "cursor.json"
 LONGEST = 64 * 1024
-"""Bytes at which the file begins again with its last line."""
+"""Size in bytes at which the file is replaced by one with only the last line."""
 _MODE = 0o600
 _END = 4096
-"""Bytes at the end of the file in which its last line is looked for first."""
+"""Bytes at the end of the file in which to search for the last line first."""
 
 
 @attrs.define(eq=False)
 class CursorLog:
-    """The cursor of the mailbox in a directory, for its one reader."""
+    """Cursor file of the mailbox in a directory, for its one reader."""
 
     path: Path
     _log: Appender | None = attrs.field(default=None, init=False)
     _size: int = attrs.field(default=0, init=False)
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
-    """Whoever closes it may do so while a thread writes: to a descriptor that could be somebody else's by then."""
+    """Held by writes and `close`: closing during a write in a thread could let the write hit a reused descriptor."""
 
     @classmethod
     def of(cls, directory: Path) -> "CursorLog":
-        """That of the mailbox in *directory*."""
+        """Return the cursor file of the mailbox in *directory*."""
         return cls(directory / CURSOR_FILE)
 
     def write(self, cursor: Cursor) -> None:
-        """Let *cursor* count from now on; a power cut may bring an older one back. Raises `OSError`."""
+        """Append *cursor* as the current one; a power cut may restore an older one. Raises `OSError`."""
         line = cursor.to_bytes()
         with self._lock:
             if self._log is None or self._size > LONGEST:
                 self._begin(line)
             else:
-                # Counted also if it fails: what is torn takes its room.
+                # Counted even if the write fails, because a torn line takes space too.
                 self._size += len(line)
                 self._log.append(line)
 
     def close(self) -> None:
-        """Give the descriptor back; the next write begins a new file."""
+        """Close the descriptor; the next write starts a new file."""
         with self._lock:
             self._close()
 
@@ -193,10 +193,10 @@ class CursorLog:
 
 
 def load_cursor(directory: Path) -> Cursor | None:
-    """The cursor of a mailbox; None if it has none, or one that cannot be read.
+    """Load the cursor of a mailbox; None if it is missing or unreadable.
 
-    Then reading begins at the oldest segment: mail comes again, which the transcript notices. None is lost.
-    Raises `OSError`.
+    Reading then starts at the oldest segment: no mail is lost, and the transcript detects messages that are delivered
+    again. Raises `OSError`.
     """
     try:
         descriptor = os.open(directory / CURSOR_FILE, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
-"""A look at a file that its next change does not have to pay for.
+"""File status without times, which makes the next write of the file cheaper.
 
-Whoever asks for the times of a file has the kernel give its next change a time of its own, so that the two can be told
-apart. No file that is written later may be older, so each gets a new time, too, and a sync has one more inode to write:
-a third of what a synced message takes. A look that asks for no times has no such price.
+Reading the times of a file makes the kernel give its next change a distinct time. Files written later may not be
+older, so their times change too, and a sync has one more inode to write: a third of the cost of a synced message. A
+status request without times avoids this cost.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _BYTES = 256
 
 
 class FileStat(NamedTuple):
-    """What can be seen; named as in `os.stat_result`. Devices can be compared with those of other looks only."""
+    """Part of a file status, with the names of `os.stat_result`. Compare `st_dev` only with that of other objects."""
 
     st_nlink: int
     st_mode: int
@@ -33,7 +33,7 @@ def fast_fstat(descriptor: int) -> "FileStat | os.stat_result":
     """As `os.fstat`, without times. Raises `OSError`."""
     buffer = _stat_buffer.buffer
     if _statx(descriptor, b"", _EMPTY_PATH, _ASKED, buffer) != 0:
-        return os.fstat(descriptor)  # which says what is wrong
+        return os.fstat(descriptor)  # raises the error
     return _new(FileStat, _unpack(buffer))
 
 
@@ -41,12 +41,12 @@ def fast_stat(path: str) -> "FileStat | os.stat_result":
     """As `os.stat`, without times. Raises `OSError`."""
     buffer = _stat_buffer.buffer
     if _statx(_HERE, os.fsencode(path), 0, _ASKED, buffer) != 0:
-        return os.stat(path)  # noqa: PTH116 - it is for who looks often
+        return os.stat(path)  # noqa: PTH116 - this function is on a hot path
     return _new(FileStat, _unpack(buffer))
 
 
 class _StatBuffer(threading.local):
-    """Where the kernel writes its answer, made once for each thread."""
+    """Buffer for the result of the system call, one for each thread."""
 
     def __init__(self) -> None:
         self.buffer = ctypes.create_string_buffer(_BYTES)
@@ -54,10 +54,10 @@ class _StatBuffer(threading.local):
 
 def _find_statx() -> Callable[..., int]:
     try:
-        # `PyDLL` does not let other threads run meanwhile, which would take longer than the call.
+        # `PyDLL` keeps the GIL: releasing it would take longer than the call.
         return ctypes.PyDLL(None).statx
     except (OSError, AttributeError):
-        return lambda *_: -1  # a C library without it
+        return lambda *_: -1  # the C library has no statx
 
 
 _new = tuple.__new__

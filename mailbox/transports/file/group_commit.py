@@ -1,8 +1,8 @@
-"""Many wait for one write: whoever comes while it runs shares the next one.
+"""Group commit: concurrent callers share one write.
 
-A hop to a thread and back costs as much as the sync of a good disk. So the write is made in place while the last ones
-were quick, and in a thread while they were not. Waiting for others costs a turn of the event loop. So who comes alone
-waits for nobody, but for once in a while.
+A thread hop costs as much as a sync of a good disk. So the write runs in the event loop while recent writes were fast,
+and in a thread otherwise. Waiting for other callers costs a turn of the event loop, so a task that has been the only
+caller skips it for most of its writes.
 """
 
 import time
@@ -13,18 +13,18 @@ import attrs
 import trio
 
 QUICK = 0.002
-"""Seconds that writes may take to be made in place: no task would notice it."""
+"""Average duration in seconds up to which writes run in the event loop: other tasks do not notice it."""
 _SHARE = 1 / 8
-"""Of the last write in what they take, so that one that the disk held up does not send the others to a thread."""
+"""Weight of the last write in the average, so that one slow write does not move the others to a thread."""
 _LONELY = 50
-"""Writes for which somebody who has shared with nobody does not wait for others to come."""
+"""Number of writes that a single caller makes without waiting for other callers."""
 
 T = TypeVar("T")
 
 
 @attrs.define(eq=False)
 class _Round:
-    """Those who share one write."""
+    """Callers that share one write, and its outcome."""
 
     sharers: int = 0
     is_over: bool = False
@@ -33,10 +33,10 @@ class _Round:
 
 @attrs.define(eq=False)
 class GroupCommit(Generic[T]):
-    """Writes what there is to write, once for all who asked before that began.
+    """Performs one write for all callers that asked before it began.
 
-    *take* is called in the task, and gives it; *write* blocks, and may be called in a thread. So *take* may look at
-    what tasks change, and *write* may not.
+    *take* runs in the event loop and returns the data; *write* blocks, and may run in a thread. So *take* may access
+    state that tasks change, and *write* must not.
     """
 
     _take: Callable[[], T]
@@ -44,21 +44,22 @@ class GroupCommit(Generic[T]):
     _lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _next: _Round = attrs.field(factory=_Round, init=False)
     _seconds: float = attrs.field(default=1.25 * QUICK, init=False)
-    """What writes take, on average; of a disk that nobody knows yet, too long."""
+    """Average duration of writes; initially above the limit, because the speed of the disk is unknown."""
     _lonely: int = attrs.field(default=0, init=False)
-    """How many more writes need not wait for others; none unless they are quick, and nobody is at it."""
+    """Remaining writes that need not wait for other callers; 0 unless writes are fast and no other caller waits."""
 
     async def run(self) -> None:
-        """Return once a write that began after this call has ended. Raises its `OSError`.
+        """Return when a write that began after this call has ended. Raises its `OSError`.
 
-        All who share it fail with it: after a failed sync another one may succeed although the bytes are gone.
+        All callers that share the write fail with it: after a failed sync, a retry may succeed although the data is
+        lost.
         """
         shared = self._next
         shared.sharers += 1
-        # All tasks that are ready have their turn first, so whoever of them asks, too, shares it.
+        # All runnable tasks get a turn first, so that those that call `run` share the write.
         await trio.lowlevel.checkpoint()
         if self._is_quick and not self._lock.locked() and not shared.is_over:
-            await self._lead(shared)  # in place, so that nobody else can come in between
+            await self._lead(shared)  # without a checkpoint, so that no other task can intervene
         if not shared.is_over:
             async with self._lock:
                 if not shared.is_over:
@@ -67,7 +68,7 @@ class GroupCommit(Generic[T]):
             raise shared.failure
 
     def run_exclusive(self) -> bool:
-        """As `run`, in place; whether that could be, because nobody else has come lately. Others have no turn then."""
+        """Write immediately, without a checkpoint. Return False, without writing, if another caller came lately."""
         if not self._lonely:
             return False
         self._lonely -= 1

@@ -1,7 +1,7 @@
-"""The reading end of a file mailbox.
+"""Reading end of a file mailbox.
 
-To go to sleep and to be rung costs both ends more than the message. Writers that are faster than the reader never find
-it asleep; those that wait for a disk would ring for each one.
+Sleeping and being woken costs both ends more than the message. A reader that is slower than its writers never sleeps,
+but writers that wait for a disk would wake it for each message.
 """
 
 import contextlib
@@ -38,22 +38,22 @@ class ReaderLock:
     wakeup: WakeupListener
     _lock: str
     _identity: tuple[int, int]
-    """Of the file that is locked."""
+    """Inode and device of the locked file."""
 
     def is_lost(self) -> bool:
-        """Whether the mailbox that is there now is another one: the directory was deleted or moved away."""
+        """True if another mailbox lies at this path now, because the directory was deleted or moved."""
         try:
-            there = fast_stat(self._lock)
+            current = fast_stat(self._lock)
         except (FileNotFoundError, NotADirectoryError):
             return True
-        return (there.st_ino, there.st_dev) != self._identity
+        return (current.st_ino, current.st_dev) != self._identity
 
 
 @contextmanager
 def acquire_reader_lock(name: str, directory: Path, *, is_durable: bool) -> Iterator[ReaderLock]:
-    """Be the reader of the mailbox until the block ends; it is made if it is not there.
+    """Hold the reader lock of the mailbox until the block ends; create the mailbox if it is missing.
 
-    Raises `MailboxBusy` while somebody else is, and `OSError`.
+    Raises `MailboxBusy` while another reader holds the lock, and `OSError`.
     """
     make_directory(directory, is_durable=is_durable)
     lock = directory / LOCK_FILE
@@ -62,38 +62,38 @@ def acquire_reader_lock(name: str, directory: Path, *, is_durable: bool) -> Iter
         if not try_lock(descriptor, fcntl.LOCK_EX):
             raise MailboxBusy(name)
         held = fast_fstat(descriptor)
-        with open_wakeup_listener(directory, descriptor) as bell:
-            yield ReaderLock(bell, str(lock), (held.st_ino, held.st_dev))
+        with open_wakeup_listener(directory, descriptor) as listener:
+            yield ReaderLock(listener, str(lock), (held.st_ino, held.st_dev))
     finally:
         os.close(descriptor)
 
 
 IN_A_ROW = 8
-"""Waits, each within `GATHERING` of the last, after which mail comes thick."""
+"""Number of waits, each within `GATHERING` of the last, after which the reader starts to batch."""
 GATHERING = 0.001
-"""Seconds for which a reader then lets it gather, as long as several messages come of it."""
+"""Seconds for which the reader lets mail gather, as long as this yields several messages."""
 WIDE_AWAKE = 1.0
-"""Seconds for which it does not try again after a single one: somebody may be waiting for an answer to each."""
+"""Seconds without batching after a batch of one message, because its sender may wait for an answer to each."""
 
 
 @attrs.define(eq=False)
 class ReadBatching:
-    """Decides for one reader."""
+    """Decides when one reader waits in order to read several messages as a batch."""
 
     _came: int = 0
     """Messages since the last wait."""
     _waited: float = -math.inf
-    """When that began."""
+    """Time at which the last wait began."""
     _in_a_row: int = 0
     _has_gathered: bool = False
     _awake_until: float = -math.inf
 
     def note_messages(self, count: int) -> None:
-        """So many came."""
+        """Count *count* received messages."""
         self._came += count
 
     async def delay_wakeup(self) -> bool:
-        """Called before each wait. Let mail gather for a moment if it comes thick; return whether to look for it."""
+        """Sleep before a wait if mail arrives at a high rate; return True if the reader is to check for mail now."""
         now = trio.current_time()
         if not self._has_gathered:
             self._in_a_row = self._in_a_row + 1 if now - self._waited < GATHERING else 0
@@ -116,23 +116,23 @@ class FileInbox:
     store_dead_letter: StoreDeadLetter
     is_durable: bool
     check_member: Callable[[], object]
-    """Raises `MailboxError` if the name is not on the roster any more."""
+    """Raises `MailboxError` if the name is no longer on the roster."""
     _open_resources: contextlib.ExitStack = attrs.field(factory=contextlib.ExitStack, init=False)
     _reader_lock: ReaderLock | None = attrs.field(default=None, init=False)
-    """None if the mailbox was lost, and could not be had again."""
+    """None if the mailbox was deleted and could not be locked again."""
     _log_reader: LogReader = attrs.field(init=False)
     _taken: dict[MessageId, list[AckRange]] = attrs.field(factory=dict, init=False)
-    """What waits for its acknowledgement, and where it stands; nowhere if the mailbox was deleted since."""
+    """Maps unacknowledged messages to their ranges in the log; no range if the mailbox was deleted since."""
     _delivered_ids: DeliveredIds = attrs.field(factory=DeliveredIds, init=False)
     _again_before: Position = attrs.field(default=(0, 0), init=False)
-    """What stands before it may have been taken by an earlier reader."""
+    """An earlier reader may have taken the messages before this position."""
     _batching: ReadBatching = attrs.field(factory=ReadBatching, init=False)
     _commit: GroupCommit[Cursor] = attrs.field(init=False)
     _cursors: CursorLog = attrs.field(init=False)
     _has_news: bool = attrs.field(default=False, init=False)
-    """Whether something was buried or dropped since the cursor was written."""
-    _tidied: int | None = attrs.field(default=None, init=False)
-    """The segment of the cursor when what lies before it was last deleted."""
+    """True if a message was dead-lettered or dropped since the cursor was written."""
+    _cleaned_up_to: int | None = attrs.field(default=None, init=False)
+    """Segment of the cursor at the last deletion of acknowledged segments."""
     _is_closed: bool = attrs.field(default=False, init=False)
     _fault_point: FaultPoint = attrs.field(init=False)
 
@@ -142,7 +142,7 @@ class FileInbox:
         self._cursors = CursorLog.of(self.directory)
 
     def take_nowait(self, limit: int | None = None) -> list[Delivery]:
-        """As `Inbox.take_nowait`. A mailbox that was deleted is made again."""
+        """As `Inbox.take_nowait`. Recreates a mailbox that was deleted."""
         self._check_open()
         deliveries: list[Delivery] = []
         try:
@@ -153,7 +153,7 @@ class FileInbox:
                 if (delivery := self._process(line)) is not None:
                     deliveries.append(delivery)
         except (OSError, MailboxError) as exc:
-            # What was taken before must not be lost with the error, which comes again at the next call.
+            # Messages taken before must not be lost with the error, which occurs again at the next call.
             if not deliveries:
                 raise self._failed(exc) from exc
         self._batching.note_messages(len(deliveries))
@@ -163,20 +163,20 @@ class FileInbox:
         """As `Inbox.wait`."""
         self._check_open()
         await self._fault_point.wait_for_delay()
-        # An error meets whoever looks next, too, who can be told.
+        # The next `take_nowait` meets the same error and can raise it.
         with contextlib.suppress(OSError):
             if self._has_news:
                 await self._commit.run()
             while self._reader_lock is not None:
                 if await self._batching.delay_wakeup() and self._log_reader.may_have_record():
                     return
-                has_rung = await self._reader_lock.wakeup.wait(self._log_reader.may_have_record)
-                if has_rung or self._log_reader.is_unfinished() or self._is_lost():
+                was_woken = await self._reader_lock.wakeup.wait(self._log_reader.may_have_record)
+                if was_woken or self._log_reader.is_unfinished() or self._is_lost():
                     return
         await trio.lowlevel.checkpoint()
 
     async def acknowledge(self, ids: Collection[MessageId]) -> None:
-        """As `Inbox.acknowledge`: the cursor is written when it returns, once for all who ask at the same time."""
+        """As `Inbox.acknowledge`; concurrent calls share one write of the cursor."""
         self._check_open()
         for id_ in ids:
             if id_ not in self._taken and not self._delivered_ids.has_delivered(id_):
@@ -190,7 +190,7 @@ class FileInbox:
             raise self._failed(exc) from exc
 
     def open_sync(self) -> None:
-        """Become the reader. Raises `MailboxBusy`, and `MailboxFailed`."""
+        """Become the reader of the mailbox. Raises `MailboxBusy` and `MailboxFailed`."""
         try:
             self._enter()
             recover(self.directory)
@@ -200,24 +200,24 @@ class FileInbox:
             raise self._failed(exc) from exc
 
     def close_sync(self) -> None:
-        """Let go of the mailbox, and write down what was taken from it."""
+        """Write the read position and release the mailbox."""
         self._is_closed = True
-        # Without it the next reader takes for delivered again what this one had not even seen: no harm.
+        # If writing fails, the next reader marks some new messages as delivered again, which is harmless.
         with self._open_resources, contextlib.closing(self._log_reader), contextlib.suppress(OSError):
             if not self._is_lost():
                 taken = max(self._again_before, self._log_reader.position)
                 self._write(self._log_reader.progress.cursor(taken=taken))
 
     def _enter(self) -> None:
-        hold = acquire_reader_lock(self.validator.name, self.directory, is_durable=self.is_durable)
-        self._reader_lock = self._open_resources.enter_context(hold)
+        lock = acquire_reader_lock(self.validator.name, self.directory, is_durable=self.is_durable)
+        self._reader_lock = self._open_resources.enter_context(lock)
         self._open_resources.callback(self._cursors.close)
 
     def _restore(self, cursor: Cursor) -> None:
         if cursor.taken is not None:
             self._again_before = cursor.taken
         elif self._cursors.path.exists():
-            # The last reader was killed, and may have taken all that there is.
+            # The last reader was killed, and may have taken all messages.
             self._again_before = _end_of_log(self.directory)
         self._log_reader = LogReader.from_cursor(self.directory, cursor)
         self._delivered_ids.load(self.directory, cursor, self.validator)
@@ -226,10 +226,10 @@ class FileInbox:
         self._write(self._log_reader.progress.cursor())
 
     def _next_record(self, *, is_first: bool) -> LogRecord | None:
-        # Nothing may be read that another reader may have by now. A segment that is open already is ours.
+        # If the lock was lost, another reader may own the log. A segment that is already open is safe to read.
         if self._log_reader.has_begun:
             line = self._log_reader.next_record()
-            # Whoever has got something comes again: only who would get nothing must know whether it is still there.
+            # A caller that got a message calls again. Check for a lost mailbox only if there would be none.
             if line is not None or not is_first or not self._is_lost():
                 return line
         if self._is_lost():
@@ -240,7 +240,7 @@ class FileInbox:
         return self._reader_lock is None or self._reader_lock.is_lost() or self._log_reader.is_lost()
 
     def _recover(self) -> None:
-        """Begin again in the mailbox that is there now. What was taken from the lost one cannot come again."""
+        """Start over in the recreated mailbox. Messages taken from the deleted one cannot be delivered again."""
         self.check_member()
         self._reader_lock = None
         self._open_resources.close()
@@ -253,7 +253,7 @@ class FileInbox:
         self._write(self._log_reader.progress.cursor())
 
     def _process(self, line: LogRecord) -> Delivery | None:
-        """Deliver a line, drop it or bury it, and go on behind it. Raises `OSError` if it cannot be buried."""
+        """Deliver, drop or dead-letter a record and advance. Raises `OSError` if storing a dead letter fails."""
         envelope = self._read(line.content)
         self._log_reader.skip_record(line)
         if envelope is None:
@@ -261,13 +261,13 @@ class FileInbox:
             self._has_news = True
             return None
         is_copy = envelope.id in self._taken
-        # A copy is acknowledged with the first one: done before it, it would pass for the proof that both are.
+        # A copy is acknowledged with the first record: acknowledged earlier, it would count as proof for both.
         self._taken.setdefault(envelope.id, []).append(line.span)
         is_again = (line.span.segment, line.span.start) < self._again_before
         return None if is_copy else Delivery(envelope=envelope, is_again=is_again)
 
     def _read(self, content: bytes) -> Envelope | None:
-        """The message in a line; None if there is no more to do about it. Raises `OSError` if it cannot be buried."""
+        """Return the message of a record; None if it is dropped or dead-lettered. Raises `OSError` if that fails."""
         try:
             envelope = parse_record(content)
         except EnvelopeCorrupt as exc:
@@ -276,12 +276,12 @@ class FileInbox:
         id_ = envelope.id
         if id_ in self._taken:
             return envelope
-        # Before anything else: what the transcript has was believed once, and is no dead letter because it is old.
+        # Checked first: a message in the transcript was accepted once, and is no dead letter because it is old now.
         if id_ in self._delivered_ids or id_ in self.seen:
             self._delivered_ids.add(id_, is_taken=self._delivered_ids.has_delivered(id_))
             return None
-        if (death := self.validator.rejection_reason(envelope)) is not None:
-            self.store_dead_letter(self.validator.to_dead_letter(*death, envelope.to_bytes(), envelope))
+        if (rejection := self.validator.rejection_reason(envelope)) is not None:
+            self.store_dead_letter(self.validator.to_dead_letter(*rejection, envelope.to_bytes(), envelope))
             return None
         return envelope
 
@@ -295,14 +295,14 @@ class FileInbox:
         return self._log_reader.progress.cursor()
 
     def _write(self, cursor: Cursor) -> None:
-        # Never synced: if a power cut brings an older one back, mail comes again that the transcript knows.
+        # Never synced: if a power cut restores an older cursor, mail is delivered again and the transcript drops it.
         self._cursors.write(cursor)
-        if cursor.segment != self._tidied:
-            # One more is kept: it has the ids by which the next reader knows what came twice.
+        if cursor.segment != self._cleaned_up_to:
+            # One more segment is kept: from it the next reader loads the ids that detect copies.
             for number in segment_numbers(self.directory):
                 if number < cursor.segment - 1:
                     segment_path(self.directory, number).unlink(missing_ok=True)
-            self._tidied = cursor.segment
+            self._cleaned_up_to = cursor.segment
 
     def _failed(self, exc: Exception) -> MailboxFailed:
         reason = (exc.strerror or str(exc)) if isinstance(exc, OSError) else str(exc)

@@ -1,9 +1,9 @@
-"""What lets a receipt survive a power cut: a second copy of its record, on the disk before the log itself is.
+"""Journal: a second copy of records, synced before the log is, so that receipts survive a power cut.
 
-A synced append makes the disk write a record, and the length and the blocks of its file, which all writers of the log
-wait for. So none is synced: a writer puts a copy into a file of its own that is only written over. Once that is full
-the log is synced, and it begins anew. What a dead writer has left is put back where the log has lost it, before anybody
-else reads or appends.
+A synced append makes the disk write a record, and the length and blocks of its file, and all writers of the log wait
+for that. So appends are not synced: each writer copies its records into a file of its own that is only overwritten.
+When the file is full, the log is synced and the file is reused. The journal of a dead writer is copied back where the
+log lost records, before any process reads or appends.
 """
 
 import fcntl
@@ -28,24 +28,24 @@ from coterie.mailbox.transports.file.log_segments import (
 )
 
 _COPY = b"\ninode %d offset %d%b"
-"""A record begins and ends with a newline, and has none within: nothing in it can pass for the head of a copy."""
+"""A record begins and ends with a newline and has none within, so its bytes cannot be mistaken for a header."""
 _COPIES = re.compile(rb"\ninode (\d+) offset (\d+)(?=(\n[^\n]+\n))")
 _numbers = itertools.count()
 
 
 @attrs.define(eq=False)
 class Journal:
-    """Keeps what one writer appends to one segment, until that is synced."""
+    """Journal of the records that one writer appends to one segment, until the segment is synced."""
 
     _log: Appender
     _inode: int
     _blocks: BlockFile
     _end: int = 0
-    """Where the next copies go."""
+    """Offset for the next copies."""
     _staged: list[bytes] = attrs.field(factory=list)
     _is_leaving: bool = False
     _has_failed: bool = False
-    """Whether the log could not be synced."""
+    """True if syncing the log failed."""
     _commit: GroupCommit[bytes] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -53,26 +53,26 @@ class Journal:
 
     @classmethod
     def create(cls, log: Appender, size: int) -> "Journal":
-        """For what this process appends to a segment. Blocks; raises `OSError`."""
+        """Create the journal for records that this process appends to a segment. Blocks; raises `OSError`."""
         blocks = BlockFile.create(journal_path(log.path, next(_numbers)), size)
         return cls(log, os.fstat(log.fileno()).st_ino, blocks)
 
     async def keep(self, record: bytes, offset: int) -> None:
-        """Return once *record*, which was just appended at *offset*, survives a power cut. Raises `OSError`.
+        """Return when *record*, which was just appended at *offset*, survives a power cut. Raises `OSError`.
 
-        Many who ask at once share one write.
+        Concurrent calls share one write.
         """
         self._staged.append(_COPY % (self._inode, offset, record))
         if not self._commit.run_exclusive():
             await self._commit.run()
 
     async def leave(self) -> None:
-        """Return once the log is synced, so that nobody needs the journal any more. Raises `OSError`."""
+        """Return when the log is synced, so that the journal is no longer needed. Raises `OSError`."""
         self._is_leaving = True
         await self._commit.run()
 
     def close(self) -> None:
-        """Sync the log, and delete the file; where that fails, whoever opens the mailbox next does so. Blocks."""
+        """Sync the log and delete the file; if that fails, the next process that opens the mailbox does it. Blocks."""
         with suppress(OSError):
             self._sync_log()
             self._blocks.path.unlink(missing_ok=True)
@@ -84,13 +84,13 @@ class Journal:
 
     def _write(self, staged: bytes) -> None:
         if self._is_leaving or self._end + len(staged) > self._blocks.size:
-            self._sync_log()  # what is staged is in it already
+            self._sync_log()  # the log already has the staged records
         else:
             self._end += self._blocks.write(staged, self._end)
 
     def _sync_log(self) -> None:
         if self._has_failed:
-            # What the disk did not take then the kernel may hold for written: it would not try again by itself.
+            # After a failed sync the kernel may consider the pages written, so that a retry would not write them.
             _restore(self._log.path, self._blocks.path.read_bytes())
         self._has_failed = True
         self._log.sync()
@@ -99,22 +99,22 @@ class Journal:
 
 @attrs.frozen
 class _Copy:
-    """A record, and where it belongs."""
+    """A record and its place in the log."""
 
     inode: int
     offset: int
     record: bytes
 
     def fits(self, segment: int) -> bool:
-        """Whether it stands where it belongs in this open *segment*, or what is left of it, and nothing else does."""
+        """True if the open *segment* has this record, or only parts of it and zeros, at its place."""
         found = os.pread(segment, len(self.record), self.offset)
-        # The disk may have any of its pages, and zeros for the others.
+        # The disk may have written any of the pages, and zeros for the others.
         pairs = zip(found, self.record, strict=False)
         return found == self.record or all(there in (0, kept) for there, kept in pairs)
 
 
 def recover(directory: Path) -> None:
-    """Put back what a power cut took from the log of a mailbox, and delete the journals of dead writers.
+    """Restore what a power cut removed from the log of a mailbox, and delete the journals of dead writers.
 
     Blocks; raises `OSError` and `filelock.Timeout`.
     """
@@ -128,8 +128,8 @@ def recover(directory: Path) -> None:
 def _recover(journal: Path, segment: Path) -> None:
     descriptor = os.open(journal, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if try_lock(descriptor, fcntl.LOCK_EX):  # else its writer lives
-            with suppress(FileNotFoundError):  # all that was in the segment is acknowledged
+        if try_lock(descriptor, fcntl.LOCK_EX):  # else its writer is alive
+            with suppress(FileNotFoundError):  # all messages of the segment are acknowledged
                 _restore(segment, journal.read_bytes())
             journal.unlink()
     finally:
@@ -141,17 +141,17 @@ def _restore(segment: Path, copies: bytes) -> None:
     try:
         status = os.fstat(descriptor)
         if is_sealed(status):
-            return  # it was synced before
+            return  # it was synced before it was sealed
         fitting = [copy for copy in _read(copies) if copy.inode == status.st_ino and copy.fits(descriptor)]
     finally:
         os.close(descriptor)
-    # Also what seems to be there: after a sync that failed, memory may have what the disk has not.
+    # Also records that seem intact: after a failed sync, memory may have them although the disk does not.
     restore_bytes(segment, [(copy.offset, copy.record) for copy in fitting])
 
 
 def _read(copies: bytes) -> Iterator[_Copy]:
-    """What stands in a journal; also from earlier rounds, and between pieces of what was written over."""
+    """Yield the intact copies in a journal, including older ones between overwritten parts."""
     for found in _COPIES.finditer(copies):
-        with suppress(ValueError):  # it is torn, or partly written over
+        with suppress(ValueError):  # torn or partly overwritten
             check_record(found[3][1:-1])
             yield _Copy(int(found[1]), int(found[2]), found[3])

@@ -11,61 +11,61 @@ from coterie.mailbox.transports.file.segment_reader import LogRecord, SegmentRea
 
 @attrs.define(eq=False)
 class LogReader:
-    """Goes through the lines of a mailbox. It passes over what an earlier reader acknowledged out of order."""
+    """Reads the records of a mailbox and skips those that an earlier reader acknowledged out of order."""
 
     _directory: Path
     progress: AckProgress
-    """What is acknowledged; it hears of segments that were left behind."""
+    """Acknowledged positions; it is also notified of segments that were read to the end."""
     _done: dict[Position, int]
-    """Where the stretches to pass over begin, and end."""
+    """Maps the start of each range to skip to its end."""
     _tail: SegmentReader | None = attrs.field(default=None, init=False)
-    """The segment that is read; None as long as there is none."""
+    """The segment being read; None if there is none yet."""
 
     @classmethod
     def from_cursor(cls, directory: Path, cursor: Cursor) -> "LogReader":
-        """Go on where *cursor* stands."""
+        """Return a reader that starts at *cursor*."""
         done = {(span.segment, span.start): span.end for span in cursor.done}
         return cls(directory, AckProgress.from_cursor(cursor), done)
 
     @property
     def position(self) -> Position:
-        """Where the next line begins."""
+        """Position of the next record."""
         return self.progress.position if self._tail is None else (self._tail.number, self._tail.offset)
 
     @property
     def has_begun(self) -> bool:
-        """Whether a segment is open; until there is one, none is."""
+        """True if a segment is open."""
         return self._tail is not None
 
     def next_record(self) -> LogRecord | None:
-        """The first line that was not passed; None if there is none yet. Raises `OSError`."""
+        """Return the first record not yet skipped; None if there is none yet. Raises `OSError`."""
         while True:
             if self._tail is not None and (line := self._next_line_of(self._tail)) is not None:
                 return line
-            if not self._go_on():
+            if not self._advance():
                 return None
 
     def skip_record(self, line: LogRecord) -> None:
-        """Go on behind *line*, which `next_record` gave."""
+        """Advance behind *line*, which `next_record` returned."""
         assert self._tail is not None
         self._tail.move(line.span.end)
 
     def may_have_record(self) -> bool:
-        """Whether `next_record` could give something that it did not give before. Raises `OSError`."""
+        """True if `next_record` could return a record that it did not return before. Raises `OSError`."""
         if self._tail is None:
             return bool(segment_numbers(self._directory))
         return self._tail.may_have_record() or (self._tail.is_sealed and self._following(self._tail) is not None)
 
     def is_unfinished(self) -> bool:
-        """Whether a line has no end, which nobody may be left to write."""
+        """True if the log ends in an incomplete record, whose writer may have died."""
         return self._tail is not None and self._tail.is_unfinished()
 
     def is_lost(self) -> bool:
-        """Whether the segment that is read was deleted."""
+        """True if the open segment was deleted."""
         return self._tail is not None and self._tail.is_deleted()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._tail is not None:
             self._tail.close()
             self._tail = None
@@ -75,12 +75,12 @@ class LogReader:
             tail.move(end)
         return tail.next_record()
 
-    def _go_on(self) -> bool:
-        """Whether there is more to read, in another segment or in this one."""
+    def _advance(self) -> bool:
+        """Open the next segment if needed; True if there is more to read."""
         tail = self._tail
         if tail is None:
             return self._begin()
-        # Whatever is there once it is sealed is all, so it is looked at again after the seal was seen.
+        # A sealed segment does not grow. Its size is checked again, because it may have grown before it was sealed.
         if not tail.is_sealed or (following := self._following(tail)) is None:
             return False
         if tail.may_have_record() or tail.is_unfinished():
@@ -105,7 +105,7 @@ class LogReader:
 
 
 def find_cursor(directory: Path) -> Cursor:
-    """Where to go on in a mailbox: where its cursor stands, or else at the oldest mail there may be.
+    """Return the position to start reader a mailbox: its cursor, or the oldest mail there may be.
 
     Raises `OSError`.
     """

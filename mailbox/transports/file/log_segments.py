@@ -1,8 +1,8 @@
-"""The log of a mailbox is cut into numbered files; writers append to the last, and a full one is sealed for good.
+"""Segments: the log of a mailbox is split into numbered files; writers append to the last one, full ones are sealed.
 
-A segment is sealed by its mode bits, under an exclusive `flock`: writers append under a shared one and look at the
-bits first, so nothing is ever appended to a sealed segment, whoever dies when. Sealing comes before the next segment is
-made; if nobody lives to make it, the next writer does. The last one is never deleted, so numbers are not used twice.
+A segment is sealed by its mode bits under an exclusive `flock`. Writers append under a shared one and check the bits
+first, so no write reaches a sealed segment, whichever process dies. A segment is sealed before the next one is created;
+if that process dies, the next writer creates it. The last segment is never deleted, so numbers are not reused.
 """
 
 import fcntl
@@ -18,11 +18,11 @@ from coterie.files import Appender, sync_directory
 from coterie.mailbox.transports.file.fast_stat import FileStat
 
 SEGMENT_BYTES = 8 * 1024 * 1024
-"""A segment that has grown to this is sealed by the next writer."""
+"""Size in bytes at which the next writer seals a segment."""
 
 LOCK_TIMEOUT = 10.0
 _LOCK_AGAIN = 0.002
-"""Seconds until a lock is tried again that is held for less: many may open one mailbox at once."""
+"""Seconds between lock attempts, because many processes may open one mailbox at the same time."""
 _SEALING_PATIENCE = 0.05
 _SUFFIX = ".log"
 _JOURNAL = re.compile(r"(\d+)-\d+-\d+\.journal")
@@ -31,12 +31,12 @@ _SEALED_MODE = 0o400
 
 
 def segment_path(directory: Path, number: int) -> Path:
-    """Where a segment lies."""
+    """Return the path of a segment."""
     return directory / f"{number:06}{_SUFFIX}"
 
 
 def segment_numbers(directory: Path) -> list[int]:
-    """The segments there are, oldest first; none in a directory that does not exist. Raises `OSError`."""
+    """Return the numbers of all segments, oldest first; none if the directory does not exist. Raises `OSError`."""
     try:
         names = [entry.name for entry in directory.iterdir()]
     except FileNotFoundError:
@@ -46,12 +46,12 @@ def segment_numbers(directory: Path) -> list[int]:
 
 
 def journal_path(segment: Path, number: int) -> Path:
-    """Where this process keeps its journal of that *number* for a segment."""
+    """Return the path of the journal of this process with that *number* for a segment."""
     return segment.with_name(f"{segment.stem}-{os.getpid()}-{number}.journal")
 
 
 def find_journals(directory: Path) -> list[tuple[int, Path]]:
-    """The journals in a mailbox, each with the segment it is for. Raises `OSError`."""
+    """Return the journals in a mailbox, each with the number of its segment. Raises `OSError`."""
     try:
         matches = [(_JOURNAL.fullmatch(entry.name), entry) for entry in directory.iterdir()]
     except FileNotFoundError:
@@ -60,12 +60,12 @@ def find_journals(directory: Path) -> list[tuple[int, Path]]:
 
 
 def is_sealed(status: FileStat | os.stat_result) -> bool:
-    """Whether nothing is appended to the segment of this status any more."""
+    """True if the segment with this status is sealed and does not grow."""
     return not status.st_mode & stat.S_IWUSR
 
 
 def try_lock(descriptor: int, kind: int) -> bool:
-    """Take a `flock` of that *kind* if it can be had at once."""
+    """Take a `flock` of that *kind* without waiting; False if another process holds it."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -74,19 +74,19 @@ def try_lock(descriptor: int, kind: int) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """Give a `flock` back."""
+    """Release a `flock`."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def lock_rotation(directory: Path) -> FileLock:
-    """Held for a moment, by who makes segments or ends journals. It raises `filelock.Timeout`."""
+    """Return the lock for creating segments and removing journals, held briefly. Raises `filelock.Timeout`."""
     return FileLock(directory / "rotation.lock", thread_local=False, timeout=LOCK_TIMEOUT, poll_interval=_LOCK_AGAIN)
 
 
 def open_last_sync(directory: Path, *, after: int, full: int, is_durable: bool) -> tuple[int, int]:
-    """The number and a descriptor of the segment to append to; it and *directory* are made if they are not there.
+    """Return the number and a descriptor of the segment to append to; create it and *directory* if missing.
 
-    A segment of *full* bytes is sealed. The first one gets the number *after* + 1. Raises `OSError` and
+    Seals a segment of at least *full* bytes. The first segment gets the number *after* + 1. Raises `OSError` and
     `filelock.Timeout`.
     """
     make_directory(directory, is_durable=is_durable)
@@ -99,14 +99,14 @@ def open_last_sync(directory: Path, *, after: int, full: int, is_durable: bool) 
             number += 1
             _create(segment_path(directory, number))
         if is_durable:
-            sync_directory(directory)  # whoever made it may not have done so
-        # Never with O_CREAT: a name that has vanished meanwhile must not come back as an empty segment.
+            sync_directory(directory)  # the process that created the segment may not have synced it
+        # Never with O_CREAT: a segment deleted in the meantime must not be recreated empty.
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
         return number, os.open(segment_path(directory, number), flags)
 
 
 def make_directory(directory: Path, *, is_durable: bool) -> None:
-    """Make the directory of a mailbox, closed to others, if it is not there. Raises `OSError`."""
+    """Create the private directory of a mailbox if it is missing. Raises `OSError`."""
     if directory.is_dir():
         return
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -120,17 +120,17 @@ def _seal_if_full(path: Path, full: int) -> bool:
 
 
 def _seal(path: Path) -> bool:
-    # Its own descriptor: a lock belongs to one, and that of a writer of this process would only be converted.
+    # A separate descriptor: locks belong to descriptors, and the one of a writer of this process would be converted.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         give_up = time.monotonic() + _SEALING_PATIENCE
         while not try_lock(descriptor, fcntl.LOCK_EX):
-            # Somebody was stopped in the middle of an append. A segment may well grow over its size meanwhile.
+            # A writer was stopped in the middle of an append. The segment may exceed its size until it can be sealed.
             if time.monotonic() > give_up:
                 return False
             time.sleep(0.001)
         if find_journals(path.parent):
-            # Nobody can put back what a power cut takes from a segment that is sealed.
+            # A power cut after sealing could not be repaired from a journal.
             Appender(path, descriptor).sync()
         os.fchmod(descriptor, _SEALED_MODE)
     finally:

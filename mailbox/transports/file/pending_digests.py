@@ -14,25 +14,25 @@ from coterie.mailbox.validation import MessageDigest, message_digest
 
 
 def snapshot_pending(directory: Path) -> dict[str, frozenset[MessageDigest]]:
-    """What is not acknowledged in each mailbox below *directory*; those where nothing waits are left out.
+    """Return the digests of unacknowledged messages by mailbox below *directory*; empty mailboxes are left out.
 
-    To be believed without a MAC: it was signed with keys that are lost, or not at all. So it must be noted before
-    anybody begins who could forge mail. A place in a log would not do instead: what stands before it can be written
-    over, and another log can be put there. Nothing is taken, and nobody is locked out. Blocks. Raises `MailboxFailed`.
+    These messages are accepted without a MAC, because their keys are lost or never existed. So call this before any
+    process starts that could forge mail. A log position would not be enough, because the log before it could be
+    overwritten or replaced. Takes no message and no lock. Blocks. Raises `MailboxFailed`.
     """
     try:
         mailboxes = [entry for entry in directory.glob("*/") if segment_numbers(entry)]
-        noted = {mailbox.name: frozenset(_pending_digests(mailbox)) for mailbox in mailboxes}
+        digests_by_name = {mailbox.name: frozenset(_pending_digests(mailbox)) for mailbox in mailboxes}
     except OSError as exc:
         raise MailboxFailed(str(directory), f"cannot be read: {exc.strerror}") from exc
-    return {name: digests for name, digests in noted.items() if digests}
+    return {name: digests for name, digests in digests_by_name.items() if digests}
 
 
 def needs_turn(mailbox: Path) -> bool:
-    """Whether something is not acknowledged in the directory *mailbox* that would wake its owner. Blocks.
+    """True if an unacknowledged message in the directory *mailbox* is of a kind that wakes its owner. Blocks.
 
-    What cannot be read counts as such: its owner will say what is wrong with it. So does what was acknowledged, and
-    deleted, while this looked.
+    Unreadable mail also counts, because its owner must report the error. So does mail that was acknowledged and deleted
+    during this call.
     """
     try:
         return any(envelope.kind not in NEVER_WAKES for envelope in _read_pending(mailbox))
@@ -45,10 +45,10 @@ def _pending_digests(mailbox: Path) -> list[MessageDigest]:
 
 
 def _read_pending(mailbox: Path) -> Iterator[Envelope]:
-    with closing(LogReader.from_cursor(mailbox, find_cursor(mailbox))) as reading:
-        while (line := reading.next_record()) is not None:
-            reading.skip_record(line)
+    with closing(LogReader.from_cursor(mailbox, find_cursor(mailbox))) as reader:
+        while (line := reader.next_record()) is not None:
+            reader.skip_record(line)
             try:
                 yield parse_record(line.content)
             except EnvelopeCorrupt:
-                continue  # its reader buries it
+                continue  # the reader of the mailbox dead-letters it

@@ -1,4 +1,4 @@
-"""Reader of one log segment while writers append to it."""
+"""Reader of one log segment, while writers append to it."""
 
 import fcntl
 import os
@@ -18,40 +18,40 @@ READ_BYTES = 256 * 1024
 
 @attrs.frozen(kw_only=True)
 class LogRecord:
-    """What stands between two newlines: a record, or what is left of one."""
+    """Bytes between two newlines: a record, or a part of one."""
 
     content: bytes
     span: AckRange
-    """Where it stands, with the newlines around it."""
+    """Range of the bytes and the newlines around them."""
 
 
 @attrs.define(eq=False)
 class SegmentReader:
-    """A segment from an offset on; `move` goes on behind a line."""
+    """Reads the records of a segment from an offset on."""
 
     number: int
     offset: int
-    """Where the next line begins."""
+    """Offset of the next record."""
     _descriptor: int
     _buffer: bytes = b""
     _base: int = 0
     """Offset of the first byte of the buffer."""
     _stuck_at: int = -1
-    """The end of what was read when it held no line."""
+    """End of the bytes read when they contained no complete record."""
     is_sealed: bool = attrs.field(default=False, init=False)
-    """Whether nothing was appended any more when the size was last looked at, by `next_record` or `may_have_record`."""
+    """True if the segment was sealed when `next_record` or `may_have_record` last checked its size."""
 
     @classmethod
     def open(cls, directory: Path, number: int, offset: int = 0) -> "SegmentReader":
-        """Read a segment that exists. Raises `OSError`."""
+        """Open a segment that exists. Raises `OSError`."""
         descriptor = os.open(segment_path(directory, number), os.O_RDONLY | os.O_CLOEXEC)
         return cls(number=number, offset=offset, descriptor=descriptor, base=offset)
 
     def next_record(self) -> LogRecord | None:
-        """The line at the offset; None if it is not there yet. Raises `OSError`.
+        """Return the record at the offset; None if it is not complete yet. Raises `OSError`.
 
-        A line without an end is not there yet as long as somebody may be writing it; if nobody is, it is all that will
-        ever come of it, and given as it is.
+        An incomplete record is not returned while a writer may be appending it. If its writer has died, it is returned
+        as it is, because it will not grow.
         """
         while True:
             start = first = self.offset - self._base
@@ -65,31 +65,31 @@ class SegmentReader:
             if first >= len(self._buffer) or not self._is_abandoned():
                 self._stuck_at = self._end
                 return None
-            # Whoever began the line is gone: either the rest of it can be read now, or it never will be.
+            # The writer has died: either the rest of the record can be read now, or it will never be written.
             if not self._fill():
                 return self._line(start, first, len(self._buffer), len(self._buffer))
 
     def move(self, offset: int) -> None:
-        """Go on at *offset*, which is the end of a line."""
+        """Continue at *offset*, which is the end of a record."""
         self.offset = offset
         if offset >= self._end:
             self._buffer, self._base = b"", offset
 
     def may_have_record(self) -> bool:
-        """Whether `next_record` could give something that it did not give before."""
+        """True if `next_record` could return a record that it did not return before."""
         is_unread = self.offset < self._end and self._stuck_at != self._end
         return is_unread or self._unread_bytes() > 0
 
     def is_unfinished(self) -> bool:
-        """Whether there is a line without an end, which nobody may be left to finish."""
+        """True if the log ends in an incomplete record, whose writer may have died."""
         return bool(self._buffer[self.offset - self._base :].strip(b"\n"))
 
     def is_deleted(self) -> bool:
-        """Whether the file has no name any more."""
+        """True if the file was deleted."""
         return fast_fstat(self._descriptor).st_nlink == 0
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self._descriptor)
 
     @property
@@ -97,7 +97,7 @@ class SegmentReader:
         return self._base + len(self._buffer)
 
     def _is_abandoned(self) -> bool:
-        """Whether nobody is appending who began to before this call."""
+        """True if no append that began before this call is still running."""
         if self.is_sealed:
             return True
         if not try_lock(self._descriptor, fcntl.LOCK_EX):
@@ -106,13 +106,13 @@ class SegmentReader:
         return True
 
     def _unread_bytes(self) -> int:
-        """How many bytes there are behind what was read."""
+        """Return the number of bytes behind the buffer."""
         status = fast_fstat(self._descriptor)
         self.is_sealed = is_sealed(status)
         return status.st_size - self._end
 
     def _fill(self) -> bool:
-        # Asked for as much as there is: room for more would be made, and given back, for nothing.
+        # Not more than available: `pread` would allocate a larger buffer and shrink it.
         unread = self._unread_bytes()
         read = os.pread(self._descriptor, min(READ_BYTES, unread), self._end) if unread > 0 else b""
         if read:
@@ -127,7 +127,7 @@ class SegmentReader:
 
 
 def parse_record(content: bytes) -> Envelope:
-    """The message in a line, with the very bytes that stand there. Raises `EnvelopeCorrupt`."""
+    """Decode the message of a record, and keep its bytes. Raises `EnvelopeCorrupt`."""
     try:
         inner = unframe_record(content)
     except ValueError as exc:

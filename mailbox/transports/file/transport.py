@@ -27,20 +27,20 @@ from coterie.mailbox.transports.file.writer import MailboxWriter
 from coterie.mailbox.validation import MessageDigest, MessageValidator
 
 Durability = Literal["process", "power"]
-"""What a receipt survives: the death of every process, or a power cut too."""
+"""Failure that stored mail survives: a crash of all processes, or also a power cut."""
 
 PAUSE_EVERY = 0.01
-"""Seconds of sending after which other tasks have their turn."""
+"""Seconds of sending after which other tasks may run."""
 CLOSE_GRACE = 5.0
-"""Seconds that closing an inbox may take before it is given up."""
+"""Seconds that closing an inbox may take before it is abandoned."""
 
 
 @attrs.define(eq=False)
 class FileTransport:
-    """A `Transport` over the directory of a session's mail; each mailbox is a directory in it.
+    """A `Transport` over the mail directory of a session; each mailbox is a subdirectory.
 
-    The limit of bytes counts records, which are a little longer than the envelopes in them. Descriptors of mailboxes
-    that were sent to stay open until `close`, or until nobody has the transport any more.
+    The limit of bytes counts records, which are slightly longer than their envelopes. Descriptors of mailboxes that
+    were written to stay open until `close`, or until the transport is garbage-collected.
     """
 
     directory: Path
@@ -53,7 +53,7 @@ class FileTransport:
     durability: Durability = "process"
     segment_bytes: int = SEGMENT_BYTES
     trusted: dict[str, frozenset[MessageDigest]] = attrs.field(factory=dict)
-    """What needs no MAC, by mailbox; see `snapshot_pending`. Looked at when an inbox is opened."""
+    """Digests of messages that need no MAC, by mailbox; see `snapshot_pending`. Read when an inbox is opened."""
     _writers: dict[str, MailboxWriter] = attrs.field(factory=dict, init=False)
     _next_pause: float = attrs.field(default=0.0, init=False)
     _finalizer: Callable[[], object] = attrs.field(init=False)
@@ -62,11 +62,11 @@ class FileTransport:
         self._finalizer = weakref.finalize(self, _close_all, self._writers)
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """As `Transport.send`. It is in the file when this returns; with `power` on the disk, too.
+        """As `Transport.send`. The record is in the file when this returns, and on the disk with `power`.
 
-        It can be cancelled before anything is stored. Other tasks run meanwhile at least once every `PAUSE_EVERY`.
+        Can be cancelled before the record is stored. Lets other tasks run at least once every `PAUSE_EVERY` seconds.
         """
-        # A checkpoint costs as much as half the way of a message, so many that are sent at once share one.
+        # A checkpoint costs half as much as a message, so messages sent in quick succession share one.
         if time.monotonic() < self._next_pause:
             await trio.lowlevel.checkpoint_if_cancelled()
         else:
@@ -84,14 +84,14 @@ class FileTransport:
 
     @asynccontextmanager
     async def open_inbox(self, name: str, incarnation: int, *, seen: Container[MessageId] = ()) -> AsyncIterator[Inbox]:
-        """As `Transport.open_inbox`. If this process is killed, the mailbox is free at once."""
+        """As `Transport.open_inbox`. If this process is killed, the mailbox is free immediately."""
         find_member(self.roster, name)
-        believed = self.trusted.get(name, frozenset())
+        trusted = self.trusted.get(name, frozenset())
         inbox = FileInbox(
             directory=self._mailbox(name),
             seen=seen,
             validator=MessageValidator(
-                name=name, incarnation=incarnation, keys=self.keys, clock=self.clock, trusted=believed
+                name=name, incarnation=incarnation, keys=self.keys, clock=self.clock, trusted=trusted
             ),
             store_dead_letter=self.store_dead_letter,
             is_durable=self.durability == "power",
@@ -105,24 +105,24 @@ class FileTransport:
                 await trio.to_thread.run_sync(inbox.close_sync)
 
     def backlog(self, name: str) -> Backlog:
-        """As `Transport.backlog`. Reads all that waits, to count it."""
+        """As `Transport.backlog`. Reads all pending mail in order to count it."""
         find_member(self.roster, name)
         directory = self._mailbox(name)
         try:
             numbers = segment_numbers(directory)
             if not numbers:
                 return Backlog(messages=0, bytes=0, oldest=None)
-            gauge = BacklogSize(directory)
-            gauge.refresh()
+            backlog_size = BacklogSize(directory)
+            backlog_size.refresh()
             last, size = numbers[-1], segment_path(directory, numbers[-1]).stat().st_size
-            messages = gauge.messages(last, size)
+            messages = backlog_size.messages(last, size)
             oldest = _oldest(directory) if messages else None
-            return Backlog(messages=messages, bytes=gauge.bytes(last, size), oldest=oldest)
+            return Backlog(messages=messages, bytes=backlog_size.bytes(last, size), oldest=oldest)
         except OSError as exc:
             raise MailboxFailed(name, f"cannot be read: {exc.strerror}") from exc
 
     def close(self) -> None:
-        """Give all descriptors back; what is sent afterwards opens them again, for good."""
+        """Close all descriptors; later calls of `send` open new ones that are not closed."""
         self._finalizer()
 
     def _open_writer(self, name: str) -> MailboxWriter:
@@ -146,12 +146,12 @@ def _close_all(writers: dict[str, MailboxWriter]) -> None:
 
 
 def _oldest(directory: Path) -> float | None:
-    """When the first message was created that is not acknowledged."""
-    reading = LogReader.from_cursor(directory, find_cursor(directory))
-    with closing(reading):
-        while (line := reading.next_record()) is not None:
+    """Return the creation time of the oldest unacknowledged message."""
+    reader = LogReader.from_cursor(directory, find_cursor(directory))
+    with closing(reader):
+        while (line := reader.next_record()) is not None:
             try:
                 return parse_record(line.content).created
             except EnvelopeCorrupt:
-                reading.skip_record(line)
+                reader.skip_record(line)
     return None

@@ -1,8 +1,8 @@
-"""How a writer wakes the reader: a datagram; where there can be none the kernel's notices; and a slow look at last.
+"""Wakeup of a reader by writers: by datagram, else by inotify, and by polling as a fallback.
 
-The reader says in its lock file whether it sleeps, and is rung for only then. It looks into the log once more after it
-has said so, and a writer looks at what it says after the append, so one of the two sees the other. Whoever rings says
-first that the reader is awake, so that others do not ring, too, until it is.
+The reader marks in its lock file that it sleeps, and is woken only then. The reader checks the log again after it has
+set the mark, and a writer checks the mark after its append, so one of the two notices the other. A writer clears the
+mark before it sends the wakeup, so that other writers send none until the reader sleeps again.
 """
 
 import os
@@ -17,10 +17,10 @@ import trio
 from coterie import inotify
 
 POLL_INTERVAL = 1.0
-"""Seconds after which a reader looks by itself: a writer may have been killed between its append and the ring."""
+"""Seconds after which a sleeping reader polls: a writer may have been killed between its append and the wakeup."""
 
 LOCK_FILE = "reader.lock"
-"""Whoever holds the lock on it is the reader."""
+"""The process that holds the lock on this file is the reader."""
 
 _SOCKET_NAME = "bell"
 _WAKEUP = b"\0"
@@ -30,25 +30,25 @@ _AWAKE = b"0"
 
 @attrs.define(eq=False)
 class WakeupListener:
-    """The reader's end. What rings between two waits is kept."""
+    """Wakeup channel of the reader. A wakeup between two waits is kept."""
 
     _lock: int | None
-    """The reader's lock file; None if no writer needs to know whether it sleeps."""
+    """Descriptor of the lock file; None if no writer needs the sleep mark."""
     _descriptor: int | None
-    """Readable when it has rung; None if nothing rings."""
+    """Descriptor that becomes readable on a wakeup; None if there are no wakeups."""
 
     async def wait(self, has_news: Callable[[], bool]) -> bool:
-        """Return whether it has rung, or *has_news*, which may raise; at the latest after `POLL_INTERVAL` seconds."""
-        has_rung = False
+        """Return True on a wakeup or if *has_news*, which may raise; False after `POLL_INTERVAL` seconds."""
+        was_woken = False
         try:
             self._set_state(_ASLEEP)
             if has_news():
                 await trio.lowlevel.checkpoint()
                 return True
-            has_rung = await self._listen()
-            return has_rung
+            was_woken = await self._listen()
+            return was_woken
         finally:
-            if not has_rung:  # else whoever rang has said so
+            if not was_woken:  # else the writer has cleared the mark
                 self._set_state(_AWAKE)
 
     async def _listen(self) -> bool:
@@ -66,26 +66,27 @@ class WakeupListener:
             try:
                 os.pwrite(self._lock, state, 0)
             except OSError:
-                # A disk that is full, and copies what is written over: nobody rings then, and the slow look remains.
+                # A copy-on-write file system on a full disk: no writer sends a wakeup then, and the reader polls.
                 return
 
 
 @contextmanager
 def open_wakeup_listener(directory: Path, lock: int) -> Iterator[WakeupListener]:
-    """Hang up the bell of the mailbox in *directory*; only its one reader may, who holds *lock*. Raises `OSError`.
+    """Create the wakeup socket of the mailbox in *directory*, for its one reader, which holds *lock*. Raises `OSError`.
 
-    It stays there, dumb, when the block ends: by then the mailbox may have been made again, with a bell of another.
+    The socket file stays when the block ends: by then the mailbox may have been recreated with a socket of another
+    reader.
     """
     os.pwrite(lock, _AWAKE, 0)
     descriptor = _bind(directory)
-    # The kernel tells of every write in the directory, also of one into the lock file.
-    bell = (
+    # inotify reports every write in the directory, including those to the lock file, so no mark is needed.
+    listener = (
         WakeupListener(lock, descriptor)
         if descriptor is not None
         else WakeupListener(None, descriptor := _watch(directory))
     )
     try:
-        yield bell
+        yield listener
     finally:
         if descriptor is not None:
             os.close(descriptor)
@@ -93,7 +94,7 @@ def open_wakeup_listener(directory: Path, lock: int) -> Iterator[WakeupListener]
 
 @attrs.define(eq=False)
 class WakeupSender:
-    """The writer's end, for one mailbox."""
+    """Wakeup channel of a writer, for one mailbox."""
 
     _directory: int
     _lock: int
@@ -101,24 +102,25 @@ class WakeupSender:
 
     @classmethod
     def open(cls, directory: Path) -> "WakeupSender":
-        """For the mailbox in *directory*. Raises `OSError`."""
+        """Open the wakeup channel of the mailbox in *directory*. Raises `OSError`."""
         lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return cls(opened, lock, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
 
     def notify(self) -> None:
-        """Wake the reader, if it sleeps."""
+        """Wake the reader if it sleeps."""
         try:
             if os.pread(self._lock, 1, 0) == _ASLEEP:
-                # Before the ring: said after it, it could be about the sleep that follows, for which nobody would ring.
+                # Clear the mark before sending: later, it could clear the mark of the next sleep, and no writer would
+                # wake it.
                 os.pwrite(self._lock, _AWAKE, 0)
                 self._send()
         except OSError:
-            # No reader, no bell, or one that has rung so often that it is full: nothing to do about any of them.
+            # No reader, no socket, or a full socket buffer: there is nothing to do in any of these cases.
             return
 
     def close(self) -> None:
-        """Give its descriptors back."""
+        """Close its descriptors."""
         self._socket.close()
         os.close(self._lock)
         os.close(self._directory)
@@ -129,25 +131,25 @@ class WakeupSender:
         except BlockingIOError:
             return
         except OSError:
-            # Not connected yet, or to a reader that is gone.
+            # Not connected yet, or connected to a reader that has ended.
             self._socket.connect(_socket_path(self._directory))
             self._socket.send(_WAKEUP)
 
 
 def _socket_path(directory: int) -> str:
-    # The path of a socket has at most 107 bytes; this one is short wherever the mailbox lies.
+    # Socket paths are limited to 107 bytes; this one is short wherever the mailbox lies.
     return f"/proc/self/fd/{directory}/{_SOCKET_NAME}"
 
 
 def _bind(directory: Path) -> int | None:
-    (directory / _SOCKET_NAME).unlink(missing_ok=True)  # of an earlier reader
+    (directory / _SOCKET_NAME).unlink(missing_ok=True)  # left by an earlier reader
     opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as bell:
-            bell.bind(_socket_path(opened))
-            return bell.detach()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+            sock.bind(_socket_path(opened))
+            return sock.detach()
     except OSError:
-        return None  # a file system that has no sockets
+        return None  # the file system does not support sockets
     finally:
         os.close(opened)
 

@@ -1,4 +1,4 @@
-"""The sending end of a file mailbox: one append under a shared lock."""
+"""Sending end of a file mailbox: one append under a shared lock."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ from coterie.mailbox.transports.file.log_segments import is_sealed, open_last_sy
 from coterie.mailbox.transports.file.wakeup import WakeupSender
 
 _LOCK_AGAIN = 0.001
-"""Seconds until a lock is tried again that somebody holds to seal, for far less than that."""
+"""Seconds between lock attempts, while another process seals the segment, which takes far less time."""
 
 
 @attrs.define(eq=False)
@@ -30,14 +30,14 @@ class _Segment:
     log: Appender
     wakeup: WakeupSender
     full: int
-    """Bytes at which to look for another one."""
+    """Size in bytes at which to open another segment."""
     ample: int
-    """Bytes up to which the mailbox has room, by all that is known to be acknowledged: that can only become more."""
+    """Size up to which the mailbox certainly has room; acknowledgements can only increase it."""
     journal: Journal | None
     """None if records need not survive a power cut."""
 
     def is_spent(self, status: FileStat | os.stat_result) -> bool:
-        """Whether nothing more is to be appended to it, which has this *status* now."""
+        """True if the segment, which has this *status* now, must not be appended to."""
         return is_sealed(status) or status.st_nlink == 0 or status.st_size >= self.full
 
     def close(self) -> None:
@@ -49,9 +49,9 @@ class _Segment:
 
 @attrs.define(eq=False, kw_only=True)
 class MailboxWriter:
-    """Appends to the mailbox in *directory*, which is made if it is not there, also if it was there before.
+    """Appends to the mailbox in *directory*; creates the directory if it is missing or was deleted.
 
-    Writers do not exclude each other, so each may go over a limit by the one message that it was just writing.
+    Writers do not exclude each other, so each may exceed a limit by the message that it is writing.
     """
 
     name: str
@@ -59,30 +59,30 @@ class MailboxWriter:
     limits: MailLimits
     segment_bytes: int
     is_durable: bool
-    """Whether to return only when the record survives a power cut."""
+    """True if a receipt must survive a power cut."""
     _segment: _Segment | None = attrs.field(default=None, init=False)
     _backlog: BacklogSize = attrs.field(init=False)
     _moving: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _uncounted_bytes: int = attrs.field(init=False)
-    """In so few there cannot be too many messages."""
+    """Size below which the backlog cannot reach the limit of messages."""
     _stat: Callable[[int], FileStat | os.stat_result] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._backlog = BacklogSize(self.directory)
-        # Where nothing is synced a look that costs the next write nothing is the dearer one.
+        # Without syncs, the plain `fstat` is cheaper: `fast_fstat` only helps if later writes are synced.
         self._stat = fast_fstat if self.is_durable else os.fstat
         self._uncounted_bytes = min(self.limits.bytes, self.limits.messages * SMALLEST_RECORD)
 
     async def append(self, record: bytes) -> None:
-        """Store *record* behind everything stored before, and wake the reader.
+        """Store *record* behind all earlier records, and wake the reader.
 
-        Raises `MailboxFull`, and `MailboxFailed`: then part of it may be there, which the reader finds out.
+        Raises `MailboxFull`, and `MailboxFailed`: then the log may have an incomplete record, which the reader detects.
         """
         try:
             segment = self._segment or await self._move(None)
             while not self._append_nowait(segment, record):
                 segment = await self._move(segment)
-            # Before it is synced: the reader, which may see it already, wakes up meanwhile.
+            # Before the sync: the reader can already see the record, and wakes up in parallel.
             if trigger("drop", "bell", self.name) is None:
                 segment.wakeup.notify()
             if segment.journal is not None:
@@ -91,13 +91,13 @@ class MailboxWriter:
             raise MailboxFailed(self.name, f"cannot store: {exc.strerror or exc}") from exc
 
     def close(self) -> None:
-        """Give its descriptors back."""
+        """Close its descriptors."""
         if self._segment is not None:
             self._segment.close()
             self._segment = None
 
     def _append_nowait(self, segment: _Segment, record: bytes) -> bool:
-        """Whether *record* could be appended to *segment*; else it is time for another one, or to try again."""
+        """Append *record* to *segment*; False if another segment is needed or the segment is locked."""
         if segment is not self._segment or not try_lock(segment.descriptor, fcntl.LOCK_SH):
             return False
         try:
@@ -119,7 +119,7 @@ class MailboxWriter:
         try:
             self._measure(segment.number, size, more)
         except MailboxFull:
-            # Two cursors written within one tick of the clock may look the same: never refuse by an old one.
+            # Two cursors written within one clock tick may look the same: never reject because of an old one.
             self._backlog.refresh(is_forced=True)
             self._measure(segment.number, size, more)
         segment.ample = self._backlog.size_with(segment.number, self._uncounted_bytes)
@@ -135,9 +135,9 @@ class MailboxWriter:
             raise MailboxFull(self.name, messages, self.limits.messages, "messages")
 
     async def _move(self, old: _Segment | None) -> _Segment:
-        """The segment to append to instead of *old*."""
+        """Return the segment to append to instead of *old*."""
         if old is not None and old is self._segment and not old.is_spent(os.fstat(old.descriptor)):
-            await trio.sleep(_LOCK_AGAIN)  # it was only locked
+            await trio.sleep(_LOCK_AGAIN)  # the segment was only locked
             return old
         async with self._moving:
             if self._segment is None or self._segment is old:
@@ -150,7 +150,7 @@ class MailboxWriter:
     async def _retire(self, segment: _Segment) -> None:
         try:
             if segment.journal is not None:
-                # Others may be waiting for its sync, and need the descriptor until then. It ends as soon as the disk.
+                # Other tasks may wait for its sync and need the descriptor until then. The disk bounds the time.
                 with trio.CancelScope(shield=True):
                     await segment.journal.leave()
         finally:
@@ -173,19 +173,19 @@ class MailboxWriter:
 
     def _open_segment(self, number: int, descriptor: int) -> tuple[_Segment, BacklogSize]:
         size = os.fstat(descriptor).st_size
-        # Counted here in the thread, so that the first append has only what is new to count.
-        gauge = BacklogSize(self.directory)
-        gauge.refresh()
-        if gauge.bytes(number, size) >= self._uncounted_bytes:
-            gauge.messages(number, size)
-        # One that could not be sealed is used on, and tried again when it has grown.
+        # Counted in this thread, so that the first append has only new bytes to count.
+        backlog_size = BacklogSize(self.directory)
+        backlog_size.refresh()
+        if backlog_size.bytes(number, size) >= self._uncounted_bytes:
+            backlog_size.messages(number, size)
+        # If sealing failed, keep appending and retry after the segment has grown.
         full = max(self.segment_bytes, size + self.segment_bytes // 8)
-        ample = gauge.size_with(number, self._uncounted_bytes)
+        ample = backlog_size.size_with(number, self._uncounted_bytes)
         log = Appender(segment_path(self.directory, number), descriptor)
-        ringer = WakeupSender.open(self.directory)
+        wakeup = WakeupSender.open(self.directory)
         try:
             journal = Journal.create(log, self.segment_bytes // 8) if self.is_durable else None
         except BaseException:
-            ringer.close()
+            wakeup.close()
             raise
-        return _Segment(number, descriptor, log, ringer, full, ample, journal), gauge
+        return _Segment(number, descriptor, log, wakeup, full, ample, journal), backlog_size

@@ -1,4 +1,4 @@
-"""In-process transport: mail between agents of one process, which ends with it."""
+"""In-process transport: mail between agents of one process, which is lost when the process ends."""
 
 import itertools
 from collections import OrderedDict, deque
@@ -18,7 +18,7 @@ from coterie.mailbox.roster import find_member
 from coterie.mailbox.validation import MessageValidator
 
 REMEMBERED = 4096
-"""Acknowledged ids that a mailbox knows: a copy sent later than that is delivered again."""
+"""Number of acknowledged ids that a mailbox remembers: a later copy is delivered again."""
 
 
 @attrs.frozen(kw_only=True)
@@ -30,15 +30,15 @@ class _Item:
 
 @attrs.define(eq=False)
 class _Mailbox:
-    """One mailbox. What was taken is always older than what waits."""
+    """One mailbox. Taken messages are always older than waiting ones."""
 
     waiting: deque[_Item] = attrs.field(factory=deque)
     taken: dict[MessageId, _Item] = attrs.field(factory=dict)
-    """By the reader there is now, and not acknowledged; oldest first."""
+    """Messages taken by the current reader and not acknowledged, oldest first."""
     acknowledged: OrderedDict[MessageId, int] = attrs.field(factory=OrderedDict)
-    """Id -> which reader had it; 0 if it was in a transcript before."""
+    """Maps each id to the number of the reader that acknowledged it; 0 if a transcript had it before."""
     readers: int = 0
-    """How many there were."""
+    """Number of readers so far."""
     bytes: int = 0
     has_reader: bool = False
     arrival: trio.Event = attrs.field(factory=trio.Event)
@@ -67,7 +67,7 @@ class _Mailbox:
 
 @attrs.define(eq=False)
 class QueueTransport:
-    """A `Transport` within one process; nothing in it survives the process."""
+    """A `Transport` within one process; its mail is lost when the process ends."""
 
     roster: Roster
     keys: Keys | None
@@ -76,11 +76,11 @@ class QueueTransport:
     store_dead_letter: StoreDeadLetter
     limits: MailLimits = attrs.field(factory=MailLimits)
     sent: int = attrs.field(default=0, init=False)
-    """How many messages were ever put into a mailbox."""
+    """Number of messages stored so far."""
     _boxes: dict[str, _Mailbox] = attrs.field(factory=dict, init=False)
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """As `Transport.send`; a cancelled one is not stored."""
+        """As `Transport.send`; a cancelled call stores nothing."""
         await trio.lowlevel.checkpoint()
         name, size = envelope.recipient.name, len(envelope.to_bytes())
         member = find_member(self.roster, name)
@@ -101,16 +101,16 @@ class QueueTransport:
 
     @asynccontextmanager
     async def open_inbox(self, name: str, incarnation: int, *, seen: Container[MessageId] = ()) -> AsyncIterator[Inbox]:
-        """As `Transport.open_inbox`; leaving the block puts back what was not acknowledged."""
+        """As `Transport.open_inbox`; leaving the block puts unacknowledged messages back."""
         find_member(self.roster, name)
         box = self._box(name)
         if box.has_reader:
             raise MailboxBusy(name)
         box.has_reader = True
         box.readers += 1
-        screen = MessageValidator(name=name, incarnation=incarnation, keys=self.keys, clock=self.clock)
+        validator = MessageValidator(name=name, incarnation=incarnation, keys=self.keys, clock=self.clock)
         inbox = _MemoryInbox(
-            box=box, reader=box.readers, validator=screen, seen=seen, store_dead_letter=self.store_dead_letter
+            box=box, reader=box.readers, validator=validator, seen=seen, store_dead_letter=self.store_dead_letter
         )
         try:
             yield inbox
@@ -120,14 +120,14 @@ class QueueTransport:
             box.put_back()
 
     def backlog(self, name: str) -> Backlog:
-        """As `Transport.backlog`; what was taken waits until it is acknowledged."""
+        """As `Transport.backlog`; taken messages count until they are acknowledged."""
         find_member(self.roster, name)
         box = self._box(name)
         first = next(itertools.chain(box.taken.values(), box.waiting), None)
         return Backlog(messages=len(box), bytes=box.bytes, oldest=None if first is None else first.envelope.created)
 
     def needs_turn(self, name: str) -> bool:
-        """Whether something is not acknowledged in the mailbox of *name* that would wake it."""
+        """True if an unacknowledged message in the mailbox of *name* is of a kind that wakes the agent."""
         box = self._box(name)
         return any(item.envelope.kind not in NEVER_WAKES for item in (*box.taken.values(), *box.waiting))
 
@@ -161,10 +161,10 @@ class _MemoryInbox:
             try:
                 item = self._take_first()
             except OSError as exc:
-                # What was taken before it must not be lost with the error, which comes again at the next call.
+                # Messages taken before must not be lost with the error, which occurs again at the next call.
                 if deliveries:
                     break
-                raise MailboxFailed(self.name, f"a dead letter cannot be kept: {exc.strerror}") from exc
+                raise MailboxFailed(self.name, f"cannot store a dead letter: {exc.strerror}") from exc
             if item is not None:
                 deliveries.append(Delivery(envelope=item.envelope, is_again=item.is_again))
         return self._fault_point.reorder(deliveries)
@@ -189,17 +189,17 @@ class _MemoryInbox:
                 self.box.add_acknowledged(id_, self.reader)
 
     def _take_first(self) -> _Item | None:
-        """Take the first that waits; None if nobody should get it. Raises `OSError` if it cannot be buried."""
+        """Take the first waiting message; None if it is not delivered. Raises `OSError` if a dead letter fails."""
         item = self.box.waiting[0]
         envelope = item.envelope
-        # First of all: what the transcript has was believed once, and is no dead letter because it is old by now.
+        # Checked first: a message in the transcript was accepted once, and is no dead letter because it is old now.
         if envelope.id in self.box.taken or envelope.id in self.box.acknowledged:
             self.box.drop_first()
         elif envelope.id in self.seen:
             self.box.drop_first()
             self.box.add_acknowledged(envelope.id, 0)
-        elif (death := self.validator.rejection_reason(envelope)) is not None:
-            self.store_dead_letter(self.validator.to_dead_letter(*death, envelope.to_bytes(), envelope))
+        elif (rejection := self.validator.rejection_reason(envelope)) is not None:
+            self.store_dead_letter(self.validator.to_dead_letter(*rejection, envelope.to_bytes(), envelope))
             self.box.drop_first()
         else:
             self.box.taken[envelope.id] = self.box.waiting.popleft()

@@ -1,4 +1,4 @@
-"""The task list: who gets a task, what has to wait, and what stays whole whatever fails."""
+"""The task list: claims, dependencies, and recovery from damage and disk errors."""
 
 import contextlib
 import errno
@@ -52,14 +52,14 @@ async def done(tasks: TaskList, task_id: TaskId, by: TaskOwner = ANN) -> Task:
     return await tasks.update(task_id, by, TaskChange(status="done"))
 
 
-async def test_an_empty_list_is_listed_without_being_made(tasks: TaskList) -> None:
+async def test_listing_an_empty_list_creates_no_files(tasks: TaskList) -> None:
     found = await tasks.list()
     assert not found.tasks
     assert not found.damaged
     assert not tasks.directory.exists()
 
 
-async def test_a_task_keeps_what_it_was_created_with(tasks: TaskList) -> None:
+async def test_task_has_the_fields_it_was_created_with(tasks: TaskList) -> None:
     first = await tasks.create("first\n thing ", by=LEAD, description="do it\nwell")
     second = await tasks.create("second", by=ANN, blocked_by=[first.id, first.id])
     found = await tasks.list()
@@ -84,16 +84,14 @@ async def test_only_the_owner_can_read_the_files(tasks: TaskList) -> None:
     ("subject", "description", "field"),
     [(" \n", "", "subject"), ("x" * 301, "", "subject"), ("\ud800", "", "subject"), ("x", "x" * 65_537, "description")],
 )
-async def test_a_text_that_cannot_be_kept_is_refused(
-    tasks: TaskList, subject: str, description: str, field: str
-) -> None:
+async def test_invalid_texts_are_refused(tasks: TaskList, subject: str, description: str, field: str) -> None:
     with pytest.raises(TaskInvalid) as caught:
         await tasks.create(subject, by=LEAD, description=description)
     assert caught.value.field == field
     assert (await tasks.list()).tasks == ()
 
 
-async def test_one_of_many_claims_wins(tasks: TaskList) -> None:
+async def test_one_of_many_concurrent_claims_succeeds(tasks: TaskList) -> None:
     [task_id] = await made(tasks, 1)
     winners: list[TaskOwner] = []
     losers: list[TaskOwned] = []
@@ -113,13 +111,13 @@ async def test_one_of_many_claims_wins(tasks: TaskList) -> None:
     assert (await tasks.get(task_id)).owner == winners[0]
 
 
-async def test_claiming_again_does_no_harm(tasks: TaskList) -> None:
+async def test_claiming_again_changes_nothing(tasks: TaskList) -> None:
     [task_id] = await made(tasks, 1)
     first = await tasks.claim(task_id, ANN)
     assert await tasks.claim(task_id, ANN) == first
 
 
-async def test_a_later_start_of_a_name_does_not_own_what_the_earlier_one_claimed(tasks: TaskList) -> None:
+async def test_later_incarnation_does_not_own_claims_of_an_earlier_one(tasks: TaskList) -> None:
     [task_id] = await made(tasks, 1)
     await tasks.claim(task_id, ANN)
     later = attrs.evolve(ANN, incarnation=2)
@@ -129,7 +127,7 @@ async def test_a_later_start_of_a_name_does_not_own_what_the_earlier_one_claimed
         await done(tasks, task_id, later)
 
 
-async def test_a_blocked_task_is_claimed_only_after_what_it_waits_for(tasks: TaskList) -> None:
+async def test_blocked_task_can_be_claimed_after_its_dependencies(tasks: TaskList) -> None:
     first, second, third = await made(tasks, 3)
     await tasks.add_dependency(third, first, LEAD)
     await tasks.add_dependency(third, second, LEAD)
@@ -143,7 +141,7 @@ async def test_a_blocked_task_is_claimed_only_after_what_it_waits_for(tasks: Tas
     assert (await tasks.claim(third, ANN)).owner == ANN
 
 
-async def test_what_is_done_is_not_claimed_unless_it_is_reopened(tasks: TaskList) -> None:
+async def test_done_task_can_be_claimed_only_after_reopening(tasks: TaskList) -> None:
     [task_id] = await made(tasks, 1)
     assert (await done(tasks, task_id)).owner == ANN
     with pytest.raises(TaskDone) as caught:
@@ -153,7 +151,7 @@ async def test_what_is_done_is_not_claimed_unless_it_is_reopened(tasks: TaskList
     assert (await tasks.claim(task_id, BOB)).owner == BOB
 
 
-async def test_the_next_task_is_the_oldest_that_can_be_begun(tasks: TaskList) -> None:
+async def test_next_task_is_the_oldest_unblocked_one(tasks: TaskList) -> None:
     first, second, third = await made(tasks, 3)
     await tasks.add_dependency(first, third, LEAD)
     claimed = [await tasks.claim_next(ANN), await tasks.claim_next(BOB), await tasks.claim_next(ANN)]
@@ -165,7 +163,7 @@ async def test_the_next_task_is_the_oldest_that_can_be_begun(tasks: TaskList) ->
 
 
 @pytest.mark.parametrize("status", ["open", "done", "deleted"])
-async def test_work_in_progress_is_ended_by_its_owner_the_lead_or_the_user_alone(tasks: TaskList, status: str) -> None:
+async def test_running_task_is_ended_only_by_owner_lead_or_user(tasks: TaskList, status: str) -> None:
     change = TaskChange(status=status)  # type: ignore[arg-type]  # of the parameters above
     for by in (ANN, LEAD, USER):
         task = await tasks.create("x", by=LEAD)
@@ -175,7 +173,7 @@ async def test_work_in_progress_is_ended_by_its_owner_the_lead_or_the_user_alone
         assert (await tasks.update(task.id, by, change)).status == status
 
 
-async def test_what_the_owner_leaves_is_opened_with_what_earlier_starts_left(tasks: TaskList) -> None:
+async def test_release_all_includes_earlier_incarnations(tasks: TaskList) -> None:
     first, second, third, fourth, fifth = await made(tasks, 5)
     later = attrs.evolve(BOB, incarnation=3)
     await tasks.claim(first, attrs.evolve(BOB, incarnation=1))
@@ -197,7 +195,7 @@ async def test_a_released_task_is_open_to_others(tasks: TaskList) -> None:
     assert (await tasks.claim(task_id, BOB)).owner == BOB
 
 
-async def test_tasks_that_would_wait_for_each_other_are_refused_with_the_path(tasks: TaskList) -> None:
+async def test_dependency_cycle_is_refused_with_its_path(tasks: TaskList) -> None:
     first, second, third, _ = await made(tasks, 4)
     await tasks.add_dependency(second, first, LEAD)
     await tasks.add_dependency(third, second, LEAD)
@@ -209,7 +207,7 @@ async def test_tasks_that_would_wait_for_each_other_are_refused_with_the_path(ta
     assert (await tasks.get(first)).blocked_by == ()
 
 
-async def test_one_change_can_take_a_dependency_away_and_finish_the_task(tasks: TaskList) -> None:
+async def test_one_change_can_remove_a_dependency_and_finish_the_task(tasks: TaskList) -> None:
     first, second = await made(tasks, 2)
     await tasks.add_dependency(second, first, LEAD)
     change = TaskChange(remove_blocked_by=(first,), status="done", subject="other")
@@ -228,7 +226,7 @@ async def test_a_refused_change_changes_nothing(tasks: TaskList) -> None:
     assert await tasks.get(second) == before
 
 
-async def test_a_change_to_what_is_so_already_is_not_counted(tasks: TaskList) -> None:
+async def test_change_without_effect_is_not_recorded(tasks: TaskList) -> None:
     [task_id] = await made(tasks, 1)
     before = await tasks.get(task_id)
     await tasks.update(task_id, ANN, TaskChange(subject="task 1", status="open", remove_blocked_by=(TaskId(7),)))
@@ -249,11 +247,11 @@ async def test_a_deleted_task_leaves_its_history_and_its_number(tasks: TaskList)
 
 
 @pytest.mark.parametrize("number", [-1, 0, 3, 10**6, 10**400])
-async def test_a_number_that_no_task_has_is_refused(tasks: TaskList, number: int) -> None:
+async def test_unknown_task_number_is_refused(tasks: TaskList, number: int) -> None:
     await made(tasks, 2)
     task_id = TaskId(number)
     for refused in (tasks.get(task_id), tasks.claim(task_id, ANN), tasks.add_dependency(TaskId(1), task_id, ANN)):
-        with pytest.raises(UnknownTask, match="their numbers go up to 2"):
+        with pytest.raises(UnknownTask, match="the highest number is 2"):
             await refused
 
 
@@ -283,7 +281,7 @@ async def test_a_history_keeps_its_beginning_and_its_newest_entries(tasks: TaskL
     assert (task.history[0].what, task.history[-1].what) == ("created", str(HISTORY_LIMIT + 9))
 
 
-async def test_what_another_process_changes_is_seen_although_the_file_was_read_before(tasks: TaskList) -> None:
+async def test_cached_task_is_read_again_after_a_change(tasks: TaskList) -> None:
     [task_id] = await made(tasks, 1)
     path = tasks.directory / "000001.json"
     os.utime(path, (1, 1))
@@ -296,7 +294,7 @@ async def test_what_another_process_changes_is_seen_although_the_file_was_read_b
         await tasks.get(task_id)
 
 
-async def test_files_can_be_read_by_people(tasks: TaskList) -> None:
+async def test_task_files_are_indented_json(tasks: TaskList) -> None:
     await made(tasks, 1)
     lines = (tasks.directory / "000001.json").read_text().splitlines()
     assert lines[:3] == ["{", '  "id": 1,', '  "subject": "task 1",']
@@ -306,7 +304,7 @@ DAMAGE = [b"", b"{", b'{"id": 2}', b"\xff", b"[" * 100_000, b"null"]
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=range(len(DAMAGE)))
-async def test_a_damaged_file_is_named_and_the_others_are_listed(tasks: TaskList, damage: bytes) -> None:
+async def test_damaged_file_is_reported_and_others_are_listed(tasks: TaskList, damage: bytes) -> None:
     first, second, third, fourth = await made(tasks, 4)
     await tasks.add_dependency(third, second, LEAD)
     path = tasks.directory / "000002.json"
@@ -320,7 +318,7 @@ async def test_a_damaged_file_is_named_and_the_others_are_listed(tasks: TaskList
         await tasks.claim(third, ANN)
 
 
-async def test_a_damaged_file_can_be_deleted_and_its_number_stays_given(tasks: TaskList) -> None:
+async def test_deleted_damaged_file_keeps_its_number(tasks: TaskList) -> None:
     first, second = await made(tasks, 2)
     await tasks.add_dependency(first, second, LEAD)
     (tasks.directory / "000002.json").write_bytes(b"{")
@@ -330,18 +328,18 @@ async def test_a_damaged_file_can_be_deleted_and_its_number_stays_given(tasks: T
     assert (await tasks.claim(first, ANN)).owner == ANN
 
 
-async def test_a_file_with_another_tasks_number_or_of_another_version_is_damaged(tasks: TaskList) -> None:
+async def test_file_with_wrong_number_or_version_is_damaged(tasks: TaskList) -> None:
     await made(tasks, 2)
     first, second = (tasks.directory / f"00000{number}.json" for number in (1, 2))
     second.write_bytes(first.read_bytes())
     first.write_text(first.read_text().replace('"v": 1', '"v": 2'))
     assert [damaged.reason for damaged in (await tasks.list()).damaged] == [
         "version 2; this program reads 1",
-        "it is task 1",
+        "the file contains task 1",
     ]
 
 
-async def test_what_is_no_task_in_the_directory_is_left_alone(tasks: TaskList) -> None:
+async def test_other_files_in_the_directory_are_ignored(tasks: TaskList) -> None:
     await made(tasks, 1)
     for name in (".coterie-1-0.draft", "notes.txt", "7.json", "000009.json.bak"):
         (tasks.directory / name).write_bytes(b"{")
@@ -349,16 +347,16 @@ async def test_what_is_no_task_in_the_directory_is_left_alone(tasks: TaskList) -
     assert len((await tasks.list()).tasks) == 2
 
 
-async def test_numbers_come_to_an_end(tasks: TaskList) -> None:
+async def test_task_numbers_are_limited(tasks: TaskList) -> None:
     [task_id] = await made(tasks, 1)
     (tasks.directory / "000001.json").rename(tasks.directory / "999999.json")
-    with pytest.raises(TaskListFull, match="up to 999,999"):
+    with pytest.raises(TaskListFull, match="999,999"):
         await tasks.create("x", by=LEAD)
     with pytest.raises(UnknownTask):
         await tasks.claim(task_id, ANN)
 
 
-async def test_a_lock_that_is_held_too_long_is_told(tasks: TaskList) -> None:
+async def test_task_lock_times_out(tasks: TaskList) -> None:
     [task_id] = await made(tasks, 1)
     impatient = attrs.evolve(tasks, lock_timeout=0.01)
     with filelock.FileLock(tasks.directory / ".lock", thread_local=False):
@@ -368,14 +366,14 @@ async def test_a_lock_that_is_held_too_long_is_told(tasks: TaskList) -> None:
     await impatient.claim(task_id, ANN)
 
 
-async def test_a_missing_session_directory_is_not_made(tmp_path: Path) -> None:
+async def test_missing_session_directory_is_not_created(tmp_path: Path) -> None:
     tasks = TaskList(tmp_path / "gone" / "tasks", Clock())
     with pytest.raises(TasksFailed, match="No such file or directory"):
         await tasks.create("x", by=LEAD)
     assert not (tmp_path / "gone").exists()
 
 
-async def test_a_file_in_the_place_of_the_directory_is_told(tmp_path: Path) -> None:
+async def test_file_at_the_path_of_the_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "tasks").write_bytes(b"")
     tasks = TaskList(tmp_path / "tasks", Clock())
     with pytest.raises(TasksFailed):
@@ -413,7 +411,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
-async def test_a_fault_of_the_disk_leaves_everything_as_it_was(tasks: TaskList, failure: FailsOnce) -> None:
+async def test_disk_error_leaves_tasks_unchanged(tasks: TaskList, failure: FailsOnce) -> None:
     first, second = await made(tasks, 2)
     before = await tasks.list()
     for change in (
@@ -431,14 +429,14 @@ async def test_a_fault_of_the_disk_leaves_everything_as_it_was(tasks: TaskList, 
     assert not list(tasks.directory.glob(".coterie*"))
 
 
-async def test_a_claim_of_which_only_the_flush_failed_can_be_made_again(tasks: TaskList) -> None:
+async def test_claim_can_be_repeated_when_only_the_flush_failed(tasks: TaskList) -> None:
     [task_id] = await made(tasks, 1)
     with file_faults(FailsOnce(3, torn=False)), pytest.raises(TasksFailed):
         await tasks.claim(task_id, ANN)
     assert (await tasks.claim(task_id, ANN)).version == 2
 
 
-async def test_a_change_that_has_begun_is_finished_although_it_is_cancelled(tasks: TaskList) -> None:
+async def test_started_change_completes_when_cancelled(tasks: TaskList) -> None:
     [task_id] = await made(tasks, 1)
     async with trio.open_nursery() as nursery:
         with filelock.FileLock(tasks.directory / ".lock", thread_local=False):
@@ -448,14 +446,14 @@ async def test_a_change_that_has_begun_is_finished_although_it_is_cancelled(task
     assert (await tasks.get(task_id)).owner == ANN
 
 
-async def test_an_error_is_one_of_mail_and_says_who_must_act() -> None:
+async def test_task_errors_are_mailbox_errors() -> None:
     assert issubclass(TaskRefused, MailboxError)
     assert not issubclass(TasksFailed, TaskRefused)
 
 
 @settings(max_examples=40, deadline=None)
 @given(garbage=st.binary(max_size=200))
-def test_bytes_that_are_no_task_give_a_value_error(garbage: bytes) -> None:
+def test_invalid_task_bytes_raise_value_error(garbage: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - which words it has depends on the bytes
         Task.from_bytes(garbage)
 
@@ -471,10 +469,10 @@ def _reaches(edges: set[tuple[int, int]], start: int, end: int) -> bool:
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(edges=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=14))
-def test_no_order_of_dependencies_makes_tasks_wait_for_each_other(
+def test_no_sequence_of_dependencies_creates_a_cycle(
     tmp_path_factory: pytest.TempPathFactory, edges: list[tuple[int, int]]
 ) -> None:
-    """What is refused would have closed a circle of what was taken; and in the end everything can be done."""
+    """A refused dependency would have closed a cycle of the accepted ones; in the end every task can be done."""
 
     async def play() -> None:
         tasks = TaskList(tmp_path_factory.mktemp("session") / "tasks", Clock(), is_durable=False)

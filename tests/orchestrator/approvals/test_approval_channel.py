@@ -115,7 +115,7 @@ async def test_only_the_leads_answer_reaches_the_builder_and_no_mailbox_carries_
             unnamed = await answer(bench, lead, MAIN, "lead", request_id=None)
             assert unnamed.text.endswith("it must name the request that it answers")
             garbled = await answer(bench, lead, MAIN, "lead", aprove=True)
-            assert "its body is not what this kind says" in garbled.text
+            assert "its body is not valid for this kind" in garbled.text
             assert (results, authority.permissions.mode, did) == ([], "plan", ["plan_pending"])
 
             counted = await answer(bench, lead, MAIN, "lead", feedback="Go.")

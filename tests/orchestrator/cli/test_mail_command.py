@@ -375,7 +375,7 @@ def test_a_held_letter_is_dropped_among_the_dead(box: Mail) -> None:
     box.hold(letter)
     assert printed("held", "--drop", letter.id) == {"dropped": letter.id}
     assert [dead["envelope"]["id"] for dead in printed("dead")] == [letter.id]
-    assert refused(mail("held", "--release", letter.id)) == f"no letter {letter.id!r} is held"
+    assert refused(mail("held", "--release", letter.id)) == f"no held message has the id {letter.id!r}"
     assert mail("held", "--release", "a", "--drop", "b").exit_code == 2
 
 
@@ -396,7 +396,7 @@ def test_mail_for_a_session_that_does_not_come_is_listed_and_dropped(box: Mail) 
     [row] = printed("outgoing")
     assert (row["address"], row["envelope"]["id"]) == (f"bridge:{OTHER}", id_)
     assert printed("outgoing", "--drop", id_) == {"dropped": id_}
-    assert refused(mail("outgoing", "--drop", id_)) == f"no letter {id_!r} waits for another session"
+    assert refused(mail("outgoing", "--drop", id_)) == f"no message in the outbox has the id {id_!r}"
     assert printed("outgoing") == []
     [dead] = printed("dead")
     assert (dead["reason"], dead["mailbox"], dead["envelope"]["id"]) == ("refused", f"bridge:{OTHER}", id_)

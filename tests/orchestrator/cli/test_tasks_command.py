@@ -57,7 +57,7 @@ def test_programs_get_every_field() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["show", "9"], "there is no task 9; their numbers go up to 2"),
+        (["show", "9"], "there is no task 9; the highest number is 2"),
         (["update", "1", "--blocked-by", "2"], "tasks would wait for each other: 1 -> 2 -> 1"),
         (["update", "2", "--status", "done"], "task 2 is blocked: it waits for task 1"),
         (["update", "1"], "nothing to change"),

@@ -94,7 +94,7 @@ async def test_what_cannot_be_stored_is_told_in_one_line(office: SessionMail) ->
         " letter or digit",
         ResendDeadLetter(number=forged): whose,
         ResendDeadLetter(number=7): "there is no dead letter 7; `coterie mail dead` lists them",
-        ReleaseHeldMessage(id=MessageId("none")): "no letter 'none' is held",
+        ReleaseHeldMessage(id=MessageId("none")): "no held message has the id 'none'",
     }
     for request, reason in cases.items():
         assert await handle_mail_request(office, request) == NotStored(reason=reason, is_for_user=True)

@@ -57,7 +57,7 @@ def test_a_host_is_allowed_or_not(listed: str, url: str, *, is_allowed: bool) ->
         (f"https://example.org/{'x' * 2000}", "longer than"),
     ],
 )
-def test_what_is_no_address_is_refused(url: str, reason: str) -> None:
+def test_invalid_addresses_are_refused(url: str, reason: str) -> None:
     with pytest.raises(ToolFailed) as refused:
         WebAddress.parse(url)
     assert reason in refused.value.reason

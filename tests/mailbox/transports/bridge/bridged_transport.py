@@ -17,13 +17,13 @@ from coterie.mailbox.transports.bridge.listener import DeliverInbound, open_brid
 from coterie.mailbox.transports.bridge.transport import BridgeTransport
 
 SENDER = "conformance"
-"""The session that the suite's members write from."""
+"""Session from which the members of the suite send."""
 OPEN = AcceptPolicy(policy="accept", per_minute=6e6, burst=1_000_000, repeat_window=0)
 
 
 @attrs.define(eq=False)
 class BridgedTransport:
-    """Sends over the socket at *address*; reads in the session that listens there."""
+    """Transport that sends over the socket at *address* and reads in the session that listens there."""
 
     sending: BridgeTransport
     receiving: Transport
@@ -46,7 +46,7 @@ class BridgedTransport:
 
 @attrs.define(eq=False)
 class BridgedPlace:
-    """Two sessions: the one that sends, and the one that reads, whose mailboxes are *behind* the bridge."""
+    """A sending and a receiving session; *behind* is the storage of the receiving one."""
 
     directory: Path
     behind: TransportFactory
@@ -55,12 +55,12 @@ class BridgedPlace:
 
     @property
     def tampering(self) -> Tampering | None:
-        """As `TransportFactory.tampering`, in the session that reads."""
+        """As `TransportFactory.tampering`, in the receiving session."""
         return self.behind.tampering
 
     @asynccontextmanager
     async def open_transport(self, parts: TransportParts) -> AsyncIterator[Transport]:
-        """The bridge is opened anew, and so is what is behind it."""
+        """Open the bridge and the transport behind it."""
         sending = BridgeTransport(SENDER, self.directory / "sender", parts.clock, parts.store_dead_letter)
         mail = self.directory / "receiver"
         async with self.behind.open_transport(parts) as receiving:
@@ -76,7 +76,7 @@ class BridgedPlace:
 
 @asynccontextmanager
 async def open_bridged_place(open_behind: OpenTransportFactory) -> AsyncIterator[BridgedPlace]:
-    """An empty place before another; short, because the path of a socket must be."""
+    """Open empty storage in front of another one; its path is short, because socket paths are limited."""
     with tempfile.TemporaryDirectory(prefix="bridge-") as directory:
         async with open_behind() as behind:
             yield BridgedPlace(Path(directory), behind)

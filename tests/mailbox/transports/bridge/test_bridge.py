@@ -1,4 +1,4 @@
-"""The bridge over real sockets: who may speak, what is taken, and that it is taken once."""
+"""The bridge over real sockets: identity of peers, policies, and exactly-once delivery."""
 
 import contextlib
 import errno
@@ -56,24 +56,24 @@ pytestmark = pytest.mark.usefixtures("runtime")
 
 @attrs.define(eq=False)
 class Two:
-    """Session `home` that takes mail, and session `away` that sends to it."""
+    """Session `home`, which receives mail, and session `away`, which sends to it."""
 
     root: Path
     clock: Clock = attrs.field(factory=Clock)
     delivered: list[Envelope] = attrs.field(factory=list)
     dead: list[DeadLetter] = attrs.field(factory=list)
     error: SendRefused | MailboxFailed | None = None
-    """What the transport of `home` says to everything."""
+    """Error that the transport of `home` raises for every message."""
     sequence: int = 0
 
     def open(self, terms: AcceptPolicy = ACCEPT, session: str = "home") -> AbstractAsyncContextManager[Path]:
-        """Let *session* listen."""
+        """Start the listener of *session*."""
         return open_bridge(
             session, self.root / session, self.deliver, clock=self.clock, bury=self.dead.append, terms=terms
         )
 
     async def deliver(self, envelope: Envelope) -> Receipt:
-        """A transport: drops what it has, by id."""
+        """Deliver as a transport: drop messages with known ids."""
         if self.error is not None:
             raise self.error
         if all(envelope.id != known.id for known in self.delivered):
@@ -81,17 +81,17 @@ class Two:
         return Receipt(id=envelope.id, recipient=envelope.recipient.name, transport="queue", stored=self.clock.now())
 
     def sending(self, *, limits: MailLimits | None = None, patience: float = 5.0) -> BridgeTransport:
-        """A sender of `away`, as a process that has just begun."""
+        """Return a sender of `away`, as a new process would open it."""
         return BridgeTransport(
             "away", self.root / "away", self.clock, self.dead.append, limits=limits or MailLimits(), patience=patience
         )
 
     def held(self) -> HeldMail:
-        """What `home` holds."""
+        """Return the held messages of `home`."""
         return HeldMail.of(self.root / "home", self.clock, self.dead.append)
 
     def write(self, body: str = "hello", *, kind: MessageKind = "message", expires: float | None = None) -> Envelope:
-        """A message that says of itself more than is true."""
+        """Build a message with false claims about its sender."""
         self.sequence += 1
         return Envelope(
             sender=Sender(name="alice", incarnation=1, session="a lie", kind="human"),
@@ -106,7 +106,7 @@ class Two:
 
     @property
     def bodies(self) -> list[str]:
-        """What was delivered, in that order."""
+        """Return the delivered bodies in order."""
         return [envelope.body for envelope in self.delivered]
 
 
@@ -117,7 +117,7 @@ def two(tmp_path: Path) -> Two:
 
 @asynccontextmanager
 async def connect(path: Path, session: str = "away") -> AsyncIterator[trio.SocketStream]:
-    """A peer that speaks for itself, after the greeting."""
+    """Open a raw connection after the handshake."""
     async with await trio.open_unix_socket(path) as stream:
         await write_frame(stream, Hello(session=session).to_bytes())
         assert (await answer_on(stream)).outcome == "welcome"
@@ -129,7 +129,7 @@ async def answer_on(stream: trio.SocketStream) -> DeliveryReply:
         return DeliveryReply.from_bytes(await read_frame(stream) or b"")
 
 
-async def test_the_socket_is_for_its_owner_alone_and_gone_at_the_end(two: Two, runtime: Path) -> None:
+async def test_socket_is_private_and_removed_at_the_end(two: Two, runtime: Path) -> None:
     async with two.open() as path:
         assert path == runtime / "coterie" / "home.sock"
         assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -142,19 +142,19 @@ def test_without_a_runtime_directory_sockets_are_in_tmp(monkeypatch: pytest.Monk
     assert socket_path("s1") == Path(f"/tmp/coterie-{os.getuid()}/s1.sock")  # noqa: S108 - the documented place
 
 
-def test_a_path_too_long_for_a_socket_says_what_would_be_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_socket_path_is_an_error_with_its_solution(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp/" + "x" * 100)  # noqa: S108 - never made
-    with pytest.raises(BridgeUnusable, match="over the 107 of a socket; set XDG_RUNTIME_DIR to a shorter path"):
+    with pytest.raises(BridgeUnusable, match="limit of a socket is 107; set XDG_RUNTIME_DIR"):
         socket_path("home")
 
 
 @pytest.mark.parametrize("session", ["../x", "", "a/b", "a\0b", "x" * 300])
-def test_an_id_that_is_no_name_has_no_socket(session: str) -> None:
+def test_invalid_session_id_has_no_socket(session: str) -> None:
     with pytest.raises(NameInvalid):
         socket_path(session)
 
 
-def test_a_directory_that_others_may_write_to_is_refused(runtime: Path) -> None:
+def test_directory_writable_by_others_is_refused(runtime: Path) -> None:
     (runtime / "coterie").mkdir()
     (runtime / "coterie").chmod(0o770)
     with pytest.raises(BridgeUnusable, match="has the permissions 770; they must be 700"):
@@ -176,9 +176,9 @@ def test_a_directory_of_another_user_is_refused(runtime: Path) -> None:
         make_directory()
 
 
-async def test_a_live_socket_is_not_robbed(two: Two) -> None:
+async def test_socket_of_a_running_session_is_not_replaced(two: Two) -> None:
     async with two.open() as path:
-        with pytest.raises(BridgeUnusable, match="another process takes mail for a session 'home'"):
+        with pytest.raises(BridgeUnusable, match="another process receives mail for session 'home'"):
             async with two.open():
                 pytest.fail("two listen")
         await two.sending().send(two.write(), HOME)
@@ -194,20 +194,20 @@ async def test_the_socket_of_a_dead_session_is_replaced(two: Two) -> None:
         assert (await two.sending().send(two.write(), HOME)).state == "accepted"
 
 
-def test_another_users_process_is_refused() -> None:
+def test_process_of_another_user_is_refused() -> None:
     check_uid(struct.pack("iII", 1, os.getuid(), 0))
-    with pytest.raises(PeerInvalid, match="a process of user 4242 is on the other end"):
+    with pytest.raises(PeerInvalid, match="the other process belongs to user 4242"):
         check_uid(struct.pack("iII", 1, 4242, os.getgid()))
 
 
-async def test_the_kernel_says_who_is_on_the_other_end(two: Two) -> None:
+async def test_peer_credentials_come_from_the_kernel(two: Two) -> None:
     async with two.open() as path, await trio.open_unix_socket(path) as stream:
         credentials = read_credentials(stream)
         assert struct.unpack("iII", credentials) == (os.getpid(), os.getuid(), os.getgid())
         check_uid(credentials)
 
 
-async def test_a_letter_comes_from_the_session_of_the_hello_and_never_from_a_human(two: Two) -> None:
+async def test_message_gets_the_session_of_the_hello_and_kind_peer(two: Two) -> None:
     async with two.open():
         receipt = await two.sending().send(two.write(), HOME)
     assert (receipt.state, receipt.transport, receipt.recipient) == ("accepted", "bridge", "main")
@@ -216,19 +216,19 @@ async def test_a_letter_comes_from_the_session_of_the_hello_and_never_from_a_hum
     assert letter.mac is None
 
 
-async def test_nobody_can_pretend_to_be_this_session(two: Two) -> None:
+async def test_peer_cannot_claim_to_be_this_session(two: Two) -> None:
     liar = BridgeTransport("home", two.root / "liar", two.clock, two.dead.append)
     async with two.open() as path:
-        with pytest.raises(BridgeRefused, match="write to its agents by name"):
+        with pytest.raises(BridgeRefused, match="address its agents by name"):
             await liar.send(two.write(), HOME)
         async with await trio.open_unix_socket(path) as stream:
             await write_frame(stream, Hello(session="home").to_bytes())
-            assert "this session itself" in (await answer_on(stream)).reason
+            assert "claims to be this session" in (await answer_on(stream)).reason
 
 
 @pytest.mark.parametrize("kind", ["shutdown_request", "permission_response", "task_assignment", "idle"])
-async def test_only_text_passes(two: Two, kind: MessageKind) -> None:
-    """Neither our own sender nor one that does not check gets a structured message across."""
+async def test_only_text_passes_the_bridge(two: Two, kind: MessageKind) -> None:
+    """A structured message is refused by our sender, and by the receiver if the sender does not check."""
     async with two.open() as path:
         with pytest.raises(NotAllowed, match="mail between sessions is text"):
             await two.sending().send(two.write(kind=kind), HOME)
@@ -247,7 +247,7 @@ async def test_both_addresses_of_a_session_lead_to_it(two: Two) -> None:
     assert len(two.delivered) == 3
 
 
-async def test_the_reasons_of_the_transport_travel_back_whole(two: Two) -> None:
+async def test_refusals_of_the_transport_reach_the_sender(two: Two) -> None:
     two.error = UnknownRecipient("mian", ("main",), ("main", "bob"))
     async with two.open():
         with pytest.raises(UnknownRecipient, match="did you mean main") as caught:
@@ -255,13 +255,13 @@ async def test_the_reasons_of_the_transport_travel_back_whole(two: Two) -> None:
     assert (caught.value.nearest, caught.value.known) == (("main",), ("main", "bob"))
 
 
-async def test_a_refusing_session_says_so(two: Two) -> None:
+async def test_policy_refuse_is_reported_to_the_sender(two: Two) -> None:
     async with two.open(AcceptPolicy(policy="refuse")):
-        with pytest.raises(BridgeRefused, match="bridge:home did not take it: it takes no mail from other sessions"):
+        with pytest.raises(BridgeRefused, match="bridge:home rejected the message: it accepts no mail"):
             await two.sending().send(two.write(), HOME)
 
 
-async def test_a_message_of_a_megabyte_passes_and_a_byte_more_does_not(two: Two) -> None:
+async def test_message_size_is_limited_to_one_frame(two: Two) -> None:
     empty = two.write("")
     room = FRAME_LIMIT - len(empty.to_bytes())
     async with two.open():
@@ -276,7 +276,7 @@ async def test_a_message_of_a_megabyte_passes_and_a_byte_more_does_not(two: Two)
     [b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\5nope!", b"\0\0\0\2{}"],
     ids=["http", "4 GB", "empty", "no JSON", "no envelope"],
 )
-async def test_a_malformed_frame_gets_one_refusal_and_the_end(two: Two, raw: bytes) -> None:
+async def test_malformed_frame_is_refused_and_closes_the_connection(two: Two, raw: bytes) -> None:
     async with two.open() as path:
         async with connect(path) as stream:
             await stream.send_all(raw)
@@ -289,27 +289,27 @@ async def test_a_malformed_frame_gets_one_refusal_and_the_end(two: Two, raw: byt
 
 @pytest.mark.parametrize("kind", [Hello, DeliveryReply])
 @given(data=st.binary() | st.text().map(str.encode) | st.binary().map(b'{"session":"%s","v":1}'.__mod__))
-def test_garbage_is_only_ever_an_invalid_peer(kind: type[Hello] | type[DeliveryReply], data: bytes) -> None:
+def test_garbage_raises_only_peer_invalid(kind: type[Hello] | type[DeliveryReply], data: bytes) -> None:
     with contextlib.suppress(PeerInvalid):
         kind.from_bytes(data)
 
 
-async def test_another_version_is_refused_by_name(two: Two) -> None:
+async def test_other_protocol_version_is_refused(two: Two) -> None:
     async with two.open() as path, await trio.open_unix_socket(path) as stream:
         await write_frame(stream, Hello(session="away", v=2).to_bytes())
-        assert "it speaks version 2, and this session 1" in (await answer_on(stream)).reason
+        assert "its protocol version is 2; this session speaks 1" in (await answer_on(stream)).reason
 
 
 @pytest.mark.parametrize("begun", [b"", b"\0\0", b"\0\1\0\0half"])
-async def test_a_silent_peer_is_told_and_left(two: Two, autojump_clock: MockClock, begun: bytes) -> None:
+async def test_silent_peer_gets_a_timeout_reply(two: Two, autojump_clock: MockClock, begun: bytes) -> None:
     async with two.open() as path, connect(path) as stream:
         if begun:
             await stream.send_all(begun)
         answer = DeliveryReply.from_bytes(await read_frame(stream) or b"")
-        assert answer.reason == "no whole frame came in 10 seconds"
+        assert answer.reason == "no complete frame came in 10 seconds"
 
 
-async def test_only_so_many_are_served_at_once_and_the_others_wait(two: Two) -> None:
+async def test_connections_over_the_limit_wait(two: Two) -> None:
     terms = attrs.evolve(ACCEPT, connections=1)
     async with two.open(terms) as path, connect(path) as first, await trio.open_unix_socket(path) as second:
         await write_frame(second, Hello(session="away").to_bytes())
@@ -320,7 +320,7 @@ async def test_only_so_many_are_served_at_once_and_the_others_wait(two: Two) -> 
         assert (await answer_on(second)).outcome == "welcome"
 
 
-async def test_a_peer_that_never_answers_does_not_hold_the_sender(two: Two) -> None:
+async def test_message_waits_when_the_peer_never_replies(two: Two) -> None:
     make_directory()
     with trio.socket.socket(trio.socket.AF_UNIX) as mute:
         await mute.bind(str(socket_path("home")))
@@ -329,8 +329,8 @@ async def test_a_peer_that_never_answers_does_not_hold_the_sender(two: Two) -> N
     assert receipt.state == "waiting"
 
 
-async def test_what_is_no_bridge_gets_no_mail(two: Two) -> None:
-    """A program that listens on a socket and says something else is named, and nothing waits for it."""
+async def test_socket_that_is_no_bridge_is_refused(two: Two) -> None:
+    """The error names the program that listens, and no message waits for it."""
     path = make_directory().parent / "other.sock"
     with trio.socket.socket(trio.socket.AF_UNIX) as other:
         await other.bind(str(path))
@@ -343,29 +343,29 @@ async def test_what_is_no_bridge_gets_no_mail(two: Two) -> None:
                     await write_frame(stream, b'"welcome to something else"')
 
             nursery.start_soon(greet)
-            with pytest.raises(BridgeRefused, match="what listens there is no bridge"):
+            with pytest.raises(BridgeRefused, match="is no bridge"):
                 await two.sending().send(two.write(), Socket(path))
 
 
-async def test_the_session_that_answers_must_be_the_one_that_was_meant(two: Two) -> None:
+async def test_reply_from_another_session_is_refused(two: Two) -> None:
     async with two.open(session="impostor") as path:
         path.rename(path.with_name("home.sock"))
         with pytest.raises(BridgeRefused, match="session 'impostor' listens there"):
             await two.sending().send(two.write(), HOME)
 
 
-async def test_a_letter_whose_answer_was_lost_is_not_delivered_twice(two: Two) -> None:
+async def test_message_is_delivered_once_when_the_reply_was_lost(two: Two) -> None:
     letter = two.write()
     async with two.open() as path, connect(path) as stream:
         await write_frame(stream, letter.to_bytes())
         await answer_on(stream)
-    two.delivered.clear()  # read and forgotten by the transport
+    two.delivered.clear()  # as if the transport had forgotten the id
     async with two.open():
         assert (await two.sending().send(letter, HOME)).state == "accepted"
     assert two.delivered == []
 
 
-async def test_the_same_words_in_a_short_time_are_delivered_once(two: Two) -> None:
+async def test_equal_messages_within_the_window_are_delivered_once(two: Two) -> None:
     first, again, later = two.write("ping"), two.write("ping"), two.write("ping")
     terms = attrs.evolve(ACCEPT, repeat_window=60)
     async with two.open(terms):
@@ -379,7 +379,7 @@ async def test_the_same_words_in_a_short_time_are_delivered_once(two: Two) -> No
     assert two.bodies == ["ping", "pong", "ping", "ping"]
 
 
-async def test_a_repeat_is_known_after_a_restart(two: Two) -> None:
+async def test_repeat_is_dropped_after_a_restart(two: Two) -> None:
     terms = attrs.evolve(ACCEPT, repeat_window=60)
     for _ in range(2):
         async with two.open(terms):
@@ -387,7 +387,7 @@ async def test_a_repeat_is_known_after_a_restart(two: Two) -> None:
     assert two.bodies == ["ping"]
 
 
-async def test_a_sender_that_writes_too_often_is_told_when_to_try_again(two: Two) -> None:
+async def test_rate_limit_tells_the_sender_when_to_retry(two: Two) -> None:
     async with two.open(AcceptPolicy(policy="accept", per_minute=30, burst=3)):
         for number in range(3):
             await two.sending().send(two.write(str(number)), HOME)
@@ -400,7 +400,7 @@ async def test_a_sender_that_writes_too_often_is_told_when_to_try_again(two: Two
     assert two.bodies == ["0", "1", "2", "5"]
 
 
-def test_senders_have_their_own_rates_and_a_clock_set_back_takes_nothing() -> None:
+def test_rates_are_per_sender_and_survive_a_clock_set_back() -> None:
     rates = InboundRateLimiter(60, 2)
     assert [rates.spend(("s", "a"), 100.0) for _ in range(3)] == [0, 0, 1]
     assert rates.spend(("s", "b"), 100.0) == 0
@@ -408,14 +408,14 @@ def test_senders_have_their_own_rates_and_a_clock_set_back_takes_nothing() -> No
     assert rates.spend(("s", "a"), 101.0) == 0
 
 
-def test_rates_do_not_grow_with_senders_of_long_ago() -> None:
+def test_rate_buckets_of_old_senders_are_dropped() -> None:
     rates = InboundRateLimiter(60, 2)
     for number in range(5000):
         rates.spend(("s", str(number)), float(number))
     assert len(rates._buckets) < 1100  # noqa: SLF001 - the memory is the promise
 
 
-def test_notes_are_bounded_and_a_torn_one_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_received_ids_are_bounded_and_survive_a_torn_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.mailbox.transports.bridge.received_ids.REMEMBERED", 10)
     path = tmp_path / "held" / "taken.jsonl"
     with open_received_ids(path) as taken:
@@ -428,7 +428,7 @@ def test_notes_are_bounded_and_a_torn_one_does_no_harm(tmp_path: Path, monkeypat
     assert REMEMBERED > 10
 
 
-async def test_a_disk_that_refuses_the_note_makes_the_sender_try_again(two: Two) -> None:
+async def test_sender_retries_when_the_received_id_is_not_stored(two: Two) -> None:
     letter = two.write()
     async with two.open():
         with file_faults(SeededFaults(1, full=1.0)), pytest.raises(BridgeRefused, match="No space left"):
@@ -437,7 +437,7 @@ async def test_a_disk_that_refuses_the_note_makes_the_sender_try_again(two: Two)
     assert two.bodies == ["hello"]
 
 
-async def test_by_default_mail_is_held_until_the_user_releases_it(two: Two) -> None:
+async def test_mail_is_held_by_default_until_released(two: Two) -> None:
     first, second = two.write("first"), two.write("second")
     async with two.open(AcceptPolicy()):
         for letter in (first, second, first):
@@ -452,7 +452,7 @@ async def test_by_default_mail_is_held_until_the_user_releases_it(two: Two) -> N
     assert [(letter.reason, letter.detail) for letter in two.dead] == [("refused", "dropped by the user")]
 
 
-async def test_a_letter_that_cannot_be_delivered_stays_held(two: Two) -> None:
+async def test_held_message_stays_held_when_delivery_fails(two: Two) -> None:
     async with two.open(AcceptPolicy()):
         await two.sending().send(letter := two.write(), HOME)
     two.error = MailboxFull("main", 3, 3, "messages")
@@ -461,7 +461,7 @@ async def test_a_letter_that_cannot_be_delivered_stays_held(two: Two) -> None:
     assert len(await two.held().messages()) == 1
 
 
-async def test_what_was_decided_is_not_held_again(two: Two) -> None:
+async def test_released_or_dropped_message_is_not_held_again(two: Two) -> None:
     letter = two.write()
     async with two.open(AcceptPolicy()):
         await two.sending().send(letter, HOME)
@@ -472,9 +472,9 @@ async def test_what_was_decided_is_not_held_again(two: Two) -> None:
         await two.held().drop(letter.id)
 
 
-async def test_a_letter_that_was_held_but_not_noted_is_held_once(two: Two) -> None:
-    class NoNotes:
-        """A disk that refuses the notes alone."""
+async def test_message_is_held_once_when_its_id_was_not_stored(two: Two) -> None:
+    class ReceivedIdsFail:
+        """Disk on which only writes of received ids fail."""
 
         def before(self, operation: Operation, path: Path, size: int) -> int:
             if (operation, path.name) == ("write", "taken.jsonl"):
@@ -483,13 +483,13 @@ async def test_a_letter_that_was_held_but_not_noted_is_held_once(two: Two) -> No
 
     letter = two.write()
     async with two.open(AcceptPolicy()):
-        with file_faults(NoNotes()), pytest.raises(BridgeRefused, match="No space left"):
+        with file_faults(ReceivedIdsFail()), pytest.raises(BridgeRefused, match="No space left"):
             await two.sending().send(letter, HOME)
         assert (await two.sending().send(letter, HOME)).state == "held"
     assert await two.held().messages() == [attrs.evolve(letter, mac=None, sender=TRUE_SENDER)]
 
 
-async def test_a_damaged_held_letter_becomes_a_dead_one(two: Two) -> None:
+async def test_damaged_held_message_is_dead_lettered(two: Two) -> None:
     async with two.open(AcceptPolicy()):
         await two.sending().send(two.write("one"), HOME)
         await two.sending().send(two.write("two"), HOME)
@@ -499,7 +499,7 @@ async def test_a_damaged_held_letter_becomes_a_dead_one(two: Two) -> None:
     assert [letter.reason for letter in two.dead] == ["corrupt"]
 
 
-async def test_only_so_much_is_held(two: Two) -> None:
+async def test_held_mail_is_limited(two: Two) -> None:
     async with two.open(AcceptPolicy(held=MailLimits(messages=2))):
         await two.sending().send(two.write("1"), HOME)
         await two.sending().send(two.write("2"), HOME)
@@ -507,7 +507,7 @@ async def test_only_so_much_is_held(two: Two) -> None:
             await two.sending().send(two.write("3"), HOME)
 
 
-async def test_mail_for_a_session_that_is_down_waits_and_arrives_in_order(two: Two) -> None:
+async def test_mail_for_a_session_that_is_down_arrives_later_in_order(two: Two) -> None:
     for number in range(5):
         assert (await two.sending().send(two.write(str(number)), HOME)).state == "waiting"
     async with two.open():
@@ -517,7 +517,7 @@ async def test_mail_for_a_session_that_is_down_waits_and_arrives_in_order(two: T
     assert two.bodies == list("0123456")
 
 
-async def test_mail_that_waited_too_long_is_dead(two: Two) -> None:
+async def test_mail_in_the_outbox_expires(two: Two) -> None:
     now = two.clock.now()
     await two.sending().send(two.write("short", expires=now + 60), HOME)
     await two.sending().send(two.write("long"), HOME)
@@ -530,7 +530,7 @@ async def test_mail_that_waited_too_long_is_dead(two: Two) -> None:
     assert [letter.envelope.body for letter in two.dead if letter.envelope] == ["short", "long"]
 
 
-async def test_what_the_other_session_refuses_later_is_dead_and_blocks_nothing(two: Two) -> None:
+async def test_forwarded_message_that_is_refused_is_dead_lettered(two: Two) -> None:
     await two.sending().send(two.write("1"), HOME)
     two.error = UnknownRecipient("main", (), ())
     async with two.open():
@@ -542,7 +542,7 @@ async def test_what_the_other_session_refuses_later_is_dead_and_blocks_nothing(t
 
 
 @pytest.mark.parametrize("error", [MailboxFull("main", 1, 1, "messages"), MailboxFailed("main", "disk full")])
-async def test_what_cannot_be_taken_now_waits_on(two: Two, error: SendRefused | MailboxFailed) -> None:
+async def test_message_stays_in_the_outbox_on_a_temporary_error(two: Two, error: SendRefused | MailboxFailed) -> None:
     await two.sending().send(two.write("1"), HOME)
     two.error = error
     async with two.open():
@@ -552,7 +552,7 @@ async def test_what_cannot_be_taken_now_waits_on(two: Two, error: SendRefused | 
     assert (two.bodies, two.dead) == (["1"], [])
 
 
-async def test_a_backlog_longer_than_the_burst_is_forwarded_at_the_rate(two: Two) -> None:
+async def test_outbox_is_forwarded_at_the_rate_limit(two: Two) -> None:
     for number in range(5):
         await two.sending().send(two.write(str(number)), HOME)
     async with two.open(AcceptPolicy(policy="accept", per_minute=60, burst=2)):
@@ -564,7 +564,7 @@ async def test_a_backlog_longer_than_the_burst_is_forwarded_at_the_rate(two: Two
     assert (two.bodies, two.dead) == (list("01234"), [])
 
 
-async def test_mail_for_a_socket_anywhere_waits_too(two: Two, runtime: Path) -> None:
+async def test_mail_for_a_socket_path_waits_in_the_outbox(two: Two, runtime: Path) -> None:
     await two.sending().send(two.write(), Socket(runtime / "elsewhere.sock"))
     async with two.open() as path:
         (runtime / "elsewhere.sock").symlink_to(path)
@@ -572,8 +572,8 @@ async def test_mail_for_a_socket_anywhere_waits_too(two: Two, runtime: Path) -> 
     assert two.bodies == ["hello"]
 
 
-async def test_two_processes_do_not_forward_the_same_mail_at_once(two: Two) -> None:
-    """Twice delivered it would be known; but twice refused it would be two dead letters."""
+async def test_only_one_process_forwards_a_queue(two: Two) -> None:
+    """A double delivery would be dropped, but a double refusal would make two dead letters."""
     for number in range(20):
         await two.sending().send(two.write(str(number)), HOME)
     two.error = UnknownRecipient("main", (), ())
@@ -583,7 +583,7 @@ async def test_two_processes_do_not_forward_the_same_mail_at_once(two: Two) -> N
     assert [letter.envelope.body for letter in two.dead if letter.envelope] == [str(number) for number in range(20)]
 
 
-async def test_waiting_mail_is_bounded_and_the_sender_is_told(two: Two) -> None:
+async def test_outbox_is_limited(two: Two) -> None:
     sending = two.sending(limits=MailLimits(messages=2))
     await sending.send(two.write("1"), HOME)
     await sending.send(two.write("2"), HOME)
@@ -591,14 +591,14 @@ async def test_waiting_mail_is_bounded_and_the_sender_is_told(two: Two) -> None:
         await sending.send(two.write("3"), HOME)
 
 
-async def test_a_disk_that_refuses_is_told_and_nothing_waits(two: Two) -> None:
+async def test_disk_error_in_the_outbox_is_raised(two: Two) -> None:
     with file_faults(SeededFaults(1, full=1.0)), pytest.raises(MailboxFailed, match="No space left"):
         await two.sending().send(two.write(), HOME)
     async with two.open():
         assert await two.sending().forward() == 0
 
 
-async def test_senders_at_the_same_time_keep_the_order_in_which_they_called(two: Two) -> None:
+async def test_concurrent_sends_keep_their_call_order(two: Two) -> None:
     sending = two.sending()
     async with two.open(), trio.open_nursery() as nursery:
         for number in range(20):

@@ -1,4 +1,4 @@
-"""Mail that waits for other sessions: it can be looked at and given up, and is forwarded without being asked."""
+"""Outbox: listing, dropping, and automatic forwarding of mail for other sessions."""
 
 import errno
 import math
@@ -25,7 +25,7 @@ from tests.mailbox.file_mail import envelope
 
 HOME = OtherSession("home")
 PATIENCE = 5.0
-"""Seconds until a test has waited in vain."""
+"""Seconds after which a test fails instead of waiting on."""
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -41,20 +41,20 @@ class Away:
     has_arrived: trio.Event = attrs.field(factory=trio.Event)
 
     def sending(self) -> BridgeTransport:
-        """A process of `away` that has just begun."""
+        """Return a bridge transport, as a new process of `away` would open it."""
         return BridgeTransport("away", self.root / "away", self.clock, self.dead.append)
 
     def home(self) -> AbstractAsyncContextManager[Path]:
-        """Let `home` listen."""
+        """Start the listener of `home`."""
         terms = AcceptPolicy(policy="accept", repeat_window=0)
         return open_bridge("home", self.root / "home", self._take, clock=self.clock, bury=self.dead.append, terms=terms)
 
     def write(self, body: str) -> Envelope:
-        """A message of now."""
+        """Build a message with the current time."""
         return attrs.evolve(envelope(1, body), created=self.clock.now())
 
     async def wait(self, body: str, address: OtherSession | Socket = HOME) -> MessageId:
-        """Send what must wait; its id."""
+        """Send a message that must wait, and return its id."""
         receipt = await self.sending().send(self.write(body), address)
         assert receipt.state == "waiting"
         return receipt.id
@@ -71,11 +71,11 @@ def away(tmp_path: Path) -> Away:
 
 
 def refuse(failure: MailboxFailed) -> None:
-    """What hears of failures where there may be none."""
+    """Fail the test if forwarding reports a failure."""
     raise failure
 
 
-async def test_what_waits_is_counted_for_each_session(away: Away, runtime: Path) -> None:
+async def test_outbox_counts_mail_by_session(away: Away, runtime: Path) -> None:
     before = away.clock.now()
     for body in ("one", "two"):
         await away.wait(body)
@@ -90,7 +90,7 @@ async def test_what_waits_is_counted_for_each_session(away: Away, runtime: Path)
     assert [(address, letter.body) for address, letter in found[:2]] == [("bridge:home", "one"), ("bridge:home", "two")]
 
 
-async def test_a_session_that_listens_is_shown_as_such(away: Away) -> None:
+async def test_outbox_shows_a_listening_session(away: Away) -> None:
     await away.wait("one")
     async with away.home():
         [queue] = await away.sending().outgoing.queues()
@@ -99,7 +99,7 @@ async def test_a_session_that_listens_is_shown_as_such(away: Away) -> None:
     assert not queue.is_listening
 
 
-async def test_looking_at_a_damaged_letter_leaves_it_where_it_is(away: Away) -> None:
+async def test_listing_leaves_a_damaged_message_in_the_outbox(away: Away) -> None:
     await away.wait("one")
     await away.wait("two")
     first = min((away.root / "away" / "outgoing" / "home").glob("*.json"))
@@ -111,11 +111,11 @@ async def test_looking_at_a_damaged_letter_leaves_it_where_it_is(away: Away) -> 
     assert (first.exists(), away.dead) == (True, [])
 
 
-async def test_a_letter_that_is_given_up_is_dead_and_the_others_arrive(away: Away) -> None:
+async def test_dropped_message_is_dead_lettered_and_others_arrive(away: Away) -> None:
     await away.wait("one")
     id_ = await away.wait("two")
     await away.sending().outgoing.drop(id_)
-    with pytest.raises(NotInOutbox, match="waits for another session"):
+    with pytest.raises(NotInOutbox, match="no message in the outbox"):
         await away.sending().outgoing.drop(id_)
     async with away.home():
         await away.sending().forward()
@@ -128,7 +128,7 @@ async def test_a_letter_that_is_given_up_is_dead_and_the_others_arrive(away: Awa
     assert away.arrived == ["one"]
 
 
-async def test_a_letter_that_may_be_on_its_way_is_not_given_up(away: Away) -> None:
+async def test_message_being_forwarded_cannot_be_dropped(away: Away) -> None:
     id_ = await away.wait("one")
     with hold_lock_file(away.root / "away" / "outgoing" / "home" / "claim"), pytest.raises(MailboxBusy):
         await away.sending().outgoing.drop(id_)
@@ -138,7 +138,7 @@ async def test_a_letter_that_may_be_on_its_way_is_not_given_up(away: Away) -> No
 
 @attrs.define(eq=False)
 class Watched(BridgeTransport):
-    """Says when it has forwarded."""
+    """Transport that signals each forward."""
 
     has_looked: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -149,7 +149,7 @@ class Watched(BridgeTransport):
         return taken
 
 
-async def test_forwarding_is_woken_by_a_session_that_begins_to_listen(away: Away) -> None:
+async def test_forwarder_wakes_when_a_session_starts_to_listen(away: Away) -> None:
     await away.wait("hello")
     sending = Watched("away", away.root / "away", away.clock, away.dead.append)
     with trio.fail_after(PATIENCE):
@@ -160,8 +160,8 @@ async def test_forwarding_is_woken_by_a_session_that_begins_to_listen(away: Away
     assert away.arrived == ["hello"]
 
 
-async def test_forwarding_is_woken_by_a_letter_of_another_process(away: Away) -> None:
-    """The first one for that session, and one that comes when its directory is there."""
+async def test_forwarder_wakes_when_another_process_adds_a_message(away: Away) -> None:
+    """The first message for a session, and one added when its directory exists."""
     with trio.fail_after(PATIENCE):
         async with open_forwarder(away.sending(), refuse, every=math.inf), away.home():
             for body in ("one", "two", "three"):
@@ -172,7 +172,7 @@ async def test_forwarding_is_woken_by_a_letter_of_another_process(away: Away) ->
     assert away.arrived == ["one", "two", "three"]
 
 
-async def test_a_socket_of_which_nobody_tells_is_found_by_looking(away: Away, runtime: Path) -> None:
+async def test_forwarder_polls_for_sockets_in_other_directories(away: Away, runtime: Path) -> None:
     await away.wait("hello", Socket(runtime / "elsewhere.sock"))
     with trio.fail_after(PATIENCE):
         async with open_forwarder(away.sending(), refuse, every=0.01), away.home() as path:
@@ -183,7 +183,7 @@ async def test_a_socket_of_which_nobody_tells_is_found_by_looking(away: Away, ru
 
 @attrs.define(eq=False)
 class FullDisk:
-    """Has no room for a dead letter, so many times."""
+    """Store of dead letters that is full for a number of calls."""
 
     refusals: int
     has_room: trio.Event = attrs.field(factory=trio.Event)
@@ -199,7 +199,7 @@ class FullDisk:
         self._token.run_sync_soon(self.has_room.set)
 
 
-async def test_a_disk_that_refuses_is_told_once_and_does_not_end_forwarding(away: Away) -> None:
+async def test_disk_error_is_reported_once_and_forwarding_continues(away: Away) -> None:
     disk, told = FullDisk(refusals=3), list[str]()
     await away.wait("too late")
     away.clock.advance(8 * 24 * 3600)

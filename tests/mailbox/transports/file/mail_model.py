@@ -1,4 +1,4 @@
-"""Model of a mailbox that processes write and read while they are stopped, fail or are killed."""
+"""Model of a mailbox whose writers and reader are processes that are stopped, fail or are killed."""
 
 from pathlib import Path
 from typing import Literal
@@ -19,21 +19,21 @@ EVERYBODY = (READER, *SENDERS)
 
 Reading = Literal["take", "acknowledge", "close"]
 READINGS: tuple[Reading, ...] = ("take", "take", "acknowledge", "close")
-"""All that a reader does; the first one opens the mailbox."""
+"""Commands of a reader; the first one opens the mailbox."""
 Fault = Literal["none", "kill", "tear and kill", "tear", "fail"]
 FAILING: dict[Fault, set[str]] = {
     "tear and kill": {"write"},
     "tear": {"write"},
     "fail": {"write", "fsync", "rename", "cut"},
 }
-"""What each can happen to; the others can happen anywhere."""
+"""Operations at which each fault can happen; other faults can happen at any operation."""
 _FAR = 6
-"""Steps."""
+"""Limit of steps."""
 
 
 @attrs.define(eq=False)
 class Outgoing:
-    """What one sender knows: it sends a message again until it has the receipt, or gives it up."""
+    """State of one sender, which sends a message again until it gets the receipt or gives up."""
 
     sequence: int = 0
     pending: Envelope | None = None
@@ -41,7 +41,7 @@ class Outgoing:
 
 @attrs.define(eq=False, kw_only=True)
 class MailModel:
-    """A mailbox, three who write to it, one who reads, and what each of them was told."""
+    """A mailbox with three writers and one reader, and the results that each of them got."""
 
     zygote: Zygote
     root: Path
@@ -50,30 +50,30 @@ class MailModel:
     senders: dict[str, Outgoing] = attrs.field(factory=lambda: {name: Outgoing() for name in SENDERS})
     sent: dict[MessageId, Envelope] = attrs.field(factory=dict)
     copied: set[MessageId] = attrs.field(factory=set)
-    """Sent again under their ids: a mailbox knows them for long, but only the transcript for ever."""
+    """Messages sent again under their ids: a mailbox remembers ids for a limited time, a transcript forever."""
     torn: set[bytes] = attrs.field(factory=set)
-    """What stands in the log of a message that was cut off."""
+    """Parts of torn messages in the log."""
     faulted: set[str] = attrs.field(factory=set)
-    """Who may fail, because an operation of its command did."""
+    """Processes that may fail, because an operation of their command failed."""
     receipted: set[MessageId] = attrs.field(factory=set)
     transcript: set[MessageId] = attrs.field(factory=set)
     acknowledged: set[MessageId] = attrs.field(factory=set)
     over: set[MessageId] = attrs.field(factory=set)
-    """What need not come again: a reader tried to acknowledge it, or had it in the transcript from the start."""
+    """Messages that need not be redelivered: acknowledged by a reader, or in the transcript from the start."""
     is_open: bool = False
     knows: bool = False
-    """Whether the reader there is knows the transcript."""
+    """True if the current reader knows the transcript."""
     taken: list[MessageId] = attrs.field(factory=list)
-    """By the reader there is."""
+    """Messages taken by the current reader."""
     last: dict[str, int] = attrs.field(factory=dict)
-    """The last sequence number that the reader there is had from each sender."""
+    """Last sequence number that the current reader got from each sender."""
 
     def is_busy(self, who: str) -> bool:
-        """Whether somebody is in the middle of something."""
+        """True if the process is executing a command."""
         return who in self.processes and self.processes[who].command is not None
 
     def begin_send(self, name: str, size: int = 40, *, gives_up: bool = False) -> None:
-        """A sender begins to send what it has no receipt for, or something new."""
+        """Start sending an unconfirmed message again, or a new one."""
         if self.is_busy(name):
             return
         sender = self.senders[name]
@@ -86,7 +86,7 @@ class MailModel:
         self._begin(name, Command(do="send", envelope=sender.pending))
 
     def begin_reading(self, do: Reading, *, knows: bool, count: int) -> None:
-        """The reader opens the mailbox, if it is not open, or else begins with what it has to do."""
+        """Open the mailbox if it is not open, or else start the command *do*."""
         if self.is_busy(READER):
             return
         if not self.is_open:
@@ -96,7 +96,7 @@ class MailModel:
         elif do == "take":
             self._begin(READER, Command(do="take", limit=count or None))
         elif do == "acknowledge":
-            # Every other one first, so that there are gaps.
+            # Every other message first, so that there are gaps.
             waiting = [id_ for id_ in self.taken if id_ not in self.acknowledged]
             ids = tuple(waiting[::2] + waiting[1::2])[: count or None]
             self.over.update(ids)
@@ -105,7 +105,7 @@ class MailModel:
             self._begin(READER, Command(do="close"))
 
     def step(self, who: str, count: int) -> None:
-        """Let somebody go on by *count* steps; not as far if it waits for a lock."""
+        """Let a process continue by *count* steps, or until it waits for a lock."""
         for _ in range(count):
             if not self.is_busy(who):
                 return
@@ -113,15 +113,15 @@ class MailModel:
             self.processes[who].let("go")
             self._receive_report(who)
             if before is not None and before.operation == "lock" and before == self.processes[who].at:
-                return  # it can have the lock only when somebody else has gone on
+                return  # it can get the lock only after another process has continued
 
     def can_fail(self, who: str, fault: Fault) -> bool:
-        """Whether somebody stands at a step to which this can happen."""
+        """True if the process is at a step at which the fault can happen."""
         at = self.processes[who].at if self.is_busy(who) else None
         return at is not None and at.operation in FAILING.get(fault, {at.operation})
 
     def fail(self, who: str, fault: Fault, share: float) -> None:
-        """Go on to a step to which this can happen, but not far, and have it happen; *share* is of a torn write."""
+        """Continue to a nearby step at which the fault can happen, and inject it; *share* is that of a torn write."""
         for _ in range(_FAR):
             if not self.can_fail(who, fault):
                 self.step(who, 1)
@@ -137,13 +137,13 @@ class MailModel:
             self.kill(who)
 
     def kill(self, who: str) -> None:
-        """Kill a process; the next command to it is to a new one."""
+        """Kill a process; the next command goes to a new one."""
         if (process := self.processes.pop(who, None)) is not None:
             process.kill()
             self.is_open = self.is_open and who != READER
 
     def rush(self) -> None:
-        """Let all go on at the same time, until everybody is done."""
+        """Let all processes run concurrently until all commands are done."""
         busy = [who for who in EVERYBODY if self.is_busy(who)]
         for who in busy:
             self.processes[who].let("free")
@@ -151,7 +151,7 @@ class MailModel:
             self._receive_report(who)
 
     def end(self) -> None:
-        """Kill everybody, read what is left, and hold it against what was promised."""
+        """Kill all processes, read the remaining mail, and compare it with the promises."""
         try:
             self.crash()
             self._read_all(knows=False)
@@ -169,7 +169,7 @@ class MailModel:
             self.rush()
 
     def crash(self) -> None:
-        """Kill everybody."""
+        """Kill all processes."""
         for who in list(self.processes):
             self.kill(who)
 
@@ -187,7 +187,7 @@ class MailModel:
     def _tear(self, who: str, size: int) -> None:
         command, before = self.processes[who].command, self._logged()
         self._let_fail(who, size)
-        # Else it was another file, or what was put back in its place: that is there anyway.
+        # Otherwise it was another file, or a restored copy, which the log has anyway.
         if command is not None and command.envelope is not None and self._logged() > before:
             self.torn.add(frame_record(command.envelope.to_bytes())[:size].strip(b"\n"))
 
@@ -200,7 +200,7 @@ class MailModel:
         self._receive_report(who)
 
     def _note(self, who: str, command: Command, outcome: Outcome | None) -> None:
-        """Learn what came of a command."""
+        """Record the result of a command."""
         if outcome is None:
             return
         if outcome.error is not None:
@@ -219,7 +219,7 @@ class MailModel:
             self._arrive(delivery)
 
     def _arrive(self, delivery: Delivery) -> None:
-        """A message is delivered; it goes into the transcript."""
+        """Add a delivered message to the transcript."""
         message = delivery.envelope
         id_, name = message.id, message.sender.name
         assert self.sent.get(id_) == message, "nobody sent this"
@@ -242,7 +242,7 @@ class MailModel:
 
 
 def _is_whole(piece: bytes) -> bool:
-    """Whether nothing is missing but the newline, or nothing was written but that."""
+    """True if at most the newline is missing, or only the newline was written."""
     try:
         check_record(piece)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Controller of processes that run step by step; the other end of `step_process`."""
+"""Controller of processes that run step by step; the counterpart of `step_process`."""
 
 import os
 import select
@@ -18,7 +18,7 @@ from tests.mailbox.transports.file.step_process import Command, Outcome, Place, 
 
 ROOT = Path(__file__).parents[4]
 PATIENCE = 30.0
-"""Seconds after which a process that says nothing is broken."""
+"""Seconds after which a silent process counts as broken."""
 
 
 @attrs.define(eq=False)
@@ -29,23 +29,23 @@ class SteppedProcess:
     _connection: socket.socket
     _line: BufferedRWPair
     command: Command | None = None
-    """What it is about; None when it has nothing to do."""
+    """Current command; None if idle."""
     at: Step | None = None
-    """What it will do next, when it is let."""
+    """Next step, executed when the controller allows it."""
 
     def begin(self, command: Command) -> Outcome | None:
-        """Have it go to the first step of *command*."""
+        """Start *command* and run it to its first step."""
         assert self.command is None, "it is busy"
         self.command = command
         self._write_line(msgspec.json.encode(command))
         return self.wait_for_step()
 
     def let(self, verdict: Verdict) -> None:
-        """Have it go on; `hear` says how far it came."""
+        """Let the process continue; `wait_for_step` returns how far."""
         self._write_line(msgspec.json.encode(verdict))
 
     def wait_for_step(self) -> Outcome | None:
-        """Wait until it stands at another step, or the command is over."""
+        """Wait until the process reaches another step, or the command ends."""
         report = msgspec.json.decode(self._line.readline(), type=Report)
         self.at = report.step
         if report.outcome is not None:
@@ -53,7 +53,7 @@ class SteppedProcess:
         return report.outcome
 
     def kill(self) -> None:
-        """Kill it, wherever it stands. When this returns it is gone, with all its locks."""
+        """Kill the process at its current step. When this returns it is gone, with all its locks."""
         signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         gone, _, _ = select.select([self._pidfd], [], [], PATIENCE)
         assert gone, "it does not die"
@@ -68,12 +68,12 @@ class SteppedProcess:
 
 @attrs.frozen
 class Zygote:
-    """Where such processes come from."""
+    """Process from which stepped processes are forked."""
 
     _orders: socket.socket
 
     def fork(self, place: Place) -> SteppedProcess:
-        """One that works there."""
+        """Fork a process that works at *place*."""
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self._orders, [msgspec.json.encode(place)], [theirs.fileno()])
@@ -84,7 +84,7 @@ class Zygote:
 
 @contextmanager
 def open_zygote() -> Iterator[Zygote]:
-    """Start it; what it forked must be killed before the block ends."""
+    """Start the zygote; its children must be killed before the block ends."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         command = [sys.executable, "-m", "tests.mailbox.transports.file.step_process", str(theirs.fileno())]

@@ -30,18 +30,18 @@ from tests.mailbox.file_mail import Names
 
 READER = "ada"
 SEGMENT_BYTES = 800
-"""Few messages, so that many segments are sealed."""
+"""Size of a segment: few messages, so that many segments are sealed."""
 
 Verdict = Literal["go", "free", "fail"] | int
-"""Do it; do it and all that follows without asking; fail; write only so many bytes."""
+"""Execute the step; execute it and all later steps; fail; write only part of the bytes."""
 
 _AUDITED = {"open": "create", "os.chmod": "chmod", "os.remove": "remove", "os.mkdir": "mkdir", "fcntl.flock": "lock"}
-"""Steps that `coterie.files` does not ask about."""
+"""Steps that the hook of `coterie.files` does not report."""
 
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """Whose mail it is."""
+    """Mailbox and user of a process."""
 
     root: str
     durability: Durability
@@ -49,18 +49,18 @@ class Place:
 
 @attrs.frozen(kw_only=True)
 class Command:
-    """What to do next."""
+    """Command for a process."""
 
     do: Literal["send", "open", "take", "acknowledge", "close"]
     envelope: Envelope | None = None
     ids: tuple[MessageId, ...] = ()
-    """Those that the transcript has, or those to acknowledge."""
+    """Ids in the transcript, or ids to acknowledge."""
     limit: int | None = None
 
 
 @attrs.frozen(kw_only=True)
 class Step:
-    """Where a process stands; *reply* is the last one: all is done, and nobody knows it."""
+    """Step at which a process waits; *reply* is the last one: the work is done, but not yet reported."""
 
     operation: str
     name: str = ""
@@ -69,7 +69,7 @@ class Step:
 
 @attrs.frozen(kw_only=True)
 class Outcome:
-    """A command is done, or failed."""
+    """Result of a command: done, or failed."""
 
     error: str | None = None
     deliveries: tuple[Delivery, ...] = ()
@@ -77,7 +77,7 @@ class Outcome:
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What a process says: one of them."""
+    """Report of a process: a step or an outcome."""
 
     step: Step | None = None
     outcome: Outcome | None = None
@@ -85,7 +85,7 @@ class Report:
 
 @attrs.define(eq=False)
 class StepChannel:
-    """Asks at the other end of *line* before every step of a command, and does as it is told."""
+    """Asks the controller at the other end of *line* before every step of a command, and follows its verdict."""
 
     line: BufferedRWPair
     root: str
@@ -99,13 +99,13 @@ class StepChannel:
         return verdict if isinstance(verdict, int) else size
 
     def audit(self, event: str, details: tuple[object, ...]) -> None:
-        """As the hook of `sys.addaudithook`; only a crash can come here, no error."""
+        """Hook of `sys.addaudithook`; only a crash can be injected here, no error."""
         if self.is_on and event in _AUDITED and (name := self._name(event, details)) is not None:
             is_unlocking = event == "fcntl.flock" and details[1] == fcntl.LOCK_UN
             self.ask(Step(operation="unlock" if is_unlocking else _AUDITED[event], name=name))
 
     def probe(self) -> None:
-        """Ask also after every look at a log, which is not audited: then it stands there with what it saw."""
+        """Ask also after every `pread` of a log, which is not audited, so that the process can be stopped there."""
         look = os.pread
 
         def pread(descriptor: int, size: int, offset: int) -> bytes:
@@ -116,7 +116,7 @@ class StepChannel:
         os.pread = pread
 
     def ask(self, step: Step) -> Verdict:
-        """What to do about *step*."""
+        """Return the verdict about *step*."""
         if not self.is_on:
             return "go"
         self.send(Report(step=step))
@@ -125,12 +125,12 @@ class StepChannel:
         return verdict
 
     def send(self, report: Report) -> None:
-        """One line."""
+        """Send one line."""
         self.line.write(msgspec.json.encode(report) + b"\n")
         self.line.flush()
 
     def receive(self) -> bytes:
-        """The next line. Nobody is left to ask when there is none, and this process ends."""
+        """Return the next line; exit this process if the controller is gone."""
         return self.line.readline() or sys.exit(0)
 
     def _name(self, event: str, details: tuple[object, ...]) -> str | None:
@@ -145,7 +145,7 @@ class StepChannel:
 
 @attrs.define(eq=False)
 class Mailer:
-    """Does what it is told, one command after the other."""
+    """Executes commands one after the other."""
 
     asking: StepChannel
     transport: FileTransport
@@ -153,7 +153,7 @@ class Mailer:
     _inbox: Inbox | None = attrs.field(default=None, init=False)
 
     async def run(self) -> None:
-        """Go on until nobody tells it anything."""
+        """Run until the controller is gone."""
         while True:
             command = msgspec.json.decode(self.asking.receive(), type=Command)
             self.asking.is_on = True
@@ -182,7 +182,7 @@ class Mailer:
 
 
 def serve(line: BufferedRWPair, place: Place) -> None:
-    """Be one of the processes, until the other end of *line* is closed."""
+    """Serve commands until the other end of *line* is closed."""
     root = Path(place.root)
     asking = StepChannel(line, place.root)
     transport = FileTransport(
@@ -201,7 +201,7 @@ def serve(line: BufferedRWPair, place: Place) -> None:
 
 
 def fork_all(orders: socket.socket) -> None:
-    """Fork a process for every line that comes with its place; it answers with the pid."""
+    """Fork a process for every line with a place, and reply with its pid."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps them
     while True:
         order, descriptors, _, _ = socket.recv_fds(orders, 65_536, 1)

@@ -7,7 +7,7 @@ from coterie.files import SeededFaults, TornWrite, file_faults
 from coterie.mailbox.transports.file.cursor import CURSOR_FILE, LONGEST, AckRange, Cursor, CursorLog, load_cursor
 
 
-def test_the_last_cursor_counts_and_the_file_stays_short(tmp_path: Path) -> None:
+def test_last_cursor_is_loaded_and_the_file_stays_short(tmp_path: Path) -> None:
     log, sizes = CursorLog.of(tmp_path), []
     for offset in range(2_000):
         log.write(Cursor(offset=offset))
@@ -20,7 +20,7 @@ def test_the_last_cursor_counts_and_the_file_stays_short(tmp_path: Path) -> None
     assert (tmp_path / CURSOR_FILE).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_cursor_that_is_torn_leaves_the_one_before_and_room_for_the_next(tmp_path: Path) -> None:
+def test_torn_cursor_leaves_the_previous_one(tmp_path: Path) -> None:
     log = CursorLog.of(tmp_path)
     log.write(Cursor(offset=1))
     with file_faults(SeededFaults(seed=1, torn=1.0)), pytest.raises(TornWrite):
@@ -32,7 +32,7 @@ def test_a_cursor_that_is_torn_leaves_the_one_before_and_room_for_the_next(tmp_p
 
 
 @pytest.mark.parametrize("fault", ["torn", "full", "rename"])
-def test_a_file_that_cannot_begin_again_is_as_it_was(tmp_path: Path, fault: str) -> None:
+def test_cursor_file_is_unchanged_when_replacing_fails(tmp_path: Path, fault: str) -> None:
     log = CursorLog.of(tmp_path)
     log.write(Cursor(offset=1))
     log.close()
@@ -44,7 +44,7 @@ def test_a_file_that_cannot_begin_again_is_as_it_was(tmp_path: Path, fault: str)
     assert load_cursor(tmp_path) == Cursor(offset=3)
 
 
-def test_a_cursor_longer_than_the_end_that_is_looked_at_first_is_found(tmp_path: Path) -> None:
+def test_cursor_longer_than_the_first_read_is_found(tmp_path: Path) -> None:
     done = tuple(AckRange(segment=1, start=n, end=n + 1, newlines=2) for n in range(0, 1_000, 2))
     log = CursorLog.of(tmp_path)
     log.write(Cursor(offset=1))
@@ -56,6 +56,6 @@ def test_a_cursor_longer_than_the_end_that_is_looked_at_first_is_found(tmp_path:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"{", b"\0" * 9_000, b'{"v":1}\n' * 9_000])
-def test_a_file_without_a_whole_line_is_no_cursor(tmp_path: Path, content: bytes) -> None:
+def test_file_without_a_valid_line_has_no_cursor(tmp_path: Path, content: bytes) -> None:
     (tmp_path / CURSOR_FILE).write_bytes(content)
     assert load_cursor(tmp_path) is None

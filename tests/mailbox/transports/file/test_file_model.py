@@ -1,4 +1,4 @@
-"""The file mailbox against a simple model: several writers, one reader, and a crash at any operation of either."""
+"""The file mailbox compared with a simple model: several writers, one reader, crashes at any operation."""
 
 import shutil
 import tempfile
@@ -28,7 +28,7 @@ OPERATIONS = st.integers(1, 6)
 
 @attrs.define(eq=False)
 class Outgoing:
-    """What one sender knows: it sends a message again until it has the receipt, or gives it up."""
+    """State of one sender, which sends a message again until it gets the receipt or gives up."""
 
     transport: FileTransport
     sequence: int = 0
@@ -36,14 +36,14 @@ class Outgoing:
 
 
 class MailboxModel(RuleBasedStateMachine):
-    """Whatever has a receipt arrives, in the order of its sender, and not after it was acknowledged."""
+    """Every message with a receipt arrives in the order of its sender, and not after it was acknowledged."""
 
     @initialize(durability=st.sampled_from(["process", "power"]))
     def begin(self, durability: Durability) -> None:
-        """An empty mailbox; nobody reads it."""
+        """Create an empty mailbox without a reader."""
         self.root = Path(tempfile.mkdtemp(prefix="coterie-model-"))
         self.durability = durability
-        self.graveyard = DeadLetterList()
+        self.dead_letters = DeadLetterList()
         self.disk = Disk()
         self.hooked = ExitStack()
         self.hooked.enter_context(file_faults(self.disk))
@@ -53,18 +53,18 @@ class MailboxModel(RuleBasedStateMachine):
         self.transcript: dict[MessageId, Envelope] = {}
         self.acknowledged: set[MessageId] = set()
         self.doubtful: set[MessageId] = set()
-        """Acknowledging them failed, which may have been after it was done."""
+        """Messages whose acknowledgement failed, perhaps after it was stored."""
         self.waiting: list[MessageId] = []
-        """Taken by the reader there is, and not acknowledged."""
+        """Messages taken by the current reader and not acknowledged."""
         self.last: dict[str, int] = {}
-        """The last sequence number that the reader there is had from each sender."""
+        """Last sequence number that the current reader got from each sender."""
 
     def make_transport(self) -> FileTransport:
-        """One with small segments, so that many are sealed."""
-        return transport(self.root, self.graveyard, durability=self.durability, segment_bytes=1500)
+        """Open a transport with small segments, so that many are sealed."""
+        return transport(self.root, self.dead_letters, durability=self.durability, segment_bytes=1500)
 
     def teardown(self) -> None:
-        """Read the rest: every receipt must have been kept."""
+        """Read the remaining mail and check that every receipt was kept."""
         if not hasattr(self, "root"):
             return
         self.crash()
@@ -78,16 +78,16 @@ class MailboxModel(RuleBasedStateMachine):
         shutil.rmtree(self.root)
         self.hooked.close()
         assert self.receipted <= set(self.transcript), "a receipted message is lost"
-        assert set(self.graveyard.reasons()) <= {"corrupt"}
+        assert set(self.dead_letters.reasons()) <= {"corrupt"}
 
     @rule(name=st.sampled_from(SENDERS), size=st.sampled_from([0, 10, 300]), gives_up=st.booleans())
     def send(self, name: str, size: int, *, gives_up: bool) -> None:
-        """A sender sends, again what failed or something new."""
+        """Send the message that failed before, or a new one."""
         self.store(name, self.next_envelope(name, size, gives_up=gives_up))
 
     @rule(name=st.sampled_from(SENDERS), number=OPERATIONS, is_torn=st.booleans(), gives_up=st.booleans())
     def send_and_crash(self, name: str, number: int, *, is_torn: bool, gives_up: bool) -> None:
-        """A sender's process dies at some operation of a send."""
+        """Crash the process of a sender at some operation of a send."""
         message = self.next_envelope(name, 40, gives_up=gives_up)
         with self.disk.failing(FailsFrom(number, is_torn)):
             self.store(name, message)
@@ -97,7 +97,7 @@ class MailboxModel(RuleBasedStateMachine):
     @rule(knows=st.booleans())
     @precondition(lambda self: self.inbox is None)
     def open_inbox(self, *, knows: bool) -> None:
-        """A reader begins, with or without its transcript."""
+        """Open the mailbox, with or without the ids of the transcript."""
         inbox = self.make_inbox(knows=knows)
         inbox.open_sync()
         self.begin_reading(inbox)
@@ -105,7 +105,7 @@ class MailboxModel(RuleBasedStateMachine):
     @rule(number=OPERATIONS)
     @precondition(lambda self: self.inbox is None)
     def open_and_crash(self, number: int) -> None:
-        """A reader's process dies as it begins."""
+        """Crash the process of a reader while it opens the mailbox."""
         inbox = self.make_inbox(knows=False)
         with self.disk.failing(FailsFrom(number)):
             try:
@@ -118,7 +118,7 @@ class MailboxModel(RuleBasedStateMachine):
     @rule(limit=st.one_of(st.none(), st.integers(1, 5)))
     @precondition(lambda self: self.inbox is not None)
     def take(self, limit: int | None) -> None:
-        """The reader takes some."""
+        """Take some messages."""
         assert self.inbox is not None
         for delivery in self.inbox.take_nowait(limit):
             message = delivery.envelope
@@ -133,7 +133,7 @@ class MailboxModel(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.inbox is not None and self.waiting)
     def acknowledge(self, data: st.DataObject) -> None:
-        """The reader acknowledges some, in any order."""
+        """Acknowledge some messages in any order."""
         assert self.inbox is not None
         ids = data.draw(st.lists(st.sampled_from(self.waiting), unique=True))
         trio.run(self.inbox.acknowledge, ids)
@@ -143,7 +143,7 @@ class MailboxModel(RuleBasedStateMachine):
     @rule(data=st.data(), number=OPERATIONS)
     @precondition(lambda self: self.inbox is not None and self.waiting)
     def acknowledge_and_crash(self, data: st.DataObject, number: int) -> None:
-        """The reader's process dies at some operation of an acknowledgement."""
+        """Crash the process of the reader at some operation of an acknowledgement."""
         assert self.inbox is not None
         ids = data.draw(st.lists(st.sampled_from(self.waiting), unique=True))
         with self.disk.failing(FailsFrom(number)):
@@ -157,7 +157,7 @@ class MailboxModel(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.inbox is not None)
     def close(self) -> None:
-        """The reader ends."""
+        """Close the mailbox."""
         assert self.inbox is not None
         self.inbox.close_sync()
         self.inbox = None
@@ -165,7 +165,7 @@ class MailboxModel(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.inbox is not None)
     def crash(self) -> None:
-        """The reader's process is killed."""
+        """Kill the process of the reader."""
         if self.inbox is not None:
             with self.disk.failing(FailsFrom(1, is_torn=False)):
                 self.close()
@@ -173,7 +173,7 @@ class MailboxModel(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1), keeps_length=st.booleans())
     @precondition(lambda self: self.durability == "power")
     def cut_power(self, *, share: float, keeps_length: bool) -> None:
-        """Everybody is gone at once, and so is what was not synced; acknowledgements never are."""
+        """Kill all processes and lose unsynced bytes; acknowledgements are never synced."""
         self.crash()
         for sender in self.senders.values():
             crash(sender.transport)
@@ -183,14 +183,14 @@ class MailboxModel(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_counted_that_is_not_there(self) -> None:
-        """The backlog has at most what was ever sent, and the pieces of what was torn."""
+        """The backlog counts at most the messages ever sent and the parts of torn ones."""
         if not hasattr(self, "root"):
             return
         sent = len(self.receipted) + len(self.doubtful) + sum(sender.sequence for sender in self.senders.values())
         assert self.make_transport().backlog("ada").messages <= 2 * sent
 
     def next_envelope(self, name: str, size: int, *, gives_up: bool) -> Envelope:
-        """What failed last, or else a new message."""
+        """Return the message that failed last, or a new one."""
         sender = self.senders[name]
         if sender.pending is not None and not gives_up:
             return sender.pending
@@ -198,7 +198,7 @@ class MailboxModel(RuleBasedStateMachine):
         return envelope(sender.sequence, "x" * size, sender=name)
 
     def store(self, name: str, message: Envelope) -> None:
-        """Send, and remember whether there was a receipt."""
+        """Send, and record the receipt if there is one."""
         sender = self.senders[name]
         sender.pending = message
         try:
@@ -209,18 +209,18 @@ class MailboxModel(RuleBasedStateMachine):
         self.receipted.add(message.id)
 
     def make_inbox(self, *, knows: bool) -> FileInbox:
-        """A reader; it *knows* what is in the transcript, or nothing."""
+        """Create a reader; if it *knows*, it has the ids of the transcript."""
         return FileInbox(
             directory=self.root / "ada",
             seen=frozenset(self.transcript) if knows else frozenset(),
             validator=MessageValidator(name="ada", incarnation=1, keys=None, clock=Clock()),
-            store_dead_letter=self.graveyard.add,
+            store_dead_letter=self.dead_letters.add,
             is_durable=self.durability == "power",
             check_member=lambda: None,
         )
 
     def begin_reading(self, inbox: FileInbox) -> None:
-        """It is the reader now."""
+        """Make *inbox* the current reader."""
         self.inbox, self.waiting, self.last = inbox, [], {}
 
 
@@ -231,7 +231,7 @@ TestFileModel.settings = settings(
 
 
 @pytest.mark.soak
-def test_the_model_holds_for_long() -> None:
+def test_mailbox_model_with_many_examples() -> None:
     from hypothesis.stateful import run_state_machine_as_test  # noqa: PLC0415 - only here
 
     run_state_machine_as_test(

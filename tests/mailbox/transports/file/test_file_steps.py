@@ -1,4 +1,4 @@
-"""The file mailbox against a model, with writers and a reader that are processes and stand in the middle of a step."""
+"""The file mailbox compared with a model, with processes that are stopped in the middle of an operation."""
 
 import itertools
 import shutil
@@ -23,28 +23,28 @@ pytestmark = pytest.mark.slow
 FAULTS: tuple[Fault, ...] = ("none", "kill", "tear and kill", "tear", "fail")
 DURABILITIES: tuple[Durability, ...] = ("process", "power")
 MEMORY = next((path for path in (Path("/dev/shm"),) if path.is_dir()), None)  # noqa: S108 - for what is made there
-"""Nobody cuts the power here, and on a disk most of the time would go into syncs."""
+"""No power cuts are simulated here, and on a disk most of the time would go into syncs."""
 STEPS = st.integers(0, 12)
-# Nothing that is drawn depends on how far a process came: that may be another time further, or less far.
+# Nothing that is drawn depends on how far a process came, because that may differ in a replay.
 SIZES = st.sampled_from([0, 10, 300])
 
 
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[Zygote]:
-    """Forks the processes of all tests here."""
+    """Zygote that forks the processes of all tests here."""
     with open_zygote() as zygote:
         yield zygote
 
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """A directory where a sync costs nothing."""
+    """A directory in which a sync costs nothing."""
     with tempfile.TemporaryDirectory(prefix="coterie-steps-", dir=MEMORY) as directory:
         yield Path(directory)
 
 
 class SteppedMail(RuleBasedStateMachine):
-    """Every process goes as far as it is let; whatever has a receipt is in the transcript once, in order."""
+    """Processes run in any interleaving; every message with a receipt is in the transcript once, in order."""
 
     def __init__(self, zygote: Zygote) -> None:
         super().__init__()
@@ -53,12 +53,12 @@ class SteppedMail(RuleBasedStateMachine):
 
     @initialize(durability=st.sampled_from(DURABILITIES))
     def begin(self, durability: Durability) -> None:
-        """An empty mailbox; nobody has anything to do."""
+        """Create an empty mailbox with idle processes."""
         root = Path(tempfile.mkdtemp(prefix="coterie-steps-", dir=MEMORY))
         self.mail = MailModel(zygote=self.zygote, root=root, durability=durability)
 
     def teardown(self) -> None:
-        """Everything is killed where it stands, and the rest is read."""
+        """Kill all processes where they are, and read the rest."""
         if self.mail is not None:
             try:
                 self.mail.end()
@@ -67,52 +67,52 @@ class SteppedMail(RuleBasedStateMachine):
 
     @property
     def there(self) -> MailModel:
-        """The mailbox that there is."""
+        """The current mailbox."""
         assert self.mail is not None
         return self.mail
 
     @rule(name=st.sampled_from(SENDERS), size=SIZES, gives_up=st.booleans(), steps=STEPS)
     def send(self, name: str, size: int, steps: int, *, gives_up: bool) -> None:
-        """A sender begins to send."""
+        """Start sending."""
         self.there.begin_send(name, size, gives_up=gives_up)
         self.there.step(name, steps)
 
     @rule(do=st.sampled_from(READINGS), knows=st.booleans(), count=st.integers(0, 4), steps=STEPS)
     def read(self, do: Reading, count: int, steps: int, *, knows: bool) -> None:
-        """The reader begins with what it has to do next."""
+        """Start the next command of the reader."""
         self.there.begin_reading(do, knows=knows, count=count)
         self.there.step(READER, steps)
 
     @rule(who=st.sampled_from(EVERYBODY), steps=STEPS)
     def go_on(self, who: str, steps: int) -> None:
-        """Somebody goes on, while the others stand where they are."""
+        """Let one process continue while the others are stopped."""
         self.there.step(who, steps)
 
     @rule(who=st.sampled_from(EVERYBODY), steps=STEPS, fault=st.sampled_from(FAULTS), share=st.floats(0, 1))
     def fail(self, who: str, steps: int, fault: Fault, share: float) -> None:
-        """Somebody goes on until an operation fails, or it is killed."""
+        """Let one process continue until an operation fails or it is killed."""
         self.there.step(who, steps)
         self.there.fail(who, fault, share)
 
     @rule()
     def rush(self) -> None:
-        """All who have begun with something run at the same time, to its end."""
+        """Let all busy processes run concurrently to their end."""
         self.there.rush()
 
 
-def test_stepped_mail_is_as_its_model_says(zygote: Zygote) -> None:
+def test_stepped_processes_match_the_model(zygote: Zygote) -> None:
     run_machine(zygote, examples=40, steps=40)
 
 
 @pytest.mark.soak
-def test_stepped_mail_is_as_its_model_says_for_long(zygote: Zygote) -> None:
+def test_stepped_processes_match_the_model_with_many_examples(zygote: Zygote) -> None:
     run_machine(zygote, examples=2000, steps=80)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("size", [0, 900])
-def test_a_send_may_be_overtaken_or_fail_at_every_step(zygote: Zygote, memory: Path, size: int, fault: Fault) -> None:
-    """Of *size* is what stands there before: it is time to seal it, or others will while this one is not looking."""
+def test_send_may_be_overtaken_or_fail_at_every_step(zygote: Zygote, memory: Path, size: int, fault: Fault) -> None:
+    """*size* is the size of the log before: the segment is to be sealed, or others seal it during the send."""
     operations = set()
     for number in itertools.count():
         with open_mail(zygote, memory / str(number)) as mail:
@@ -132,7 +132,7 @@ def test_a_send_may_be_overtaken_or_fail_at_every_step(zygote: Zygote, memory: P
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_reading_may_be_overtaken_or_fail_at_every_step(zygote: Zygote, memory: Path, fault: Fault) -> None:
-    """From opening a mailbox with sealed segments and a torn message in it to closing it when all is read."""
+    """From opening a mailbox with sealed segments and a torn message to closing it after all is read."""
     operations = set()
     for number in itertools.count():
         with open_mail(zygote, memory / str(number)) as mail:
@@ -152,7 +152,7 @@ def test_reading_may_be_overtaken_or_fail_at_every_step(zygote: Zygote, memory: 
 
 
 def run_machine(zygote: Zygote, *, examples: int, steps: int) -> None:
-    """Play so many examples."""
+    """Run the state machine with *examples* examples."""
     limits = settings(
         max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
     )
@@ -162,7 +162,7 @@ def run_machine(zygote: Zygote, *, examples: int, steps: int) -> None:
 
 @contextmanager
 def open_mail(zygote: Zygote, root: Path) -> Iterator[MailModel]:
-    """An empty mailbox with durable receipts, which take more steps; what is left in it is read and judged."""
+    """Open an empty mailbox with power durability, which takes more steps; check its mail at the end."""
     mail = MailModel(zygote=zygote, root=root, durability="power")
     try:
         yield mail
@@ -172,13 +172,13 @@ def open_mail(zygote: Zygote, root: Path) -> Iterator[MailModel]:
 
 
 def send_now(mail: MailModel, name: str, size: int) -> None:
-    """Send from begin to end; whatever else is begun ends, too."""
+    """Send to completion; other commands complete too."""
     mail.begin_send(name, size)
     mail.rush()
 
 
 def go_to(mail: MailModel, who: str, begins: Iterable[Callable[[], None]], fault: Fault, number: int) -> Step | None:
-    """Where somebody stands that goes on past *number* steps to which it can happen; None if there are not so many."""
+    """Return the step reached after *number* steps at which *fault* can happen; None if there are fewer."""
     for begin in begins:
         begin()
         while mail.is_busy(who):
@@ -190,7 +190,7 @@ def go_to(mail: MailModel, who: str, begins: Iterable[Callable[[], None]], fault
 
 
 def fail_while_others_go_on(mail: MailModel, who: str, fault: Fault) -> None:
-    """Others fill segments and read them as far as *who* lets them, which stands at some step, and then fails there."""
+    """Let others fill and read segments while *who* is stopped at a step, at which *fault* is injected then."""
     for name, size in (("bob", 900), ("dan", 900), ("bob", 40), ("dan", 40)):
         mail.begin_send(name, size)
         mail.step(name, 30)

@@ -7,28 +7,24 @@ import sys
 import threading
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
 import trio.testing
 
-from coterie.clock import Clock
 from coterie.files import SeededFaults, file_faults, frame_record
-from coterie.mailbox.contract import DeadLetter, MailLimits
-from coterie.mailbox.envelope import Recipient
+from coterie.mailbox.contract import MailLimits
 from coterie.mailbox.errors import MailboxBusy, MailboxFailed, MailboxFull, NameInvalid, UnknownRecipient
 from coterie.mailbox.transports.file import group_commit as commit_module
 from coterie.mailbox.transports.file import transport as transport_module
 from coterie.mailbox.transports.file import wakeup
 from coterie.mailbox.transports.file.group_commit import GroupCommit
-from coterie.mailbox.transports.file.transport import FileTransport
-from tests.mailbox.file_mail import DeadLetterList, FailsFrom, Names, envelope, take_sequences, transport
+from tests.mailbox.file_mail import DeadLetterList, FailsFrom, envelope, take_sequences, transport
 
 ROOT = Path(__file__).parents[4]
 IS_ROOT = os.geteuid() == 0
 
 
-async def test_a_message_is_a_line_that_cat_shows(tmp_path: Path) -> None:
+async def test_message_is_one_readable_line(tmp_path: Path) -> None:
     sent = envelope(1, "first\nsecond")
     receipt = await transport(tmp_path).send(sent)
     log = (tmp_path / "ada" / "000001.log").read_bytes()
@@ -37,17 +33,17 @@ async def test_a_message_is_a_line_that_cat_shows(tmp_path: Path) -> None:
     assert (receipt.id, receipt.recipient, receipt.transport) == (sent.id, "ada", "file")
 
 
-async def test_a_mailbox_is_closed_to_other_users(tmp_path: Path) -> None:
-    post = transport(tmp_path)
-    await post.send(envelope(1))
-    async with post.open_inbox("ada", 1):
+async def test_mailbox_is_private(tmp_path: Path) -> None:
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
+    async with mail.open_inbox("ada", 1):
         modes = {path.name: path.stat().st_mode & 0o077 for path in (tmp_path / "ada").iterdir()}
     assert (tmp_path / "ada").stat().st_mode & 0o077 == 0
     assert not modes["000001.log"] | modes["cursor.json"]
 
 
 @pytest.mark.parametrize("name", ["adda", "zed", "../ada", "a/b", "", "x" * 300, "\0", "\u0430da"])
-async def test_a_wrong_name_makes_no_mailbox(tmp_path: Path, name: str) -> None:
+async def test_wrong_name_creates_no_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises((UnknownRecipient, NameInvalid)):
         await transport(tmp_path).send(envelope(1, to=name))
     with pytest.raises((UnknownRecipient, NameInvalid)):
@@ -56,23 +52,18 @@ async def test_a_wrong_name_makes_no_mailbox(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240 - quick
 
 
-async def test_an_unknown_name_is_told_the_nearest_one(tmp_path: Path) -> None:
-    with pytest.raises(UnknownRecipient, match="did you mean ada"):
-        await transport(tmp_path).send(envelope(1, to="adda"))
-
-
-async def test_a_full_segment_is_sealed_and_order_goes_on_in_the_next(tmp_path: Path) -> None:
-    post = transport(tmp_path, segment_bytes=2000)
+async def test_full_segment_is_sealed_and_the_next_continues_in_order(tmp_path: Path) -> None:
+    mail = transport(tmp_path, segment_bytes=2000)
     for sequence in range(1, 51):
-        await post.send(envelope(sequence))
+        await mail.send(envelope(sequence))
     segments = sorted((tmp_path / "ada").glob("*.log"))
     assert len(segments) > 5
     assert [path.stat().st_mode & 0o200 for path in segments] == [0] * (len(segments) - 1) + [0o200]
-    async with post.open_inbox("ada", 1) as inbox:
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == list(range(1, 51))
 
 
-async def test_writers_that_hold_an_old_segment_move_to_the_next(tmp_path: Path) -> None:
+async def test_writer_with_a_sealed_segment_moves_to_the_next(tmp_path: Path) -> None:
     one, two = (transport(tmp_path, segment_bytes=1500) for _ in range(2))
     for sequence in range(1, 41):
         await (one if sequence % 2 else two).send(envelope(sequence))
@@ -80,88 +71,76 @@ async def test_writers_that_hold_an_old_segment_move_to_the_next(tmp_path: Path)
         assert take_sequences(inbox) == list(range(1, 41))
 
 
-async def test_a_seal_without_a_next_segment_is_completed_by_the_next_writer(tmp_path: Path) -> None:
-    """The process that sealed it was killed before it made the next one."""
-    post = transport(tmp_path)
-    await post.send(envelope(1))
+async def test_next_writer_creates_the_segment_after_a_sealed_one(tmp_path: Path) -> None:
+    """The sealing process was killed before it created the next segment."""
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
     (tmp_path / "ada" / "000001.log").chmod(0o400)
-    async with post.open_inbox("ada", 1) as inbox:
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == [1]
-        await post.send(envelope(2))
+        await mail.send(envelope(2))
         assert take_sequences(inbox) == [2]
     assert (tmp_path / "ada" / "000002.log").exists()
 
 
-async def test_a_writer_stopped_in_an_append_does_not_stop_the_others(tmp_path: Path) -> None:
-    post = transport(tmp_path, segment_bytes=1500)
-    await post.send(envelope(1))
+async def test_writer_stopped_in_an_append_does_not_block_others(tmp_path: Path) -> None:
+    mail = transport(tmp_path, segment_bytes=1500)
+    await mail.send(envelope(1))
     with (tmp_path / "ada" / "000001.log").open("rb") as stopped:
         fcntl.flock(stopped, fcntl.LOCK_SH)
         for sequence in range(2, 9):
-            await post.send(envelope(sequence))
+            await mail.send(envelope(sequence))
         assert [path.name for path in (tmp_path / "ada").glob("*.log")] == ["000001.log"]
-    await post.send(envelope(9))
-    async with post.open_inbox("ada", 1) as inbox:
+    await mail.send(envelope(9))
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == list(range(1, 10))
 
 
 async def test_acknowledged_segments_are_deleted_but_the_last_two(tmp_path: Path) -> None:
-    post = transport(tmp_path, segment_bytes=2000)
-    async with post.open_inbox("ada", 1) as inbox:
+    mail = transport(tmp_path, segment_bytes=2000)
+    async with mail.open_inbox("ada", 1) as inbox:
         for sequence in range(1, 51):
-            await post.send(envelope(sequence))
+            await mail.send(envelope(sequence))
         await inbox.acknowledge([delivery.envelope.id for delivery in inbox.take_nowait()])
         assert len(list((tmp_path / "ada").glob("*.log"))) == 2
-        await post.send(envelope(51))
+        await mail.send(envelope(51))
         assert take_sequences(inbox) == [51]
-
-
-async def test_a_torn_record_is_buried_and_what_follows_is_delivered(tmp_path: Path) -> None:
-    graveyard = DeadLetterList()
-    post = transport(tmp_path, graveyard)
-    await post.send(envelope(1))
-    with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(MailboxFailed, match="bytes were written"):
-        await post.send(envelope(2))
-    await post.send(envelope(3))
-    async with post.open_inbox("ada", 1) as inbox:
-        assert take_sequences(inbox) == [1, 3]
-    assert graveyard.reasons() == ["corrupt"]
 
 
 @pytest.mark.parametrize("is_followed", [False, True])
 @pytest.mark.parametrize("kept", range(0, 400, 7))
-async def test_wherever_a_record_is_torn_nothing_else_is_lost(tmp_path: Path, kept: int, *, is_followed: bool) -> None:
-    graveyard = DeadLetterList()
-    post = transport(tmp_path, graveyard)
-    await post.send(envelope(1))
+async def test_record_torn_at_any_byte_loses_no_other(tmp_path: Path, kept: int, *, is_followed: bool) -> None:
+    dead_letters = DeadLetterList()
+    mail = transport(tmp_path, dead_letters)
+    await mail.send(envelope(1))
     record = frame_record(envelope(2).to_bytes())
     kept = min(kept, len(record) - 2)
     with (tmp_path / "ada" / "000001.log").open("ab") as log:
         log.write(record[:kept])
     if is_followed:
-        await post.send(envelope(3))
-    async with post.open_inbox("ada", 1) as inbox:
+        await mail.send(envelope(3))
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == ([1, 3] if is_followed else [1])
-        await post.send(envelope(4))
+        await mail.send(envelope(4))
         assert take_sequences(inbox) == [4]
-    assert [letter.raw for letter in graveyard.letters] == ([record[1:kept]] if kept > 1 else [])
+    assert [letter.raw for letter in dead_letters.letters] == ([record[1:kept]] if kept > 1 else [])
 
 
-async def test_a_record_that_lacks_only_its_last_newline_is_whole(tmp_path: Path) -> None:
-    post = transport(tmp_path)
-    await post.send(envelope(1))
+async def test_record_without_its_last_newline_is_complete(tmp_path: Path) -> None:
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
     with (tmp_path / "ada" / "000001.log").open("ab") as log:
         log.write(frame_record(envelope(2).to_bytes())[:-1])
-    async with post.open_inbox("ada", 1) as inbox:
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == [1, 2]
 
 
-async def test_an_unfinished_record_is_not_there_yet_while_its_writer_lives(tmp_path: Path) -> None:
-    graveyard = DeadLetterList()
-    post = transport(tmp_path, graveyard)
-    await post.send(envelope(1))
+async def test_incomplete_record_is_not_returned_while_its_writer_lives(tmp_path: Path) -> None:
+    dead_letters = DeadLetterList()
+    mail = transport(tmp_path, dead_letters)
+    await mail.send(envelope(1))
     record = frame_record(envelope(2).to_bytes())
-    async with post.open_inbox("ada", 1) as inbox:
+    async with mail.open_inbox("ada", 1) as inbox:
         with (tmp_path / "ada" / "000001.log").open("ab", buffering=0) as log:
             fcntl.flock(log, fcntl.LOCK_SH)
             log.write(record[:100])
@@ -169,211 +148,95 @@ async def test_an_unfinished_record_is_not_there_yet_while_its_writer_lives(tmp_
             assert take_sequences(inbox) == []
             log.write(record[100:])
         assert take_sequences(inbox) == [2]
-    assert graveyard.letters == []
+    assert dead_letters.letters == []
 
 
-async def test_garbage_in_a_log_is_buried_with_its_bytes(tmp_path: Path) -> None:
-    graveyard = DeadLetterList()
-    post = transport(tmp_path, graveyard)
-    await post.send(envelope(1))
+async def test_garbage_in_a_log_is_dead_lettered_with_its_bytes(tmp_path: Path) -> None:
+    dead_letters = DeadLetterList()
+    mail = transport(tmp_path, dead_letters)
+    await mail.send(envelope(1))
     with (tmp_path / "ada" / "000001.log").open("ab") as log:
         log.write(b"\x00\xff rubbish\n" + frame_record(b'{"valid":"json"}') + b"x" * 600_000 + b"\n")
-    await post.send(envelope(2))
-    async with post.open_inbox("ada", 1) as inbox:
+    await mail.send(envelope(2))
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == [1, 2]
-    assert graveyard.reasons() == ["corrupt"] * 3
-    assert graveyard.letters[0].raw == b"\x00\xff rubbish"
-    assert graveyard.letters[2].raw == b"x" * 600_000
+    assert dead_letters.reasons() == ["corrupt"] * 3
+    assert dead_letters.letters[0].raw == b"\x00\xff rubbish"
+    assert dead_letters.letters[2].raw == b"x" * 600_000
 
 
-async def test_a_record_forged_into_the_wrong_log_is_buried(tmp_path: Path) -> None:
-    graveyard = DeadLetterList()
-    post = transport(tmp_path, graveyard)
-    await post.send(envelope(1))
-    with (tmp_path / "ada" / "000001.log").open("ab") as log:
-        log.write(frame_record(envelope(2, to="bob").to_bytes()))
-    async with post.open_inbox("ada", 1) as inbox:
-        assert take_sequences(inbox) == [1]
-    assert graveyard.reasons() == ["refused"]
-    assert "it is for 'bob'" in graveyard.letters[0].detail
-
-
-@attrs.frozen
-class OneKey:
-    """Everybody has the same key, or none."""
-
-    key: bytes | None
-
-    def key_of(self, sender: object) -> bytes | None:  # noqa: ARG002 - the same for all
-        """As `Keys.key_of`."""
-        return self.key
-
-
-@pytest.mark.parametrize(("signed", "known"), [(b"other", b"right"), (None, b"right"), (b"right", None)])
-async def test_what_its_sender_did_not_sign_is_buried(
-    tmp_path: Path, signed: bytes | None, known: bytes | None
-) -> None:
-    graveyard = DeadLetterList()
-    post = FileTransport(tmp_path, Names(), OneKey(known), Clock(), graveyard.add)
-    await post.send(envelope(1).sign(signed) if signed else envelope(1))
-    async with post.open_inbox("ada", 1) as inbox:
-        assert take_sequences(inbox) == []
-    assert graveyard.reasons() == ["bad_mac"]
-
-
-async def test_the_expired_and_the_stale_are_buried_once(tmp_path: Path) -> None:
-    graveyard = DeadLetterList()
-    post = transport(tmp_path, graveyard)
-    await post.send(attrs.evolve(envelope(1), expires=2000.0))
-    await post.send(attrs.evolve(envelope(2), recipient=Recipient(name="ada", incarnation=1)))
-    await post.send(envelope(3))
-    async with post.open_inbox("ada", 2) as inbox:
-        assert take_sequences(inbox) == [3]
-    async with post.open_inbox("ada", 2) as inbox:
-        assert take_sequences(inbox) == [3]
-    assert graveyard.reasons() == ["expired", "stale_incarnation"]
-
-
-async def test_what_cannot_be_buried_stays_and_takes_nothing_with_it(tmp_path: Path) -> None:
-    is_full = True
-    graveyard = DeadLetterList()
-
-    def bury(letter: DeadLetter) -> None:
-        if is_full:
-            raise OSError(28, "No space left on device")
-        graveyard.add(letter)
-
-    post = FileTransport(tmp_path, Names(), None, Clock(), bury)
-    await post.send(envelope(1))
-    await post.send(attrs.evolve(envelope(2), expires=1.0))
-    await post.send(envelope(3))
-    async with post.open_inbox("ada", 1) as inbox:
-        assert take_sequences(inbox) == [1]
-        with pytest.raises(MailboxFailed, match="No space left"):
-            inbox.take_nowait()
-        is_full = False
-        assert take_sequences(inbox) == [3]
-    assert graveyard.reasons() == ["expired"]
-
-
-async def test_a_message_stored_twice_is_delivered_once(tmp_path: Path) -> None:
-    """Also if the copy comes after the acknowledgement, and after another reader has taken over."""
-    post = transport(tmp_path)
+async def test_message_stored_twice_is_delivered_once(tmp_path: Path) -> None:
+    """Also if the copy arrives after the acknowledgement, or another reader has the mailbox."""
+    mail = transport(tmp_path)
     sent = [envelope(1), envelope(2), envelope(3)]
     for one in (*sent, *sent):
-        await post.send(one)
-    async with post.open_inbox("ada", 1) as inbox:
+        await mail.send(one)
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == [1, 2, 3]
         await inbox.acknowledge([sent[0].id, sent[2].id])
-        await post.send(sent[0])
+        await mail.send(sent[0])
         assert take_sequences(inbox) == []
     for one in sent:
-        await post.send(one)
-    async with post.open_inbox("ada", 1) as inbox:
+        await mail.send(one)
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == [2]
 
 
-async def test_acknowledgements_in_any_order_survive(tmp_path: Path) -> None:
-    post = transport(tmp_path, segment_bytes=1500)
-    for sequence in range(1, 31):
-        await post.send(envelope(sequence))
-    async with post.open_inbox("ada", 1) as inbox:
-        ids = {delivery.envelope.sequence: delivery.envelope.id for delivery in inbox.take_nowait()}
-        for sequence in (30, 2, 4, 3, 17, 29, 1):
-            await inbox.acknowledge([ids[sequence]])
-    async with post.open_inbox("ada", 1) as inbox:
-        left = [sequence for sequence in range(1, 31) if sequence not in {30, 2, 4, 3, 17, 29, 1}]
-        assert post.backlog("ada").messages == len(left)
-        assert take_sequences(inbox) == left
-
-
-async def test_only_what_an_earlier_reader_took_comes_again(tmp_path: Path) -> None:
-    post = transport(tmp_path)
-    await post.send(envelope(1))
-    await post.send(envelope(2))
-    async with post.open_inbox("ada", 1) as inbox:
+async def test_only_messages_taken_before_are_marked_as_again(tmp_path: Path) -> None:
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
+    await mail.send(envelope(2))
+    async with mail.open_inbox("ada", 1) as inbox:
         assert [delivery.is_again for delivery in inbox.take_nowait(1)] == [False]
-    await post.send(envelope(3))
-    async with post.open_inbox("ada", 1):
+    await mail.send(envelope(3))
+    async with mail.open_inbox("ada", 1):
         pass
-    async with post.open_inbox("ada", 1) as inbox:
+    async with mail.open_inbox("ada", 1) as inbox:
         assert [delivery.is_again for delivery in inbox.take_nowait()] == [True, False, False]
 
 
-async def test_a_cursor_that_cannot_be_read_costs_no_mail(tmp_path: Path) -> None:
-    post = transport(tmp_path)
-    await post.send(envelope(1))
-    async with post.open_inbox("ada", 1) as inbox:
+async def test_unreadable_cursor_loses_no_mail(tmp_path: Path) -> None:
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
+    async with mail.open_inbox("ada", 1) as inbox:
         await inbox.acknowledge([delivery.envelope.id for delivery in inbox.take_nowait()])
-    await post.send(envelope(2))
+    await mail.send(envelope(2))
     for content in (b"", b"{", b'{"segment":-1}', b'{"segment":1,"offset":999999}', b'{"segment":7}', b'{"v":9}'):
         (tmp_path / "ada" / "cursor.json").write_bytes(content)
-        async with post.open_inbox("ada", 1) as inbox:
+        async with mail.open_inbox("ada", 1) as inbox:
             assert [delivery.is_again for delivery in inbox.take_nowait()] == [True, True]
 
 
 async def test_a_failed_acknowledgement_can_be_repeated(tmp_path: Path) -> None:
-    post = transport(tmp_path)
-    await post.send(envelope(1))
-    async with post.open_inbox("ada", 1) as inbox:
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
+    async with mail.open_inbox("ada", 1) as inbox:
         [delivery] = inbox.take_nowait()
         with file_faults(SeededFaults(seed=1, torn=1.0)), pytest.raises(MailboxFailed, match="of 87 bytes"):
             await inbox.acknowledge([delivery.envelope.id])
         await inbox.acknowledge([delivery.envelope.id])
-    async with post.open_inbox("ada", 1) as inbox:
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == []
 
 
 async def test_a_mailbox_is_full_by_messages_until_some_are_acknowledged(tmp_path: Path) -> None:
-    post = transport(tmp_path, limits=MailLimits(messages=10), segment_bytes=1500)
+    mail = transport(tmp_path, limits=MailLimits(messages=10), segment_bytes=1500)
     for sequence in range(1, 11):
-        await post.send(envelope(sequence))
+        await mail.send(envelope(sequence))
     with pytest.raises(MailboxFull) as caught:
-        await post.send(envelope(11))
+        await mail.send(envelope(11))
     assert (caught.value.waiting, caught.value.limit, caught.value.unit) == (10, 10, "messages")
-    async with post.open_inbox("ada", 1) as inbox:
+    async with mail.open_inbox("ada", 1) as inbox:
         taken = inbox.take_nowait()
         await inbox.acknowledge([taken[5].envelope.id, taken[8].envelope.id])
-        await post.send(envelope(11))
-        await post.send(envelope(12))
+        await mail.send(envelope(11))
+        await mail.send(envelope(12))
         with pytest.raises(MailboxFull):
-            await post.send(envelope(13))
-
-
-async def test_a_mailbox_is_full_by_bytes_until_some_are_acknowledged(tmp_path: Path) -> None:
-    size = len(frame_record(envelope(1, "x" * 500).to_bytes()))
-    post = transport(tmp_path, limits=MailLimits(bytes=size * 4), segment_bytes=size * 2)
-    for sequence in range(1, 5):
-        await post.send(envelope(sequence, "x" * 500))
-    with pytest.raises(MailboxFull) as caught:
-        await post.send(envelope(5, "x" * 500))
-    assert (caught.value.waiting, caught.value.limit, caught.value.unit) == (size * 4, size * 4, "bytes")
-    async with post.open_inbox("ada", 1) as inbox:
-        await inbox.acknowledge([inbox.take_nowait()[1].envelope.id])
-        await post.send(envelope(5, "x" * 500))
-        assert post.backlog("ada").bytes == size * 4
-
-
-async def test_full_is_full_for_a_writer_that_comes_later(tmp_path: Path) -> None:
-    limits = MailLimits(messages=20)
-    for sequence in range(1, 21):
-        await transport(tmp_path, limits=limits, segment_bytes=2000).send(envelope(sequence))
-    with pytest.raises(MailboxFull):
-        await transport(tmp_path, limits=limits, segment_bytes=2000).send(envelope(21))
-
-
-async def test_a_second_reader_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
-    one, two = transport(tmp_path), transport(tmp_path)
-    async with one.open_inbox("ada", 1), two.open_inbox("bob", 1):
-        with pytest.raises(MailboxBusy):
-            async with two.open_inbox("ada", 1):
-                pass
-    async with two.open_inbox("ada", 1):
-        pass
+            await mail.send(envelope(13))
 
 
 @pytest.mark.slow
-async def test_a_killed_reader_frees_the_mailbox_at_once(tmp_path: Path) -> None:
+async def test_killed_reader_frees_the_mailbox_immediately(tmp_path: Path) -> None:
     code = f"""
 import trio
 from pathlib import Path
@@ -384,24 +247,24 @@ async def read():
         await trio.sleep_forever()
 trio.run(read)
 """
-    post = transport(tmp_path)
-    await post.send(envelope(1))
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as child:  # noqa: ASYNC220 - starting it is quick
         assert child.stdout is not None
         assert child.stdout.readline() == b"1\n"
         with pytest.raises(MailboxBusy):
-            async with post.open_inbox("ada", 1):
+            async with mail.open_inbox("ada", 1):
                 pass
         child.send_signal(signal.SIGKILL)
         child.wait()
-    async with post.open_inbox("ada", 1) as inbox:
+    async with mail.open_inbox("ada", 1) as inbox:
         assert [delivery.is_again for delivery in inbox.take_nowait()] == [True]
 
 
-async def test_a_waiting_reader_is_woken_at_once(tmp_path: Path) -> None:
-    post = transport(tmp_path / ("deep" * 40) / ("deeper" * 20))
-    async with post.open_inbox("ada", 1) as inbox, trio.open_nursery() as nursery:
+async def test_waiting_reader_is_woken_immediately(tmp_path: Path) -> None:
+    mail = transport(tmp_path / ("deep" * 40) / ("deeper" * 20))
+    async with mail.open_inbox("ada", 1) as inbox, trio.open_nursery() as nursery:
         woken = trio.Event()
 
         async def sleep() -> None:
@@ -411,50 +274,52 @@ async def test_a_waiting_reader_is_woken_at_once(tmp_path: Path) -> None:
         nursery.start_soon(sleep)
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert not woken.is_set()
-        await post.send(envelope(1))
+        await mail.send(envelope(1))
         with trio.fail_after(wakeup.POLL_INTERVAL / 2):
             await woken.wait()
         assert take_sequences(inbox) == [1]
 
 
-async def test_whoever_rings_says_so_and_others_need_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_first_writer_clears_the_sleep_mark_for_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transport_module, "PAUSE_EVERY", 3600.0)  # the reader has no turn while something is sent
-    post, lock = transport(tmp_path), tmp_path / "ada" / wakeup.LOCK_FILE
-    async with post.open_inbox("ada", 1) as inbox:
-        await post.send(envelope(1))
+    mail, lock = transport(tmp_path), tmp_path / "ada" / wakeup.LOCK_FILE
+    async with mail.open_inbox("ada", 1) as inbox:
+        await mail.send(envelope(1))
         assert take_sequences(inbox) == [1]
         for sequence in (2, 4):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(inbox.wait)
                 await trio.testing.wait_all_tasks_blocked(0.01)
                 assert lock.read_bytes() == b"1"
-                await post.send(envelope(sequence))
+                await mail.send(envelope(sequence))
                 assert lock.read_bytes() == b"0"
-                await post.send(envelope(sequence + 1))
+                await mail.send(envelope(sequence + 1))
             assert take_sequences(inbox) == [sequence, sequence + 1]
 
 
-async def test_without_a_socket_the_kernel_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_inotify_wakes_the_reader_without_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wakeup, "_bind", lambda _: None)
-    post = transport(tmp_path)
-    async with post.open_inbox("ada", 1) as inbox:
-        await post.send(envelope(1))
+    mail = transport(tmp_path)
+    async with mail.open_inbox("ada", 1) as inbox:
+        await mail.send(envelope(1))
         with trio.fail_after(wakeup.POLL_INTERVAL / 2):
             await inbox.wait()
             assert take_sequences(inbox) == [1]
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(inbox.wait)
                 await trio.testing.wait_all_tasks_blocked(0.01)
-                await post.send(envelope(2))
+                await mail.send(envelope(2))
         assert take_sequences(inbox) == [2]
 
 
-async def test_without_any_notice_the_reader_looks_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reader_polls_without_socket_and_inotify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wakeup, "_bind", lambda _: None)
     monkeypatch.setattr(wakeup, "_watch", lambda _: None)
     monkeypatch.setattr(wakeup, "POLL_INTERVAL", 0.02)
-    post = transport(tmp_path)
-    async with post.open_inbox("ada", 1) as inbox:
+    mail = transport(tmp_path)
+    async with mail.open_inbox("ada", 1) as inbox:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(inbox.wait)
             await trio.testing.wait_all_tasks_blocked(0.005)
@@ -463,11 +328,11 @@ async def test_without_any_notice_the_reader_looks_by_itself(tmp_path: Path, mon
         assert take_sequences(inbox) == [1]
 
 
-async def test_waiting_does_not_end_for_mail_that_was_taken(tmp_path: Path) -> None:
-    post = transport(tmp_path)
-    async with post.open_inbox("ada", 1) as inbox:
-        await post.send(envelope(1))
-        await post.send(envelope(2))
+async def test_wait_ignores_mail_that_was_taken(tmp_path: Path) -> None:
+    mail = transport(tmp_path)
+    async with mail.open_inbox("ada", 1) as inbox:
+        await mail.send(envelope(1))
+        await mail.send(envelope(2))
         assert len(inbox.take_nowait(1)) == 1
         with trio.fail_after(0.1):
             await inbox.wait()
@@ -477,14 +342,14 @@ async def test_waiting_does_not_end_for_mail_that_was_taken(tmp_path: Path) -> N
         assert scope.cancelled_caught
 
 
-async def test_a_dead_writers_last_words_are_buried_without_another_message(
+async def test_torn_record_of_a_dead_writer_is_dead_lettered_without_new_mail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wakeup, "POLL_INTERVAL", 0.02)
-    graveyard = DeadLetterList()
-    post = transport(tmp_path, graveyard)
-    await post.send(envelope(1))
-    async with post.open_inbox("ada", 1) as inbox:
+    dead_letters = DeadLetterList()
+    mail = transport(tmp_path, dead_letters)
+    await mail.send(envelope(1))
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == [1]
         log = (tmp_path / "ada" / "000001.log").open("ab", buffering=0)
         with log:
@@ -494,77 +359,77 @@ async def test_a_dead_writers_last_words_are_buried_without_another_message(
         with trio.fail_after(1):
             await inbox.wait()
         assert take_sequences(inbox) == []
-    assert [letter.raw for letter in graveyard.letters] == [b"{half"]
+    assert [letter.raw for letter in dead_letters.letters] == [b"{half"]
 
 
-async def test_a_deleted_mailbox_is_made_again_by_reader_and_writer(
+async def test_deleted_mailbox_is_recreated_by_reader_and_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wakeup, "POLL_INTERVAL", 0.02)
-    post = transport(tmp_path, segment_bytes=1500)
+    mail = transport(tmp_path, segment_bytes=1500)
     for sequence in range(1, 11):
-        await post.send(envelope(sequence))
-    async with post.open_inbox("ada", 1) as inbox:
+        await mail.send(envelope(sequence))
+    async with mail.open_inbox("ada", 1) as inbox:
         taken = inbox.take_nowait()
         shutil.rmtree(tmp_path / "ada")
-        await post.send(envelope(11))
+        await mail.send(envelope(11))
         with trio.fail_after(1):
             await inbox.wait()
         assert take_sequences(inbox) == [11]
         await inbox.acknowledge([delivery.envelope.id for delivery in taken])
-        await post.send(envelope(12))
+        await mail.send(envelope(12))
         with trio.fail_after(1):
             await inbox.wait()
         assert take_sequences(inbox) == [12]
         shutil.rmtree(tmp_path / "ada")
         assert take_sequences(inbox) == []
-        await post.send(envelope(13))
+        await mail.send(envelope(13))
         assert take_sequences(inbox) == [13]
-    async with post.open_inbox("ada", 1) as inbox:
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == [13]
 
 
-async def test_what_was_stored_before_a_mailbox_was_deleted_comes_before_what_came_after(tmp_path: Path) -> None:
-    post = transport(tmp_path)
-    await post.send(envelope(1))
-    async with post.open_inbox("ada", 1) as inbox:
+async def test_mail_from_before_a_deletion_precedes_later_mail(tmp_path: Path) -> None:
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == [1]
-        await post.send(envelope(2))
+        await mail.send(envelope(2))
         shutil.rmtree(tmp_path / "ada")
-        await post.send(envelope(3))
+        await mail.send(envelope(3))
         assert take_sequences(inbox) + take_sequences(inbox) == [2, 3]
 
 
 async def test_deleted_logs_do_not_hide_later_mail(tmp_path: Path) -> None:
-    post = transport(tmp_path)
-    await post.send(envelope(1))
-    async with post.open_inbox("ada", 1) as inbox:
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
+    async with mail.open_inbox("ada", 1) as inbox:
         await inbox.acknowledge([delivery.envelope.id for delivery in inbox.take_nowait()])
         (tmp_path / "ada" / "000001.log").unlink()
-        await post.send(envelope(2))
+        await mail.send(envelope(2))
         assert take_sequences(inbox) == [2]
     (tmp_path / "ada" / "000002.log").unlink()
-    await post.send(envelope(3))
-    async with post.open_inbox("ada", 1) as inbox:
+    await mail.send(envelope(3))
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == [3]
 
 
-async def test_a_mailbox_that_somebody_else_has_made_again_is_theirs(tmp_path: Path) -> None:
-    post = transport(tmp_path)
-    async with post.open_inbox("ada", 1) as inbox:
+async def test_mailbox_recreated_by_another_reader_is_busy(tmp_path: Path) -> None:
+    mail = transport(tmp_path)
+    async with mail.open_inbox("ada", 1) as inbox:
         shutil.rmtree(tmp_path / "ada")
         async with transport(tmp_path).open_inbox("ada", 1):
             for _ in range(2):
-                with pytest.raises(MailboxFailed, match="being read already"):
+                with pytest.raises(MailboxFailed, match="already has a reader"):
                     inbox.take_nowait()
-            await post.send(envelope(1))
+            await mail.send(envelope(1))
         assert take_sequences(inbox) == [1]
 
 
-async def test_waiting_and_acknowledging_let_others_run_whether_there_is_anything_or_not(tmp_path: Path) -> None:
-    post = transport(tmp_path)
-    await post.send(envelope(1))
-    async with post.open_inbox("ada", 1) as inbox:
+async def test_wait_and_acknowledge_always_execute_a_checkpoint(tmp_path: Path) -> None:
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
+    async with mail.open_inbox("ada", 1) as inbox:
         with trio.testing.assert_checkpoints():
             await inbox.wait()
         ids = [delivery.envelope.id for delivery in inbox.take_nowait()]
@@ -579,17 +444,17 @@ async def test_waiting_and_acknowledging_let_others_run_whether_there_is_anythin
                 await inbox.wait()
 
 
-async def test_a_full_disk_is_told_and_nothing_is_stored(tmp_path: Path) -> None:
-    post = transport(tmp_path)
-    await post.send(envelope(1))
+async def test_full_disk_is_raised_and_nothing_is_stored(tmp_path: Path) -> None:
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
     with file_faults(SeededFaults(seed=0, full=1.0)), pytest.raises(MailboxFailed, match="No space left"):
-        await post.send(envelope(2))
-    await post.send(envelope(3))
-    async with post.open_inbox("ada", 1) as inbox:
+        await mail.send(envelope(2))
+    await mail.send(envelope(3))
+    async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == [1, 3]
 
 
-async def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_file_at_the_path_of_a_mailbox_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "ada").write_text("a file where the mailbox should be")
     with pytest.raises(MailboxFailed, match="ada"):
         await transport(tmp_path).send(envelope(1))
@@ -599,23 +464,13 @@ async def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(IS_ROOT, reason="root may write to read-only directories; run the tests as another user")
-async def test_a_read_only_directory_is_told(tmp_path: Path) -> None:
+async def test_read_only_directory_is_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)  # noqa: ASYNC240 - quick
     with pytest.raises(MailboxFailed, match="Permission denied"):
         await transport(tmp_path).send(envelope(1))
 
 
-async def test_a_clock_that_jumps_back_loses_nothing(tmp_path: Path) -> None:
-    clock, graveyard = Clock(), DeadLetterList()
-    post = FileTransport(tmp_path, Names(), None, clock, graveyard.add)
-    await post.send(attrs.evolve(envelope(1), expires=clock.now() + 60))
-    clock.advance(-100_000)
-    await post.send(envelope(2))
-    async with post.open_inbox("ada", 1) as inbox:
-        assert take_sequences(inbox) == [1, 2]
-
-
-async def test_many_senders_at_once_share_syncs(tmp_path: Path) -> None:
+async def test_concurrent_senders_share_syncs(tmp_path: Path) -> None:
     class Counting:
         syncs = 0
 
@@ -623,25 +478,25 @@ async def test_many_senders_at_once_share_syncs(tmp_path: Path) -> None:
             self.syncs += operation == "fsync"
             return size
 
-    post, hook = transport(tmp_path, durability="power"), Counting()
-    await post.send(envelope(1))
+    mail, hook = transport(tmp_path, durability="power"), Counting()
+    await mail.send(envelope(1))
     with file_faults(hook):
         async with trio.open_nursery() as nursery:
             for sequence in range(2, 66):
-                nursery.start_soon(post.send, envelope(sequence))
+                nursery.start_soon(mail.send, envelope(sequence))
     assert 1 <= hook.syncs <= 8
-    async with post.open_inbox("ada", 1) as inbox:
+    async with mail.open_inbox("ada", 1) as inbox:
         assert sorted(take_sequences(inbox)) == list(range(1, 66))
 
 
-async def test_a_failed_sync_gives_no_receipt_to_anybody_who_shared_it(tmp_path: Path) -> None:
-    post = transport(tmp_path, durability="power")
-    await post.send(envelope(1))
+async def test_failed_sync_gives_no_receipt_to_any_sharer(tmp_path: Path) -> None:
+    mail = transport(tmp_path, durability="power")
+    await mail.send(envelope(1))
     failures = []
 
     async def send(sequence: int) -> None:
         try:
-            await post.send(envelope(sequence))
+            await mail.send(envelope(sequence))
         except MailboxFailed as exc:
             failures.append(exc.reason)
 
@@ -653,15 +508,15 @@ async def test_a_failed_sync_gives_no_receipt_to_anybody_who_shared_it(tmp_path:
 
 
 async def test_rotation_with_power_durability_keeps_every_receipt(tmp_path: Path) -> None:
-    post = transport(tmp_path, durability="power", segment_bytes=3000)
+    mail = transport(tmp_path, durability="power", segment_bytes=3000)
     async with trio.open_nursery() as nursery:
         for sequence in range(1, 61):
-            nursery.start_soon(post.send, envelope(sequence))
-    async with post.open_inbox("ada", 1) as inbox:
+            nursery.start_soon(mail.send, envelope(sequence))
+    async with mail.open_inbox("ada", 1) as inbox:
         assert sorted(take_sequences(inbox)) == list(range(1, 61))
 
 
-async def test_a_run_that_began_before_does_not_count() -> None:
+async def test_commit_does_not_join_a_running_write() -> None:
     runs: list[int] = []
     value = 0
 
@@ -675,7 +530,7 @@ async def test_a_run_that_began_before_does_not_count() -> None:
     assert len(runs) <= 3
 
 
-async def test_those_who_ask_in_one_moment_share_a_run_that_is_made_in_place() -> None:
+async def test_concurrent_commits_share_a_write_in_the_event_loop() -> None:
     threads: list[int] = []
     commit = GroupCommit(lambda: None, lambda _: threads.append(threading.get_ident()))
     while threads[-1:] != [threading.get_ident()]:
@@ -687,7 +542,7 @@ async def test_those_who_ask_in_one_moment_share_a_run_that_is_made_in_place() -
     assert threads == [threading.get_ident()]
 
 
-async def test_who_shared_once_waits_for_the_others_again_and_who_was_alone_does_not(
+async def test_commit_waits_for_others_only_after_sharing_a_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(commit_module, "QUICK", 3600.0)
@@ -712,7 +567,7 @@ async def test_who_shared_once_waits_for_the_others_again_and_who_was_alone_does
     assert len(runs) == 20
 
 
-async def test_when_the_disk_turns_slow_the_next_write_is_made_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_commit_moves_to_a_thread_when_the_disk_becomes_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_module, "QUICK", 3600.0)
     threads: list[int] = []
     commit = GroupCommit(lambda: None, lambda _: threads.append(threading.get_ident()))
@@ -726,21 +581,21 @@ async def test_when_the_disk_turns_slow_the_next_write_is_made_in_a_thread(monke
 
 
 @pytest.mark.parametrize("number", range(1, 12))
-async def test_a_reader_that_dies_at_any_operation_loses_and_doubles_nothing(tmp_path: Path, number: int) -> None:
-    """What was acknowledged does not come again; what was not, does."""
-    post = transport(tmp_path, segment_bytes=1500)
+async def test_reader_crash_at_any_operation_loses_and_duplicates_nothing(tmp_path: Path, number: int) -> None:
+    """Acknowledged messages are not delivered again; the others are."""
+    mail = transport(tmp_path, segment_bytes=1500)
     for sequence in range(1, 13):
-        await post.send(envelope(sequence))
+        await mail.send(envelope(sequence))
     acknowledged: set[int] = set()
     with file_faults(FailsFrom(number)):
         try:
-            async with post.open_inbox("ada", 1) as inbox:
+            async with mail.open_inbox("ada", 1) as inbox:
                 for delivery in inbox.take_nowait():
                     await inbox.acknowledge([delivery.envelope.id])
                     acknowledged.add(delivery.envelope.sequence)
         except MailboxFailed:
             pass
-    async with post.open_inbox("ada", 1) as inbox:
+    async with mail.open_inbox("ada", 1) as inbox:
         left = take_sequences(inbox)
     # The last one may have been acknowledged by a rename that could not be confirmed.
     assert set(range(1, 13)) - acknowledged - set(left) <= {max(acknowledged, default=0) + 1}
@@ -754,11 +609,11 @@ async def test_a_closed_inbox_cannot_be_used(tmp_path: Path) -> None:
         inbox.take_nowait()
 
 
-async def test_closing_gives_the_descriptors_back(tmp_path: Path) -> None:
+async def test_closing_releases_the_descriptors(tmp_path: Path) -> None:
     before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - not files
-    post = transport(tmp_path)
-    await post.send(envelope(1))
-    async with post.open_inbox("ada", 1) as inbox:
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
+    async with mail.open_inbox("ada", 1) as inbox:
         take_sequences(inbox)
-    post.close()
+    mail.close()
     assert len(set(os.listdir("/proc/self/fd")) - before) <= 1  # noqa: PTH208 - not files

@@ -1,4 +1,4 @@
-"""A receipt survives a power cut: what a log loses is put back from the journals of those who wrote it."""
+"""Receipts survive a power cut: records that a log loses are restored from the journals of its writers."""
 
 import os
 import sys
@@ -24,107 +24,108 @@ FAILED = r"bytes were written|Input/output error"
 
 @pytest.fixture
 def disk() -> Iterator[Disk]:
-    """One that can lose what is not synced."""
+    """A disk that can lose unsynced bytes."""
     disk = Disk()
     with file_faults(disk):
         yield disk
 
 
-def durable(root: Path, graveyard: DeadLetterList | None = None, *, segment_bytes: int = 200_000) -> FileTransport:
+def durable(root: Path, dead_letters: DeadLetterList | None = None, *, segment_bytes: int = 200_000) -> FileTransport:
     return attrs.evolve(
-        transport(root, graveyard, durability="power", segment_bytes=segment_bytes), roster=Names(("ada", "bob", "cyd"))
+        transport(root, dead_letters, durability="power", segment_bytes=segment_bytes),
+        roster=Names(("ada", "bob", "cyd")),
     )
 
 
-async def read(root: Path, graveyard: DeadLetterList | None = None) -> list[int]:
-    async with durable(root, graveyard).open_inbox("ada", 1) as inbox:
+async def read(root: Path, dead_letters: DeadLetterList | None = None) -> list[int]:
+    async with durable(root, dead_letters).open_inbox("ada", 1) as inbox:
         return take_sequences(inbox)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
 @pytest.mark.parametrize("keeps_length", [False, True])
 async def test_a_receipt_survives_a_power_cut(tmp_path: Path, disk: Disk, share: float, keeps_length: bool) -> None:
-    post = durable(tmp_path)
+    mail = durable(tmp_path)
     for sequence in range(1, 8):
-        await post.send(envelope(sequence, "x" * 500))
+        await mail.send(envelope(sequence, "x" * 500))
     before = segment_path(tmp_path / "ada", 1).read_bytes()
-    crash(post)
+    crash(mail)
     disk.cut_power(tmp_path / "ada", share, keeps_length=keeps_length)
     assert segment_path(tmp_path / "ada", 1).read_bytes() != before
-    graveyard = DeadLetterList()
-    assert await read(tmp_path, graveyard) == list(range(1, 8))
+    dead_letters = DeadLetterList()
+    assert await read(tmp_path, dead_letters) == list(range(1, 8))
     assert segment_path(tmp_path / "ada", 1).read_bytes() == before
-    assert not graveyard.letters
+    assert not dead_letters.letters
     assert not find_journals(tmp_path / "ada")
 
 
 @pytest.mark.parametrize("page", [0, 1])
-async def test_a_receipt_survives_although_the_disk_has_other_pages_of_its_message(tmp_path: Path, page: int) -> None:
-    post, log = durable(tmp_path, segment_bytes=2_000_000), segment_path(tmp_path / "ada", 1)
+async def test_receipt_survives_when_the_disk_wrote_some_pages(tmp_path: Path, page: int) -> None:
+    mail, log = durable(tmp_path, segment_bytes=2_000_000), segment_path(tmp_path / "ada", 1)
     for sequence in range(1, 16):
-        await post.send(envelope(sequence, "x" * 500))
+        await mail.send(envelope(sequence, "x" * 500))
     before = log.read_bytes()
     assert before[4095:4097].strip(b"\n") == before[4095:4097], "a message stands on two pages"
-    crash(post)
+    crash(mail)
     log.write_bytes(before[: page * 4096] + bytes(4096) + before[(page + 1) * 4096 :])
     assert await read(tmp_path) == list(range(1, 16))
     assert log.read_bytes() == before
 
 
-async def test_without_power_durability_a_power_cut_takes_the_mail(tmp_path: Path, disk: Disk) -> None:
-    """So that the tests here are known to cut something off."""
-    post = transport(tmp_path)
-    await post.send(envelope(1))
-    crash(post)
+async def test_power_cut_loses_mail_without_power_durability(tmp_path: Path, disk: Disk) -> None:
+    """Proves that the simulated power cut in these tests loses data."""
+    mail = transport(tmp_path)
+    await mail.send(envelope(1))
+    crash(mail)
     disk.cut_power(tmp_path / "ada")
     assert await read(tmp_path) == []
 
 
-async def test_receipts_of_many_rounds_of_the_journal_survive(tmp_path: Path, disk: Disk) -> None:
-    """The journal holds seven of them; the eighth syncs the log, and the next begins it anew."""
-    post = durable(tmp_path)
+async def test_receipts_survive_several_rounds_of_the_journal(tmp_path: Path, disk: Disk) -> None:
+    """The journal holds seven messages; the eighth syncs the log, and the next one starts the journal again."""
+    mail = durable(tmp_path)
     for sequence in range(1, 41):
-        await post.send(envelope(sequence, "x" * 3000))
+        await mail.send(envelope(sequence, "x" * 3000))
     [(_, journal)] = find_journals(tmp_path / "ada")
     assert journal.stat().st_size < 40 * 3000
-    crash(post)
+    crash(mail)
     disk.cut_power(tmp_path / "ada")
     assert await read(tmp_path) == list(range(1, 41))
 
 
 async def test_stale_bytes_behind_shorter_journal_entries_are_ignored(tmp_path: Path, disk: Disk) -> None:
-    post = durable(tmp_path)
+    mail = durable(tmp_path)
     for sequence in range(1, 41):
-        await post.send(envelope(sequence, "x" * (7000 // (sequence % 7 + 1))))
+        await mail.send(envelope(sequence, "x" * (7000 // (sequence % 7 + 1))))
     before = segment_path(tmp_path / "ada", 1).read_bytes()
-    crash(post)
+    crash(mail)
     disk.cut_power(tmp_path / "ada")
-    graveyard = DeadLetterList()
-    assert await read(tmp_path, graveyard) == list(range(1, 41))
+    dead_letters = DeadLetterList()
+    assert await read(tmp_path, dead_letters) == list(range(1, 41))
     assert segment_path(tmp_path / "ada", 1).read_bytes() == before
-    assert not graveyard.letters
+    assert not dead_letters.letters
 
 
 async def test_a_message_larger_than_the_journal_survives(tmp_path: Path, disk: Disk) -> None:
-    post = durable(tmp_path)
-    await post.send(envelope(1, "x" * 100_000))
-    await post.send(envelope(2))
-    crash(post)
+    mail = durable(tmp_path)
+    await mail.send(envelope(1, "x" * 100_000))
+    await mail.send(envelope(2))
+    crash(mail)
     disk.cut_power(tmp_path / "ada")
     assert await read(tmp_path) == [1, 2]
 
 
 async def test_receipts_survive_across_sealed_segments(tmp_path: Path, disk: Disk) -> None:
-    post = durable(tmp_path, segment_bytes=3000)
+    mail = durable(tmp_path, segment_bytes=3000)
     for sequence in range(1, 31):
-        await post.send(envelope(sequence, "x" * 300))
-    crash(post)
+        await mail.send(envelope(sequence, "x" * 300))
+    crash(mail)
     disk.cut_power(tmp_path / "ada")
     assert await read(tmp_path) == list(range(1, 31))
 
 
-async def test_what_another_process_sealed_survives(tmp_path: Path, disk: Disk) -> None:
-    """The one that seals does not sync its own mail; it does so for the sake of those who do."""
+async def test_receipts_survive_in_a_segment_sealed_by_another_process(tmp_path: Path, disk: Disk) -> None:
+    """The sealing process does not sync its own mail, but must sync that of durable writers."""
     first, second = durable(tmp_path, segment_bytes=3000), transport(tmp_path, segment_bytes=3000)
     for sequence in range(1, 5):
         await first.send(envelope(sequence, "x" * 300))
@@ -136,20 +137,20 @@ async def test_what_another_process_sealed_survives(tmp_path: Path, disk: Disk) 
     assert (await read(tmp_path))[:4] == [1, 2, 3, 4]
 
 
-async def test_the_journals_of_several_writers_fill_each_others_gaps(tmp_path: Path, disk: Disk) -> None:
+async def test_journals_of_several_writers_restore_the_log(tmp_path: Path, disk: Disk) -> None:
     posts = [durable(tmp_path) for _ in range(3)]
     for sequence in range(1, 31):
         await posts[sequence % 3].send(envelope(sequence, "x" * (sequence * 31 % 700)))
-    for post in posts:
-        crash(post)
+    for mail in posts:
+        crash(mail)
     disk.cut_power(tmp_path / "ada", 0.2)
-    graveyard = DeadLetterList()
-    assert await read(tmp_path, graveyard) == list(range(1, 31))
-    assert not graveyard.letters
+    dead_letters = DeadLetterList()
+    assert await read(tmp_path, dead_letters) == list(range(1, 31))
+    assert not dead_letters.letters
 
 
-async def test_what_had_no_receipt_and_is_lost_does_not_hide_what_had_one(tmp_path: Path, disk: Disk) -> None:
-    first, second, graveyard = durable(tmp_path), durable(tmp_path), DeadLetterList()
+async def test_lost_message_without_receipt_hides_no_other(tmp_path: Path, disk: Disk) -> None:
+    first, second, dead_letters = durable(tmp_path), durable(tmp_path), DeadLetterList()
     await first.send(envelope(1))
     with disk.failing(FailsFrom(2, is_torn=False)), pytest.raises(MailboxFailed):
         await first.send(envelope(2, "in the log, and in no journal"))
@@ -157,14 +158,14 @@ async def test_what_had_no_receipt_and_is_lost_does_not_hide_what_had_one(tmp_pa
     crash(first)
     crash(second)
     disk.cut_power(tmp_path / "ada")
-    assert await read(tmp_path, graveyard) == [1, 3]
-    assert graveyard.reasons() == ["corrupt"]
+    assert await read(tmp_path, dead_letters) == [1, 3]
+    assert dead_letters.reasons() == ["corrupt"]
 
 
-async def test_a_writer_puts_back_what_is_lost_before_it_appends(tmp_path: Path, disk: Disk) -> None:
-    post = durable(tmp_path)
-    await post.send(envelope(1))
-    crash(post)
+async def test_writer_restores_lost_records_before_it_appends(tmp_path: Path, disk: Disk) -> None:
+    mail = durable(tmp_path)
+    await mail.send(envelope(1))
+    crash(mail)
     disk.cut_power(tmp_path / "ada")
     after = transport(tmp_path)
     await after.send(envelope(2))
@@ -172,11 +173,11 @@ async def test_a_writer_puts_back_what_is_lost_before_it_appends(tmp_path: Path,
     assert await read(tmp_path) == [1, 2]
 
 
-async def test_recovering_again_after_a_crash_in_the_middle_of_it_changes_nothing(tmp_path: Path, disk: Disk) -> None:
-    post = durable(tmp_path)
+async def test_recovery_is_idempotent_after_a_crash(tmp_path: Path, disk: Disk) -> None:
+    mail = durable(tmp_path)
     for sequence in range(1, 5):
-        await post.send(envelope(sequence))
-    crash(post)
+        await mail.send(envelope(sequence))
+    crash(mail)
     for number in range(1, 6):
         disk.cut_power(tmp_path / "ada")
         with disk.failing(FailsFrom(number)), pytest.raises(OSError, match=FAILED):
@@ -185,39 +186,39 @@ async def test_recovering_again_after_a_crash_in_the_middle_of_it_changes_nothin
     assert await read(tmp_path) == [1, 2, 3, 4]
 
 
-async def test_a_full_disk_keeps_the_reader_out_and_the_journal_in(tmp_path: Path, disk: Disk) -> None:
-    post = durable(tmp_path)
-    await post.send(envelope(1))
-    crash(post)
+async def test_full_disk_fails_opening_and_keeps_the_journal(tmp_path: Path, disk: Disk) -> None:
+    mail = durable(tmp_path)
+    await mail.send(envelope(1))
+    crash(mail)
     disk.cut_power(tmp_path / "ada")
     with file_faults(SeededFaults(seed=1, full=1.0)), pytest.raises(MailboxFailed, match="No space left"):
         await read(tmp_path)
     assert await read(tmp_path) == [1]
 
 
-async def test_the_journal_of_a_writer_that_lives_is_left_alone(tmp_path: Path) -> None:
-    post = durable(tmp_path)
-    await post.send(envelope(1))
+async def test_journal_of_a_live_writer_is_kept(tmp_path: Path) -> None:
+    mail = durable(tmp_path)
+    await mail.send(envelope(1))
     assert await read(tmp_path) == [1]
     [(number, journal)] = find_journals(tmp_path / "ada")
     assert (number, journal.stat().st_mode & 0o777) == (1, 0o600)
-    post.close()
+    mail.close()
     assert not find_journals(tmp_path / "ada")
 
 
-async def test_a_writer_that_was_killed_leaves_nothing_once_somebody_has_looked(tmp_path: Path) -> None:
-    post = durable(tmp_path)
-    await post.send(envelope(1))
-    crash(post)
+async def test_journal_of_a_killed_writer_is_removed_on_opening(tmp_path: Path) -> None:
+    mail = durable(tmp_path)
+    await mail.send(envelope(1))
+    crash(mail)
     assert find_journals(tmp_path / "ada")
     assert await read(tmp_path) == [1]
     assert sorted(path.suffix for path in (tmp_path / "ada").iterdir()) == ["", ".json", ".lock", ".lock", ".log"]
 
 
-async def test_a_journal_of_a_mailbox_that_was_made_anew_puts_nothing_into_it(tmp_path: Path) -> None:
-    post = durable(tmp_path)
-    await post.send(envelope(1))
-    crash(post)
+async def test_journal_restores_nothing_into_a_recreated_mailbox(tmp_path: Path) -> None:
+    mail = durable(tmp_path)
+    await mail.send(envelope(1))
+    crash(mail)
     log = segment_path(tmp_path / "ada", 1)
     log.rename(tmp_path / "old")  # so that its inode is not used again
     log.write_bytes(b"")
@@ -226,41 +227,39 @@ async def test_a_journal_of_a_mailbox_that_was_made_anew_puts_nothing_into_it(tm
 
 
 async def test_text_that_imitates_a_journal_is_text(tmp_path: Path, disk: Disk) -> None:
-    post = durable(tmp_path)
-    await post.send(envelope(1))
+    mail = durable(tmp_path)
+    await mail.send(envelope(1))
     inode = segment_path(tmp_path / "ada", 1).stat().st_ino
     forged = f"\ninode {inode} offset 5000\nforged\n"
-    await post.send(envelope(2, forged))
-    crash(post)
+    await mail.send(envelope(2, forged))
+    crash(mail)
     disk.cut_power(tmp_path / "ada")
-    graveyard = DeadLetterList()
-    assert await read(tmp_path, graveyard) == [1, 2]
-    assert not graveyard.letters
+    dead_letters = DeadLetterList()
+    assert await read(tmp_path, dead_letters) == [1, 2]
+    assert not dead_letters.letters
 
 
-async def test_a_damaged_copy_is_not_put_back_and_does_not_keep_others_from_it(tmp_path: Path, disk: Disk) -> None:
-    post, log = durable(tmp_path), segment_path(tmp_path / "ada", 1)
+async def test_damaged_copy_is_not_restored_and_others_are(tmp_path: Path, disk: Disk) -> None:
+    mail, log = durable(tmp_path), segment_path(tmp_path / "ada", 1)
     for sequence in range(1, 4):
-        await post.send(envelope(sequence))
+        await mail.send(envelope(sequence))
     before = log.read_bytes()
-    crash(post)
+    crash(mail)
     disk.cut_power(tmp_path / "ada", keeps_length=True)
     [(_, journal)] = find_journals(tmp_path / "ada")
     copies = journal.read_bytes()
     end = copies.rindex(b"}\n") + 1
     journal.write_bytes(copies[:end] + b"x" * 100 + copies[end + 100 :].replace(b"\0", b"\n", 1))
-    graveyard = DeadLetterList()
-    assert await read(tmp_path, graveyard) == [1, 2]
-    assert graveyard.reasons() == ["corrupt"]
+    dead_letters = DeadLetterList()
+    assert await read(tmp_path, dead_letters) == [1, 2]
+    assert dead_letters.reasons() == ["corrupt"]
     third = before.rindex(b"\n{")
     assert log.read_bytes() == before[:third].ljust(len(before), b"\0"), "nothing of it, and nothing behind the end"
 
 
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)
-def test_whatever_of_a_journal_is_damaged_no_log_is(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_damaged_journal_damages_no_log(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     root = tmp_path_factory.mktemp("mail")
     trio.run(_send_and_crash, root)
     [(_, journal)] = find_journals(root / "ada")
@@ -275,24 +274,24 @@ def test_whatever_of_a_journal_is_damaged_no_log_is(
 
 
 async def _send_and_crash(root: Path) -> None:
-    post = durable(root)
+    mail = durable(root)
     for sequence in range(1, 4):
-        await post.send(envelope(sequence))
-    crash(post)
+        await mail.send(envelope(sequence))
+    crash(mail)
 
 
 async def test_a_failed_sync_of_the_log_keeps_the_journal(tmp_path: Path, disk: Disk) -> None:
-    post = durable(tmp_path)
-    await post.send(envelope(1))
+    mail = durable(tmp_path)
+    await mail.send(envelope(1))
     with disk.failing(FailsFrom(1, is_torn=False)):
-        post.close()
+        mail.close()
     disk.cut_power(tmp_path / "ada")
     assert await read(tmp_path) == [1]
 
 
 @attrs.define(eq=False)
 class LogHook:
-    """Counts the bytes that are written to logs, whose syncs may fail."""
+    """Hook that counts the bytes written to logs, and can make their syncs fail."""
 
     is_failing: bool = False
     written: int = 0
@@ -307,35 +306,35 @@ class LogHook:
         return size
 
 
-async def test_what_a_failed_sync_may_have_lost_is_written_again_before_the_next_one(tmp_path: Path) -> None:
-    """The kernel may hold a page for written that the disk did not take, and then no other sync does so."""
-    post, hook = durable(tmp_path), LogHook()
+async def test_records_of_a_failed_sync_are_written_again_before_the_next(tmp_path: Path) -> None:
+    """After a failed sync the kernel may consider a page written, so that later syncs skip it."""
+    mail, hook = durable(tmp_path), LogHook()
     with file_faults(hook):
         for sequence in range(1, 8):
-            await post.send(envelope(sequence, "x" * 3000))
+            await mail.send(envelope(sequence, "x" * 3000))
         receipted, hook.is_failing = hook.written, True
         with pytest.raises(MailboxFailed, match="Input/output error"):
-            await post.send(envelope(8, "x" * 3000))
+            await mail.send(envelope(8, "x" * 3000))
         hook.is_failing, hook.written = False, 0
-        await post.send(envelope(9))
+        await mail.send(envelope(9))
         again = hook.written - len(segment_path(tmp_path / "ada", 1).read_bytes().splitlines(keepends=True)[-1]) - 1
         assert again == receipted
         hook.written = 0
-        post.close()
+        mail.close()
     assert hook.written == 0
     assert await read(tmp_path) == list(range(1, 10))
 
 
-async def test_what_a_dead_writer_left_is_written_again_although_it_seems_to_be_there(tmp_path: Path) -> None:
-    post, hook = durable(tmp_path), LogHook()
-    await post.send(envelope(1))
-    crash(post)
+async def test_records_of_a_dead_writer_are_written_even_if_present(tmp_path: Path) -> None:
+    mail, hook = durable(tmp_path), LogHook()
+    await mail.send(envelope(1))
+    crash(mail)
     with file_faults(hook):
         recover(tmp_path / "ada")
     assert hook.written == segment_path(tmp_path / "ada", 1).stat().st_size
 
 
-def test_blocks_are_zeros_until_they_are_written_over(tmp_path: Path) -> None:
+def test_new_blocks_are_zeros(tmp_path: Path) -> None:
     blocks = BlockFile.create(tmp_path / "blocks", 5000)
     try:
         assert (tmp_path / "blocks").read_bytes() == bytes(8192)
@@ -351,13 +350,13 @@ def test_blocks_are_zeros_until_they_are_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 5))
-def test_blocks_that_cannot_be_made_leave_nothing(tmp_path: Path, number: int) -> None:
+def test_failed_creation_of_blocks_leaves_no_file(tmp_path: Path, number: int) -> None:
     with file_faults(FailsFrom(number)), pytest.raises(OSError, match=FAILED):
         BlockFile.create(tmp_path / "blocks", 5000)
     assert not [path for path in tmp_path.iterdir() if path.name != "blocks"]
 
 
-def test_a_look_sees_what_a_stat_does_and_has_its_errors(tmp_path: Path) -> None:
+def test_fast_stat_matches_stat_and_its_errors(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"twelve bytes")
     with path.open("rb") as file:
@@ -377,8 +376,8 @@ def test_a_look_sees_what_a_stat_does_and_has_its_errors(tmp_path: Path) -> None
         fast_fstat(-1)
 
 
-async def test_looks_of_several_threads_do_not_see_each_others_files(tmp_path: Path) -> None:
-    """Which they would if they shared the room for the answer."""
+async def test_fast_stat_is_thread_safe(tmp_path: Path) -> None:
+    """They would if they shared the result buffer."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
 

@@ -25,12 +25,12 @@ def _envelope(body: str = "Hello.") -> Envelope:
     return Envelope(sender=sender, recipient=Recipient(name="bob"), sequence=1, body=body, created=1.0)
 
 
-async def test_a_receipt_names_the_queue() -> None:
+async def test_receipt_names_the_queue_transport() -> None:
     queue, _ = _queue()
     assert (await queue.send(_envelope())).transport == "queue"
 
 
-async def test_without_keys_nothing_need_be_signed() -> None:
+async def test_unsigned_mail_is_accepted_without_keys() -> None:
     queue, dead = _queue()
     envelope = _envelope()
     await queue.send(envelope)
@@ -48,8 +48,8 @@ async def test_a_cancelled_send_is_not_stored() -> None:
     assert queue.backlog("bob").messages == 0
 
 
-async def test_a_waiting_reader_is_woken_without_a_clock(autojump_clock: trio.testing.MockClock) -> None:
-    """Nothing polls: time does not pass while a reader waits and is woken."""
+async def test_waiting_reader_is_woken_without_polling(autojump_clock: trio.testing.MockClock) -> None:
+    """Time does not pass while a reader waits and is woken, so nothing polls."""
     queue, _ = _queue()
 
     async def read() -> None:
@@ -64,7 +64,7 @@ async def test_a_waiting_reader_is_woken_without_a_clock(autojump_clock: trio.te
     assert trio.current_time() == 0
 
 
-async def test_waiting_rests_while_there_is_nothing_new(autojump_clock: trio.testing.MockClock) -> None:
+async def test_wait_does_not_return_without_new_mail(autojump_clock: trio.testing.MockClock) -> None:
     queue, _ = _queue()
     await queue.send(_envelope())
     async with queue.open_inbox("bob", 1) as inbox:
@@ -74,7 +74,7 @@ async def test_waiting_rests_while_there_is_nothing_new(autojump_clock: trio.tes
     assert scope.cancelled_caught
 
 
-async def test_an_inbox_that_was_left_takes_nothing_from_the_next_reader() -> None:
+async def test_closed_inbox_takes_nothing_from_the_next_reader() -> None:
     queue, _ = _queue()
     async with queue.open_inbox("bob", 1) as old:
         pass
@@ -88,7 +88,7 @@ async def test_an_inbox_that_was_left_takes_nothing_from_the_next_reader() -> No
     assert queue.backlog("bob").messages == 1
 
 
-async def test_the_memory_of_acknowledged_ids_is_bounded() -> None:
+async def test_acknowledged_ids_are_bounded() -> None:
     queue, _ = _queue()
     first = _envelope()
     async with queue.open_inbox("bob", 1) as inbox:
@@ -100,14 +100,14 @@ async def test_the_memory_of_acknowledged_ids_is_bounded() -> None:
         assert len(inbox.take_nowait()) == 1
 
 
-async def test_a_message_larger_than_a_mailbox_is_refused_though_nothing_waits() -> None:
+async def test_message_larger_than_an_empty_mailbox_is_refused() -> None:
     queue, _ = _queue(MailLimits(bytes=100))
     with pytest.raises(MailboxFull, match="full: 0 of 100 bytes"):
         await queue.send(_envelope())
 
 
-async def test_bytes_are_given_back_to_the_last_one() -> None:
-    """Whether acknowledged, buried, seen or a copy: when nothing waits, no byte is counted."""
+async def test_no_byte_is_counted_when_no_mail_is_pending() -> None:
+    """Covers acknowledged, dead-lettered, seen and copied messages."""
     queue, dead = _queue()
     read, seen, late = (_envelope(body) for body in ("read", "seen", "late"))
     for envelope in (read, seen, read, attrs.evolve(late, expires=1.0)):
