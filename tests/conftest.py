@@ -1,4 +1,4 @@
-"""What holds for every test: no process is left behind, and a run repeats itself."""
+"""Fixtures and rules for all tests: no child process may remain, and a run is repeatable."""
 
 import os
 import signal
@@ -15,12 +15,12 @@ from coterie.session_directory import SessionDirectory
 from tests import warm_start
 from tests.descendants import descendants
 
-# The same examples in every run, so that a change is judged by what it changed; `make soak` looks for new ones.
+# Every run uses the same examples, so only a change of the code changes the result; `make soak` searches for new ones.
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("exploring")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-# The user's own hooks must not run in tests.
+# Hooks of the user must not run in tests.
 os.environ["CLAUDE_CONFIG_DIR"] = os.devnull
 
 
@@ -41,13 +41,13 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests first: a long one that begins last leaves all but one process with nothing to do."""
+    """Run slow tests first, because a long test that starts last leaves the other workers idle."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
-    """Keep the reason of an asynchronous test that skips itself: pytest-trio skips it anew without one."""
+    """Keep the reason of a trio test that skips itself; pytest-trio raises a new skip without the reason."""
     try:
         yield
     except pytest.skip.Exception as skipped:
@@ -89,7 +89,7 @@ def cold_start(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_orphans() -> Iterator[None]:
-    """Fail a test that ends with more children than it began with."""
+    """Fail a test that leaves child processes behind."""
     before = descendants()
     yield
     left = {child for child in descendants() - before if child.pid != warm_start.warm_pid()}
@@ -111,7 +111,7 @@ def session(home: Path, tmp_path: Path) -> SessionDirectory:
 
 @pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A place for sockets: the path of a test's own directory may be too long for one."""
+    """XDG_RUNTIME_DIR of the test, with a path that is short enough for sockets."""
     with tempfile.TemporaryDirectory(prefix="coterie-") as directory:
         monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
         yield Path(directory)

@@ -1,4 +1,4 @@
-"""The children of this process, and theirs, read from /proc."""
+"""Descendants of this process, read from /proc."""
 
 import os
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ import psutil
 
 PROC = Path("/proc")
 START_TIME = 19
-"""The place of the start time among the fields of /proc/PID/stat that follow the name."""
+"""Index of the start time among the fields of /proc/PID/stat after the name."""
 
 
 @attrs.frozen
 class Descendant:
-    """A process, told apart from a later one with the same number by its start time."""
+    """A process, identified by its pid and start time, because pids are reused."""
 
     pid: int
     started: float
@@ -22,7 +22,7 @@ class Descendant:
     name: str = attrs.field(eq=False)
 
     def __str__(self) -> str:
-        """Its number and its command line; its name alone if it is a zombie, which has none."""
+        """Pid and command line; for a zombie, which has no command line, its name."""
         try:
             command = Path(f"/proc/{self.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
@@ -31,7 +31,7 @@ class Descendant:
 
 
 def descendants() -> set[Descendant]:
-    """All processes that descend from this one by living parents, zombies included.
+    """Return all descendants of this process that have living parents, zombies included.
 
     Asks psutil, which reads every process of the machine, only on a kernel without CONFIG_PROC_CHILDREN.
     """
@@ -45,25 +45,25 @@ def descendants() -> set[Descendant]:
             try:
                 found.add(_describe(child))
             except OSError:
-                continue  # it has ended and was reaped
+                continue  # the process was reaped
             parents.append(child)
     return found
 
 
 def _children(pid: int) -> list[int]:
-    """Each thread of a process lists the children it has started."""
+    """Return the children of *pid*; each thread lists those that it started."""
     numbers: list[int] = []
     try:
-        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - it runs twice in every test
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - runs twice in every test
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123 - the same
                 numbers += map(int, file.read().split())
     except OSError:
-        pass  # the process or one of its threads has ended, and what it had started has another parent
+        pass  # the process or one of its threads has ended, so its children have another parent
     return numbers
 
 
 def _describe(pid: int) -> Descendant:
-    """Raises `OSError` if it is gone."""
+    """Read one process. Raises `OSError` if it has been reaped."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - the same
         head, _, fields = file.read().rpartition(")")
     return Descendant(pid, float(fields.split()[START_TIME]), head.partition("(")[2])

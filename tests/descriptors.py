@@ -1,10 +1,10 @@
-"""Count of the open descriptors of this process."""
+"""Number of open descriptors of this process."""
 
 import gc
 import os
 
 
 def count_descriptors() -> int:
-    """Those that somebody still holds; what earlier tests left to the garbage collector is closed first."""
+    """Count the open descriptors after a garbage collection, which closes those that earlier tests dropped."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count, no paths

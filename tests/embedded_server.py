@@ -28,24 +28,24 @@ class Served:
 
     @property
     def url(self) -> str:
-        """What ANTHROPIC_BASE_URL would be."""
+        """Base URL for a client of the Messages API."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def clock(self) -> Clock:
-        """Move it to let cache entries age."""
+        """Clock of the server; tests move it to expire cache entries."""
         return self.server.clock
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        """The request log, as its control side would give it."""
+        """Request log, in the form that the control endpoint returns."""
         entries: list[dict[str, Any]] = msgspec.json.decode(self.server.log.to_bytes())["requests"]
         return entries
 
 
 @asynccontextmanager
 async def open_served(script: str = ECHO, *, limits: HttpLimits | None = None, **options: Any) -> AsyncIterator[Served]:
-    """Serve *script* in this process until the block ends; fails if an answer failed for no planned reason."""
+    """Serve *script* in this process until the block ends; fails if a response failed for an unplanned reason."""
     server = EmbeddedServer(ServerOptions(script=parse_script(script, "test.yaml"), **options))
     async with trio.open_nursery() as nursery:
         port = await nursery.start(partial(serve_http, server, limits=limits or HttpLimits()))
@@ -56,7 +56,7 @@ async def open_served(script: str = ECHO, *, limits: HttpLimits | None = None, *
 
 @asynccontextmanager
 async def open_sdk(served: Served, key: str = "test-key") -> AsyncIterator[anthropic.AsyncAnthropic]:
-    """The real SDK, as any client would set it up, without its retries."""
+    """Open a client of the real SDK without its retries."""
     transport = anthropic.DefaultAsyncHttpxClient(verify=False)
     async with anthropic.AsyncAnthropic(
         api_key=key, base_url=served.url, max_retries=0, http_client=transport

@@ -1,4 +1,4 @@
-"""A private copy of the checkout, with an environment that imports the product from it and from nowhere else."""
+"""Private copy of the checkout, with an environment that imports the product only from this copy."""
 
 import os
 import shutil
@@ -22,13 +22,13 @@ from tests.descendants import descendants
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("src", "agents", "orchestrator", "mailbox", "memory", "scenarios")
 GRACE = 15.0
-"""Seconds that tests have to clean up after an interrupt."""
+"""Seconds that tests may use to clean up after an interrupt."""
 POLL_SECONDS = 0.05
 
 
 @attrs.frozen(kw_only=True)
 class TestRun:
-    """The end of one run of pytest; *exit_code* is None if it took too long."""
+    """Result of one run of pytest; *exit_code* is None after a timeout."""
 
     __test__ = False
 
@@ -38,7 +38,7 @@ class TestRun:
 
     @property
     def first_failure(self) -> str:
-        """The id of the first test that failed, or the last line of output where none is named."""
+        """Id of the first failed test, or the last line of the output."""
         for line in self.output.splitlines():
             if line.startswith(("FAILED ", "ERROR ")):
                 return line.split(" - ")[0].partition(" ")[2]
@@ -47,25 +47,25 @@ class TestRun:
 
 @attrs.define(eq=False)
 class MutationTree:
-    """The copy at *root*; its environment is `.venv` in it."""
+    """Copy of the checkout at *root*, with its environment in `.venv`."""
 
     home: Path
-    """The directory of the copy, and of what its tests write: it is removed with them."""
+    """Temporary directory with the copy and all files that its tests write."""
     _times: Iterator[int] = attrs.field(factory=lambda: count(int(time.time()) + 10), init=False)
 
     @property
     def root(self) -> Path:
-        """Where the tracked files are."""
+        """Directory of the tracked files."""
         return self.home / "tree"
 
     @property
     def python(self) -> Path:
-        """The interpreter that imports the product from the copy."""
+        """Interpreter that imports the product from the copy."""
         return self.root / ".venv/bin/python"
 
     @contextmanager
     def changed(self, file: str, text: str) -> Iterator[None]:
-        """Have *text* in *file* inside this block."""
+        """Replace the content of *file* by *text* within the block."""
         path = self.root / file
         before = path.read_text(encoding="utf-8")
         self._write(path, text)
@@ -75,13 +75,13 @@ class MutationTree:
             self._write(path, before)
 
     def _write(self, path: Path, text: str) -> None:
-        """Give the file a time of its own: by time and size Python knows whether compiled code is that of a source."""
+        """Set a unique modification time, because Python checks compiled code by time and size of the source."""
         path.write_text(text, encoding="utf-8")
         moment = next(self._times)
         os.utime(path, (moment, moment))
 
     def run_tests(self, tests: list[str], *, timeout: float) -> TestRun:
-        """Run pytest in the copy until the first failure; no process that it started is left."""
+        """Run pytest in the copy until the first failure, then kill all processes that it started."""
         scratch = self.home / "p"
         command = [str(self.python), "-m", "pytest", "-x", "-q", "-rfE", "--no-header", "--tb=line"]
         command += ["-p", "no:cacheprovider", f"--basetemp={scratch}", *tests]
@@ -109,7 +109,7 @@ class MutationTree:
 
 @contextmanager
 def copied_tree() -> Iterator[MutationTree]:
-    """Copy the tracked files as they are in the working tree, and remove the copy at the end."""
+    """Copy the tracked files of the working tree; remove the copy at the end of the block."""
     # A short path: there will be sockets below it.
     with _orphans_are_ours(), TemporaryDirectory(prefix="mut-", ignore_cleanup_errors=True) as home:
         tree = MutationTree(Path(home))
@@ -126,7 +126,7 @@ def copied_tree() -> Iterator[MutationTree]:
 
 @contextmanager
 def _orphans_are_ours() -> Iterator[None]:
-    """Become the parent of processes whose parents die, to end them with the others."""
+    """Become a subreaper, so that orphaned processes can be killed."""
     before = become_subreaper(yes=True)
     try:
         yield
@@ -135,7 +135,7 @@ def _orphans_are_ours() -> Iterator[None]:
 
 
 def _make_environment(tree: MutationTree) -> None:
-    """An environment with our packages, whose path has the copy where ours has this checkout."""
+    """Make an environment with the installed packages that imports the product from the copy."""
     venv.create(tree.root / ".venv", symlinks=True, with_pip=False)
     packages = sysconfig.get_path("purelib")
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -153,7 +153,7 @@ def _make_environment(tree: MutationTree) -> None:
 
 
 def _check_imports(tree: MutationTree) -> None:
-    """Stop at once if the product would be imported from anywhere but the copy."""
+    """Exit if the product would be imported from another tree than the copy."""
     ask = "import coterie, coterie.agents.settings as s, sys; print(coterie.__file__, s.__file__, *sys.path)"
     said = subprocess.check_output([tree.python, "-c", ask], cwd=tree.root).decode().split()
     if not all(Path(name).is_relative_to(tree.root) for name in said[:2]) or str(ROOT / "src") in said:
@@ -161,7 +161,7 @@ def _check_imports(tree: MutationTree) -> None:
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> int | None:
-    """The exit code of *process*, or None if it takes too long; orphans that end meanwhile are reaped."""
+    """Return the exit code of *process*, or None after *timeout*; reap orphans while waiting."""
     until = time.monotonic() + timeout
     while time.monotonic() < until:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -175,7 +175,7 @@ def _wait(process: subprocess.Popen[bytes], timeout: float) -> int | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt what still runs, and kill what does not end by that."""
+    """Interrupt the remaining processes, then kill those that do not end."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         try:

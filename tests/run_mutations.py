@@ -1,4 +1,4 @@
-"""Breaks the promises of the documentation, one at a time, and sees whether the tests notice.
+"""Runner of the mutation table: breaks one documented promise at a time and checks that a test fails.
 
 `mutations.toml` has the promises, a change of the product that breaks each, and the tests that ought to fail for it.
 Run as `python -m tests.run_mutations`.
@@ -18,37 +18,37 @@ from tests.mutation_tree import MutationTree, copied_tree
 
 TABLE = Path(__file__).with_name("mutations.toml")
 TIMEOUT = 300.0
-"""Seconds for the tests of one entry."""
+"""Time limit for the tests of one entry, in seconds."""
 _TESTS_FAILED, _INTERRUPTED = 1, 2
-"""Exit codes of pytest; the second is also that of a module that cannot be imported."""
+"""Exit codes of pytest; the second also means that a module cannot be imported."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 Verdict = Literal["caught", "caught (timeout)", "SURVIVED", "broken"]
 
 
 class Mutation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A promise, and a change of the product that breaks it."""
+    """Promise of the documentation, and a change of the code that breaks it."""
 
     name: str
     promise: str
     source: str
-    """The document that makes the promise."""
+    """Document that contains the promise."""
     file: str
     old: str
-    """A snippet that occurs once in *file*."""
+    """Snippet that occurs once in *file*."""
     new: str
     tests: list[str]
-    """Files, folders or ids of tests, some of which fail with the change."""
+    """Files, folders or ids of tests; at least one test must fail with the change."""
 
     def apply(self, text: str) -> str:
-        """The file with the change; raises `ValueError` if the snippet does not occur exactly once."""
+        """Return *text* with the change. Raises `ValueError` if the snippet does not occur exactly once."""
         if (found := text.count(self.old)) != 1:
             raise ValueError(f"{self.file} has the old text {found} times")
         return text.replace(self.old, self.new)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of one entry."""
+    """Result of one entry."""
 
     name: str
     verdict: Verdict
@@ -56,17 +56,17 @@ class Outcome(msgspec.Struct, frozen=True):
     seconds: float
 
     def line(self) -> str:
-        """The outcome on one line."""
+        """Format the result as one line."""
         return f"{self.verdict:<16} {self.seconds:5.0f} s  {self.name}  {self.detail}".rstrip()
 
 
 def load_mutations() -> list[Mutation]:
-    """The table; raises `msgspec.ValidationError` for an entry that lacks a field or has one too many."""
+    """Load the table. Raises `msgspec.ValidationError` for an entry with a missing or unknown field."""
     return msgspec.convert(tomllib.loads(TABLE.read_text(encoding="utf-8"))["mutation"], list[Mutation])
 
 
 def check_mutation(tree: MutationTree, mutation: Mutation, unmutated: Callable[[list[str]], str | None]) -> Outcome:
-    """Run the tests of *mutation* with its change; *unmutated* says why tests are of no use without any change."""
+    """Run the tests of *mutation* with its change; *unmutated* returns why the tests fail without any change."""
 
     def outcome(verdict: Verdict, detail: str, seconds: float = 0) -> Outcome:
         return Outcome(mutation.name, verdict, detail, round(seconds, 1))
@@ -91,7 +91,7 @@ def check_mutation(tree: MutationTree, mutation: Mutation, unmutated: Callable[[
 
 
 class _Baseline:
-    """Says of each set of tests once whether it passes without a change."""
+    """Runs each set of tests once without a change, and remembers the result."""
 
     def __init__(self, tree: MutationTree) -> None:
         self._tree = tree
@@ -112,7 +112,7 @@ class _Baseline:
 @click.option("--baseline", is_flag=True, help="First see that the tests pass without the change.")
 @click.option("--list", "list_only", is_flag=True, help="Print names and promises, and run nothing.")
 def main(names: tuple[str, ...], json_file: Path | None, *, baseline: bool, list_only: bool) -> None:
-    """Break each promise of mutations.toml, and see whether a test fails. Ends with 1 if not for each."""
+    """Break each promise of mutations.toml and check that a test fails. Exits 1 if a mutation is not caught."""
     mutations = load_mutations()
     if unknown := set(names) - {mutation.name for mutation in mutations}:
         raise click.UsageError(f"no such entry: {', '.join(sorted(unknown))}")
@@ -142,7 +142,7 @@ def _assume_passing(tests: list[str]) -> str | None:
 
 
 def _interrupt(*_: Any) -> None:
-    """End the run; what it has started and written is removed, and no second signal keeps it from that."""
+    """Stop the run: kill its processes and remove its files; a second signal does not interrupt this."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The code map of ARCHITECTURE.md and the folders of the code are the same."""
+"""The code map of ARCHITECTURE.md names exactly the folders of the code."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ def _mapped_folders() -> list[str]:
 
 
 def _package_folders() -> set[str]:
-    """Folders with modules, below the five and the kernel; links in the kernel are not followed."""
+    """Return the folders with modules; the links in the kernel are not followed."""
     return {
         module.parent.relative_to(ROOT).as_posix()
         for top in TOPS
@@ -30,6 +30,6 @@ def test_every_folder_of_the_code_map_exists() -> None:
 
 
 def test_every_package_folder_is_in_the_code_map() -> None:
-    """The five themselves are there too, though not all of them hold modules."""
+    """The five top folders are included, although some hold no modules."""
     assert sorted(_package_folders() - set(_mapped_folders())) == []
     assert set(TOPS) <= set(_mapped_folders())

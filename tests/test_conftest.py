@@ -1,4 +1,4 @@
-"""The rules of conftest.py, each with a run of pytest that breaks it."""
+"""Each rule of conftest.py fails an inner run of pytest that breaks it."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def test_leaves_a_child():
 
 
 def run_pytest(directory: Path, text: str, *options: str, start: str = "exec") -> subprocess.CompletedProcess[str]:
-    """Run one file of tests, *text*, under the rules of this directory; *start* begins the command line."""
+    """Run the test file *text* with the rules of this directory; *start* is the beginning of the shell command."""
     path = directory / "test_inner.py"
     path.write_text(text)
     command = [
@@ -48,7 +48,7 @@ def run_pytest(directory: Path, text: str, *options: str, start: str = "exec") -
 
 
 @pytest.mark.slow
-def test_a_test_that_leaves_a_child_fails_and_the_child_is_named(tmp_path: Path) -> None:
+def test_leftover_child_fails_the_test_and_is_named(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, LEAVES_A_CHILD)
     pid = int((tmp_path / "pid").read_text())
     os.kill(pid, signal.SIGKILL)
@@ -62,7 +62,7 @@ GRANDCHILD = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); pri
 
 @pytest.mark.slow
 @pytest.mark.parametrize("has_children_file", [True, False], ids=["proc", "psutil"])
-def test_children_of_children_are_found(
+def test_descendants_include_grandchildren(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_children_file: bool
 ) -> None:
     if not has_children_file:
@@ -81,7 +81,7 @@ def test_children_of_children_are_found(
     not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists(),
     reason="needs a kernel with CONFIG_PROC_CHILDREN",
 )
-def test_a_zombie_is_a_child_too() -> None:
+def test_descendants_include_zombies() -> None:
     child = subprocess.Popen(["/bin/true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
@@ -106,7 +106,7 @@ def test_interrupts_a_child():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_children_can_be_interrupted_where_the_shell_ignores_sigint(tmp_path: Path, workers: str) -> None:
+def test_sigint_reaches_children_when_the_shell_ignores_it(tmp_path: Path, workers: str) -> None:
     done = run_pytest(tmp_path, INTERRUPTS_A_CHILD, "-n", workers, start="trap '' INT; exec")
     assert done.returncode == 0, done.stdout
 
@@ -127,6 +127,6 @@ def test_is_skipped():
 
 
 @pytest.mark.slow
-def test_the_reasons_of_skipped_tests_are_printed_once_each(tmp_path: Path) -> None:
+def test_each_skip_reason_is_printed_once(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, SKIPS)
     assert "skipped 2: no quartz; install quartz\nskipped 1: no moon\n" in done.stdout

@@ -1,4 +1,4 @@
-"""The schemas in `docs/` are what the code writes, and what the code writes keeps to them."""
+"""The schemas in `docs/` are up to date, and session files conform to them."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -27,7 +27,7 @@ RECORD_KINDS = [kind.__struct_config__.tag for kind in get_args(Record)]
 
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
-    """A run with a rewrite, a block that holds a newline of its own, and a damaged line."""
+    """Session with a rewrite, a block that contains a newline, and a damaged line."""
     told = [
         STARTED,
         TextEmitted(turn=1, text="x"),
@@ -52,14 +52,14 @@ def session(tmp_path: Path) -> Path:
 
 
 def example(schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    """An instance of *kind* that has every required member, made from its definition alone."""
+    """Build an instance of *kind* with every required member from its definition."""
     definitions: dict[str, Any] = schema["$defs"]
     [definition] = [d for d in definitions.values() if d.get("properties", {}).get("kind", {}).get("enum") == [kind]]
     return {name: value(definitions, definition["properties"][name]) for name in definition["required"]}
 
 
 def value(definitions: dict[str, Any], schema: dict[str, Any]) -> Any:
-    """Something that *schema* accepts."""
+    """Return a value that *schema* accepts."""
     if "$ref" in schema:
         schema = definitions[schema["$ref"].rpartition("/")[2]]
         return {name: value(definitions, schema["properties"][name]) for name in schema.get("required", [])}
@@ -69,7 +69,7 @@ def value(definitions: dict[str, Any], schema: dict[str, Any]) -> Any:
     return schema.get("const", schema.get("enum", [simple.get(schema.get("type", "object"))])[0])
 
 
-def test_the_documents_are_what_the_code_writes(tmp_path: Path) -> None:
+def test_schema_files_are_up_to_date(tmp_path: Path) -> None:
     write_schemas(tmp_path)
     for path in tmp_path.iterdir():
         assert (DOCS / path.name).read_text() == path.read_text(), (
@@ -77,12 +77,12 @@ def test_the_documents_are_what_the_code_writes(tmp_path: Path) -> None:
         )
 
 
-def test_the_schemas_are_schemas() -> None:
+def test_schema_files_are_valid_json_schemas() -> None:
     for schema in SCHEMAS.values():
         Draft202012Validator.check_schema(schema)
 
 
-def test_every_line_of_a_session_is_as_published(session: Path) -> None:
+def test_every_event_of_a_session_matches_the_schema(session: Path) -> None:
     lines = [msgspec.json.decode(event.line) for event in read_session(session)]
     for line in lines:
         EVENT.validate(line)
@@ -90,7 +90,7 @@ def test_every_line_of_a_session_is_as_published(session: Path) -> None:
     assert {line["kind"] for line in lines} > presented
 
 
-def test_every_record_of_a_transcript_is_as_published(session: Path) -> None:
+def test_every_transcript_record_matches_the_schema(session: Path) -> None:
     lines = (session / "agents/main/transcript.jsonl").read_bytes().split(b"\n")
     records = [msgspec.json.decode(line) for line in lines if line]
     for record in records:
@@ -101,7 +101,7 @@ def test_every_record_of_a_transcript_is_as_published(session: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"), [*(("events", kind) for kind in EVENT_KINDS), *(("transcript", kind) for kind in RECORD_KINDS)]
 )
-def test_members_may_be_added_but_none_that_is_required_left_out(name: str, kind: str) -> None:
+def test_schema_accepts_new_members_and_requires_the_known(name: str, kind: str) -> None:
     line = example(SCHEMAS[name], kind)
     validator = Draft202012Validator(SCHEMAS[name])
     validator.validate({**line, "tomorrow": {"a": 1}})
@@ -111,7 +111,7 @@ def test_members_may_be_added_but_none_that_is_required_left_out(name: str, kind
 
 
 @pytest.mark.parametrize("event", [STARTED, FINISHED])
-def test_a_member_of_another_type_is_refused(event: Event) -> None:
+def test_schema_rejects_a_member_of_another_type(event: Event) -> None:
     members = msgspec.to_builtins(event) | {"v": 1, "at": 1.0, "agent": "main", "session": "s"}
     EVENT.validate(members)
     for name in ("at", "agent", "session", "kind"):

@@ -1,4 +1,4 @@
-"""The direction of imports, read from the code itself."""
+"""Import direction, read from the source code."""
 
 import ast
 import subprocess
@@ -17,10 +17,10 @@ ALLOWED = {
     "mailbox": {"mailbox"},
     "memory": {"memory"},
 }
-"""Directory -> the directories it may import; everything may import coterie.clock and coterie.files."""
+"""Directories that each directory may import; all may import the kernel."""
 
 SHARED_WITH_SERVER = {"coterie.agents.loop.model.catalog", "coterie.agents.loop.model.usage", "coterie.agents.errors"}
-"""The embedded server speaks HTTP: of an agent it knows the table of models, what prices count, nothing else."""
+"""Modules of `agents` that the embedded server may import: the table of models and prices."""
 
 
 def _modules(directory: str) -> list[Path]:
@@ -45,7 +45,7 @@ def test_a_directory_imports_only_what_lies_below_it(directory: str) -> None:
                 assert below in ALLOWED[directory], f"{path.relative_to(ROOT)} imports {name}"
 
 
-def test_clock_and_files_stand_on_nothing_of_ours() -> None:
+def test_clock_and_files_import_no_other_module() -> None:
     for module in ("clock.py", "files.py"):
         ours = {name for name in _imports(ROOT / "src/coterie" / module) if name.startswith("coterie.")}
         assert all(name.startswith(("coterie.clock", "coterie.files")) for name in ours), (module, ours)
@@ -58,7 +58,7 @@ def test_the_embedded_server_shares_only_the_table_of_models_with_agents() -> No
                 assert name.rpartition(".")[0] in SHARED_WITH_SERVER, f"{path.relative_to(ROOT)} imports {name}"
 
 
-def test_nothing_runs_on_another_event_loop() -> None:
+def test_no_module_imports_another_event_loop() -> None:
     for directory in ALLOWED:
         for path in _modules(directory):
             assert not {name for name in _imports(path) if name.partition(".")[0] == "asyncio"}, path
@@ -70,7 +70,7 @@ def _loaded_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_the_package_imports_nothing_else_of_ours() -> None:
+def test_importing_coterie_loads_no_other_module() -> None:
     assert {name for name in _loaded_by("import coterie") if name.startswith("coterie")} == {"coterie"}
 
 
@@ -95,7 +95,7 @@ CLIENTS = (
     *("orchestrator.api.errors", "orchestrator.api.live_session", "orchestrator.api.open_session"),
     *("orchestrator.api.options", "orchestrator.api.public", "orchestrator.api.session_result"),
 )
-"""Modules of the clients of a session, with those that `coterie run` imports when it starts one."""
+"""Modules of clients, with those that `coterie run` imports when it starts a session."""
 AGENT_ONLY = (
     *("coterie.agents.tools", "coterie.agents.runtime", "coterie.agents.layers", "coterie.agents.sandbox"),
     *("coterie.agents.loop.loop", "coterie.agents.loop.agent", "coterie.agents.loop.conversation.conversation"),
@@ -103,7 +103,7 @@ AGENT_ONLY = (
     *("coterie.agents.permissions.commands", "coterie.agents.permissions.authorizer"),
     *("coterie.memory.store", "coterie.mailbox.router", "coterie.mailbox.transports.bridge", "anthropic"),
 )
-"""Packages and modules that interpret messages or do the work of an agent."""
+"""Packages and modules that clients must not load, because they do the work of an agent."""
 
 
 def test_clients_load_message_types_and_not_what_interprets_them() -> None:
@@ -117,7 +117,7 @@ def test_the_list_of_client_modules_has_the_whole_python_api() -> None:
 
 
 def test_no_command_waits_for_the_sdk() -> None:
-    """What calls a model is a process of its own, or imported when a command is about to call one."""
+    """Code that calls a model runs in another process, or is imported right before the call."""
     paths = [path for path in (ROOT / "orchestrator/cli").rglob("*.py") if path.stem != "model_recall"]
     modules = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
     assert len(modules) > 40
@@ -134,7 +134,7 @@ def test_only_the_process_that_holds_mcp_servers_imports_their_package() -> None
     assert not {"mcp", "mcp_types", "coterie.orchestrator.mcp.host"} & loaded
 
 
-def test_the_standard_librarys_mailbox_is_not_shadowed_at_the_root() -> None:
+def test_mailbox_of_the_standard_library_is_not_shadowed() -> None:
     code = "import mailbox; mailbox.Maildir"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 

@@ -1,4 +1,4 @@
-"""The table of mutations fits the product; `python -m tests.run_mutations` sees whether tests notice each."""
+"""The mutation table matches the code; `python -m tests.run_mutations` checks that tests catch each entry."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The comparison with other frameworks: one that cannot be measured is a line, and what is counted is what was done."""
+"""Comparison with other frameworks: one that cannot be measured is reported, and the figures match the work done."""
 
 from pathlib import Path
 
