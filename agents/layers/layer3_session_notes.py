@@ -1,7 +1,6 @@
 """Layer 3: session notes, which a helper updates while the agent works."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from decimal import Decimal
 from pathlib import Path
 from typing import Self
@@ -9,14 +8,15 @@ from typing import Self
 import attrs
 import trio
 
-from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
 from coterie.agents.events.layer_events import Compacted, LayerFailed, NotesUpdated
+from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.layers.layer2_clearing import cleared_by_api
 from coterie.agents.layers.layer3_notes_update import PURPOSE, NotesUpdate, NotesWriter, UpdateCost
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import NotesRecord
 from coterie.agents.loop.forks.helper import HelperStart
+from coterie.agents.loop.model.client import CALL_FAILURES
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.usage import Usage
 from coterie.memory.compaction.kept_size import kept_size_after
@@ -75,13 +75,12 @@ class SessionNotesLayer:
     """Tokens of the notes."""
     _output: int = attrs.field(default=OUTPUT, init=False)
     """Output tokens of the last update."""
-    _requests: int = attrs.field(default=0, init=False)
-    _wanted: _DueUpdate | None = attrs.field(default=None, init=False)
-    _called: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _is_running: bool = attrs.field(default=True, init=False)
     _is_teammate: bool = True
     """False if the agent ends after a reply without tool calls, so that an update after it would be useless."""
+    _task: BackgroundTask[_DueUpdate] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._task = BackgroundTask("session notes", self._update)
 
     @classmethod
     def build(
@@ -101,18 +100,12 @@ class SessionNotesLayer:
         turn = None if record is None else record.turn
         return cls(agent, writer, _schedule(agent, writer.settings, compaction), turn, is_teammate)
 
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
+    def open(self) -> AbstractAsyncContextManager[None]:
         """Update the notes in the background until the block ends.
 
         The end of the block cancels a running update; to keep it, await `wait_until_written` first.
         """
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.run, name="session notes")
-            try:
-                yield
-            finally:
-                nursery.cancel_scope.cancel()
+        return self._task.open()
 
     @property
     def path(self) -> Path:
@@ -125,29 +118,25 @@ class SessionNotesLayer:
         self._schedule = self._schedule.after_turn(tokens, len(reply.tool_calls), agent.model.cost(reply.usage))
         # After a clearing by the API, the helper's prompt would not match the agent's cache entries.
         is_useful = (self._is_teammate or bool(reply.tool_calls)) and not cleared_by_api(reply)
-        if is_useful and self._is_free and self._delay(tokens) is None:
-            start = attrs.evolve(HelperStart.of(agent), number=self._requests + 1)
-            self._wanted = _DueUpdate(start=start, turn=agent.turn)
+        is_free = self._task.is_open and not self._task.is_busy
+        if is_useful and is_free and self._delay(tokens) is None:
             self._schedule = self._schedule.after_start(tokens)
-            self._called.set()
+            self._task.submit(_DueUpdate(start=HelperStart.of(agent), turn=agent.turn))
 
     @property
     def delay(self) -> str:
         """The reason why the notes are not up to date."""
-        if not self._is_free:
-            return "an update is still running" if self._is_running else "they are no longer updated"
+        if not self._task.is_open:
+            return "they are no longer updated"
+        if self._task.is_busy:
+            return "an update is still running"
         if self._schedule.failures:
             return "the last update failed"
         return _DELAYS[self._delay(self._agent.meter.tokens(self._agent.conversation))]
 
-    @property
-    def _is_free(self) -> bool:
-        return self._is_running and self._wanted is None
-
     async def wait_until_written(self) -> None:
         """Wait until no update is running; this may take several model calls."""
-        while self._wanted is not None:
-            await self._settled.wait()
+        await self._task.wait_until_idle()
 
     async def current(self) -> NotesState | None:
         """Read the notes from their file; None if they are missing, empty or unreadable."""
@@ -167,46 +156,25 @@ class SessionNotesLayer:
         """Measure the growth of the context from its size after the compaction."""
         self._schedule = self._schedule.after_shrink(self._agent.meter.tokens(self._agent.conversation))
 
-    async def run(self) -> None:
-        """Run requested updates, one at a time, until cancelled."""
-        try:
-            while True:
-                await self._called.wait()
-                self._called = trio.Event()
-                assert self._wanted is not None
-                await self._update(self._wanted)
-                self._settle()
-        finally:
-            self._is_running = False
-            self._settle()
-
-    def _settle(self) -> None:
-        self._wanted = None
-        self._settled.set()
-        self._settled = trio.Event()
-
-    async def _update(self, wanted: _DueUpdate) -> None:
+    async def _update(self, due: _DueUpdate) -> None:
         began, spending = trio.current_time(), UpdateCost(self._agent.model)
         try:
-            updated = await self._writer.update(self._agent, wanted.start, spending)
-            self._record(wanted, updated, spending, trio.current_time() - began)
-        except (BudgetSpent, ModelError, ReplyMalformed, ControlLost, NotesUnusable, OSError) as exc:
-            # After ControlLost, the task that reads the control channel ends the agent.
+            updated = await self._writer.update(self._agent, due.start, spending)
+            self._record(due, updated, spending, trio.current_time() - began)
+        except (*CALL_FAILURES, NotesUnusable, OSError) as exc:
             self._schedule = self._schedule.after_failure(spending.cost)
             self._fail(exc)
-        finally:
-            self._requests += spending.replies
 
-    def _record(self, wanted: _DueUpdate, updated: NotesUpdate, spending: UpdateCost, seconds: float) -> None:
+    def _record(self, due: _DueUpdate, updated: NotesUpdate, spending: UpdateCost, seconds: float) -> None:
         schedule = self._schedule.after_success(spending.cost)
         record = NotesRecord(
-            turn=wanted.turn,
-            tokens=wanted.start.tokens,
+            turn=due.turn,
+            tokens=due.start.tokens,
             cost_usd=format(schedule.notes_usd, "f"),
             turns_usd=format(schedule.turns_usd, "f"),
         )
         self._agent.transcript.record(self._agent.conversation, record)
-        self._schedule, self._turn, self._output = schedule, wanted.turn, spending.output
+        self._schedule, self._turn, self._output = schedule, due.turn, spending.output
         self._tokens = tokens_of(updated.notes.shown_text())
         self._agent.emit(
             NotesUpdated(

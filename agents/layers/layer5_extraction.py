@@ -10,11 +10,12 @@ from xml.sax.saxutils import escape
 import attrs
 import trio
 
-from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
 from coterie.agents.events.layer_events import LayerFailed, MemoryChanged, MemoryExtracted
+from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.loop.agent import Agent, ToolAnswer
 from coterie.agents.loop.conversation.transcript_records import ExtractionRecord
 from coterie.agents.loop.forks.helper import HelperStart, run_helper
+from coterie.agents.loop.model.client import CALL_FAILURES
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.helper_rights import HelperRights
@@ -131,14 +132,10 @@ class Extraction:
     _schedule: ExtractionSchedule
     _drain: float
     """Seconds to wait at the end for a running extraction."""
-    _replies: int = attrs.field(default=0, init=False)
-    """Replies of all helpers so far."""
-    _current: _Request | None = attrs.field(default=None, init=False)
-    _stashed: _Request | None = attrs.field(default=None, init=False)
-    """The newest request that came while another was running; it covers the earlier ones."""
-    _called: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _is_running: bool = attrs.field(default=True, init=False)
+    _task: BackgroundTask[_Request] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._task = BackgroundTask("extraction", self._serve)
 
     @classmethod
     def build(
@@ -167,28 +164,20 @@ class Extraction:
         The end of the block waits for a running extraction, up to the limit, and then cancels it; an error that ends
         the block, or cancellation, does so immediately.
         """
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.run, name="extraction")
-            try:
-                yield
-                await self.drain(self._drain)
-            finally:
-                nursery.cancel_scope.cancel()
+        async with self._task.open():
+            yield
+            if not await self._task.drain(self._drain):
+                self._fail(f"the extraction was cancelled {self._drain:g} seconds after the agent's end")
 
     def on_run_finished(self) -> None:
         """Request an extraction if one is due or another one is running; never blocks."""
         self._schedule = self._schedule.after_run()
-        if not self._is_running:
-            return
-        if self._current is not None:
-            self._stashed = self._request()
-        elif self._schedule.is_due(self._agent.turn):
-            self._begin(self._request())
+        if self._task.is_busy or self._schedule.is_due(self._agent.turn):
+            self._task.submit(self._request())
 
     async def wait_until_idle(self) -> None:
         """Wait until no extraction is running; this may take several model calls."""
-        while self._current is not None:
-            await self._settled.wait()
+        await self._task.wait_until_idle()
 
     async def run_now(self) -> MemoryExtracted | None:
         """Extract immediately because the user asked for it, even if the agent wrote memories itself.
@@ -196,49 +185,17 @@ class Extraction:
         If no turn is new, the extraction covers the whole conversation. Returns the emitted event; None on failure.
         Cancellation stops the extraction immediately and keeps the memories written so far.
         """
-        await self.wait_until_idle()
-        self._current = self._request(is_by_hand=True)
-        try:
-            return await self._extract(self._current)
-        finally:
-            self._settle()
-
-    async def drain(self, seconds: float) -> None:
-        """Wait up to *seconds* for a running extraction; emit an event if that is too short."""
-        with trio.move_on_after(seconds) as waiting:
-            await self.wait_until_idle()
-        if waiting.cancelled_caught:
-            self._fail(f"the extraction was cancelled {seconds:g} seconds after the agent's end")
-
-    async def run(self) -> None:
-        """Run requested extractions, one at a time, until cancelled."""
-        try:
-            while True:
-                await self._called.wait()
-                self._called = trio.Event()
-                assert self._current is not None
-                await self._extract(self._current)
-                self._settle()
-        finally:
-            self._is_running, self._stashed = False, None
-            self._settle()
+        async with self._task.exclusive():
+            return await self._extract(self._request(is_by_hand=True))
 
     def _request(self, *, is_by_hand: bool = False) -> _Request:
         return _Request(start=HelperStart.of(self._agent), turn=self._agent.turn, is_by_hand=is_by_hand)
 
-    def _begin(self, request: _Request) -> None:
-        self._current = request
-        self._schedule = self._schedule.after_start()
-        self._called.set()
-
-    def _settle(self) -> None:
-        """Finish the current extraction and start the next pending one."""
-        stashed, self._current, self._stashed = self._stashed, None, None
-        if stashed is not None and stashed.turn > self._schedule.cursor:
-            self._begin(stashed)
-        else:
-            self._settled.set()
-            self._settled = trio.Event()
+    async def _serve(self, request: _Request) -> None:
+        """Run a requested extraction, unless an earlier one has covered its turns."""
+        if request.turn > self._schedule.cursor:
+            self._schedule = self._schedule.after_start()
+            await self._extract(request)
 
     async def _extract(self, request: _Request) -> MemoryExtracted | None:
         began, taken = trio.current_time(), ExtractionResult(self._agent)
@@ -248,20 +205,16 @@ class Extraction:
             if failure := await self._ask(request, taken):
                 self._fail(failure)
             return self._conclude(request, taken, trio.current_time() - began)
-        except (BudgetSpent, ModelError, ReplyMalformed, ControlLost, StoreError, OSError) as exc:
-            # After ControlLost, the task that reads the control channel ends the agent.
+        except (*CALL_FAILURES, StoreError, OSError) as exc:
             self._fail(str(exc))
             return None
-        finally:
-            self._replies += taken.replies
 
     async def _ask(self, request: _Request, taken: ExtractionResult) -> str | None:
-        start = attrs.evolve(request.start, number=self._replies + 1)
-        messages = split_messages(start.conversation.segments)
+        messages = split_messages(request.start.conversation.segments)
         turns = request.turn - self._schedule.cursor
         count = count_unread(messages, turns) if turns > 0 else len(messages)
         author = attrs.evolve(self._author(), by="extraction", turn=request.turn - 1)
-        return await self._extractor.extract(self._agent, start, count, author, taken)
+        return await self._extractor.extract(self._agent, request.start, count, author, taken)
 
     async def _wrote_itself(self) -> bool:
         changes = await trio.to_thread.run_sync(self._extractor.store.changes)

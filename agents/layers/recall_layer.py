@@ -10,13 +10,14 @@ from typing import Literal, Self, TypeVar
 import attrs
 import trio
 
-from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
 from coterie.agents.events.layer_events import Compacted, LayerFailed, Recalled
+from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.layers.recall_selection import PURPOSE, RecallCaller, choose_memories
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, ToolAnswer
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import RecallRecord
 from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.model.client import CALL_FAILURES
 from coterie.agents.prompts import render
 from coterie.errors import ConfigInvalid
 from coterie.memory.errors import StoreError
@@ -65,14 +66,12 @@ class MemoryRecall:
     """Size of all memories that were ever shown."""
     _query: str | None = None
     """The last query."""
-    _waiting: str | None = attrs.field(default=None, init=False)
-    """The next query."""
-    _is_searching: bool = attrs.field(default=False, init=False)
-    _is_running: bool = attrs.field(default=True, init=False)
-    _called: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ready: dict[str, str] = attrs.field(factory=dict, init=False)
     """Texts of the memories to show, by file, best first."""
+    _task: BackgroundTask[str] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._task = BackgroundTask("recall", self._search)
 
     @classmethod
     def build(cls, agent: Agent, stores: Sequence[MemoryStore], settings: RecallSettings, by: By) -> Self:
@@ -86,12 +85,8 @@ class MemoryRecall:
     async def open(self) -> AsyncIterator[None]:
         """Serve queries in the background until the block ends; a running one is then cancelled."""
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.run, name="recall")
-                try:
-                    yield
-                finally:
-                    nursery.cancel_scope.cancel()
+            async with self._task.open():
+                yield
         finally:
             self._recaller.close()
 
@@ -106,15 +101,12 @@ class MemoryRecall:
         Does nothing for a single word, and if the session's limit of shown bytes is reached.
         """
         self._query = query
-        if is_single_token(query) or self._bytes >= self._settings.session_bytes or not self._is_running:
-            return
-        self._waiting = query
-        self._called.set()
+        if not is_single_token(query) and self._bytes < self._settings.session_bytes:
+            self._task.submit(query)
 
     async def wait_until_idle(self) -> None:
         """Wait until no query is running or pending; this may take a model call."""
-        while self._waiting is not None or self._is_searching:
-            await self._settled.wait()
+        await self._task.wait_until_idle()
 
     async def before_call(self, agent: Agent) -> None:
         """Request a search for the latest user text, unless it was the last query."""
@@ -142,26 +134,6 @@ class MemoryRecall:
         """Allow all memories to be shown again, because the compaction removed them from the context."""
         self._shown.clear()
 
-    async def run(self) -> None:
-        """Run requested queries, one at a time, until cancelled."""
-        try:
-            while True:
-                await self._called.wait()
-                self._called = trio.Event()
-                while self._waiting is not None:
-                    query, self._waiting, self._is_searching = self._waiting, None, True
-                    await self._search(query)
-                    self._is_searching = False
-                self._settle()
-        finally:
-            self._is_running = self._is_searching = False
-            self._waiting = None
-            self._settle()
-
-    def _settle(self) -> None:
-        self._settled.set()
-        self._settled = trio.Event()
-
     async def _search(self, query: str) -> None:
         began = trio.current_time()
         try:
@@ -180,8 +152,7 @@ class MemoryRecall:
         if self._by == "model" and survey.files:
             try:
                 chosen = await self._ask(query, survey)
-            except (BudgetSpent, ModelError, ReplyMalformed, ControlLost, ConfigInvalid) as exc:
-                # After ControlLost, the task that reads the control channel ends the agent.
+            except (*CALL_FAILURES, ConfigInvalid) as exc:
                 self._fail(f"{exc}; the local ranker chooses instead")
             else:
                 if chosen.is_usable:

@@ -13,6 +13,7 @@ from coterie.agents.events.layer_events import Compacted
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES, CacheTtls
 from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.request_body import RenderedRequest
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import (
     Addition,
@@ -25,13 +26,17 @@ from coterie.agents.loop.model.api_errors import PromptTooLong
 from coterie.agents.loop.model.catalog import Model, Role
 from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.model.reply import Reply
-from coterie.agents.loop.model.request import Identity
+from coterie.agents.loop.model.request import Identity, ModelRequest
 from coterie.agents.loop.run_result import EndReason
 from coterie.agents.tools.tool import Denial, Tool, ToolResult, Workspace, call_tool
 from coterie.clock import Clock
 
 Durability = Literal["never", "turn", "always"]
 """When the transcript is synced to disk: never, before each model call, or also before each tool call."""
+
+
+TURN_NUMBERED = ("turn", "refresh")
+"""Purposes whose requests have the number of the agent's turn; those of other purposes are counted separately."""
 
 
 @attrs.frozen(kw_only=True)
@@ -234,6 +239,33 @@ class Agent:
         """Sync the transcript to disk if `durability` requires it *before* this point. Raises `OSError`."""
         if self.durability == "always" or (self.durability == "turn" and before == "call"):
             await trio.to_thread.run_sync(self.transcript.sync)
+
+    def request(
+        self,
+        conversation: Conversation,
+        rendered: RenderedRequest,
+        *,
+        prompt_tokens: int,
+        expected_read: int | None = None,
+        shared: bytes | None = None,
+        purpose: str = "turn",
+    ) -> ModelRequest:
+        """Create the model request that sends *rendered*, a rendering of *conversation*, in the agent's name."""
+        return ModelRequest(
+            body=rendered.chunks,
+            model=self.model,
+            max_tokens=rendered.max_tokens,
+            prompt_tokens=prompt_tokens,
+            prefix=conversation.prefix_hash,
+            expected_read=expected_read,
+            shared=shared,
+            ttl=self.ttl.longest,
+            purpose=purpose,
+            turn=self.turn if purpose in TURN_NUMBERED else self.request_counts[purpose] + 1,
+            api_version=conversation.header.api_version,
+            betas=conversation.header.betas,
+            identity=self.identity,
+        )
 
     def interrupt(self) -> None:
         """Cancel the running turn; the loop then records what it has and ends with the reason `cancelled`."""

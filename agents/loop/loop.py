@@ -16,7 +16,6 @@ from coterie.agents.loop.conversation.transcript_records import ReplyRecord
 from coterie.agents.loop.model.api_errors import PromptTooLong
 from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.reply import Reply
-from coterie.agents.loop.model.request import ModelRequest
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.loop.run_result import EndReason, RunEnded, RunLimits
 from coterie.agents.prompts import render
@@ -191,25 +190,18 @@ async def _prepare(agent: Agent) -> EndReason | None:
 async def _ask(agent: Agent, run: _Run) -> Reply:
     """Request and record the reply of one turn; repeat with a larger `max_tokens` if the reply was cut off."""
     for size in OUTPUT_SIZES:
-        max_tokens = min(size, agent.model.max_output)
-        rendered = agent.conversation.render(max_tokens=max_tokens, ttl=agent.ttl)
-        request = ModelRequest(
-            body=rendered.chunks,
-            model=agent.model,
-            max_tokens=max_tokens,
-            prompt_tokens=agent.meter.tokens(agent.conversation),
-            prefix=agent.conversation.prefix_hash,
-            expected_read=agent.meter.cached(agent.conversation),
-            shared=agent.conversation.shared_hash,
-            ttl=agent.ttl.longest,
-            turn=agent.turn,
-            api_version=agent.conversation.header.api_version,
-            betas=agent.conversation.header.betas,
-            identity=agent.identity,
+        conversation, max_tokens = agent.conversation, min(size, agent.model.max_output)
+        rendered = conversation.render(max_tokens=max_tokens, ttl=agent.ttl)
+        request = agent.request(
+            conversation,
+            rendered,
+            prompt_tokens=agent.meter.tokens(conversation),
+            expected_read=agent.meter.cached(conversation),
+            shared=conversation.shared_hash,
         )
         stream = TextStream(agent.turn, agent.emit)
         reply = await agent.client.ask(request, stream.feed, lambda error, wait: _emit_retry(agent, error, wait))
-        agent.conversation.sent(rendered)
+        conversation.sent(rendered)
         run.count(reply)
         is_last = reply.stop_reason != "max_tokens" or size == OUTPUT_SIZES[-1]
         _record_reply(agent, reply, max_tokens, is_taken=is_last)

@@ -10,10 +10,9 @@ from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.token_estimate import SUMMARY_RESERVE, TEXT_BYTES, estimate_block
-from coterie.agents.loop.forks.helper import HelperStart, run_helper
+from coterie.agents.loop.forks.helper import run_helper
 from coterie.agents.loop.model.api_errors import PromptTooLong
 from coterie.agents.loop.model.reply import Reply
-from coterie.agents.loop.model.request import ModelRequest
 from coterie.agents.prompts import render
 from coterie.memory.compaction.cut_point import Messages, oldest_rounds
 from coterie.memory.compaction.result_clearing import clear_results
@@ -63,15 +62,12 @@ class ConversationSummarizer:
 
     async def _ask_whole(self, scope: str) -> Reply:
         """Ask a helper, which reads most of the prompt from the agent's cache."""
-        agent = self.agent
-        start = attrs.evolve(HelperStart.of(agent), number=agent.request_counts[PURPOSE] + 1)
         return await run_helper(
-            agent,
+            self.agent,
             render(PURPOSE, scope=scope),
             PURPOSE,
             max_turns=2,
             max_tokens=SUMMARY_RESERVE,
-            start=start,
             until=lambda reply, _: self._count(reply),
         )
 
@@ -99,28 +95,16 @@ class ConversationSummarizer:
     async def _ask(self, conversation: Conversation) -> Reply:
         agent = self.agent
         max_tokens = min(SUMMARY_RESERVE, agent.model.max_output)
-        prefix = conversation.prefix
-        reply = await agent.client.ask(
-            ModelRequest(
-                body=conversation.render(max_tokens=max_tokens, ttl=agent.ttl, helper=True).chunks,
-                model=agent.model,
-                max_tokens=max_tokens,
-                prompt_tokens=sum(estimate_block(prefix[index].data) for index in range(len(prefix))),
-                prefix=conversation.prefix_hash,
-                ttl=agent.ttl.longest,
-                purpose=PURPOSE,
-                turn=agent.request_counts[PURPOSE] + 1,
-                api_version=conversation.header.api_version,
-                betas=conversation.header.betas,
-                identity=agent.identity,
-            )
-        )
+        tokens = sum(estimate_block(segment.data) for segment in conversation.segments)
+        rendered = conversation.render(max_tokens=max_tokens, ttl=agent.ttl, helper=True)
+        request = agent.request(conversation, rendered, prompt_tokens=tokens, purpose=PURPOSE)
+        reply = await agent.client.ask(request)
+        agent.request_counts[PURPOSE] += 1
         self._count(reply)
         return reply
 
     def _count(self, reply: Reply) -> bool:
         self.cost += self.agent.model.cost(reply.usage)
-        self.agent.request_counts[PURPOSE] += 1
         return False
 
     def _read(self, reply: Reply) -> str:

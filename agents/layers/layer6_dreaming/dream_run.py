@@ -13,12 +13,12 @@ import attrs
 import msgspec
 import trio
 
-from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
 from coterie.agents.events.layer_events import Dreamed, MemoryChanged
 from coterie.agents.layers.layer6_dreaming.dream_sessions import TRANSCRIPT, lines_of, transcript_directory
 from coterie.agents.loop.agent import Agent, ToolAnswer
-from coterie.agents.loop.forks.helper import HelperStart, run_helper
+from coterie.agents.loop.forks.helper import run_helper
 from coterie.agents.loop.model.catalog import Model
+from coterie.agents.loop.model.client import CALL_FAILURES
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.helper_rights import HelperRights
@@ -90,8 +90,8 @@ def _subject(arguments: object) -> str:
 PURPOSE = "dream"
 MOST_SESSIONS = 50
 """Greatest number of sessions whose transcripts a dream reads, newest first."""
-FAILURES = (BudgetSpent, ModelError, ReplyMalformed, ControlLost, StoreError, OSError, sqlite3.Error)
-"""Errors that end a dream. After ControlLost, the task that reads the control channel ends the agent."""
+FAILURES = (*CALL_FAILURES, StoreError, OSError, sqlite3.Error)
+"""Errors that end a dream."""
 CLEAN_UP = 10.0
 """Time limit of the clean-up in seconds."""
 
@@ -183,19 +183,14 @@ class Dreamer:
             "lines": str(MOST_LINES),
             "bytes": f"{MOST_BYTES:,}",
         }
-        start = attrs.evolve(HelperStart.of(self.agent), number=self.agent.request_counts[PURPOSE] + 1)
-        try:
-            reply = await run_helper(
-                self.agent,
-                render("dream", **facts),
-                PURPOSE,
-                max_turns=self.settings.turns,
-                denial=rights.denial,
-                start=start,
-                until=progress.count_reply,
-            )
-        finally:
-            self.agent.request_counts[PURPOSE] += progress.replies
+        reply = await run_helper(
+            self.agent,
+            render("dream", **facts),
+            PURPOSE,
+            max_turns=self.settings.turns,
+            denial=rights.denial,
+            until=progress.count_reply,
+        )
         return reply.text
 
     async def _propose(self, copied: WorkingCopy, change: DreamChange, said: str, sessions: Sequence[Path]) -> Proposal:

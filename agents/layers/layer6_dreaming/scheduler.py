@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.layers.layer6_dreaming.dream_run import FAILURES, PURPOSE, Dreamer, DreamProgress
 from coterie.agents.loop.agent import Agent
 from coterie.agents.permissions.authorizer import Authorizer
@@ -34,9 +35,10 @@ class DreamScheduler:
     """Reason why no dream started when the agent last finished; None if one did."""
     progress: DreamProgress | None = attrs.field(default=None, init=False)
     """The running dream, or the last one."""
-    _is_wanted: bool = attrs.field(default=False, init=False)
-    _called: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _task: BackgroundTask[Dreamer] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._task = BackgroundTask("dreaming", self._run_if_due)
 
     @classmethod
     def build(
@@ -72,25 +74,18 @@ class DreamScheduler:
         The end of the block waits for a running dream, up to the limit, and then kills it, which leaves the memory as
         it was; an error that ends the block, or cancellation, does so immediately.
         """
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.run, name="dreaming")
-            try:
-                yield
-                with trio.move_on_after(self._dreamer.settings.drain):
-                    await self.wait_until_idle()
-            finally:
-                nursery.cancel_scope.cancel()
+        async with self._task.open():
+            yield
+            await self._task.drain(self._dreamer.settings.drain)
 
     def on_run_finished(self) -> None:
         """Start a dream if one is due and none is running; never blocks."""
-        if not self._is_wanted:
-            self._is_wanted = True
-            self._called.set()
+        if not self._task.is_busy:
+            self._task.submit(self._dreamer)
 
     async def wait_until_idle(self) -> None:
         """Wait until no dream is running; this may take many model calls."""
-        while self._is_wanted:
-            await self._settled.wait()
+        await self._task.wait_until_idle()
 
     async def run_now(self, job: DreamJob) -> None:
         """Run a dream on request of the user, with the options of *job*; a failure becomes an event.
@@ -106,25 +101,15 @@ class DreamScheduler:
         except DreamRefused as exc:
             raise ConfigInvalid("dream", exc.reason) from exc
 
-    async def run(self) -> None:
-        """Run requested dreams, one at a time, until cancelled."""
-        while True:
-            await self._called.wait()
-            self._called = trio.Event()
-            await self._run_if_due()
-            self._is_wanted = False
-            self._settled.set()
-            self._settled = trio.Event()
-
-    async def _run_if_due(self) -> None:
+    async def _run_if_due(self, dreamer: Dreamer) -> None:
         try:
             self.not_due = await trio.to_thread.run_sync(self._due_check.reason_not_due)
             if self.not_due is None:
-                await self._dream(self._dreamer)
+                await self._dream(dreamer)
         except DreamRefused as exc:
             self.not_due = exc.reason  # another process started a dream first
         except OSError as exc:
-            self._dreamer.agent.emit(LayerFailed(layer=PURPOSE, reason=str(exc)))
+            dreamer.agent.emit(LayerFailed(layer=PURPOSE, reason=str(exc)))
 
     async def _dream(self, dreamer: Dreamer, *, is_dry: bool = False) -> None:
         """Run one dream; a failure becomes an event. Raises `DreamRefused`."""

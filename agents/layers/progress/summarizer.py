@@ -2,21 +2,21 @@
 
 import unicodedata
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Self
 
 import attrs
 import trio
 
-from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
 from coterie.agents.events.agent_events import ProgressSummarized
 from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.layers.background_task import run_in_background
 from coterie.agents.layers.progress.digest import Digest, cut
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import Model
-from coterie.agents.loop.model.client import ModelClient
+from coterie.agents.loop.model.client import CALL_FAILURES, ModelClient
 from coterie.agents.loop.model.gateway_protocol import Gateway, Permit
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import ModelRequest
@@ -89,22 +89,15 @@ class ProgressSummarizer:
         digest = Digest.begin(model, agent.conversation, inherited=agent.inherited, size=size)
         return cls(agent, client, model, digest, every)
 
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Summarize in the background until the block ends; a running call is then cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.run, name="progress summaries")
-            try:
-                yield
-            finally:
-                nursery.cancel_scope.cancel()
+    def open(self) -> AbstractAsyncContextManager[None]:
+        """Wait for the first reply, then summarise periodically until the block ends, which cancels a running call."""
+        return run_in_background(self._run, "progress summaries")
 
     def on_reply(self, _agent: Agent, _reply: Reply) -> None:
         """Start the periodic summaries after the agent's first reply."""
         self._begun.set()
 
-    async def run(self) -> None:
-        """Wait for the first reply, then summarise periodically until cancelled."""
+    async def _run(self) -> None:
         await self._begun.wait()
         while True:
             await trio.sleep(self._every)
@@ -122,8 +115,7 @@ class ProgressSummarizer:
             await self._summarize()
         except GatewayBusy:
             return  # the next summary includes these entries
-        except (BudgetSpent, ModelError, ReplyMalformed, ControlLost) as exc:
-            # After ControlLost, the task that reads the control channel ends the agent.
+        except CALL_FAILURES as exc:
             if type(exc) is not self._failure:
                 self._agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
             self._failure = type(exc)

@@ -1,20 +1,20 @@
 """Keepalive of a cached prefix while its agent waits for other agents."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from decimal import Decimal
 
 import attrs
 import msgspec
 import trio
 
-from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
 from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.layers.background_task import run_in_background
 from coterie.agents.layers.prompt_cache.cache_ttl import MARGIN, KeepalivePlan, choose_next_ttl, keepalive_plan
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES, CacheTtls
+from coterie.agents.loop.model.client import CALL_FAILURES
 from coterie.agents.loop.model.reply import Reply
-from coterie.agents.loop.model.request import ModelRequest
 from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 
@@ -31,23 +31,11 @@ async def refresh_prefix(agent: Agent) -> Usage | None:
     if conversation.marks.previous is None or _thinking(agent) == "enabled":
         return None
     max_tokens = 1 if has_thinking(agent) else 0
+    tokens, cached = agent.meter.tokens(agent.conversation), agent.meter.cached(agent.conversation)
+    rendered = conversation.render(max_tokens=max_tokens, stream=max_tokens > 0, ttl=agent.ttl)
     began = agent.clock.now()
-    reply = await agent.client.ask(
-        ModelRequest(
-            body=conversation.render(max_tokens=max_tokens, stream=max_tokens > 0, ttl=agent.ttl).chunks,
-            model=agent.model,
-            max_tokens=max_tokens,
-            prompt_tokens=agent.meter.tokens(agent.conversation),
-            prefix=conversation.prefix_hash,
-            expected_read=agent.meter.cached(agent.conversation),
-            ttl=agent.ttl.longest,
-            purpose=PURPOSE,
-            turn=agent.turn,
-            api_version=conversation.header.api_version,
-            betas=conversation.header.betas,
-            identity=agent.identity,
-        )
-    )
+    request = agent.request(conversation, rendered, prompt_tokens=tokens, expected_read=cached, purpose=PURPOSE)
+    reply = await agent.client.ask(request)
     agent.replied_at = began
     return reply.usage
 
@@ -165,18 +153,11 @@ class CacheKeepalive:
             )
             agent.ttl = TTL_MARKERS[ttl]
 
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
+    def open(self) -> AbstractAsyncContextManager[None]:
         """Serve the waits of the agent in the background until the block ends."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.run, name="cache keepalive")
-            try:
-                yield
-            finally:
-                nursery.cancel_scope.cancel()
+        return run_in_background(self._run, "cache keepalive")
 
-    async def run(self) -> None:
-        """Serve one wait after another, until cancelled."""
+    async def _run(self) -> None:
         try:
             while True:
                 await self._called.wait()
@@ -219,8 +200,7 @@ class CacheKeepalive:
         with trio.move_on_after(MARGIN):
             try:
                 return await refresh_prefix(self._agent)
-            except (BudgetSpent, ModelError, ReplyMalformed, ControlLost) as exc:
-                # After ControlLost, the task that reads the control channel ends the agent.
+            except CALL_FAILURES as exc:
                 self._agent.emit(LayerFailed(layer=PURPOSE, reason=str(exc)))
                 return None
         self._agent.emit(LayerFailed(layer=PURPOSE, reason="the call did not finish before the cache entry expired"))

@@ -155,7 +155,8 @@ class Conversation:
         """
         markers = choose_markers(self.prefix, self.marks, ttl=ttl, helper=helper)
         chunks = render_chunks(self.prefix, markers, max_tokens=max_tokens, stream=stream)
-        return RenderedRequest(chunks=chunks, marks=tuple(marker.index for marker in markers), epoch=self.epoch)
+        marks = tuple(marker.index for marker in markers)
+        return RenderedRequest(chunks=chunks, marks=marks, epoch=self.epoch, max_tokens=max_tokens)
 
     def sent(self, rendered: RenderedRequest) -> None:
         """Note that the response to *rendered* has begun, so that the cache entries at its markers exist.

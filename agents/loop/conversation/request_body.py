@@ -24,6 +24,7 @@ class RenderedRequest:
     marks: tuple[int, ...]
     """Indexes of the segments that carry a cache marker."""
     epoch: int
+    max_tokens: int
 
     @property
     def size(self) -> int:

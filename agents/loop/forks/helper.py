@@ -33,8 +33,6 @@ class HelperStart:
     """Tokens of the conversation that are in the prompt cache; None if unknown."""
     known: Mapping[Path, bytes] = attrs.field(factory=dict)
     """Files whose content the directive contains; the helper may edit them without reading them first."""
-    number: int = 1
-    """Number of the helper's first request among the agent's requests of the same purpose."""
     memory: WritableMemory | None = None
     """Memory files that the helper may change."""
 
@@ -73,7 +71,8 @@ async def run_helper(
     helper = start.conversation.fork_with(render("helper_placeholder"), directive)
     workspace = _workspace(agent, start)
     for turn in range(1, max_turns + 1):
-        reply = await agent.client.ask(_request(agent, helper, start, purpose, turn, max_tokens))
+        reply = await agent.client.ask(_request(agent, helper, start, purpose, max_tokens))
+        agent.request_counts[purpose] += 1
         is_last = not reply.tool_calls or turn == max_turns
         answers = () if is_last else await _answers(agent, reply, workspace, denial)
         if until(reply, answers) or is_last:
@@ -83,25 +82,11 @@ async def run_helper(
     return reply
 
 
-def _request(
-    agent: Agent, helper: Conversation, start: HelperStart, purpose: str, turn: int, max_tokens: int
-) -> ModelRequest:
+def _request(agent: Agent, helper: Conversation, start: HelperStart, purpose: str, max_tokens: int) -> ModelRequest:
     own = (helper.prefix[index].data for index in range(len(start.conversation), len(helper)))
-    max_tokens = min(max_tokens, agent.model.max_output)
-    return ModelRequest(
-        body=helper.render(max_tokens=max_tokens, ttl=agent.ttl, helper=True).chunks,
-        model=agent.model,
-        max_tokens=max_tokens,
-        prompt_tokens=start.tokens + sum(map(estimate_block, own)),
-        prefix=helper.prefix_hash,
-        expected_read=start.cached,
-        ttl=agent.ttl.longest,
-        purpose=purpose,
-        turn=start.number + turn - 1,
-        api_version=helper.header.api_version,
-        betas=helper.header.betas,
-        identity=agent.identity,
-    )
+    tokens = start.tokens + sum(map(estimate_block, own))
+    rendered = helper.render(max_tokens=min(max_tokens, agent.model.max_output), ttl=agent.ttl, helper=True)
+    return agent.request(helper, rendered, prompt_tokens=tokens, expected_read=start.cached, purpose=purpose)
 
 
 async def _answers(agent: Agent, reply: Reply, workspace: Workspace, denial: Denial) -> Sequence[ToolAnswer]:

@@ -16,7 +16,7 @@ import httpx2
 import trio
 from anthropic.types import Message, RawMessageStreamEvent
 
-from coterie.agents.errors import ModelError, ModelUnreachable, ReplyMalformed
+from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ModelUnreachable, ReplyMalformed
 from coterie.agents.loop.model.api_errors import translate_error
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.client_warmup import platform_name, ssl_context
@@ -52,6 +52,8 @@ class RetryPolicy:
         return wait * (1 - self.jitter.random() / 4)
 
 
+CALL_FAILURES = (BudgetSpent, ModelError, ReplyMalformed, ControlLost)
+"""Errors of a model call that a background layer reports as an event. A lost channel ends the agent elsewhere."""
 CLOSING = 2.0
 """Seconds that a cancelled call may take to close its connection."""
 
