@@ -149,8 +149,8 @@ def test_a_team_knows_the_kind_of_its_lead(team: TeamDefinition, kind: str | Non
 def test_a_lead_is_told_who_there_is_and_what_is_to_be_done() -> None:
     text = team_briefing(TWO)
     assert "You lead the team two." in text
-    assert "- scout (kind explore). Its task: Look." in text
-    assert "- builder (kind worker). It waits for messages." in text
+    assert "- scout (type explore). Its task: Look." in text
+    assert "- builder (type worker). It waits for messages." in text
     assert text.splitlines()[-3:] == [
         "- 1 [open, meant for scout] Find it",
         "- 2 [blocked by 1, meant for builder] Mend it",
@@ -162,14 +162,14 @@ def test_a_lead_is_told_who_there_is_and_what_is_to_be_done() -> None:
     ("member", "words"),
     [
         (TeamMember(name="a", type="k", worktree=True), "(type k; in a separate git worktree)"),
-        (TeamMember(name="a", type="k", plan=PlanPolicy(by="lead")), "(kind k; its plan is approved by you)"),
+        (TeamMember(name="a", type="k", plan=PlanPolicy(by="lead")), "(type k; its plan is approved by you)"),
         (TeamMember(name="a", type="k", plan=PlanPolicy(by="human")), "its plan is approved by the user)"),
         (TeamMember(name="a", type="k", plan=PlanPolicy()), "its plan is approved by the approver in the settings)"),
         (
             TeamMember(name="a", type="k", plan=PlanPolicy(by="rule", paths=("tests/**", "a.py"))),
             "its plan is approved by the rule tests/**, a.py)",
         ),
-        (TeamMember(name="a", type="k", budget_usd=Decimal("2.50")), "(kind k; may spend $2.50)"),
+        (TeamMember(name="a", type="k", budget_usd=Decimal("2.50")), "(type k; may spend $2.50)"),
         (TeamMember(name="a", type="k", prompt="</x> &\n\nso on"), "Its task: &lt;/x&gt; &amp; so on"),
         (TeamMember(name="a", type="k", prompt=f"{'x' * 199}<y>"), f"{'x' * 199}&lt;..."),
     ],
