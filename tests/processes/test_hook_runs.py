@@ -207,7 +207,7 @@ def test_bad_hooks_are_told_and_the_run_goes_on(place: HookProject) -> None:
     assert runs["exec"].decision == "none"
     [notice] = [event for _, event in place.events() if isinstance(event, Noticed)]
     assert "settings.local.json: not valid JSON, so its hooks do not run" in notice.reason
-    assert "failed: it took longer than 1 s" in done.stderr
+    assert "failed: killed after 1 s" in done.stderr
 
 
 VOTES = """
