@@ -92,7 +92,8 @@ class FrontMatterFields:
         value = self.value(key)
         if value is None or isinstance(value, str):
             return value
-        self.add_error(key, "warning", f"{key} must be text, not {_type_name(value)}, and is ignored")
+        found = "a list" if isinstance(value, list) else "a mapping"
+        self.add_error(key, "warning", f"{key} must be text, not {found}, and is ignored")
         return None
 
     def choice(self, key: str, choices: Sequence[Choice]) -> Choice | None:
@@ -131,10 +132,6 @@ def spelling_hint(name: str, known: Iterable[str]) -> str:
 def squash(key: str) -> str:
     """Normalize *key*, so that `maxTurns`, `max-turns` and `max_turns` are equal."""
     return key.casefold().replace("-", "").replace("_", "")
-
-
-def _type_name(value: Value) -> str:
-    return "a list" if isinstance(value, list) else "a mapping"
 
 
 COLORS = {
