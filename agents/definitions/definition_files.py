@@ -29,6 +29,17 @@ class FileProblem:
 MAX_BYTES = 1_000_000
 
 
+def file_error(path: Path, reason: str, line: int = 1) -> FileProblem:
+    """Return an error in *path*."""
+    return FileProblem(path=path, line=line, severity="error", reason=reason)
+
+
+def replacement_problem(path: Path, replaced: str, *, is_same_scope: bool) -> FileProblem:
+    """Return the problem that *path* replaces another item: a warning within one directory, else a note."""
+    severity: Severity = "warning" if is_same_scope else "note"
+    return FileProblem(path=path, line=1, severity=severity, reason=f"replaces {replaced}")
+
+
 def find_files(top: Path) -> Iterator[Path | FileProblem]:
     """Yield the `.md` files at and below *top*, in order, and a problem for each directory that cannot be searched.
 
@@ -47,7 +58,7 @@ def find_files(top: Path) -> Iterator[Path | FileProblem]:
         real = directory.resolve()
         if real in entered:
             directories.clear()
-            yield _error(directory, f"the link leads to {real}, which has already been searched")
+            yield file_error(directory, f"the link leads to {real}, which has already been searched")
             continue
         entered.add(real)
         directories[:] = sorted(each for each in directories if not each.startswith("."))
@@ -60,9 +71,9 @@ def read_text(path: Path) -> str | FileProblem:
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode):
-            return _error(path, "not a regular file")
+            return file_error(path, "not a regular file")
         if facts.st_size > MAX_BYTES:
-            return _error(path, f"too large for a definition: {facts.st_size:,} bytes, the limit is {MAX_BYTES:,}")
+            return file_error(path, f"too large for a definition: {facts.st_size:,} bytes, the limit is {MAX_BYTES:,}")
         content = path.read_bytes()
     except OSError as exc:
         return _unreadable(path, exc)
@@ -70,7 +81,7 @@ def read_text(path: Path) -> str | FileProblem:
         return content.decode()
     except UnicodeDecodeError as exc:
         line = content.count(b"\n", 0, exc.start) + 1
-        return _error(path, f"not UTF-8: byte 0x{content[exc.start]:02x} here; save the file as UTF-8", line)
+        return file_error(path, f"not UTF-8: byte 0x{content[exc.start]:02x} here; save the file as UTF-8", line)
 
 
 def _is_candidate(name: str) -> bool:
@@ -79,8 +90,4 @@ def _is_candidate(name: str) -> bool:
 
 
 def _unreadable(path: Path, exc: OSError) -> FileProblem:
-    return _error(path, f"cannot be read: {exc.strerror}")
-
-
-def _error(path: Path, reason: str, line: int = 1) -> FileProblem:
-    return FileProblem(path=path, line=line, severity="error", reason=reason)
+    return file_error(path, f"cannot be read: {exc.strerror}")

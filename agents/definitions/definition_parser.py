@@ -63,14 +63,8 @@ class _DefinitionParser(FrontMatterFields):
     set_aside = SET_ASIDE
 
     def parse(self, scope: Scope) -> AgentDefinition | None:
-        for note in self.front.notes:
-            self.add_problem("note", note.line, note.reason)
-        if self.front.line is None:
-            self.add_problem(
-                "error", 1, "no front matter: start with a line `---`, then name and description, then `---`"
-            )
+        if not self.has_front_matter():
             return None
-        self.match_keys()
         name, description = self._required("name"), self._required("description")
         if name is None or description is None:
             return None

@@ -49,7 +49,18 @@ class FrontMatterFields:
         """Add a problem of *key*, with the line of the key."""
         self.add_problem(severity, self.front.lines.get(self.spelling.get(key, key), self.front.line or 1), reason)
 
-    def match_keys(self) -> None:
+    def has_front_matter(self) -> bool:
+        """True if the file has front matter. Reports its notes and unused keys, or else an error."""
+        for note in self.front.notes:
+            self.add_problem("note", note.line, note.reason)
+        if self.front.line is None:
+            reason = "no front matter: start with a line `---`, then name and description, then `---`"
+            self.add_problem("error", 1, reason)
+            return False
+        self._match_keys()
+        return True
+
+    def _match_keys(self) -> None:
         """Match the keys of the file with the known keys, including other spellings, and report all others."""
         squashed = {squash(key): key for key in self.keys}
         self.spelling = {key: key for key in self.keys if key in self.front.fields}
@@ -81,7 +92,8 @@ class FrontMatterFields:
         value = self.value(key)
         if value is None or isinstance(value, str):
             return value
-        self.add_error(key, "warning", f"{key} must be text, not {_type_name(value)}, and is ignored")
+        found = "a list" if isinstance(value, list) else "a mapping"
+        self.add_error(key, "warning", f"{key} must be text, not {found}, and is ignored")
         return None
 
     def choice(self, key: str, choices: Sequence[Choice]) -> Choice | None:
@@ -120,10 +132,6 @@ def spelling_hint(name: str, known: Iterable[str]) -> str:
 def squash(key: str) -> str:
     """Normalize *key*, so that `maxTurns`, `max-turns` and `max_turns` are equal."""
     return key.casefold().replace("-", "").replace("_", "")
-
-
-def _type_name(value: Value) -> str:
-    return "a list" if isinstance(value, list) else "a mapping"
 
 
 COLORS = {

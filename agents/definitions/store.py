@@ -6,7 +6,7 @@ from pathlib import Path
 import attrs
 
 from coterie.agents.definitions.definition import AgentDefinition, Scope
-from coterie.agents.definitions.definition_files import FileProblem, Severity, find_files, read_text
+from coterie.agents.definitions.definition_files import FileProblem, find_files, read_text, replacement_problem
 from coterie.agents.definitions.definition_parser import parse_definition
 from coterie.errors import ConfigInvalid
 from coterie.paths import home_directory, project_directory, project_root
@@ -70,23 +70,15 @@ def _load(places: Iterable[tuple[Scope, Iterable[Path | FileProblem]]]) -> Agent
             files += 1
             definition, file_problems = _read(path, scope)
             problems += file_problems
-            if definition is not None:
-                problems += _shadowing(path, definition, by_name.get(definition.name))
-                by_name[definition.name] = definition
+            if definition is None:
+                continue
+            if (old := by_name.get(definition.name)) is not None:
+                name = f"the built-in {old.name!r}" if old.scope == "built-in" else f"{old.name!r} of {old.source}"
+                problems.append(replacement_problem(path, name, is_same_scope=old.scope == scope))
+            by_name[definition.name] = definition
     return AgentDefinitions(by_name=by_name, problems=tuple(problems), files=files)
 
 
 def _read(path: Path, scope: Scope) -> tuple[AgentDefinition | None, list[FileProblem]]:
     text = read_text(path)
     return (None, [text]) if isinstance(text, FileProblem) else parse_definition(text, path=path, scope=scope)
-
-
-def _shadowing(path: Path, new: AgentDefinition, replaced: AgentDefinition | None) -> list[FileProblem]:
-    """Return a problem if *replaced* is replaced: a warning within one directory, a note between directories."""
-    if replaced is None:
-        return []
-    other = (
-        f"the built-in {replaced.name!r}" if replaced.scope == "built-in" else f"{replaced.name!r} of {replaced.source}"
-    )
-    severity: Severity = "warning" if new.scope == replaced.scope else "note"
-    return [FileProblem(path=path, line=1, severity=severity, reason=f"replaces {other}")]

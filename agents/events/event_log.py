@@ -10,81 +10,16 @@ from typing import Self, get_args
 import attrs
 import msgspec
 
-from coterie.agents.events.agent_events import (
-    Event,
-    Finished,
-    HookRan,
-    Noticed,
-    PermissionDecided,
-    ProgressSummarized,
-    Retrying,
-    RunStarted,
-    TextEmitted,
-    ToolEnded,
-    ToolStarted,
-)
-from coterie.agents.events.layer_events import (
-    BreakerTripped,
-    CacheBroke,
-    Compacted,
-    Dreamed,
-    LayerFailed,
-    MemoryChanged,
-    MemoryExtracted,
-    NotesUpdated,
-    Recalled,
-    ResultsCleared,
-    ResultsStored,
-    SkillLoaded,
-    WindowFilling,
-)
-from coterie.agents.events.root_events import (
-    AgentChanged,
-    ApprovalAsked,
-    ApprovalDecided,
-    ApprovalRejected,
-    Budgeted,
-    CleanedUp,
-    McpChanged,
-)
+from coterie.agents.events.agent_events import AgentEvent, Event
+from coterie.agents.events.layer_events import LayerEvent
+from coterie.agents.events.root_events import RootEvent
 from coterie.clock import Clock
 from coterie.files import Appender
 
 VERSION = 1
 
 
-AnyEvent = (
-    RunStarted
-    | TextEmitted
-    | Retrying
-    | ToolStarted
-    | ToolEnded
-    | PermissionDecided
-    | HookRan
-    | ResultsStored
-    | ResultsCleared
-    | NotesUpdated
-    | Compacted
-    | SkillLoaded
-    | MemoryChanged
-    | Recalled
-    | MemoryExtracted
-    | Dreamed
-    | ProgressSummarized
-    | ApprovalAsked
-    | ApprovalDecided
-    | ApprovalRejected
-    | BreakerTripped
-    | CacheBroke
-    | WindowFilling
-    | LayerFailed
-    | Noticed
-    | McpChanged
-    | Budgeted
-    | AgentChanged
-    | CleanedUp
-    | Finished
-)
+AnyEvent = AgentEvent | LayerEvent | RootEvent
 EVENTS: tuple[type[Event], ...] = get_args(AnyEvent)
 
 

@@ -52,6 +52,11 @@ class HookDecision:
         return next((each.reason for each in self.outputs if each.decision == "stop"), None)
 
     @property
+    def refusal(self) -> str | None:
+        """Reasons of all hooks that block or end the run; None if there are none."""
+        return "\n".join((*self.objections, *(() if self.stop is None else (self.stop,)))) or None
+
+    @property
     def vote(self) -> Literal["allow", "ask"] | None:
         """Combined vote on the permission of a tool call; None for no vote."""
         decisions = {each.decision for each in self.outputs}

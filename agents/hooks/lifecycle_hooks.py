@@ -67,8 +67,7 @@ class CompactionHook:
         decision = await self.hooks.fire(
             "PreCompact", _trigger_name(trigger), trigger=_trigger_name(trigger), custom_instructions=""
         )
-        reasons = (*decision.objections, *(() if decision.stop is None else (decision.stop,)))
-        if not reasons:
+        if decision.refusal is None:
             self._objections = 0
             return None
         if trigger != "manual":
@@ -79,7 +78,7 @@ class CompactionHook:
                 agent.emit(LayerFailed(layer="hooks", reason=reason))
                 return None
             self._objections += 1
-        return "\n".join(reasons)
+        return decision.refusal
 
     async def on_compacted(self, agent: Agent, compacted: Compacted) -> None:
         """Run the PostCompact hooks."""
@@ -108,7 +107,7 @@ async def check_task_completion(hooks: HookRegistry, agent: str, task: ListedTas
         task_description=task.description,
         teammate_name=agent,
     )
-    return "\n".join((*decision.objections, *(() if decision.stop is None else (decision.stop,)))) or None
+    return decision.refusal
 
 
 @attrs.define(eq=False)

@@ -6,7 +6,6 @@ from typing import Any
 
 import attrs
 
-from coterie.agents.hooks.hook_output import HookDecision
 from coterie.agents.hooks.lifecycle_hooks import HookMessages
 from coterie.agents.hooks.registry import HookRegistry
 from coterie.agents.loop.agent import Agent, call_without_hooks
@@ -38,8 +37,9 @@ class ToolCallHooks:
         facts = {"tool_name": name, "tool_use_id": id_}
         before = await self.hooks.fire("PreToolUse", name, tool_input=call["input"], **facts)
         self.messages.record(id_, "PreToolUse", before.contexts)
-        if reason := self._refusal(before):
-            return _denied(reason)
+        self.messages.stop = self.messages.stop or before.stop
+        if before.refusal is not None:
+            return _denied(before.refusal)
         given = call["input"] if before.updated_input is None else before.updated_input
         vote = None if before.vote is None else Vote(wants=before.vote, reason=before.vote_reason)
         denial = partial(self.authority.denial, vote=vote)
@@ -49,14 +49,8 @@ class ToolCallHooks:
         response = _response(name, given, result)
         after = await self.hooks.fire("PostToolUse", name, tool_input=given, tool_response=response, **facts)
         self.messages.record(id_, "PostToolUse", (*after.objections, *after.contexts))
-        self._refusal(after)
+        self.messages.stop = self.messages.stop or after.stop
         return result
-
-    def _refusal(self, decision: HookDecision) -> str | None:
-        """Return the reason to deny a call; None if it may run. Also records a request to end the run."""
-        self.messages.stop = self.messages.stop or decision.stop
-        reasons = (*decision.objections, *(() if decision.stop is None else (decision.stop,)))
-        return "\n".join(reasons) or None
 
 
 def _denied(reason: str) -> ToolResult:

@@ -89,18 +89,14 @@ def _path_of(word: ShellWord, workspace: Workspace) -> Path | None:
         option, _, text = text.partition("=")
         if "/" in option or ".." in option:  # A path may follow the letter of an option directly.
             return None
-    if not word.is_literal and not _is_pattern(word):
+    # Only the matches of a file name pattern are known well enough.
+    if not word.is_literal and any(sign in word.raw for sign in "~$`'\"\\"):
         return None
     directory = workspace.shell.directory
     try:
         return (directory / text).resolve() if word.is_literal else _beginning(directory, text)
     except (OSError, ValueError, RuntimeError):  # RuntimeError: a cycle of links.
         return None
-
-
-def _is_pattern(word: ShellWord) -> bool:
-    """True if *word* has no other expansion than a file name pattern."""
-    return not any(sign in word.raw for sign in "~$`'\"\\")
 
 
 def _beginning(directory: Path, pattern: str) -> Path | None:

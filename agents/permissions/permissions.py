@@ -162,15 +162,12 @@ def _is_shared(call: ToolCallFacts, workspace: Workspace) -> bool:
 
 def _is_open(path: Path, workspace: Workspace) -> bool:
     """True if agents may always read and write *path*: their memory, or the shared directory."""
-    return _is_memory(path, workspace) or _is_scratch(path, workspace)
+    is_memory = workspace.memory is not None and workspace.memory.holds(path)
+    return is_memory or _is_scratch(path, workspace)
 
 
 def _is_scratch(path: Path, workspace: Workspace) -> bool:
     return workspace.shared is not None and is_inside(path, workspace.shared)
-
-
-def _is_memory(path: Path, workspace: Workspace) -> bool:
-    return workspace.memory is not None and workspace.memory.holds(path)
 
 
 def _is_waived(call: ToolCallFacts, granted: Sequence[Rule]) -> bool:

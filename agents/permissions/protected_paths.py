@@ -39,14 +39,10 @@ def is_protected(path: Path, root: Path) -> bool:
     parts = [part.casefold() for part in below.parts]
     if not PROTECTED_DIRECTORIES.isdisjoint(parts) or path.name.casefold() in PROTECTED_FILES:
         return True
-    if _is_in_worktree(path, root):
+    # A worktree created for an agent is its place of work, although it is inside of the project directory.
+    if path.is_relative_to(root) and is_inside(root, project_directory(root) / WORKTREES):
         return False
     return any(_is_inside_folded(path, place) for place in (home_directory(), project_directory(root)))
-
-
-def _is_in_worktree(path: Path, root: Path) -> bool:
-    """True if *path* is below *root*, and *root* is a worktree created for an agent."""
-    return path.is_relative_to(root) and is_inside(root, project_directory(root) / WORKTREES)
 
 
 def _is_inside_folded(path: Path, directory: Path) -> bool:

@@ -74,15 +74,11 @@ def _for_commands(line: CommandLine, allow: Sequence[Rule], *, is_exact: bool) -
 def _for_command(command: SimpleCommand, *, is_exact: bool) -> Rule:
     words = tuple(word.text for word in command.words)
     has_subcommand = command.name in HAVE_SUBCOMMANDS
-    if is_exact or command.name in ONLY_EXACT or (has_subcommand and not _names_subcommand(words)):
+    if is_exact or command.name in ONLY_EXACT or (has_subcommand and not any(map(_SUBCOMMAND.fullmatch, words[1:2]))):
         pattern = CommandPattern(words, is_open=False)
     else:
         pattern = CommandPattern(words[: 2 if has_subcommand else 1], is_open=True)
     return Rule(tool="Bash", subject=pattern, text=f"Bash({pattern})")
-
-
-def _names_subcommand(words: Sequence[str]) -> bool:
-    return len(words) > 1 and _SUBCOMMAND.fullmatch(words[1]) is not None
 
 
 def _for_path(call: ToolCallFacts, path: Path, *, is_exact: bool) -> Rule:

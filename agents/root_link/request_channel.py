@@ -14,7 +14,6 @@ from coterie.agents.errors import BudgetSpent, ControlLost
 from coterie.agents.root_link.channel import MessageChannel
 from coterie.agents.root_link.spawn_request import SpawnRefused
 from coterie.agents.root_link.wire_format import Body, Frame, RemoteError, Reply, WireMessage, WireRequest
-from coterie.errors import AgentError
 from coterie.framing import FRAME_LIMIT
 
 PEER_GONE = "the other end has gone"
@@ -70,7 +69,8 @@ class ServedRequest(Generic[Body]):
                 try:
                     reply = Frame[Body](reply_to=self._number, result=_encode(await handle(self.request)))
                 except tuple(REMOTE_ERRORS.values()) as exc:
-                    reply = Frame[Body](reply_to=self._number, error=_to_remote(exc))
+                    error = RemoteError(kind=type(exc).__name__, fields=_encode(exc))
+                    reply = Frame[Body](reply_to=self._number, error=error)
                 self._channel.send_frame(reply)
             if self._is_withdrawn and self._scope.cancelled_caught and on_withdrawn is not None:
                 await on_withdrawn(self.request)
@@ -185,10 +185,6 @@ class RequestChannel(Generic[Body]):
 
 def _encode(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
-
-
-def _to_remote(error: AgentError) -> RemoteError:
-    return RemoteError(kind=type(error).__name__, fields=_encode(error))
 
 
 def _decode_reply(kind: type[WireRequest[Reply]], frame: Frame[Any]) -> Reply:

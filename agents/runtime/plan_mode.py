@@ -34,8 +34,10 @@ class PlanMode:
     _after_approval: Permissions = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._after_approval = _approved_permissions(self.authority.permissions, self.policy)
-        self.authority.permissions = self._after_approval if self._may_act else _read_only(self.authority.permissions)
+        own = self.authority.permissions
+        self._after_approval = _approved_permissions(own, self.policy)
+        may_act = self.policy is None or self.is_approved
+        self.authority.permissions = self._after_approval if may_act else attrs.evolve(own, mode="plan")
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
         """Submit *plan* as `PlanApprover.submit`; an approval restores the permissions of the agent.
@@ -46,7 +48,7 @@ class PlanMode:
             raise ToolFailed(NOT_ASKED)
         if self.is_approved:
             return APPROVED_BEFORE
-        self.report_activity("plan_pending", _first_line(plan))
+        self.report_activity("plan_pending", next(iter(plan.strip().splitlines()), "")[:100])
         try:
             decision = await self.approver.submit(plan, files)
         finally:
@@ -56,14 +58,6 @@ class PlanMode:
             self.is_approved = True
             self.authority.permissions = self._after_approval
         return decision
-
-    @property
-    def _may_act(self) -> bool:
-        return self.policy is None or self.is_approved
-
-
-def _read_only(permissions: Permissions) -> Permissions:
-    return attrs.evolve(permissions, mode="plan")
 
 
 def _approved_permissions(permissions: Permissions, policy: PlanPolicy | None) -> Permissions:
@@ -82,7 +76,3 @@ def _approved_permissions(permissions: Permissions, policy: PlanPolicy | None) -
         only=tuple(Rule.parse(f"{tool}({path})", "the rule over plans") for tool in edits for path in policy.paths),
     )
     return attrs.evolve(permissions, limits=(*permissions.limits, limit))
-
-
-def _first_line(plan: str) -> str:
-    return next(iter(plan.strip().splitlines()), "")[:100]

@@ -86,20 +86,14 @@ class _SkillParser(FrontMatterFields):
     }
 
     def parse(self, scope: SkillScope, file: Path) -> Skill | None:
-        for note in self.front.notes:
-            self.add_problem("note", note.line, note.reason)
-        if self.front.line is None:
-            self.add_problem(
-                "error", 1, "no front matter: start with a line `---`, then name and description, then `---`"
-            )
+        if not self.has_front_matter():
             return None
-        self.match_keys()
         name, description = self._name(), self._description()
         if name is None or description is None:
             return None
         if not self.front.body.strip():
             self.add_problem(
-                "warning", self.front.line, "the text is empty: write the instructions below the front matter"
+                "warning", self.front.line or 1, "the text is empty: write the instructions below the front matter"
             )
         return Skill(
             name=name,

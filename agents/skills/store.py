@@ -7,7 +7,7 @@ from typing import get_args
 
 import attrs
 
-from coterie.agents.definitions.definition_files import FileProblem, Severity, read_text
+from coterie.agents.definitions.definition_files import FileProblem, file_error, read_text, replacement_problem
 from coterie.agents.skills.skill import Skill, SkillScope, parse_skill
 from coterie.paths import home_directory, project_directory, project_root
 from coterie.suggestions import closest_match
@@ -74,9 +74,12 @@ def _load(places: Iterable[tuple[SkillScope, Path]], root: Path | None) -> Skill
             files += 1
             skill, file_problems = _read(path, scope, None if scope == "user" else root)
             problems += file_problems
-            if skill is not None:
-                problems += _shadowing(skill, by_name.pop(skill.name, None))
-                by_name[skill.name] = skill
+            if skill is None:
+                continue
+            if (old := by_name.get(skill.name)) is not None:
+                name = f"{old.name!r} of {old.source}"
+                problems.append(replacement_problem(path, name, is_same_scope=old.scope == scope))
+            by_name[skill.name] = skill
     strongest = get_args(SkillScope)[::-1]
     order = sorted(by_name.values(), key=lambda skill: (strongest.index(skill.scope), skill.name))
     return Skills(by_name={skill.name: skill for skill in order}, problems=tuple(problems), files=files)
@@ -89,10 +92,10 @@ def _find(place: Path, problems: list[FileProblem]) -> Iterator[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as exc:
-        problems.append(_error(place, f"cannot be searched: {exc.strerror}"))
+        problems.append(file_error(place, f"cannot be searched: {exc.strerror}"))
         return
     if len(names) > MOST:
-        problems.append(_error(place, f"there are {len(names):,} entries; only the first {MOST:,} are read"))
+        problems.append(file_error(place, f"there are {len(names):,} entries; only the first {MOST:,} are read"))
     for name in names[:MOST]:
         path = place / name / FILE
         if not name.startswith(".") and os.path.lexists(path):
@@ -103,22 +106,9 @@ def _read(path: Path, scope: SkillScope, root: Path | None) -> tuple[Skill | Non
     file = Path(os.path.realpath(path))
     if root is not None and not file.is_relative_to(root.resolve()):
         return None, [
-            _error(
+            file_error(
                 path, f"leads outside of the project, to {file}; copy the skill to this place, or to your own skills"
             )
         ]
     text = read_text(path)
     return (None, [text]) if isinstance(text, FileProblem) else parse_skill(text, path=path, scope=scope, file=file)
-
-
-def _shadowing(new: Skill, replaced: Skill | None) -> list[FileProblem]:
-    """Return a problem if *replaced* is replaced: a warning within one directory, a note between directories."""
-    if replaced is None:
-        return []
-    severity: Severity = "warning" if new.scope == replaced.scope else "note"
-    reason = f"replaces {replaced.name!r} of {replaced.source}"
-    return [FileProblem(path=new.source, line=1, severity=severity, reason=reason)]
-
-
-def _error(path: Path, reason: str) -> FileProblem:
-    return FileProblem(path=path, line=1, severity="error", reason=reason)

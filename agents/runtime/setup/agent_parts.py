@@ -27,7 +27,7 @@ from coterie.agents.runtime.setup.memory_setup import AgentMemory, open_agent_me
 from coterie.agents.runtime.setup.skill_setup import AgentSkills, open_agent_skills
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.memory.instructions.loader import Instructions, read_instructions
-from coterie.session_directory import COORDINATOR, MAIN, TASKS, SessionDirectory
+from coterie.session_directory import COORDINATOR, MAIN, TASKS
 
 
 @attrs.frozen(kw_only=True)
@@ -81,7 +81,8 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
     definitions = load_definitions(session.project)
     definition = _definition(spec, definitions)
     model = known_models().get(spec.model)
-    team = _team(spec, session)
+    # Only leads and teammates need the file; a subagent starts faster without reading it.
+    team = load_recorded_team(session) if spec.parent is None or spec.is_teammate else None
     mcp_tools = load_tool_list(session.directory) or McpToolList()
     permissions = _permissions(spec, definition, mcp_tools)
     authority = Authorizer(
@@ -127,11 +128,6 @@ def _definition(spec: AgentSpec, definitions: AgentDefinitions) -> AgentDefiniti
         return None
     definition = definitions.get(spec.definition)
     return definition if spec.memory is None else attrs.evolve(definition, memory=spec.memory)
-
-
-def _team(spec: AgentSpec, session: SessionDirectory) -> TeamDefinition | None:
-    # Only leads and teammates need the file; a subagent starts faster without reading it.
-    return load_recorded_team(session) if spec.parent is None or spec.is_teammate else None
 
 
 def _teammates(spec: AgentSpec, team: TeamDefinition | None) -> tuple[str, ...]:

@@ -78,21 +78,15 @@ def _context_sync(parts: AgentParts) -> str:
     return context_text(spec.directory, files.clock, instructions, memory, skills, servers)
 
 
-def _is_on(enabled: bool | None, spec: AgentSpec) -> bool:
-    """True if a layer with extra model calls is on: *enabled*; None means on, except with the embedded server.
-
-    A script for the embedded server has no replies for calls that it does not expect.
-    """
-    return not spec.is_embedded if enabled is None else enabled
-
-
 def build_progress(agent: Agent, spec: AgentSpec, gate: Gateway) -> ProgressSummarizer | None:
     """Build the progress summaries of *agent*; None for the lead, because the user reads its replies.
 
     A summary is skipped if *gate* does not admit its call soon. An unknown model is an event.
     """
     settings = spec.settings.progress
-    if agent.identity.agent == MAIN or not _is_on(settings.enabled, spec):
+    # By default off with the embedded server, because a script has no replies for calls that it does not expect.
+    is_on = not spec.is_embedded if settings.enabled is None else settings.enabled
+    if agent.identity.agent == MAIN or not is_on:
         return None
     try:
         model = known_models().get(settings.model)

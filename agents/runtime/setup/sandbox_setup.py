@@ -74,9 +74,10 @@ async def open_sandbox(spec: AgentSpec, files: AgentFiles, readable: Iterable[Pa
     try:
         sandbox = _sandbox(sandbox_settings, sandbox_settings.mode, spec.directory, temporary)
         _check(sandbox, spec.settings.source("sandbox.mode"))
+        results = (files.directory / RESULTS_DIRECTORY, files.directory / JOBS_DIRECTORY)
         yield attrs.evolve(
             sandbox,
-            readable=(*sandbox.readable, *_result_directories(files), *readable),
+            readable=(*sandbox.readable, *results, *readable),
             writable=(*sandbox.writable, scratch),
         )
     finally:
@@ -111,11 +112,6 @@ def _protected(root: Path) -> Iterator[Path]:
 def _check(sandbox: Sandbox, source: str) -> None:
     if problem := sandbox.problem():
         raise ConfigInvalid(source, problem)
-
-
-def _result_directories(files: AgentFiles) -> tuple[Path, ...]:
-    """Return the directories with results of the agent's calls."""
-    return (files.directory / RESULTS_DIRECTORY, files.directory / JOBS_DIRECTORY)
 
 
 def _prepare(temporary: Path, scratch: Path, root: Path) -> None:

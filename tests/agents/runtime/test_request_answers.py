@@ -12,27 +12,21 @@ import trio.testing
 
 from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.layers.layer7_team_protocol import ReplyMatcher
-from coterie.agents.runtime.team_membership import ReplyReceived, TeamMembership
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender
-from coterie.mailbox.errors import NotAllowed, UnknownRecipient
 from coterie.mailbox.merged_inbox import MergedInbox
 from coterie.mailbox.message_bodies import (
     MessageBody,
-    PermissionRequest,
-    PermissionResponse,
     PlanApprovalRequest,
     PlanApprovalResponse,
-    ShutdownRequest,
     ShutdownResponse,
 )
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
 from coterie.mailbox.transports.file.transport import FileTransport
 from coterie.mailbox.transports.in_process.transport import QueueTransport
-from tests.agents.in_process_team import NoKeys, Team, open_team
-from tests.agents.scripted_agent import NotingTool
+from tests.agents.in_process_team import NoKeys
 
 PLAN = PlanApprovalRequest(plan="1. Look.")
 YES = PlanApprovalResponse(approve=True)
@@ -46,16 +40,19 @@ class TwoMembers:
     near: QueueTransport
     far: FileTransport
     mail: Messaging
-    answers: list[ReplyReceived[PlanApprovalResponse]] = attrs.field(factory=list)
+    answers: list[Envelope] = attrs.field(factory=list)
 
-    def member(self, name: str, lead: str | None = None) -> TeamMembership:
-        """Return the membership of one agent."""
-        who = Sender(name=name, incarnation=1, session="s", kind="lead" if name == "main" else "peer")
-        return TeamMembership(router=self.router, sender=who, lead=lead)
+    def sender(self, name: str) -> Sender:
+        """Return one of the two agents as a sender."""
+        return Sender(name=name, incarnation=1, session="s", kind="lead" if name == "main" else "peer")
 
     async def ask(self, request: PlanApprovalRequest = PLAN) -> None:
         """Send a request of the worker, and keep the result."""
-        self.answers.append(await self.member("worker").request(self.mail, "main", request, PlanApprovalResponse))
+        message = OutgoingMessage(to="main", body=request.to_body(), kind=request.kind)
+        [sent] = await self.router.send(self.sender("worker"), message)
+        assert sent.receipt is not None
+        expected = ReplyMatcher(request=sent.receipt.id, asked="main", kind="plan_approval_response")
+        self.answers.append(await self.mail.wait_for_answer(expected))
 
     async def requests(self) -> list[Envelope]:
         """Return the requests that the lead got, once all tasks are blocked."""
@@ -66,7 +63,7 @@ class TwoMembers:
     async def answer(self, request: Envelope, body: MessageBody) -> None:
         """Send a reply of the lead."""
         draft = OutgoingMessage(to="worker", body=body.to_body(), kind=body.kind, in_reply_to=request.id)
-        await self.router.send(self.member("main").sender, draft)
+        await self.router.send(self.sender("main"), draft)
 
     def shown(self) -> str:
         """Return the text that the worker's model would get now."""
@@ -96,11 +93,11 @@ async def test_reply_goes_to_the_requester_and_other_mail_to_the_conversation(tm
             nursery.start_soon(desk.ask)
             [request] = await desk.requests()
             assert PlanApprovalRequest.from_body(request.body) == PLAN
-            await desk.router.send(desk.member("main").sender, OutgoingMessage(to="worker", body="I am reading it."))
+            await desk.router.send(desk.sender("main"), OutgoingMessage(to="worker", body="I am reading it."))
             await trio.testing.wait_all_tasks_blocked()
             assert desk.answers == []
             await desk.answer(request, YES)
-        assert desk.answers == [ReplyReceived(sender=desk.member("main").sender, body=YES)]
+        assert [(reply.sender, reply.body) for reply in desk.answers] == [(desk.sender("main"), YES.to_body())]
         told = desk.shown()
         assert "I am reading it." in told
         assert "plan_approval_response" not in told
@@ -126,7 +123,7 @@ async def test_invalid_reply_is_delivered_as_normal_mail(tmp_path: Path, flaw: d
         [request] = await desk.requests()
         kind: MessageKind = "plan_approval_response"
         answer = Envelope(
-            sender=desk.member("main").sender,
+            sender=desk.sender("main"),
             recipient=Recipient(name="worker", incarnation=1),
             sequence=1,
             kind=kind,
@@ -174,7 +171,13 @@ async def test_concurrent_requests_each_get_their_own_reply(tmp_path: Path) -> N
             for request in reversed(await desk.requests()):
                 plan = PlanApprovalRequest.from_body(request.body)
                 await desk.answer(request, PlanApprovalResponse(approve=False, feedback=plan.plan))
-        assert sorted(answered.body.feedback for answered in desk.answers) == ["0", "1", "2", "3", "4"]
+        assert sorted(PlanApprovalResponse.from_body(reply.body).feedback for reply in desk.answers) == [
+            "0",
+            "1",
+            "2",
+            "3",
+            "4",
+        ]
         assert desk.shown() == ""
 
 
@@ -210,54 +213,3 @@ async def test_reply_during_a_cancellation_is_not_lost(tmp_path: Path) -> None:
                 assert desk.shown() == ""  # it was taken, for who asked
         assert desk.answers == []
         assert "plan_approval_response" in desk.shown()
-
-
-async def test_request_to_a_missing_agent_or_without_permission_is_an_error(tmp_path: Path) -> None:
-    async with open_two_members(tmp_path) as desk:
-        with pytest.raises(UnknownRecipient):
-            await desk.member("worker").request(desk.mail, "mian", PLAN, PlanApprovalResponse)
-        with pytest.raises(NotAllowed):
-            await desk.member("main").request(desk.mail, "worker", PLAN, PlanApprovalResponse)
-
-
-async def test_tool_can_send_a_request_while_its_agent_is_running(tmp_path: Path) -> None:
-    script = "worker: [{tools: [{Push: {text: git push}}]}, {text: pushed}]"
-    async with open_team(script, tmp_path) as team:
-
-        async def push(command: str) -> str:
-            request = PermissionRequest(tool="Bash", subject=command)
-            answered = await team.member("worker").request(team.mail["worker"], "main", request, PermissionResponse)
-            return f"{answered.sender.name} says {answered.body.reason}"
-
-        team.roster.join("main")
-        team.start("worker", "Push.", NotingTool(name="Push", act=push))
-        await team.until(lambda: team.transport.backlog("main").messages == 1)
-        [request] = await team.received("main")
-        body = PermissionResponse(approve=False, reason="not on Fridays").to_body()
-        await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body="By the way."))
-        await team.router.send(
-            team.sender("main"),
-            OutgoingMessage(to="worker", body=body, kind="permission_response", in_reply_to=request.id),
-        )
-        await team.until_asked("worker", 2)
-        assert team.texts("worker")[1] == "main says not on Fridays"
-        [text] = team.texts("worker")[2:]
-        assert "By the way." in text
-        assert "permission_response" not in text
-        assert team.transport.backlog("worker").messages == 0
-
-
-async def test_lead_requests_a_shutdown_and_gets_the_response(tmp_path: Path) -> None:
-    async with open_team("worker: [{text: never}]", tmp_path) as team:
-        team.roster.join("main")
-        team.start("worker", None)
-        async with team.transport.open_inbox("main", 1) as inbox:
-            mail = Messaging(inbox)
-            answered = await team.member("main").request(mail, "worker", ShutdownRequest(), ShutdownResponse)
-        assert answered.body.accepted
-        await ended(team)
-
-
-async def ended(team: Team) -> None:
-    await team.until(lambda: "worker" in team.ended)
-    assert team.ended["worker"].reason == "shutdown"

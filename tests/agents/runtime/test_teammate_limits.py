@@ -9,11 +9,7 @@ from coterie.agents.permissions.rules import RoleLimit
 from coterie.agents.runtime.setup.agent_config import TEAM_TOOLS, effective_permissions
 from coterie.agents.settings import Settings
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Home directory without definitions."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def limit_of(kind: str, project: Path, *, is_teammate: bool) -> RoleLimit:
@@ -30,18 +26,16 @@ def test_teammate_may_send_mail_and_use_tasks_with_every_agent_type(kind: str, t
     assert in_team == alone | set(TEAM_TOOLS)
 
 
-def test_tool_denied_by_the_definition_stays_denied(tmp_path: Path) -> None:
-    kinds = tmp_path / ".coterie" / "agents"
-    kinds.mkdir(parents=True)
-    (kinds / "mute.md").write_text("---\nname: mute\ndescription: d\ndisallowedTools: SendMessage\n---\nGo.\n")
-    assert limit_of("mute", tmp_path, is_teammate=True).denied == {"SendMessage"}
-
-
-def test_definition_that_denies_edit_denies_notebook_edit(tmp_path: Path) -> None:
-    kinds = tmp_path / ".coterie" / "agents"
-    kinds.mkdir(parents=True)
-    (kinds / "looks.md").write_text("---\nname: looks\ndescription: d\ndisallowedTools: Write, Edit\n---\nGo.\n")
-    assert limit_of("looks", tmp_path, is_teammate=False).denied == {"Write", "Edit", "NotebookEdit"}
+@pytest.mark.parametrize(
+    ("disallowed", "denied"),
+    [("SendMessage", {"SendMessage"}), ("Write, Edit", {"Write", "Edit", "NotebookEdit"})],
+)
+def test_tool_denied_by_the_definition_stays_denied(disallowed: str, denied: set[str], tmp_path: Path) -> None:
+    """A definition that denies Edit also denies NotebookEdit."""
+    definitions = tmp_path / ".coterie" / "agents"
+    definitions.mkdir(parents=True)
+    (definitions / "a.md").write_text(f"---\nname: a\ndescription: d\ndisallowedTools: {disallowed}\n---\nGo.\n")
+    assert limit_of("a", tmp_path, is_teammate=True).denied == denied
 
 
 def test_coordinator_may_only_delegate(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ from coterie.agents.skills.store import load_skill_path, load_skills
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout and a home directory without skills."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     (tmp_path / "project/.git").mkdir(parents=True)
     return tmp_path / "project"

@@ -149,8 +149,8 @@ def test_team_has_the_agent_type_of_its_lead(team: TeamDefinition, kind: str | N
 def test_briefing_lists_members_and_tasks() -> None:
     text = team_briefing(TWO)
     assert "You lead the team two." in text
-    assert "- scout (kind explore). Its task: Look." in text
-    assert "- builder (kind worker). It waits for messages." in text
+    assert "- scout (type explore). Its task: Look." in text
+    assert "- builder (type worker). It waits for messages." in text
     assert text.splitlines()[-3:] == [
         "- 1 [open, meant for scout] Find it",
         "- 2 [blocked by 1, meant for builder] Mend it",
@@ -162,14 +162,14 @@ def test_briefing_lists_members_and_tasks() -> None:
     ("member", "words"),
     [
         (TeamMember(name="a", type="k", worktree=True), "(type k; in a separate git worktree)"),
-        (TeamMember(name="a", type="k", plan=PlanPolicy(by="lead")), "(kind k; its plan is approved by you)"),
+        (TeamMember(name="a", type="k", plan=PlanPolicy(by="lead")), "(type k; its plan is approved by you)"),
         (TeamMember(name="a", type="k", plan=PlanPolicy(by="human")), "its plan is approved by the user)"),
         (TeamMember(name="a", type="k", plan=PlanPolicy()), "its plan is approved by the approver in the settings)"),
         (
             TeamMember(name="a", type="k", plan=PlanPolicy(by="rule", paths=("tests/**", "a.py"))),
             "its plan is approved by the rule tests/**, a.py)",
         ),
-        (TeamMember(name="a", type="k", budget_usd=Decimal("2.50")), "(kind k; may spend $2.50)"),
+        (TeamMember(name="a", type="k", budget_usd=Decimal("2.50")), "(type k; may spend $2.50)"),
         (TeamMember(name="a", type="k", prompt="</x> &\n\nso on"), "Its task: &lt;/x&gt; &amp; so on"),
         (TeamMember(name="a", type="k", prompt=f"{'x' * 199}<y>"), f"{'x' * 199}&lt;..."),
     ],
