@@ -24,7 +24,7 @@ def test_a_program_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     assert reason is not None
     assert reason.startswith("the program bwrap is not installed; install the package bubblewrap")
     if unavailable_reason("landlock") is None:
-        assert reason.endswith('or set sandbox = "landlock", which this kernel offers')
+        assert reason.endswith('or set sandbox = "landlock", which this kernel supports')
     assert set(available_backends()) == {"bubblewrap", "landlock"}
 
 
@@ -61,7 +61,7 @@ def test_a_kernel_without_landlock_is_told_of() -> None:
         ]
         said = _output_of(held, number)
     assert said == (
-        "this kernel has no Landlock, and it takes version 3, of Linux 6.2; "
+        "this kernel has no Landlock; version 3 (Linux 6.2) is required; "
         'install bubblewrap and set sandbox = "bubblewrap"'
     )
 
