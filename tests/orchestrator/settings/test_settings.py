@@ -189,9 +189,9 @@ def test_a_repository_cannot_move_the_memory(places: Places) -> None:
         ('[permissions]\nallow = "Read"', "permissions.allow is 'Read'; it should be a list of texts in quotes"),
         ("[permissions]\nallow = [1]", "permissions.allow is a list; it should be a list of texts in quotes"),
         ('memory_directory = "x"', "memory_directory is 'x'; it should be an absolute path in quotes, or one that"),
-        ("max_turns = ", "not a readable TOML file: "),
-        ("x = " + "[" * 5_000, "not a readable TOML file: "),
-        ("max_turns = " + "9" * 5_000, "not a readable TOML file: "),
+        ("max_turns = ", "is not a readable TOML file: "),
+        ("x = " + "[" * 5_000, "is not a readable TOML file: "),
+        ("max_turns = " + "9" * 5_000, "is not a readable TOML file: "),
     ],
 )
 def test_a_mistake_names_the_file_the_key_and_what_would_be_right(places: Places, text: str, reason: str) -> None:
@@ -201,7 +201,7 @@ def test_a_mistake_names_the_file_the_key_and_what_would_be_right(places: Places
 
 def test_a_managed_mistake_is_not_passed_over(places: Places) -> None:
     places.managed.write_bytes(b"\xff")
-    assert places.refusal().startswith(f"{places.managed}: not a readable TOML file: ")
+    assert places.refusal().startswith(f"{places.managed}: is not a readable TOML file: ")
 
 
 def test_a_pipe_or_a_directory_is_refused_without_waiting(places: Places) -> None:
