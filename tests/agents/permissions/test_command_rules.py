@@ -243,7 +243,7 @@ def test_the_rules_proposed_are_narrow_and_enough(command: str, rules: list[str]
         *((text, "absolute path") for text in ("Edit(../x)", "Read(a/../../b)")),
         ("bash(ls)", "called Bash"),
         ("*(x)", "every tool"),
-        ("Edit(a{b)", "without its }"),
+        ("Edit(a{b)", "without a matching }"),
     ],
 )
 def test_a_malformed_rule_is_refused_with_its_source(text: str, hint: str) -> None:

@@ -245,7 +245,7 @@ def test_a_search_over_more_files_than_can_be_looked_at_may_meet_a_denied_one(
 
 @pytest.mark.parametrize("path", ["loop", "loop/x", "a\0b", "\ud800"])
 def test_what_cannot_be_a_path_is_told_to_the_model(workspace: Workspace, path: str) -> None:
-    with pytest.raises(ToolFailed, match="not a usable path"):
+    with pytest.raises(ToolFailed, match="not a valid path"):
         Permissions().evaluate(*_call("Read", path), workspace)
 
 

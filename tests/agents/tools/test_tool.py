@@ -128,7 +128,7 @@ def test_what_cannot_be_a_path_is_refused_in_words_that_can_be_sent(path: str, w
 def test_links_in_a_circle_are_no_path(workspace: Workspace) -> None:
     (workspace.root / "a").symlink_to("b")
     (workspace.root / "b").symlink_to("a")
-    with pytest.raises(ToolFailed, match="not a usable path"):
+    with pytest.raises(ToolFailed, match="not a valid path"):
         workspace.locate("a")
 
 

@@ -149,7 +149,7 @@ async def test_text_that_differs_in_white_space_is_refused_with_its_line(workspa
     await _seen_file(workspace, "def f():\n\n\tif x:\n\t\treturn 1\n")
     refusal = await _refusal(workspace, "    if x:\n        return 1\n")
     assert refusal == (
-        "old_string does not stand in a.txt. "
+        "old_string was not found in a.txt. "
         "It differs only in white space from what begins on line 3; copy that exactly."
     )
 
@@ -158,13 +158,13 @@ async def test_text_that_is_not_there_is_refused_with_the_nearest_line(workspace
     await _seen_file(workspace, "import os\n\nvalue = compute(first, second)\nprint(value)\n")
     refusal = await _refusal(workspace, "import os\n\nvalue = compute(frist, second)")
     assert refusal == (
-        "old_string does not stand in a.txt. The nearest line is 3:\n     3\tvalue = compute(first, second)"
+        "old_string was not found in a.txt. The closest line is 3:\n     3\tvalue = compute(first, second)"
     )
 
 
 async def test_a_long_line_of_few_letters_is_found_too(workspace: Workspace) -> None:
     await _seen_file(workspace, "other\n" + "0, 1, " * 60 + "\n")
-    assert "The nearest line is 2:" in await _refusal(workspace, "2, 2, " + "0, 1, " * 50)
+    assert "The closest line is 2:" in await _refusal(workspace, "2, 2, " + "0, 1, " * 50)
 
 
 @pytest.mark.parametrize("old", ["zzz", "\n\n\n", " ", chr(0xD800)])
@@ -176,21 +176,21 @@ async def test_text_that_resembles_nothing_is_refused_plainly(old: str, workspac
 async def test_several_matches_are_refused_with_their_lines(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "x\ny x\n\nx\n")
     refusal = await _refusal(workspace, "x")
-    assert "stands 3 times in a.txt, on lines 1, 2, 4." in refusal
+    assert "occurs 3 times in a.txt, on lines 1, 2, 4." in refusal
     assert "replace_all" in refusal
     assert path.read_text() == "x\ny x\n\nx\n"
 
 
 async def test_of_many_matches_the_first_lines_are_named(workspace: Workspace) -> None:
     await _seen_file(workspace, "x\n" * 2_000)
-    assert "stands 2,000 times in a.txt, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more." in await _refusal(
+    assert "occurs 2,000 times in a.txt, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more." in await _refusal(
         workspace, "x"
     )
 
 
 async def test_matches_that_overlap_are_several(workspace: Workspace) -> None:
     await _seen_file(workspace, "\nababa\n")
-    assert "stands 2 times in a.txt, on lines 2, 2." in await _refusal(workspace, "aba")
+    assert "occurs 2 times in a.txt, on lines 2, 2." in await _refusal(workspace, "aba")
 
 
 async def test_a_missing_file_is_refused_with_the_nearest_names(workspace: Workspace) -> None:
@@ -233,7 +233,7 @@ async def test_a_file_that_is_not_utf8_is_refused(workspace: Workspace) -> None:
 
 async def test_half_a_character_is_refused(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "old")
-    assert "half of a pair" in await _refusal(workspace, "old", chr(0xDC80))
+    assert "unpaired surrogate" in await _refusal(workspace, "old", chr(0xDC80))
     assert path.read_text() == "old"
 
 
@@ -282,7 +282,7 @@ async def test_the_nearest_line_is_found_in_bounded_time(workspace: Workspace) -
     )
     with trio.fail_after(20):
         refusal = await _refusal(workspace, f"valeu_77 = compute({'first, second, ' * 15})")
-    assert "The nearest line is 78:\n    78\tvalue_77 = " in refusal
+    assert "The closest line is 78:\n    78\tvalue_77 = " in refusal
 
 
 def _texts(alphabet: str) -> st.SearchStrategy[str]:

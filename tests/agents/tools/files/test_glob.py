@@ -71,14 +71,14 @@ async def test_outside_the_working_directory_paths_are_absolute(workspace: Works
 
 async def test_no_match_is_an_answer_and_no_error(workspace: Workspace) -> None:
     _grow(workspace.root, "a.py", "b.py")
-    assert await _glob(workspace, "*.rs") == ToolResult(text="no file matches '*.rs' (2 files looked at)")
+    assert await _glob(workspace, "*.rs") == ToolResult(text="no file matches '*.rs' (2 files checked)")
 
 
 async def test_a_hundred_are_shown_and_the_others_counted(workspace: Workspace) -> None:
     _grow(workspace.root, *(f"f{n:03}" for n in range(SHOWN + 1)))
     lines = (await _glob(workspace, "*")).text.split("\n")
     assert lines[0] == "f100"
-    assert lines[99:] == ["f001", "[1 more match: use a narrower pattern, or name a deeper directory]"]
+    assert lines[99:] == ["f001", "[1 more match: use a narrower pattern, or give a deeper directory]"]
     (workspace.root / "f000").unlink()
     assert (await _glob(workspace, "*")).text.split("\n")[99:] == ["f001"]
 
@@ -89,11 +89,11 @@ async def test_a_hundred_are_shown_and_the_others_counted(workspace: Workspace) 
         ("/etc/*", "leads out"),
         ("src/../../*", "leads out"),
         ("{a,/b}", "leads out"),
-        ("{a,b", "without its }"),
-        ("{a,b}" * 7, "over 64 alternatives"),
+        ("{a,b", "without a matching }"),
+        ("{a,b}" * 7, "more than 64 alternatives"),
         ("{" * 249 + "}" * 249, "no file matches"),
-        ("{,}" * 166, "over 64 alternatives"),
-        ("*" * 501, "may have 500 characters"),
+        ("{,}" * 166, "more than 64 alternatives"),
+        ("*" * 501, "the limit is 500"),
     ],
 )
 async def test_a_pattern_that_cannot_be_meant_is_refused(pattern: str, words: str, workspace: Workspace) -> None:
@@ -117,7 +117,7 @@ def test_it_touches_the_directory_behind_its_links(workspace: Workspace) -> None
     (workspace.root / "link").symlink_to("/etc")
     assert Glob().paths_affected(GlobInput(pattern="*", path="link"), workspace) == [Path("/etc")]
     assert Glob().paths_affected(GlobInput(pattern="*"), workspace) == [workspace.root.resolve()]
-    with pytest.raises(ToolFailed, match="not a usable path"):
+    with pytest.raises(ToolFailed, match="not a valid path"):
         Glob().paths_affected(GlobInput(pattern="*", path="a\0"), workspace)
 
 
@@ -273,7 +273,7 @@ async def test_a_walk_that_finds_too_much_ends_and_says_so(
     _grow(workspace.root, "a/1", "b/2", "c/3", "d/4")
     assert await _names(workspace.root) == ["a/1", "b/2", "c/3"]
     text = (await _glob(workspace, "**/[34]")).text
-    assert text == "c/3\n[only the first 3 files were looked at: name a deeper directory]"
+    assert text == "c/3\n[only the first 3 files were listed: give a deeper directory]"
 
 
 async def test_a_cancelled_walk_ends_a_git_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from coterie.agents.tools.files.images import LARGEST_IMAGE, LONGEST_SIDE
+from coterie.agents.tools.files.images import MAX_IMAGE_BYTES, MAX_SIDE
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.tool import Image, ToolResult, Workspace, call_tool
@@ -98,22 +98,22 @@ async def test_an_image_goes_into_a_block_behind_its_words(workspace: Workspace)
 
 
 async def test_an_image_may_be_larger_than_a_text(workspace: Workspace) -> None:
-    content = _png(2, 2, padding=LARGEST_IMAGE - len(_png(2, 2)) - 12)
-    assert len(content) == LARGEST_IMAGE
+    content = _png(2, 2, padding=MAX_IMAGE_BYTES - len(_png(2, 2)) - 12)
+    assert len(content) == MAX_IMAGE_BYTES
     result = await _read(workspace, content)
     assert not result.is_error
     assert len(result.images[0].data) == 5 * 1024 * 1024
 
 
-@pytest.mark.parametrize("padding", [LARGEST_IMAGE, 9 * 1024 * 1024])
+@pytest.mark.parametrize("padding", [MAX_IMAGE_BYTES, 9 * 1024 * 1024])
 async def test_an_image_that_is_too_heavy_is_refused(padding: int, workspace: Workspace) -> None:
     result = await _read(workspace, _png(2, 2, padding=padding))
     assert result.is_error
-    assert "an image of over 3.75 MB" in result.text
+    assert "over the limit of 3.75 MB" in result.text
     assert "Make a smaller copy" in result.text
 
 
-@pytest.mark.parametrize("content", [_jpeg(LONGEST_SIDE + 1, 2), _extended(2, LONGEST_SIDE + 1)])
+@pytest.mark.parametrize("content", [_jpeg(MAX_SIDE + 1, 2), _extended(2, MAX_SIDE + 1)])
 async def test_an_image_that_is_too_long_is_refused(content: bytes, workspace: Workspace) -> None:
     result = await _read(workspace, content)
     assert result.is_error
@@ -138,14 +138,14 @@ async def test_a_damaged_image_is_refused(content: bytes, workspace: Workspace) 
     result = await _read(workspace, content)
     assert result.is_error
     assert not result.images
-    assert "is damaged" in result.text
+    assert "is a damaged image" in result.text
 
 
 @pytest.mark.parametrize("content", [b"RIFF\0\0\0\0WAVE", b"\x7fELF\0"])
 async def test_other_binaries_are_refused(content: bytes, workspace: Workspace) -> None:
     result = await _read(workspace, content)
     assert result.is_error
-    assert "is binary" in result.text
+    assert "is a binary file" in result.text
 
 
 async def test_a_text_about_an_image_is_a_text(workspace: Workspace) -> None:

@@ -48,7 +48,7 @@ async def test_replacing_gives_what_the_program_that_wrote_it_would_have_written
     value = analysis()
     path = await _seen(workspace, written(value, layout, end))
     result = await _edit(workspace, cell_id="load", new_source='import csv\nrows = "ä"')
-    assert result.text == "replaced cell 2 (id load), and removed what the old code gave, in a.ipynb"
+    assert result.text == "replaced cell 2 (id load), and removed the outputs of the old code, in a.ipynb"
     value["cells"][1] |= {"execution_count": None, "outputs": [], "source": ["import csv\n", 'rows = "ä"']}
     assert path.read_text() == written(value, layout, end)
 
@@ -159,20 +159,20 @@ async def test_one_change_after_another_needs_no_reading(workspace: Workspace) -
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ({"new_source": "x"}, "name it by cell_id or cell_number"),
-        ({"edit_mode": "delete"}, "name it by cell_id or cell_number"),
+        ({"new_source": "x"}, "give its cell_id or cell_number"),
+        ({"edit_mode": "delete"}, "give its cell_id or cell_number"),
         ({"cell_id": "laod", "new_source": "x"}, "no cell with the id 'laod': did you mean load"),
-        ({"cell_number": 0, "new_source": "x"}, "cells are counted from 1, and there are 4"),
+        ({"cell_number": 0, "new_source": "x"}, "the notebook has 4 cells, counted from 1"),
         ({"cell_number": 5, "new_source": "x"}, "there is no cell 5"),
-        ({"cell_number": 1, "cell_id": "load", "new_source": "x"}, "cell 1 has not the id 'load' but 'intro'"),
+        ({"cell_number": 1, "cell_id": "load", "new_source": "x"}, "cell 1 has the id 'intro', not 'load'"),
         ({"cell_id": "load"}, "new_source is missing"),
         ({"edit_mode": "insert", "new_source": "x"}, "cell_type is missing"),
         ({"edit_mode": "insert", "cell_type": "code"}, "new_source is missing"),
-        ({"cell_id": "fail", "new_source": "1 / 0"}, "cell 4 (id fail) is like this already"),
+        ({"cell_id": "fail", "new_source": "1 / 0"}, "cell 4 (id fail) already has this source and type"),
         ({"cell_id": "fail", "new_source": "x", "cell_type": "sql"}, "must be one of 'code', 'markdown', 'raw'"),
         ({"notebook_path": "b.ipynb", "cell_id": "x", "new_source": "x"}, "does not exist; did you mean a.ipynb"),
         ({"notebook_path": "a.py", "cell_id": "x", "new_source": "x"}, "Change other files with Edit"),
-        ({"cell_id": "fail", "new_source": "\ud800"}, "half of a pair"),
+        ({"cell_id": "fail", "new_source": "\ud800"}, "unpaired surrogate"),
     ],
 )
 async def test_what_cannot_be_done_is_said_and_changes_nothing(
@@ -195,10 +195,10 @@ async def test_one_id_for_two_cells_names_neither(workspace: Workspace) -> None:
     [
         ("{", "Expecting"),
         ("[]", "Expecting '{'"),
-        ('{"nbformat": 3, "worksheets": []}', "it says nbformat 3"),
+        ('{"nbformat": 3, "worksheets": []}', "its nbformat is 3"),
         ('{"nbformat": 4, "cells": {}}', "no list of cells"),
         ('{"nbformat": 4, "cells": [1]}', "no list of cells"),
-        (written(analysis()) + "}", "more behind its end"),
+        (written(analysis()) + "}", "text after its end"),
         ('{"cells": ' + "[" * 200_000, "nested too deep"),
     ],
 )

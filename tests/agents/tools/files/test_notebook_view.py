@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from coterie.agents.tools.files.images import LARGEST_IMAGE
-from coterie.agents.tools.files.notebook_view import MOST_IMAGES, OUTPUT_LIMIT
+from coterie.agents.tools.files.images import MAX_IMAGE_BYTES
+from coterie.agents.tools.files.notebook_view import MAX_IMAGES, OUTPUT_LIMIT
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.tool import Image, ToolResult, Workspace, call_tool
 from tests.agents.tools.files.notebook_files import PICTURE, analysis, code, notebook, png, prose, stream, written
@@ -31,7 +31,7 @@ async def test_cells_come_with_numbers_ids_sources_and_outputs(workspace: Worksp
         "--- cell 1 id=intro markdown ---\n# Übersicht\nof the year\n"
         "--- cell 2 id=load code run=2 ---\nimport csv\nrows = 3\nrows\n"
         "[output stdout]\nread\n3 rows\n[output text/plain]\n42\n"
-        "--- cell 3 id=plot code run=3 ---\nplot(rows)\n[output image/png: picture 1, 4 x 3 pixels]\n"
+        "--- cell 3 id=plot code run=3 ---\nplot(rows)\n[output image/png: image 1, 4 x 3 pixels]\n"
         "--- cell 4 id=fail code run=4 ---\n1 / 0\n[output error]\nZeroDivisionError\ndivision by zero",
         images=(Image(media_type="image/png", data=PICTURE),),
     )
@@ -45,7 +45,7 @@ async def test_a_range_counts_cells(workspace: Workspace) -> None:
     assert not result.images
     behind = await _read(workspace, written(analysis()), offset=5)
     assert behind.is_error
-    assert "has 4 cells; cell 5 is behind its end" in behind.text
+    assert "has only 4 cells, so there is no cell 5" in behind.text
 
 
 async def test_a_notebook_without_cells_is_shown(workspace: Workspace) -> None:
@@ -63,7 +63,7 @@ async def test_more_than_a_conversation_bears_is_refused_with_what_fits(workspac
     cells = [prose(["word " * 300 + "\n"] * 50) for _ in range(3)]
     result = await _read(workspace, written(notebook(*cells)))
     assert result.is_error
-    assert "1 cells fit: ask for offset=1 and limit=1" in result.text
+    assert "1 cells fit: use offset=1 and limit=1" in result.text
     assert not (await _read(workspace, written(notebook(*cells)), offset=1, limit=1)).is_error
     alone = await _read(workspace, written(notebook(prose(["word " * 300 + "\n"] * 500))))
     assert alone.is_error
@@ -75,8 +75,8 @@ def _drawn(data: str, kind: str = "image/png") -> dict[str, Any]:
 
 
 async def test_pictures_have_a_limit_and_those_beyond_are_named(workspace: Workspace) -> None:
-    result = await _read(workspace, written(notebook(code(["d"], *[_drawn(PICTURE)] * (MOST_IMAGES + 2)))))
-    assert len(result.images) == MOST_IMAGES
+    result = await _read(workspace, written(notebook(code(["d"], *[_drawn(PICTURE)] * (MAX_IMAGES + 2)))))
+    assert len(result.images) == MAX_IMAGES
     assert result.text.count("not shown, there are too many") == 2
 
 
@@ -87,7 +87,7 @@ async def test_pictures_have_a_limit_and_those_beyond_are_named(workspace: Works
         ("abc", "not base64"),
         (base64.b64encode(png()[:40]).decode(), "its end is missing"),
         (base64.b64encode(png(8_001, 1)).decode(), "8,001 x 1 pixels"),
-        (base64.b64encode(png() + b"\0" * LARGEST_IMAGE).decode(), "an image of over 3.75 MB"),
+        (base64.b64encode(png() + b"\0" * MAX_IMAGE_BYTES).decode(), "over the limit of 3.75 MB"),
     ],
 )
 async def test_a_picture_that_the_api_would_refuse_is_not_sent(workspace: Workspace, data: str, reason: str) -> None:
@@ -121,6 +121,6 @@ async def test_half_a_character_can_be_sent(workspace: Workspace) -> None:
 async def test_what_is_no_notebook_comes_as_lines(workspace: Workspace, text: str) -> None:
     result = await _read(workspace, text)
     assert not result.is_error
-    assert result.text.startswith("[not a notebook that can be shown by cells: ")
+    assert result.text.startswith("[not a valid notebook: ")
     if text.startswith("{"):
         assert f"     1\t{text.strip()}" in result.text

@@ -14,7 +14,7 @@ from pypdf import PdfReader
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.loop.conversation.token_estimate import PAGE_TOKENS, estimate_block
-from coterie.agents.tools.files.pdf import LARGEST_DOCUMENT, show_pdf
+from coterie.agents.tools.files.pdf import MAX_BYTES, show_pdf
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
@@ -76,23 +76,23 @@ async def test_a_document_without_a_password_to_read_it_is_shown(workspace: Work
         (
             pdf(11),
             {},
-            "has 11 pages, and up to 10 are shown without being asked for. Ask for some of them, at most 20 ",
+            "has 11 pages; over 10, give the pages to show, at most 20 ",
         ),
-        (pdf(11), {"pages": "12"}, "has 11 pages: ask for pages up to 11"),
-        (pdf(11), {"pages": "9-12"}, "has 11 pages: ask for pages up to 11"),
+        (pdf(11), {"pages": "12"}, "has only 11 pages; give pages up to 11"),
+        (pdf(11), {"pages": "9-12"}, "has only 11 pages; give pages up to 11"),
         (pdf(40), {"pages": "1-21"}, "no more than 20 pages"),
         (pdf(4), {"pages": "0-2"}, "counted from 1"),
         (pdf(4), {"pages": "3-2"}, "a range goes upwards"),
         (pdf(4), {"pages": "first"}, "such as 3 or 1-5"),
         (pdf(4), {"pages": "1,3"}, "such as 3 or 1-5"),
         (encrypted("secret"), {}, "is encrypted, and cannot be read without its password"),
-        (b"%PDF-1.7\n\0", {}, "is damaged, and cannot be read as a PDF: "),
-        (pdf(3)[:200], {}, "is damaged, and cannot be read as a PDF: "),
-        (document([b"<< /Type /Catalog >>"]), {}, "is damaged, and cannot be read as a PDF: "),
+        (b"%PDF-1.7\n\0", {}, "is damaged and cannot be read as a PDF: "),
+        (pdf(3)[:200], {}, "is damaged and cannot be read as a PDF: "),
+        (document([b"<< /Type /Catalog >>"]), {}, "is damaged and cannot be read as a PDF: "),
         (document([b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Kids [] >>"]), {}, "it has no pages"),
         (document([b"<< /Type /Catalog /Pages 1 0 R >>"]), {}, "is damaged"),
         (bomb(), {}, "is damaged"),
-        (pdf(2, padding=LARGEST_DOCUMENT // 2), {}, "Ask for fewer pages"),
+        (pdf(2, padding=MAX_BYTES // 2), {}, "Read fewer pages"),
     ],
 )
 async def test_what_cannot_be_shown_is_one_line(
@@ -114,13 +114,13 @@ async def test_a_page_of_a_large_file_is_shown(workspace: Workspace) -> None:
 async def test_a_text_has_no_pages(workspace: Workspace) -> None:
     result = await _read(workspace, b"text\n", "a.txt", pages="1")
     assert result.is_error
-    assert "is no PDF" in result.text
+    assert "is not a PDF" in result.text
 
 
 async def test_a_document_that_takes_forever_is_given_up_and_nothing_goes_on(workspace: Workspace) -> None:
     path = workspace.root / "a.pdf"
     path.write_bytes(endless())
-    with pytest.raises(ToolFailed, match=r"was not read after 1 s|is damaged"):
+    with pytest.raises(ToolFailed, match=r"was stopped after 1 s|is damaged"):
         await show_pdf("a.pdf", path, "1", time_limit=1)
     assert not [child for child in psutil.Process(os.getpid()).children() if "pdf_worker" in " ".join(child.cmdline())]
 

@@ -63,7 +63,7 @@ async def test_an_empty_file_is_said_to_be_empty(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ({"offset": 4}, "has 3 lines; line 4 is behind its end"),
+        ({"offset": 4}, "has only 3 lines, so there is no line 4"),
         ({"offset": 0}, "counted from 1"),
         ({"limit": 0}, "at least 1 line"),
     ],
@@ -112,7 +112,7 @@ async def test_a_name_that_is_too_long_is_refused(workspace: Workspace) -> None:
 
 async def test_a_binary_file_is_refused(workspace: Workspace) -> None:
     (workspace.root / "a.bin").write_bytes(b"x" * 8191 + b"\0")
-    assert "is binary" in await _refusal(workspace, "a.bin")
+    assert "is a binary file" in await _refusal(workspace, "a.bin")
 
 
 async def test_a_large_file_needs_a_range(workspace: Workspace) -> None:

@@ -9,7 +9,7 @@ import trio
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.tool import Workspace, call_tool
-from coterie.agents.tools.workspace.read_tracking import LARGEST, REMEMBERED, ReadFiles
+from coterie.agents.tools.workspace.read_tracking import FILE_LIMIT, LARGEST, ReadFiles
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_content_at_hand_is_checked_in_place_of_the_file(path: Path) -> None:
 
 def test_of_too_many_files_the_one_noted_longest_ago_is_forgotten() -> None:
     seen = ReadFiles()
-    for number in range(REMEMBERED):
+    for number in range(FILE_LIMIT):
         seen.record(Path(f"/{number}"), b"")
     seen.record(Path("/0"), b"again")
     seen.record(Path("/new"), b"")
@@ -120,10 +120,10 @@ def test_a_path_that_is_not_utf8_is_seen_but_not_drained() -> None:
 
 def test_a_forgotten_file_is_not_drained() -> None:
     seen = ReadFiles()
-    for number in range(REMEMBERED + 1):
+    for number in range(FILE_LIMIT + 1):
         seen.record(Path(f"/{number}"), b"")
     drained = seen.take_changes()
-    assert len(drained) == REMEMBERED
+    assert len(drained) == FILE_LIMIT
     assert "/0" not in drained
 
 

@@ -224,7 +224,7 @@ async def test_an_expression_that_python_warns_about_is_searched_for(workspace: 
         ({"head_limit": 10_001}, "from 1 to 10,000"),
         ({"path": "nowhere"}, "nowhere cannot be searched: No such file"),
         ({"path": "pipe"}, "neither a regular file nor a directory"),
-        ({"glob": "{a"}, "without its }"),
+        ({"glob": "{a"}, "without a matching }"),
         ({"output_mode": "lines"}, "'files_with_matches', 'content', 'count'"),
     ],
 )
@@ -240,7 +240,7 @@ async def test_an_endless_expression_is_stopped_when_its_time_is_up(workspace: W
     (workspace.root / "a").write_text("a" * 60 + "b\n")
     result = await _grep(workspace, EVIL, time_limit=0.4)
     assert result.is_error
-    assert "not done after 0.4 s" in result.text
+    assert "stopped after 0.4 s" in result.text
 
 
 @pytest.mark.slow

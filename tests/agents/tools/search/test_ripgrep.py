@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.agents.tools.search.byte_pattern import SAME_LETTERS, byte_pattern
-from coterie.agents.tools.search.grep import BEGINNING, Grep
+from coterie.agents.tools.search.grep import FIRST_BATCH, Grep
 from coterie.agents.tools.search.grep_worker import LARGEST, SNIFFED, GrepRequest, Mode, search
 from coterie.agents.tools.search.ripgrep import BATCH, files_without, installed_ripgrep
 from coterie.agents.tools.tool import Workspace, call_tool
@@ -39,7 +39,7 @@ def ripgrep() -> str:
 @pytest.fixture
 def tree(tmp_path: Path) -> Workspace:
     """A directory with more files than are searched at first; `late` and `later` come behind these."""
-    for number in range(BEGINNING):
+    for number in range(FIRST_BATCH):
         (tmp_path / f"a{number:04}").write_text("word\n" if number == 7 else "x\n")
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "late").write_bytes(b"\xef\xbb\xbfword\r\nno\r\nno\r\nlast word\r\n")
@@ -113,10 +113,10 @@ def _check(program: str, expression: str, files: list[tuple[str, str]], order: d
     if pattern is None:
         return
     without = trio.run(files_without, program, pattern, [path for path, _ in files])
-    hopeless = [place for place, (path, _) in enumerate(files) if path in without]
+    excluded = [place for place, (path, _) in enumerate(files) if path in without]
     whole = GrepRequest(pattern=expression, files=files, **order)
     with warnings.catch_warnings(action="ignore"):
-        assert search(whole._replace(hopeless=hopeless)) == search(whole)
+        assert search(whole._replace(excluded=excluded)) == search(whole)
 
 
 ORDERS = st.fixed_dictionaries(

@@ -145,14 +145,17 @@ async def test_a_search_without_end_is_stopped(past: Past, tmp_path: Path) -> No
     writer.record(conversation)
     result = await search(tmp_path, pattern="(a+)+b", time_limit=0.5)
     assert result.is_error
-    assert result.text.startswith("The search was not done after 0.5 s")
+    assert result.text.startswith("The search was stopped after 0.5 s")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"pattern": "("}, "'(' is not a regular expression: missing ), unterminated subpattern at position 0"),
+        (
+            {"pattern": "("},
+            "'(' is not a valid Python regular expression: missing ), unterminated subpattern at position 0",
+        ),
         ({}, "Give either a pattern to search for, or the turn to show"),
         ({"pattern": "a", "turn": 1}, "Give either a pattern to search for, or the turn to show"),
         ({"pattern": "a", "limit": 51}, "limit is 51, but must be from 1 to 50"),

@@ -15,7 +15,7 @@ import trio.testing
 from coterie.agents.tools.shell.bash import Bash
 from coterie.agents.tools.shell.bash_output import BashOutput, BashOutputInput, KillBash, KillBashInput
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
-from coterie.agents.tools.workspace.background_jobs import MOST_RUNNING, BackgroundJobs, open_jobs
+from coterie.agents.tools.workspace.background_jobs import MAX_RUNNING, BackgroundJobs, open_jobs
 from coterie.files import SeededFaults, file_faults
 
 pytestmark = pytest.mark.slow
@@ -121,7 +121,9 @@ async def test_a_filter_shows_the_lines_that_match(tmp_path: Path) -> None:
         assert (await _output(workspace)).text == "[bash_1: ended with exit code 0]"
 
 
-@pytest.mark.parametrize(("pattern", "words"), [("(", "not a regular expression"), ("a" * 40 + "(a+)+$", "not done")])
+@pytest.mark.parametrize(
+    ("pattern", "words"), [("(", "not a valid Python regular expression"), ("a" * 40 + "(a+)+$", "stopped after")]
+)
 async def test_a_filter_that_fails_shows_nothing_and_loses_nothing(pattern: str, words: str, tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         await _start(workspace, f"echo {'a' * 80}b")
@@ -152,16 +154,14 @@ async def test_looks_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
 async def test_output_is_kept_up_to_a_limit_and_the_loss_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coterie.agents.tools.workspace.background_jobs.LARGEST_OUTPUT", 2 * 1024 * 1024)
+    monkeypatch.setattr("coterie.agents.tools.workspace.background_jobs.MAX_OUTPUT", 2 * 1024 * 1024)
     async with _opened(tmp_path) as workspace:
         await _start(workspace, "head -c 3000000 /dev/zero | tr '\\0' x; echo end > done")
         await _end_of(workspace)
         assert (workspace.root / "done").exists()
         assert (workspace.scratch / "jobs" / "bash_1.out").stat().st_size == 2 * 1024 * 1024
         result = await _output(workspace)
-        assert result.text.endswith(
-            "xxx\n[what it printed next was not kept: over 2 MB]\n[bash_1: ended with exit code 0]"
-        )
+        assert result.text.endswith("xxx\n[later output was not kept: over 2 MB]\n[bash_1: ended with exit code 0]")
 
 
 async def test_a_full_disk_is_a_loss_and_no_failure(tmp_path: Path) -> None:
@@ -170,9 +170,7 @@ async def test_a_full_disk_is_a_loss_and_no_failure(tmp_path: Path) -> None:
             await _start(workspace, "echo lost")
             await _end_of(workspace)
         result = await _output(workspace)
-        assert result.text == (
-            "[what it printed next was not kept: No space left on device]\n[bash_1: ended with exit code 0]"
-        )
+        assert result.text == ("[later output was not kept: No space left on device]\n[bash_1: ended with exit code 0]")
 
 
 async def test_a_killed_job_and_all_it_started_have_ended(tmp_path: Path) -> None:
@@ -292,7 +290,7 @@ async def test_keys_are_not_in_the_environment_of_a_job(tmp_path: Path, monkeypa
 
 async def test_there_are_no_more_jobs_than_allowed(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
-        for _ in range(MOST_RUNNING):
+        for _ in range(MAX_RUNNING):
             assert not (await _start(workspace, "exec sleep 100")).is_error
         refused = await _start(workspace, "exec sleep 100")
         assert refused.is_error
@@ -341,7 +339,7 @@ async def test_a_workspace_without_jobs_says_so(tmp_path: Path) -> None:
     started, shown, killed = await _start(workspace, "true"), await _output(workspace), await _kill(workspace)
     assert started.is_error
     assert "without run_in_background" in started.text
-    assert shown == killed == ToolResult(text="There are no background jobs here.", is_error=True)
+    assert shown == killed == ToolResult(text="Background jobs are not available here.", is_error=True)
 
 
 def test_looking_and_ending_touch_no_path(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ async def test_last_words_are_heard_though_time_is_up(tmp_path: Path, monkeypatc
     speech = f"import fcntl, os; fcntl.fcntl(1, {fcntl.F_SETPIPE_SZ}, {PIPE_SIZE}); os.write(1, b'x' * 300_000)"
     with trio.fail_after(10):
         command = f'echo $$; {sys.executable} -P -c "{speech}"'
-        await run_shell(command, tmp_path, os.environ, heard=hear_late, grace=0.1)
+        await run_shell(command, tmp_path, os.environ, on_output=hear_late, grace=0.1)
     assert len(b"".join(chunks[1:])) == 300_000
 
 

@@ -147,7 +147,9 @@ async def test_a_command_that_fails_outside_says_its_exit_code_last(workspace: W
 async def test_a_directory_deleted_by_the_command_leads_back_to_the_root(workspace: Workspace) -> None:
     gone = workspace.root / "sub"
     result = await _bash(workspace, "cd sub; rm -r ../sub")
-    assert result == ToolResult(text=f"[the working directory is {workspace.root} again: {gone} is gone]")
+    assert result == ToolResult(
+        text=f"[the working directory is {workspace.root} again: {gone} does not exist any longer]"
+    )
     assert await _next(workspace) == "."
 
 
@@ -158,7 +160,7 @@ async def test_a_directory_deleted_meanwhile_leads_back_to_the_root(workspace: W
     result = await _bash(workspace, "pwd")
     gone = workspace.root / "sub" / "deep"
     assert result == ToolResult(
-        text=f"{workspace.root}\n[the working directory is {workspace.root} again: {gone} is gone]"
+        text=f"{workspace.root}\n[the working directory is {workspace.root} again: {gone} does not exist any longer]"
     )
     assert await _bash(workspace, "pwd") == ToolResult(text=str(workspace.root))
 
@@ -167,7 +169,7 @@ def test_a_directory_that_became_a_link_to_elsewhere_is_gone(workspace: Workspac
     assert workspace.shell.update_directory(workspace.root / "sub" / "deep") is None
     (workspace.root / "sub" / "deep").rmdir()
     (workspace.root / "sub" / "deep").symlink_to("/usr")
-    assert "is gone" in (workspace.shell.enter() or "")
+    assert "does not exist" in (workspace.shell.enter() or "")
     assert workspace.shell.directory == workspace.root
 
 
@@ -225,7 +227,7 @@ def test_the_way_back_to_the_root_is_a_change_too(workspace: Workspace) -> None:
 
 def test_what_was_restored_is_looked_at_before_it_is_used(workspace: Workspace) -> None:
     workspace.shell.restore("missing")
-    assert "is gone" in (workspace.shell.enter() or "")
+    assert "does not exist" in (workspace.shell.enter() or "")
     assert workspace.shell.directory == workspace.root
 
 

@@ -10,7 +10,7 @@ import pytest
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.plan_approval import PlanDecision
 from coterie.agents.permissions.types import MODES, Allowed, Mode
-from coterie.agents.tools.team.control_tools import LONGEST_PLAN, ExitPlanMode, ExitPlanModeInput
+from coterie.agents.tools.team.control_tools import MAX_PLAN_LENGTH, ExitPlanMode, ExitPlanModeInput
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 
 AGAIN = "Plan again, and call ExitPlanMode with the new plan; until then only read."
@@ -63,7 +63,7 @@ async def test_the_model_is_told_who_decided_and_what_to_do(
     ("arguments", "reason"),
     [
         ({"plan": " \n\t"}, "The plan is empty."),
-        ({"plan": "x" * (LONGEST_PLAN + 1)}, "The plan has 40,001 of at most 40,000 characters"),
+        ({"plan": "x" * (MAX_PLAN_LENGTH + 1)}, "The plan has 40,001 of at most 40,000 characters"),
         ({"plan": "x", "files": ["y" * 400] * 100}, "The plan has 40,001 of at most 40,000 characters"),
         ({}, "plan"),
         ({"plan": "x", "files": "a.py"}, "files"),

@@ -15,7 +15,7 @@ from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 from coterie.agents.tools.web import page_text
 from coterie.agents.tools.web.hosts import HostList, WebAddress
 from coterie.agents.tools.web.page_text import load_page
-from coterie.agents.tools.web.web_fetch import LASTS, PageCache, WebFetch
+from coterie.agents.tools.web.web_fetch import CACHE_SECONDS, PageCache, WebFetch
 from tests.agents.tools.web.local_site import Site, open_site
 
 pytestmark = pytest.mark.slow
@@ -155,7 +155,7 @@ async def test_a_page_is_kept_for_a_quarter_of_an_hour(browser: Browser) -> None
     browser.site.page("/x", "first", "text/plain")
     assert (await browser.get("/x")).text.endswith("first")
     browser.site.page("/x", "second", "text/plain")
-    browser.now += LASTS - 1
+    browser.now += CACHE_SECONDS - 1
     assert (await browser.get("/x")).text.endswith("first")
     browser.now += 1
     assert (await browser.get("/x")).text.endswith("second")
@@ -164,7 +164,7 @@ async def test_a_page_is_kept_for_a_quarter_of_an_hour(browser: Browser) -> None
 async def test_a_page_is_not_longer_than_it_may_be_also_unpacked(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_text, "LARGEST", 100_000)
+    monkeypatch.setattr(page_text, "MAX_PAGE_BYTES", 100_000)
     browser.site.packed("/bomb", b"x" * 50_000_000)
     text = (await browser.get("/bomb")).text
     assert len(text) < 101_000

@@ -45,15 +45,15 @@ def test_a_host_is_allowed_or_not(listed: str, url: str, *, is_allowed: bool) ->
     ("url", "reason"),
     [
         ("ftp://example.org", "begins with https://"),
-        ("file:///etc/passwd", "not an address of the web"),
-        ("example.org", "not an address of the web"),
-        ("https://", "it has no host"),
-        ("https://user:secret@example.org/", "user's name or password"),
-        ("https://example.org\\@evil.net/", "user's name or password"),
-        ("https://example.org/a b", "must be escaped"),
-        ("https://example.org/\n", "must be escaped"),
-        ("https://example.org:99999/", "not an address"),
-        ("https://exa%6dple.org/", "not the name of a host"),
+        ("file:///etc/passwd", "is not a valid URL"),
+        ("example.org", "is not a valid URL"),
+        ("https://", "the host is missing"),
+        ("https://user:secret@example.org/", "user name or password"),
+        ("https://example.org\\@evil.net/", "user name or password"),
+        ("https://example.org/a b", "unescaped characters"),
+        ("https://example.org/\n", "unescaped characters"),
+        ("https://example.org:99999/", "is not a valid URL"),
+        ("https://exa%6dple.org/", "not a valid host name"),
         (f"https://example.org/{'x' * 2000}", "longer than"),
     ],
 )
@@ -66,7 +66,7 @@ def test_what_is_no_address_is_refused(url: str, reason: str) -> None:
 
 @pytest.mark.parametrize("text", ["http://example.org", "exa mple", "a/b", "example.org:x", "*.*.org", ".org", ""])
 def test_a_list_with_what_is_no_host_is_refused_where_it_stands(text: str) -> None:
-    with pytest.raises(ConfigInvalid, match=r"settings\.toml.*which is no host; write docs\.python\.org") as refused:
+    with pytest.raises(ConfigInvalid, match=r"settings\.toml.*which is not a host; write docs\.python\.org") as refused:
         HostList.parse(["ok.org", text], ["settings.toml", "settings.toml"])
     assert "\n" not in str(refused.value)
 
