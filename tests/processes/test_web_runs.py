@@ -57,7 +57,7 @@ def test_a_page_of_a_listed_host_is_read_and_no_other(project: Path, site: Site)
     list_hosts(project)
     again = "main:\n  - text: x\n  - text: x\n  - text: x\n" + script(site).removeprefix("\nmain:\n")
     done = place.coterie("resume", place.session.id, "look again", *place.model(again))
-    assert "is not among the hosts that may be asked: none" in done.stdout, done.stderr
+    assert "is not among the allowed hosts: none" in done.stdout, done.stderr
     assert ["WebFetch" in run for run in tools(place)] == [True, True]
     assert len(site.asked) == 1
 

@@ -107,7 +107,7 @@ class AgentTool(ToolBase):
         self.pending.add(spawned.report)
         # This agent may have to approve the plan, so it must not wait for the report.
         if arguments.run_in_background or request.fork is not None or arguments.plan_required:
-            return ToolResult(text=f"{spawned.name} is running in the background. {LATER}")
+            return ToolResult(text=f"{spawned.name} works in the background. {LATER}")
         return await self._wait(spawned)
 
     def _fork_point(self, arguments: AgentInput) -> str | None:

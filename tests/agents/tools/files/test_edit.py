@@ -150,7 +150,7 @@ async def test_text_that_differs_in_white_space_is_refused_with_its_line(workspa
     refusal = await _refusal(workspace, "    if x:\n        return 1\n")
     assert refusal == (
         "old_string was not found in a.txt. "
-        "It differs only in white space from what begins on line 3; copy that exactly."
+        "It differs only in white space from the text that begins on line 3; copy that exactly."
     )
 
 
@@ -214,12 +214,12 @@ async def test_a_read_only_file_is_refused(workspace: Workspace) -> None:
 async def test_a_huge_file_is_refused(workspace: Workspace) -> None:
     with (workspace.root / "a.txt").open("wb") as file:
         file.truncate(LARGEST + 1)
-    assert "over the 8 MB" in await _refusal(workspace, "x")
+    assert "over the limit of 8 MB" in await _refusal(workspace, "x")
 
 
 async def test_an_edit_that_would_make_a_file_huge_is_refused(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "x" * 10_000)
-    assert "would have more than the 8 MB" in await _refusal(workspace, "x", "y" * 1_000_000, replace_all=True)
+    assert "would exceed the limit of 8 MB" in await _refusal(workspace, "x", "y" * 1_000_000, replace_all=True)
     assert path.read_text() == "x" * 10_000
 
 

@@ -185,7 +185,7 @@ async def test_what_cannot_be_done_is_said_and_changes_nothing(
 
 async def test_one_id_for_two_cells_names_neither(workspace: Workspace) -> None:
     await _seen(workspace, written(notebook(code(["a"], id_="x"), code(["b"], id_="x"))))
-    assert "2 cells have the id 'x': say which by cell_number, 1, 2" in await _refusal(
+    assert "2 cells have the id 'x': give one cell_number of 1, 2" in await _refusal(
         workspace, cell_id="x", new_source="c"
     )
 

@@ -67,7 +67,7 @@ async def test_more_than_a_conversation_bears_is_refused_with_what_fits(workspac
     assert not (await _read(workspace, written(notebook(*cells)), offset=1, limit=1)).is_error
     alone = await _read(workspace, written(notebook(prose(["word " * 300 + "\n"] * 500))))
     assert alone.is_error
-    assert "Cell 1 of a.ipynb alone is over 25,000 tokens" in alone.text
+    assert "Cell 1 of a.ipynb alone has over 25,000 tokens" in alone.text
 
 
 def _drawn(data: str, kind: str = "image/png") -> dict[str, Any]:

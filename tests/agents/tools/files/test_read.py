@@ -65,7 +65,7 @@ async def test_an_empty_file_is_said_to_be_empty(workspace: Workspace) -> None:
     [
         ({"offset": 4}, "has only 3 lines, so there is no line 4"),
         ({"offset": 0}, "counted from 1"),
-        ({"limit": 0}, "at least 1 line"),
+        ({"limit": 0}, "must be at least 1"),
     ],
 )
 async def test_an_impossible_range_is_refused(value: dict[str, int], words: str, workspace: Workspace) -> None:
@@ -118,7 +118,7 @@ async def test_a_binary_file_is_refused(workspace: Workspace) -> None:
 async def test_a_large_file_needs_a_range(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("0123456789abcde\n" * 16_385)
     refusal = await _refusal(workspace, "a.txt")
-    assert "262,160 bytes, over the 256 KB" in refusal
+    assert "262,160 bytes; over 256 KB" in refusal
     assert "offset and limit" in refusal
     assert (await _read(workspace, "a.txt", limit=1)).text == "     1\t0123456789abcde"
 

@@ -139,7 +139,7 @@ async def test_a_file_that_is_not_utf8_is_refused(workspace: Workspace) -> None:
 async def test_a_huge_file_is_refused(workspace: Workspace) -> None:
     with (workspace.root / "a.txt").open("wb") as file:
         file.truncate(LARGEST + 1)
-    assert "8,388,609 bytes, over the 8 MB" in await _refusal(workspace, "a.txt")
+    assert "8,388,609 bytes, over the limit of 8 MB" in await _refusal(workspace, "a.txt")
 
 
 async def test_a_path_through_a_file_is_refused_with_the_systems_reason(workspace: Workspace) -> None:

@@ -111,7 +111,7 @@ async def test_output_ends_at_the_limit_and_says_so(mode: str, workspace: Worksp
         (workspace.root / f"f{number}").write_text("x\n")
     cut = (await _grep(workspace, "x", output_mode=mode, head_limit=3)).text.split("\n")
     assert len(cut) == 4
-    assert cut[3] == "[cut after 3 lines: narrow the search, or ask for a larger head_limit]"
+    assert cut[3] == "[cut after 3 lines: narrow the search, or use a larger head_limit]"
     whole = (await _grep(workspace, "x", output_mode=mode, head_limit=4)).text.split("\n")
     assert len(whole) == 4
     assert whole[:3] == cut[:3]
@@ -206,7 +206,7 @@ async def test_a_strange_name_is_searched_and_shown_in_one_line(workspace: Works
 async def test_a_bad_expression_is_refused_with_the_position(pattern: str, words: str, workspace: Workspace) -> None:
     result = await _grep(workspace, pattern)
     assert result.is_error
-    assert "is not a regular expression" in result.text
+    assert "is not a valid Python regular expression" in result.text
     assert words in result.text
 
 

@@ -66,7 +66,7 @@ async def test_a_line_says_when_who_and_what_the_newest_first(past: Past, tmp_pa
     assert lines[1].startswith("turn 2, result of Read: name = gateway port = 4711 padding padding")
     assert lines[2] == "turn 1, call Read: file_path: conf/a.ini"
     assert lines[3] == "turn 1, user: Find the port of the gateway."
-    assert lines[4:] == ["[4 in all; turn=N shows one turn whole]"]
+    assert lines[4:] == ["[4 in all; turn=N shows a complete turn]"]
     assert max(map(len, lines)) < 250
 
 
@@ -97,7 +97,7 @@ async def test_a_search_can_be_narrowed_and_gone_on_with(past: Past, tmp_path: P
     first = (await search(tmp_path, pattern="PORT", ignore_case=True, limit=1)).text.splitlines()
     assert first[0].startswith("turn 3, mail")
     assert first[1] == (
-        "[3 in all, 2 older ones not shown: narrow the search, or use before_turn; turn=N shows one turn whole]"
+        "[3 in all, 2 older ones not shown: narrow the search, or use before_turn; turn=N shows a complete turn]"
     )
     older = (await search(tmp_path, pattern="port", before_turn=3, limit=1)).text
     assert older.startswith("turn 2, result of Read")

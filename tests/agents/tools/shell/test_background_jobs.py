@@ -81,7 +81,7 @@ async def test_a_job_is_started_and_not_waited_for(tmp_path: Path) -> None:
         result = await _start(workspace, "echo $$; sleep 100")
         path = workspace.scratch / "jobs" / "bash_1.out"
         assert result == ToolResult(
-            text=f"Started job bash_1. BashOutput shows what it prints, KillBash ends it. All it prints is in {path}."
+            text=f"Started job bash_1. BashOutput shows its output, KillBash ends it. Output file: {path}"
         )
         assert _jobs(workspace).find("bash_1").is_running
 
@@ -294,7 +294,7 @@ async def test_there_are_no_more_jobs_than_allowed(tmp_path: Path) -> None:
             assert not (await _start(workspace, "exec sleep 100")).is_error
         refused = await _start(workspace, "exec sleep 100")
         assert refused.is_error
-        assert "10 jobs are running" in refused.text
+        assert "10 background jobs are running" in refused.text
         await _kill(workspace, "bash_4")
         assert (await _start(workspace, "true")).text.startswith("Started job bash_11.")
 
@@ -344,8 +344,8 @@ async def test_a_workspace_without_jobs_says_so(tmp_path: Path) -> None:
 
 def test_looking_and_ending_touch_no_path(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path, scratch=tmp_path)
-    assert BashOutput().paths_affected(BashOutputInput(bash_id="bash_1"), workspace) == []
-    assert KillBash().paths_affected(KillBashInput(bash_id="bash_1"), workspace) == []
+    assert BashOutput().paths_affected(BashOutputInput(bash_id="bash_1"), workspace) == ()
+    assert KillBash().paths_affected(KillBashInput(bash_id="bash_1"), workspace) == ()
 
 
 async def test_after_the_block_no_job_can_be_started(tmp_path: Path) -> None:

@@ -13,16 +13,16 @@ from coterie.agents.tools.tool import ToolResult, Workspace, call_tool, tool_def
 from tests.mailbox.test_router import RouterHarness, sender
 
 
-async def send(office: RouterHarness, tmp_path: Path, **arguments: Any) -> ToolResult:
-    tool = SendMessage(router=office.router, sender=sender())
+async def send(mail: RouterHarness, tmp_path: Path, **arguments: Any) -> ToolResult:
+    tool = SendMessage(router=mail.router, sender=sender())
     workspace = Workspace(root=tmp_path, scratch=tmp_path)
     return await call_tool({"SendMessage": tool}, "SendMessage", arguments, workspace)
 
 
 async def test_a_receipt_is_one_line(tmp_path: Path) -> None:
-    office = RouterHarness()
-    result = await send(office, tmp_path, to="scout", message="Look.", summary="a look")
-    [envelope] = await office.received("scout")
+    mail = RouterHarness()
+    result = await send(mail, tmp_path, to="scout", message="Look.", summary="a look")
+    [envelope] = await mail.received("scout")
     assert result.text == f"Stored for scout as {envelope.id}"
     assert (envelope.body, envelope.summary, envelope.kind) == ("Look.", "a look", "message")
 
@@ -40,28 +40,28 @@ async def test_a_wrong_name_is_an_error_with_the_nearest_ones(tmp_path: Path) ->
 
 
 async def test_an_object_is_sent_as_what_its_type_says(tmp_path: Path) -> None:
-    office = RouterHarness()
+    mail = RouterHarness()
     message = {"type": "task_assignment", "task_id": 7}
-    assert not (await send(office, tmp_path, to="scout", message=message)).is_error
-    [envelope] = await office.received("scout")
+    assert not (await send(mail, tmp_path, to="scout", message=message)).is_error
+    [envelope] = await mail.received("scout")
     assert (envelope.kind, json.loads(envelope.body)) == ("task_assignment", {"task_id": 7})
 
 
 async def test_an_answer_names_its_request_by_its_id(tmp_path: Path) -> None:
-    office = RouterHarness()
+    mail = RouterHarness()
     message = {"type": "plan_approval_response", "request_id": "r1", "approve": True}
-    assert not (await send(office, tmp_path, to="scout", message=message)).is_error
-    [envelope] = await office.received("scout")
+    assert not (await send(mail, tmp_path, to="scout", message=message)).is_error
+    [envelope] = await mail.received("scout")
     assert envelope.in_reply_to == "r1"
 
 
 @pytest.mark.parametrize("message", [{}, {"type": "task_assignmnt"}, {"type": "message"}, {"type": 3}])
 async def test_an_object_of_no_known_type_is_refused_with_the_nearest(tmp_path: Path, message: dict[str, Any]) -> None:
-    office = RouterHarness()
-    result = await send(office, tmp_path, to="scout", message=message)
+    mail = RouterHarness()
+    result = await send(mail, tmp_path, to="scout", message=message)
     assert result.is_error
-    assert "needs a `type`" in result.text
-    assert await office.received("scout") == []
+    assert "is not a known `type`" in result.text
+    assert await mail.received("scout") == []
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -44,7 +44,7 @@ async def test_it_stops_an_agent_that_was_started(tmp_path: Path) -> None:
     parent = Parent("scout")
     workspace = Workspace(root=tmp_path, scratch=tmp_path)
     result = await TaskStop(parent).run(TaskStopInput(name="scout"), workspace)
-    assert (parent.stopped, result.text) == (["scout"], "scout is stopped, with all that it had started.")
+    assert (parent.stopped, result.text) == (["scout"], "scout is stopped, with all agents that it had started.")
 
 
 async def test_another_name_is_the_models_mistake(tmp_path: Path) -> None:

@@ -80,13 +80,13 @@ async def test_a_refusal_says_what_is_in_the_way(tasks: TaskList) -> None:
     assert await bob.refused("TaskUpdate", task_id=1, status="done") == owned
     blocked = "Nothing was changed: task 2 is blocked: it waits for task 1."
     assert await bob.refused("TaskClaim", task_id=2) == blocked
-    nothing = "There is no task that can be begun now. TaskList shows which are blocked or in progress."
+    nothing = "No task can be started now. TaskList shows which are blocked or in progress."
     assert await bob.refused("TaskClaim") == nothing
     circle = "Nothing was changed: tasks would wait for each other: 1 -> 2 -> 1."
     assert await bob.refused("TaskUpdate", task_id=1, add_blocked_by=[2]) == circle
     unknown = "Nothing was changed: there is no task 9; their numbers go up to 2."
     assert await bob.refused("TaskClaim", task_id=9) == unknown
-    assert "say what is to be different" in await bob.refused("TaskUpdate", task_id=1)
+    assert "give at least one field" in await bob.refused("TaskUpdate", task_id=1)
     assert "the subject cannot be used: it is empty" in await bob.refused("TaskCreate", subject=" ")
 
 
