@@ -11,7 +11,8 @@ import attrs
 
 KeyPath = tuple[str | int, ...]
 """Keys and list indexes that lead from the top of a document to a value."""
-TomlKeyPath = JsonKeyPath = KeyPath
+TomlKeyPath = KeyPath
+JsonKeyPath = KeyPath
 
 # Strings are matched first, because they may contain brackets and newlines. A multi-line string may end with up to two
 # quotes before its three closing ones.

@@ -206,10 +206,10 @@ def test_a_managed_mistake_is_not_passed_over(places: Places) -> None:
 
 def test_a_pipe_or_a_directory_is_refused_without_waiting(places: Places) -> None:
     os.mkfifo(places.user)
-    assert places.refusal().startswith(f"{places.user}: is not a file")
+    assert places.refusal().startswith(f"{places.user}: is not a regular file")
     places.user.unlink()
     places.user.mkdir()
-    assert places.refusal().startswith(f"{places.user}: is not a file")
+    assert places.refusal().startswith(f"{places.user}: is not a regular file")
 
 
 @pytest.mark.parametrize(
