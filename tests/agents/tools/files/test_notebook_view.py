@@ -1,4 +1,4 @@
-"""Read shows a notebook cell by cell, with what the cells gave, and never more than a conversation can bear."""
+"""Tests of notebooks in Read: cells, outputs and limits."""
 
 import base64
 from pathlib import Path
@@ -24,7 +24,7 @@ async def _read(workspace: Workspace, text: str, **value: Any) -> ToolResult:
     return await call_tool({"Read": Read()}, "Read", {"file_path": "a.ipynb", **value}, workspace)
 
 
-async def test_cells_come_with_numbers_ids_sources_and_outputs(workspace: Workspace) -> None:
+async def test_cells_show_number_id_source_and_outputs(workspace: Workspace) -> None:
     result = await _read(workspace, written(analysis()))
     assert result == ToolResult(
         text="[a.ipynb: 4 cells, python, nbformat 4.5]\n"
@@ -37,7 +37,7 @@ async def test_cells_come_with_numbers_ids_sources_and_outputs(workspace: Worksp
     )
 
 
-async def test_a_range_counts_cells(workspace: Workspace) -> None:
+async def test_range_counts_cells(workspace: Workspace) -> None:
     result = await _read(workspace, written(analysis(minor=4)), offset=2, limit=1)
     assert "--- cell 2 code run=2 ---\nimport csv" in result.text
     assert "cell 1" not in result.text
@@ -48,18 +48,18 @@ async def test_a_range_counts_cells(workspace: Workspace) -> None:
     assert "has only 4 cells, so there is no cell 5" in behind.text
 
 
-async def test_a_notebook_without_cells_is_shown(workspace: Workspace) -> None:
+async def test_notebook_without_cells_is_shown(workspace: Workspace) -> None:
     assert (await _read(workspace, written(notebook()))).text == "[a.ipynb: 0 cells, python, nbformat 4.5]"
 
 
-async def test_long_output_is_cut_and_long_sources_are_not(workspace: Workspace) -> None:
+async def test_long_output_is_cut_but_long_source_is_not(workspace: Workspace) -> None:
     text = "x" * 100 + "\n"
     result = await _read(workspace, written(notebook(code([text] * 60, stream([text] * 60)))))
     assert result.text.count(text) > 60
     assert f"[output cut after {OUTPUT_LIMIT:,} characters; it has 6,059]" in result.text
 
 
-async def test_more_than_a_conversation_bears_is_refused_with_what_fits(workspace: Workspace) -> None:
+async def test_too_many_tokens_are_refused_with_fitting_range(workspace: Workspace) -> None:
     cells = [prose(["word " * 300 + "\n"] * 50) for _ in range(3)]
     result = await _read(workspace, written(notebook(*cells)))
     assert result.is_error
@@ -74,7 +74,7 @@ def _drawn(data: str, kind: str = "image/png") -> dict[str, Any]:
     return {"data": {kind: data}, "metadata": {}, "output_type": "display_data"}
 
 
-async def test_pictures_have_a_limit_and_those_beyond_are_named(workspace: Workspace) -> None:
+async def test_images_are_limited_and_omitted_ones_named(workspace: Workspace) -> None:
     result = await _read(workspace, written(notebook(code(["d"], *[_drawn(PICTURE)] * (MAX_IMAGES + 2)))))
     assert len(result.images) == MAX_IMAGES
     assert result.text.count("not shown, there are too many") == 2
@@ -90,14 +90,14 @@ async def test_pictures_have_a_limit_and_those_beyond_are_named(workspace: Works
         (base64.b64encode(png() + b"\0" * MAX_IMAGE_BYTES).decode(), "over the limit of 3.75 MB"),
     ],
 )
-async def test_a_picture_that_the_api_would_refuse_is_not_sent(workspace: Workspace, data: str, reason: str) -> None:
+async def test_image_that_api_rejects_is_not_sent(workspace: Workspace, data: str, reason: str) -> None:
     result = await _read(workspace, written(notebook(code(["d"], _drawn(data)))))
     assert not result.is_error
     assert not result.images
     assert reason in result.text
 
 
-async def test_other_kinds_of_output_are_named_or_shown_as_text(workspace: Workspace) -> None:
+async def test_other_outputs_are_named_or_shown_as_text(workspace: Workspace) -> None:
     outputs = [
         {"data": {"text/html": ["<b>hi</b>"]}, "output_type": "display_data"},
         {"data": {"application/x-widget": {}}, "output_type": "display_data"},
@@ -112,13 +112,13 @@ async def test_other_kinds_of_output_are_named_or_shown_as_text(workspace: Works
     )
 
 
-async def test_half_a_character_can_be_sent(workspace: Workspace) -> None:
+async def test_unpaired_surrogate_is_replaced(workspace: Workspace) -> None:
     result = await _read(workspace, written(notebook(prose(["a\ud800b"])), "by four"))
     assert msgspec.json.decode(result.block("t"))
 
 
 @pytest.mark.parametrize("text", ['{"cells": [\n', '{"nbformat": 3}\n', "", "\ufeff"])
-async def test_what_is_no_notebook_comes_as_lines(workspace: Workspace, text: str) -> None:
+async def test_invalid_notebook_is_shown_as_lines(workspace: Workspace, text: str) -> None:
     result = await _read(workspace, text)
     assert not result.is_error
     assert result.text.startswith("[not a valid notebook: ")

@@ -1,4 +1,4 @@
-"""The ExitPlanMode tool: what it submits, and what the model is told."""
+"""Tests of the ExitPlanMode tool: submitted plans, and its results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,13 +18,13 @@ AGAIN = "Revise the plan and call ExitPlanMode again; until then only read."
 
 @attrs.define(eq=False)
 class FixedReviewer:
-    """Judges every plan alike."""
+    """Approver that gives every plan the same decision."""
 
     judgement: PlanDecision
     plans: list[tuple[str, list[str]]] = attrs.field(factory=list)
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """As `PlanApprover.submit`."""
+        """Record the plan; see `PlanApprover.submit`."""
         self.plans.append((plan, list(files)))
         return self.judgement
 
@@ -50,9 +50,7 @@ async def call(reviewer: FixedReviewer, directory: Path, **arguments: Any) -> To
         (PlanDecision(approve=False, by="root"), ["Your plan is not approved.", AGAIN]),
     ],
 )
-async def test_the_model_is_told_who_decided_and_what_to_do(
-    tmp_path: Path, decision: PlanDecision, lines: list[str]
-) -> None:
+async def test_result_names_approver_and_next_step(tmp_path: Path, decision: PlanDecision, lines: list[str]) -> None:
     reviewer = FixedReviewer(decision)
     result = await call(reviewer, tmp_path, plan="1. Look.", files=["a.py"])
     assert (result.text.splitlines(), result.is_error) == (lines, False)
@@ -70,7 +68,7 @@ async def test_the_model_is_told_who_decided_and_what_to_do(
     ],
     ids=["empty", "too long", "too many files", "no plan", "files that are no list"],
 )
-async def test_what_nobody_could_judge_is_not_submitted(tmp_path: Path, arguments: dict[str, Any], reason: str) -> None:
+async def test_invalid_plan_is_not_submitted(tmp_path: Path, arguments: dict[str, Any], reason: str) -> None:
     reviewer = FixedReviewer(PlanDecision(approve=True, by="lead"))
     result = await call(reviewer, tmp_path, **arguments)
     assert result.is_error
@@ -79,7 +77,7 @@ async def test_what_nobody_could_judge_is_not_submitted(tmp_path: Path, argument
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_plan_may_be_submitted_in_every_mode(tmp_path: Path, mode: Mode) -> None:
+def test_plan_submission_is_allowed_in_every_mode(tmp_path: Path, mode: Mode) -> None:
     tool, workspace = (
         ExitPlanMode(FixedReviewer(PlanDecision(approve=True, by="lead"))),
         Workspace(root=tmp_path, scratch=tmp_path),

@@ -1,4 +1,4 @@
-"""Which hosts are allowed, and which addresses are nobody's business."""
+"""Tests of host lists, URLs and public addresses."""
 
 from ipaddress import ip_address
 
@@ -33,7 +33,7 @@ from coterie.errors import ConfigInvalid
         ("xn--bcher-kva.example", "https://bücher.example", True),
     ],
 )
-def test_a_host_is_allowed_or_not(listed: str, url: str, *, is_allowed: bool) -> None:
+def test_host_list_matches_host_and_port(listed: str, url: str, *, is_allowed: bool) -> None:
     if not listed.isascii():
         with pytest.raises(ConfigInvalid):
             HostList.parse([listed])
@@ -57,7 +57,7 @@ def test_a_host_is_allowed_or_not(listed: str, url: str, *, is_allowed: bool) ->
         (f"https://example.org/{'x' * 2000}", "longer than"),
     ],
 )
-def test_what_is_no_address_is_refused(url: str, reason: str) -> None:
+def test_invalid_url_is_refused(url: str, reason: str) -> None:
     with pytest.raises(ToolFailed) as refused:
         WebAddress.parse(url)
     assert reason in refused.value.reason
@@ -65,7 +65,7 @@ def test_what_is_no_address_is_refused(url: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["http://example.org", "exa mple", "a/b", "example.org:x", "*.*.org", ".org", ""])
-def test_a_list_with_what_is_no_host_is_refused_where_it_stands(text: str) -> None:
+def test_invalid_host_entry_is_refused_with_its_source(text: str) -> None:
     with pytest.raises(ConfigInvalid, match=r"settings\.toml.*which is not a host; write docs\.python\.org") as refused:
         HostList.parse(["ok.org", text], ["settings.toml", "settings.toml"])
     assert "\n" not in str(refused.value)
@@ -87,10 +87,10 @@ def test_a_list_with_what_is_no_host_is_refused_where_it_stands(text: str) -> No
         *("::1", "fe80::1", "fd00::1", "::", "ff02::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::"),
     ],
 )
-def test_what_is_inside_is_not_public(place: str) -> None:
+def test_private_address_is_not_public(place: str) -> None:
     assert not is_public(ip_address(place))
 
 
 @pytest.mark.parametrize("place", ["93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "::ffff:93.184.215.14"])
-def test_what_is_outside_is_public(place: str) -> None:
+def test_internet_address_is_public(place: str) -> None:
     assert is_public(ip_address(place))
