@@ -1,4 +1,4 @@
-"""Sandbox backends: command lines of Bubblewrap, and of the Landlock launcher."""
+"""Sandbox backends: command lines for Bubblewrap and for the Landlock launcher."""
 
 import ctypes
 import platform
@@ -13,7 +13,7 @@ from coterie.agents.sandbox import launch
 PathAccess = Literal["hidden", "read", "write"]
 
 PROGRAM = "bwrap"
-TEMPORARY = "/tmp"  # noqa: S108 - the name that it has inside; outside it is a directory of the agent's own
+TEMPORARY = "/tmp"  # noqa: S108 - the path inside the sandbox; outside it is a directory of the agent
 RESOLVER = Path("/etc/resolv.conf")
 
 _NAMESPACES = ("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
@@ -30,14 +30,14 @@ _BASE = (
     "--dev",
     "/dev",
 )
-# There the sockets of the machine's services are, and those of sessions: a read-only mount does not close a socket.
+# /run holds the sockets of services and of sessions, and a socket on a read-only mount can still be connected to.
 _RUN = ("--tmpfs", "/run", "--ro-bind-try", "/run/current-system", "/run/current-system")
 _CLOSED = "0111"
-"""The mode of a hidden directory: one can pass through it to what is shown below, and not look around."""
+"""Mode of a hidden directory: it can be traversed to visible paths below it, but not listed."""
 
 
 def find_bubblewrap() -> str | None:
-    """Where the program is, if it is installed."""
+    """Return the absolute path of `bwrap`; None if it is not installed."""
     found = shutil.which(PROGRAM)
     return found if found is not None and Path(found).is_absolute() else None
 
@@ -45,9 +45,10 @@ def find_bubblewrap() -> str | None:
 def bubblewrap_command(
     program: Sequence[str], directory: Path, views: Mapping[Path, PathAccess], temporary: Path, *, network: bool
 ) -> list[str]:
-    """What runs *program* in *directory* where *views*, the outer ones first, say what it sees.
+    """Return the command that runs *program* in *directory* under Bubblewrap, with the access that *views* gives.
 
-    Its processes all end with it, and when the thread that starts it ends: that must be the main one.
+    *views* lists outer paths first. All processes of the command end with it. Start it from the main thread: it is
+    killed when the thread that started it ends.
     """
     return [
         find_bubblewrap() or PROGRAM,
@@ -70,7 +71,7 @@ def bubblewrap_command(
 
 
 def bubblewrap_probe(program: Sequence[str]) -> list[str]:
-    """What runs *program* with all that the kernel may refuse, and no places."""
+    """Return the command that runs *program* with every Bubblewrap feature that a kernel may refuse, without mounts."""
     return [find_bubblewrap() or PROGRAM, *_BASE, *_RUN, "--unshare-net", "--", *program]
 
 
@@ -84,7 +85,7 @@ def _network(*, is_open: bool) -> Iterator[str]:
 
 
 def _temporary(temporary: Path) -> Iterator[str]:
-    for place in (TEMPORARY, "/var/tmp"):  # noqa: S108 - names that programs know
+    for place in (TEMPORARY, "/var/tmp"):  # noqa: S108 - paths that programs expect
         if Path(place).is_dir() and not Path(place).is_symlink():
             yield from ("--bind", str(temporary), place)
 
@@ -94,30 +95,30 @@ def _mounted(path: Path, view: PathAccess) -> Iterator[str]:
     if view == "hidden" and path.is_dir():
         yield from ("--perms", _CLOSED, "--tmpfs", name)
     elif view == "hidden":
-        # A device that cannot be opened: the mount allows none.
+        # Opening it fails, because the mount allows no devices.
         yield from ("--ro-bind", "/dev/null", name)
     else:
         yield from ("--bind-try" if view == "write" else "--ro-bind-try", name, name)
 
 
-LEAST = 3
-"""The version from which on a file cannot be emptied by one who may not write it."""
+LOWEST_LANDLOCK_VERSION = 3
+"""Lowest usable Landlock version: the first that denies truncating a file without write access."""
 
 
 def landlock_version() -> int:
-    """What the kernel offers; 0 for none."""
+    """Return the Landlock version of the kernel; 0 without Landlock."""
     found: int = ctypes.CDLL(None, use_errno=True).syscall(launch.CREATE_RULESET, None, 0, launch.ASK_VERSION)
     return max(0, found)
 
 
 def is_known_machine() -> bool:
-    """Whether the numbers of its system calls are known here."""
+    """Return True if the system call numbers of this architecture are known."""
     return platform.machine() in launch.MACHINES
 
 
 def landlock_command(program: Sequence[str], views: Mapping[Path, PathAccess], *, network: bool) -> list[str]:
-    """What gives up all rights but those of *views* and then becomes *program*."""
+    """Return the command that drops all rights except those in *views* and then executes *program*."""
     places = [word for path, view in views.items() for word in (f"--{view}", str(path))]
-    # Without site, environment and the current directory there is nothing that others could put in its way.
+    # Isolated from site packages, environment and working directory, so that no foreign module can be imported.
     start = [sys.executable, "-I", "-S", launch.__file__]
     return [*start, *(["--network"] if network else []), *places, "--", *program]

@@ -1,61 +1,58 @@
-"""Sandbox capabilities of this machine, found out by trying."""
+"""Sandbox capabilities of this machine, found by trying each backend."""
 
 import subprocess
-from typing import Literal
 
 from coterie.agents.sandbox import backends
 from coterie.agents.sandbox.sandbox import SandboxBackend
 
-PATIENCE = 20.0
-"""Seconds after which a kernel that does not answer counts as one that refuses."""
+PROBE_TIMEOUT = 20.0
+"""Seconds after which a probe without a result counts as a failure."""
 
 
 def unavailable_reason(way: SandboxBackend) -> str | None:
-    """Why commands cannot be held this way here, and what would be right; None if they can. Blocks."""
+    """Return why a sandbox backend cannot be used here and how to fix that; None if it can. Blocks."""
     return _bubblewrap_problem() if way == "bubblewrap" else _landlock_problem()
 
 
 def available_backends() -> dict[SandboxBackend, str | None]:
-    """Each way, and what stands against it. Blocks."""
+    """Map each sandbox backend to the reason why it cannot be used; None if it can. Blocks."""
     ways: tuple[SandboxBackend, ...] = ("bubblewrap", "landlock")
     return {way: unavailable_reason(way) for way in ways}
 
 
 def _bubblewrap_problem() -> str | None:
     if backends.find_bubblewrap() is None:
-        return (
-            f"the program {backends.PROGRAM} is not installed; install the package bubblewrap{_otherwise('landlock')}"
-        )
+        return f"the program {backends.PROGRAM} is not installed; install the package bubblewrap{_landlock_hint()}"
     try:
-        tried = subprocess.run(  # noqa: S603 - our own words
+        probe = subprocess.run(  # noqa: S603 - fixed arguments
             backends.bubblewrap_probe(["/bin/sh", "-c", ":"]),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=PATIENCE,
+            timeout=PROBE_TIMEOUT,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
-        return f"{backends.PROGRAM} cannot be run: {exc}{_otherwise('landlock')}"
-    if tried.returncode == 0:
+        return f"{backends.PROGRAM} cannot be run: {exc}{_landlock_hint()}"
+    if probe.returncode == 0:
         return None
-    said = (tried.stderr.strip().splitlines() or [f"it ended with {tried.returncode}"])[-1]
-    return f"{said}; unprivileged user namespaces must be allowed for it{_otherwise('landlock')}"
+    error = (probe.stderr.strip().splitlines() or [f"{backends.PROGRAM} exited with {probe.returncode}"])[-1]
+    return f"{error}; unprivileged user namespaces must be allowed for it{_landlock_hint()}"
 
 
 def _landlock_problem() -> str | None:
     if not backends.is_known_machine():
-        return 'Landlock is used on x86_64 and aarch64 alone here; install bubblewrap and set sandbox = "bubblewrap"'
+        return 'Landlock is supported on x86_64 and aarch64 only; install bubblewrap and set sandbox = "bubblewrap"'
     version = backends.landlock_version()
-    if version >= backends.LEAST:
+    if version >= backends.LOWEST_LANDLOCK_VERSION:
         return None
     has = f"version {version} of Landlock" if version else "no Landlock"
     return (
-        f"this kernel has {has}, and it takes version {backends.LEAST}, of Linux 6.2; "
+        f"this kernel has {has}; version {backends.LOWEST_LANDLOCK_VERSION} (Linux 6.2) is required; "
         'install bubblewrap and set sandbox = "bubblewrap"'
     )
 
 
-def _otherwise(way: Literal["landlock"]) -> str:
-    return "" if _landlock_problem() else f', or set sandbox = "{way}", which this kernel offers'
+def _landlock_hint() -> str:
+    return "" if _landlock_problem() else ', or set sandbox = "landlock", which this kernel supports'

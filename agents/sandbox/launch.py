@@ -1,9 +1,9 @@
-"""Landlock launcher: it gives up rights and becomes another program. It imports nothing of ours.
+"""Landlock launcher: drops rights and then executes another program. It imports no Coterie module.
 
     python -I -S launch.py [--network] [--hidden PATH | --read PATH | --write PATH]... -- PROGRAM [ARGUMENT]...
 
-Landlock holds files: what may be read, and what may be written. A filter of system calls holds sockets, as Landlock
-knows only some of them. All capabilities go. What cannot be given up is an error, and nothing is started.
+Landlock restricts reading and writing files. A seccomp filter restricts sockets, because Landlock covers only some of
+them. All capabilities are dropped. If a restriction cannot be applied, the launcher fails and starts nothing.
 """
 
 import ctypes
@@ -14,38 +14,38 @@ import sys
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ASK_VERSION = 1
 MACHINES = {"x86_64": (0xC000003E, 41, 53), "aarch64": (0xC00000B7, 198, 199)}
-"""Machine -> how the kernel names it, and the numbers of socket and socketpair."""
+"""Architecture -> its audit constant in the kernel, and the system call numbers of socket and socketpair."""
 FAILED = 125
-"""The exit code when nothing was started."""
+"""Exit code if the sandbox could not be set up and no program was started."""
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
 _ALL_OF_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""Version -> the rights that there are from then on."""
+"""Landlock version -> all file rights that exist from that version on."""
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 _READING = _EXECUTE | _READ_FILE | _READ_DIR
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
-"""Below /dev: what anybody may write to."""
+"""Names in /dev of the devices that every user may write to."""
 
 _NO_NEW_PRIVILEGES, _SECCOMP, _DROP_BOUNDING = 38, 22, 24
 _ALLOWED, _DENIED = 0x7FFF0000, 0x00050000 | 13
 _FAMILIES = (2, 10, 16)
-"""IPv4, IPv6, and what tells of addresses and routes."""
+"""Allowed socket families: IPv4, IPv6 and netlink, which programs use to look up addresses and routes."""
 _IO_URING = (425, 426, 427)
 _DATAGRAM = 2
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
-"""What a filter of system calls is written in."""
+"""BPF instructions that the seccomp filter is built from."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ConfinementFailed(Exception):
-    """The kernel would not hold what was asked for."""
+    """The kernel cannot apply a requested restriction."""
 
 
 def main(arguments: "list[str]") -> None:
-    """Give up rights as *arguments* say, and become the program they name."""
+    """Drop rights according to *arguments* and execute the program that they name."""
     end = arguments.index("--")
     program, words = arguments[end + 1 :], arguments[:end]
     has_network = words[:1] == ["--network"]
@@ -54,24 +54,24 @@ def main(arguments: "list[str]") -> None:
     try:
         _call(_libc.prctl, _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         _drop_capabilities()
-        _hold_files(views, has_network=has_network)
-        _hold_sockets(has_network=has_network)
-        os.execv(program[0], program)  # noqa: S606 - what it is there for
+        _restrict_files(views, has_network=has_network)
+        _restrict_sockets(has_network=has_network)
+        os.execv(program[0], program)  # noqa: S606 - the purpose of the launcher
     except (OSError, ConfinementFailed) as exc:
-        sys.stderr.write(f"the sandbox could not be made, and nothing was run: {exc}\n")
+        sys.stderr.write(f"cannot set up the sandbox, so the command was not run: {exc}\n")
         sys.exit(FAILED)
 
 
-def _hold_files(views: "dict[str, str]", *, has_network: bool) -> None:
+def _restrict_files(views: "dict[str, str]", *, has_network: bool) -> None:
     version = _libc.syscall(CREATE_RULESET, None, 0, ASK_VERSION)
     rights = next((_ALL_OF_VERSION[known] for known in sorted(_ALL_OF_VERSION, reverse=True) if known <= version), 0)
     if not rights & _TRUNCATE:
-        raise ConfinementFailed(f"this kernel has version {max(0, version)} of Landlock, and it takes 3")
+        raise ConfinementFailed(f"this kernel has version {max(0, version)} of Landlock; version 3 is required")
     networks = 0 if has_network or version < 4 else 3
     scopes = 3 if version >= 6 else 0
     given = struct.pack("=QQQ", rights, networks, scopes)[: 24 if version >= 6 else 16 if version >= 4 else 8]
     rules = _call(_libc.syscall, CREATE_RULESET, given, ctypes.c_size_t(len(given)), 0)
-    # Names can be seen everywhere: who may not list a directory cannot even find what is shown to it below.
+    # File names stay visible everywhere: without listing a directory, visible paths below it could not be found.
     _allow(rules, "/", _READ_DIR)
     for path in _shown(views):
         _allow(rules, path, _READING)
@@ -87,7 +87,7 @@ def _hold_files(views: "dict[str, str]", *, has_network: bool) -> None:
 
 
 def _shown(views: "dict[str, str]") -> "list[str]":
-    """The places that together are all but what is hidden: Landlock can only allow."""
+    """Return paths that together cover everything except the hidden ones, because Landlock has only allow rules."""
     hidden = [path for path, view in views.items() if view == "--hidden"]
     shown, around = [], ["/"]
     while around:
@@ -98,7 +98,7 @@ def _shown(views: "dict[str, str]") -> "list[str]":
             try:
                 with os.scandir(path) as entries:
                     around += [entry.path for entry in entries if not entry.is_symlink()]
-            except OSError:  # what cannot be listed cannot be shown in parts
+            except OSError:  # a directory that cannot be listed cannot be allowed in parts
                 continue
     return shown
 
@@ -106,7 +106,7 @@ def _shown(views: "dict[str, str]") -> "list[str]":
 def _allow(rules: int, path: str, rights: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:  # it has gone, or it is for others
+    except OSError:  # it does not exist any longer, or belongs to another user
         return
     try:
         is_directory = os.fstat(place).st_mode & 0o170000 == 0o040000
@@ -117,11 +117,11 @@ def _allow(rules: int, path: str, rights: int) -> None:
         os.close(place)
 
 
-def _hold_sockets(*, has_network: bool) -> None:
-    """Let no socket be made but those of the network, if there is one, and pairs.
+def _restrict_sockets(*, has_network: bool) -> None:
+    """Deny creating sockets, except stream socket pairs and, with *has_network*, network sockets.
 
-    None with a path: whose file that is cannot be told here. Nor pairs of datagrams, which could send to any path. What
-    io_uring does no filter sees.
+    Unix sockets are denied, because seccomp cannot see the path that they connect to, and so are datagram pairs, which
+    can send to any path. io_uring is denied, because seccomp does not see its operations.
     """
     machine, socket, socketpair = MACHINES[os.uname().machine]
     families = _FAMILIES if has_network else ()
@@ -129,7 +129,7 @@ def _hold_sockets(*, has_network: bool) -> None:
         (_LOAD, 4, "", ""),
         (_EQUAL, machine, "", "deny"),
         (_LOAD, 0, "", ""),
-        (_AT_LEAST, 0x40000000, "deny", ""),  # the same calls under other numbers, for programs with short pointers
+        (_AT_LEAST, 0x40000000, "deny", ""),  # the x32 ABI has the same calls under other numbers
         *((_EQUAL, number, "deny", "") for number in _IO_URING),
         (_EQUAL, socketpair, "pair", ""),
         (_EQUAL, socket, "", "allow"),
@@ -150,7 +150,7 @@ def _hold_sockets(*, has_network: bool) -> None:
 
 
 def _drop_capabilities() -> None:
-    """What the user root could do beyond its files; for others there is nothing to drop."""
+    """Drop all capabilities; only a root user has any."""
     _call(_libc.capset, struct.pack("=Ii", 0x20080522, 0), bytes(24))
 
 

@@ -1,4 +1,4 @@
-"""Sensitive paths: files of git, keys, and Coterie's own files."""
+"""Sensitive paths: git's own files, keys, and Coterie's own files."""
 
 import os
 from collections.abc import Iterator
@@ -10,29 +10,29 @@ from coterie.mailbox.transports.bridge.socket_path import RUNTIME_VARIABLE, brid
 from coterie.paths import checkout_root, git_directories, home_directory
 
 SHARED = ("objects", "refs", "logs")
-"""What a commit in a worktree writes in the repository."""
+"""Directories of the repository that a commit in a worktree writes."""
 RUN_BY_GIT = ("hooks", "config", "config.worktree", "modules", "info", "commondir", "gitdir")
-"""In a directory of git's: what names programs, attributes for which programs are run, or where all that is."""
-ELSEWHERE = "commondir"
-"""Where a file of this name stands, git takes hooks and configuration from the directory that it names."""
+"""Entries of a git directory that can name programs to run, or redirect git to other configuration."""
+COMMON_DIRECTORY_FILE = "commondir"
+"""File name; git takes hooks and configuration from the directory that such a file names."""
 
 
 @attrs.frozen(kw_only=True)
 class Repository:
-    """The repository that a workspace belongs to, as far as commands may write it."""
+    """Access that sandboxed commands need to the git repository of a workspace."""
 
     readable: tuple[Path, ...] = ()
-    """The main checkout of a worktree, which may lie where commands see nothing else."""
+    """The main checkout of a worktree, which may be inside a hidden directory."""
     writable: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()
     hooks: tuple[Path, ...] = ()
-    """Directories that must be there, so that nobody can make them."""
+    """Directories that must exist before a command runs, so that it cannot create them."""
     unwanted: tuple[Path, ...] = ()
-    """Files that must not be there, and that nothing keeps commands from making."""
+    """Files that must not exist, although no rule stops a command from creating them."""
 
     @classmethod
     def of(cls, root: Path) -> "Repository":
-        """That of *root*: a commit can be made, and nothing planted that the user's own git would run."""
+        """Return the access for *root*: commits work, planting a program that the user's git runs does not."""
         top = checkout_root(root)
         found = git_directories(top)
         if found is None:
@@ -40,13 +40,18 @@ class Repository:
         own, common = found
         if own == common:
             return cls(
-                writable=(own,), protected=tuple(_closed(own)), hooks=(own / "hooks",), unwanted=(own / ELSEWHERE,)
+                writable=(own,),
+                protected=tuple(_files_run_by_git(own)),
+                hooks=(own / "hooks",),
+                unwanted=(own / COMMON_DIRECTORY_FILE,),
             )
         shared = tuple(common / name for name in SHARED)
-        return cls(readable=(common.parent,), writable=(own, *shared), protected=(top / ".git", *_closed(own)))
+        return cls(
+            readable=(common.parent,), writable=(own, *shared), protected=(top / ".git", *_files_run_by_git(own))
+        )
 
 
-def _closed(directory: Path) -> Iterator[Path]:
+def _files_run_by_git(directory: Path) -> Iterator[Path]:
     return (directory / name for name in RUN_BY_GIT)
 
 
@@ -78,11 +83,11 @@ SECRETS = (
     *(".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware"),
     *(".bash_history", ".zsh_history", ".python_history", ".psql_history", ".claude.json", ".claude/.credentials.json"),
 )
-"""Below the user's home directory."""
+"""Files and directories with keys, passwords or histories, relative to the user's home directory."""
 
 
 def hidden_paths() -> Iterator[Path]:
-    """Where keys and the files of sessions are, and sockets by which services of this user can be asked."""
+    """Yield the paths of keys, of session files, and of the sockets of this user's services."""
     user = Path.home()
     yield from (user / name for name in SECRETS)
     yield home_directory()

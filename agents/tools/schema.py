@@ -1,4 +1,4 @@
-"""JSON Schema of a tool's input class, and parsing of the model's input."""
+"""JSON Schema of a tool's input class, and conversion of the model's input to that class."""
 
 import functools
 import types
@@ -23,19 +23,19 @@ PLAIN: Mapping[Any, tuple[str, str]] = {
     types.NoneType: ("null", "null"),
     dict[str, Any]: ("object", "an object"),
 }
-"""Python type -> its name in JSON Schema, and in words."""
+"""Python type -> its name in JSON Schema, and its description for error messages."""
 
 
 def described(text: str) -> dict[str, str]:
-    """The metadata of a field that tells the model what to put there: `attrs.field(metadata=described(...))`."""
+    """Build the metadata of a field with a description for the model: `attrs.field(metadata=described(...))`."""
     return {DESCRIPTION: text}
 
 
 def input_schema(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
-    """The JSON Schema of *input_type*, with its keys in the order of the fields.
+    """Build the JSON Schema of *input_type*, with keys in the order of the fields.
 
-    Fields may be `str`, `int`, `float`, `bool`, `dict[str, Any]`, a `Literal`, a `list` or a union of these, or None.
-    Raises `TypeError` for any other.
+    Fields may be `str`, `int`, `float`, `bool`, `dict[str, Any]`, None, a `Literal`, and lists and unions of these.
+    Raises `TypeError` for any other type.
     """
     hints = _hints(input_type)
     fields = attrs.fields(input_type)
@@ -48,26 +48,26 @@ def input_schema(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
 
 
 def parse_input(input_type: type[Input], value: Mapping[str, Any]) -> Input:
-    """The instance of *input_type* that *value* describes.
+    """Convert *value* to an instance of *input_type*.
 
-    Raises `ToolFailed` that names every field which is unknown, missing or of the wrong type. Nothing is
-    converted but an integer where a number is wanted.
+    Raises `ToolFailed` that names every unknown, missing and wrongly typed field. The only implicit conversion is from
+    an integer to a float.
     """
     fields = {field.name: field for field in attrs.fields(input_type)}
     hints = _hints(input_type)
     problems = [f"unknown field {name!r}: {did_you_mean(name, fields)}" for name in value if name not in fields]
-    read: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     for name, field in fields.items():
         try:
             if name in value:
-                read[name] = msgspec.convert(value[name], hints[name])
+                converted[name] = msgspec.convert(value[name], hints[name])
             elif _is_required(field):
                 problems.append(f"missing field {name!r}: it must be {_type_text(hints[name])}")
         except msgspec.ValidationError as exc:
             problems.append(f"field {name!r} must be {_type_text(hints[name])}: {exc}")
     if problems:
-        raise ToolFailed(f"The input cannot be used. {'; '.join(problems)}")
-    return input_type(**read)
+        raise ToolFailed(f"The input is invalid. {'; '.join(problems)}")
+    return input_type(**converted)
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def _property(field: "attrs.Attribute[Any]", hint: Any) -> dict[str, Any]:
     schema = _schema_of(hint)
     if DESCRIPTION in field.metadata:
         schema["description"] = field.metadata[DESCRIPTION]
-    # A default that is made anew each time, or that stands for "not given", would tell the model nothing.
+    # A factory, or None for a missing value, would tell the model nothing.
     if isinstance(field.default, str | int | float):
         schema["default"] = field.default
     return schema

@@ -1,4 +1,4 @@
-"""Worker processes for work that cannot be interrupted: their environment and bounded output."""
+"""Worker processes for work that cannot be interrupted, the environment of commands, and bounded output."""
 
 import codecs
 import io
@@ -13,42 +13,43 @@ import trio
 from coterie.agents.errors import ToolFailed
 
 
-async def run_worker(script: Path, order: bytes, *, work: str = "The search") -> bytes:
-    """Give *order* to *script*, which has nothing but the standard library, and return its answer.
+async def run_worker(script: Path, request: bytes, *, work: str = "The search") -> bytes:
+    """Run *script*, which can import only the standard library, with *request* as input, and return its output.
 
-    When cancelled, the process is killed. Raises `ToolFailed`, which says what *work* it was, if it does not come to an
-    answer.
+    On cancellation kills the process. Raises `ToolFailed`, which names the *work*, if the script fails.
     """
-    # Isolated, or the modules beside the script, one of which is called glob, would be found first.
+    # Isolated: otherwise `import glob` would find the module glob in the directory of the script.
     ended = await trio.run_process(
         [sys.executable, "-I", "-S", "-W", "ignore", str(script)],
-        stdin=order,
+        stdin=request,
         capture_stdout=True,
         capture_stderr=True,
         check=False,
     )
     if ended.returncode:
-        last_words = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise ToolFailed(f"{work} ended early, with status {ended.returncode}: {last_words or 'it was killed'}")
+        error = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise ToolFailed(f"{work} failed with status {ended.returncode}: {error or 'the process was killed'}")
     return ended.stdout
 
 
-SECRET_PREFIX = "ANTHROPIC_"  # noqa: S105 - how names begin, not a secret
+SECRET_PREFIX = "ANTHROPIC_"  # noqa: S105 - a prefix of variable names, not a secret
 SECRETS = frozenset({"COTERIE_CONTROL_TOKEN"})
 
 
-def command_environment(besides: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program: everything but the keys to the model and to the session, and *besides*."""
-    told = {**os.environ, **besides}
-    return {name: value for name, value in told.items() if not name.startswith(SECRET_PREFIX) and name not in SECRETS}
+def command_environment(additional: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a command: this process's without API key and session token, plus *additional*."""
+    variables = {**os.environ, **additional}
+    return {
+        name: value for name, value in variables.items() if not name.startswith(SECRET_PREFIX) and name not in SECRETS
+    }
 
 
 @attrs.define(eq=False)
 class BoundedOutput:
-    """Collects bytes as text and forgets the middle; bytes that are not UTF-8 are replaced."""
+    """Text collected from bytes; keeps its beginning and end, and replaces bytes that are not UTF-8."""
 
     half: int
-    """Characters that are kept at the beginning, and again at the end."""
+    """Characters to keep at the beginning, and the same number at the end."""
     _head: io.StringIO = attrs.field(factory=io.StringIO, init=False)
     _tail: io.StringIO = attrs.field(factory=io.StringIO, init=False)
     _left_out: int = attrs.field(default=0, init=False)
@@ -57,11 +58,11 @@ class BoundedOutput:
     )
 
     def add(self, chunk: bytes | bytearray) -> None:
-        """Take the next bytes; a character may be spread over several chunks."""
+        """Add the next bytes; a character may be split over several chunks."""
         self._append(self._decoder.decode(chunk))
 
     def finish(self) -> str:
-        """All that is kept, with a note where something is missing. Nothing can be added afterwards."""
+        """Return the kept text, with a note where text is missing. Do not add bytes afterwards."""
         self._append(self._decoder.decode(b"", final=True))
         self._shorten_tail()
         note = f"\n[... {self._left_out:,} characters left out ...]\n" if self._left_out else ""
@@ -71,7 +72,7 @@ class BoundedOutput:
         room = self.half - self._head.tell()
         self._head.write(text[:room])
         self._tail.write(text[room:])
-        # Only when it is twice too long: a copy for every line of a chatty command would take forever.
+        # Shorten only when the tail is twice too long, so that not every added line copies the tail.
         if self._tail.tell() > 2 * self.half:
             self._shorten_tail()
 

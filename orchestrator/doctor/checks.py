@@ -1,4 +1,4 @@
-"""All checks of the doctor, and the repair of what they find."""
+"""All checks of the doctor, and the repair of their findings."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -27,15 +27,15 @@ from coterie.session_directory import SESSION_FILE, TASKS, SessionDirectory
 
 @attrs.frozen(kw_only=True)
 class RepairResult:
-    """What came of a remedy."""
+    """Result of one repair."""
 
     finding: DoctorFinding
     failure: str | None = None
-    """Why it could not be applied; None if it was."""
+    """Why the repair failed; None if it succeeded."""
 
 
 def check_machine(only: SessionDirectory | None = None) -> Iterator[DoctorFinding]:
-    """What sessions have left outside of their records, or *only* one has: processes, sockets, drafts."""
+    """Find orphan processes, sockets and drafts that sessions, or the session *only*, have left on this machine."""
     name = None if only is None else only.id
     yield from orphan_findings(name)
     yield from socket_findings(name)
@@ -43,7 +43,7 @@ def check_machine(only: SessionDirectory | None = None) -> Iterator[DoctorFindin
 
 
 def check_session(name: str, clock: Clock) -> Iterator[DoctorFinding]:
-    """What is wrong with the records of the session *name*. Blocks on the disk."""
+    """Find problems in the records of the session *name*. Blocks on the disk."""
     try:
         session = SessionDirectory.find(name)
     except ConfigInvalid as exc:
@@ -52,33 +52,36 @@ def check_session(name: str, clock: Clock) -> Iterator[DoctorFinding]:
     try:
         yield from _session_findings(session, clock)
     except OSError as exc:
-        advice = "make it readable for yourself"
+        advice = "make it readable for your user"
         yield damage_finding(session, exc.filename or session.directory, exc.strerror or str(exc), advice=advice)
 
 
-async def repair(findings: Iterable[DoctorFinding], tell: Callable[[RepairResult], None]) -> None:
-    """Apply every remedy, and *tell* what came of each; strays first, for what they hold. Cancellation stops it."""
-    curable = [finding for finding in findings if finding.remedy is not None]
-    strays = [finding for finding in curable if finding.kind == "stray_process"]
+async def repair(findings: Iterable[DoctorFinding], report: Callable[[RepairResult], None]) -> None:
+    """Repair all repairable findings and *report* each result.
+
+    Orphan processes are killed first, because they may hold files open. Cancellation stops the repair.
+    """
+    repairable = [finding for finding in findings if finding.remedy is not None]
+    orphans = [finding for finding in repairable if finding.kind == "stray_process"]
     async with trio.open_nursery() as nursery:
-        for finding in strays:
-            nursery.start_soon(_repair, finding, tell)
-    for session in {finding.session for finding in strays}:
-        with suppress(RepairFailed):  # what is left is found the next time
+        for finding in orphans:
+            nursery.start_soon(_repair, finding, report)
+    for session in {finding.session for finding in orphans}:
+        with suppress(RepairFailed):  # the next run of the doctor finds the remaining processes
             await kill_orphan_processes(session)
-    for finding in curable:
+    for finding in repairable:
         if finding.kind != "stray_process":
-            await _repair(finding, tell)
+            await _repair(finding, report)
 
 
-async def _repair(finding: DoctorFinding, tell: Callable[[RepairResult], None]) -> None:
+async def _repair(finding: DoctorFinding, report: Callable[[RepairResult], None]) -> None:
     assert finding.remedy is not None
     try:
         await finding.remedy.apply()
     except (RepairFailed, MailboxError, OSError) as exc:
-        tell(RepairResult(finding=finding, failure=str(exc)))
+        report(RepairResult(finding=finding, failure=str(exc)))
     else:
-        tell(RepairResult(finding=finding))
+        report(RepairResult(finding=finding))
 
 
 def _session_findings(session: SessionDirectory, clock: Clock) -> Iterator[DoctorFinding]:
@@ -97,21 +100,21 @@ def _task_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
     try:
         ids = list(files.ids())
     except TasksFailed as exc:
-        yield damage_finding(session, exc.path, exc.reason, advice="make it readable for yourself")
+        yield damage_finding(session, exc.path, exc.reason, advice="make it readable for your user")
         return
     for task_id in ids:
         try:
             files.read(task_id)
         except TaskDamaged as exc:
-            advice = f"mend it, or give it up: `coterie tasks update {task_id} --status deleted`"
+            advice = f"repair it, or delete it with `coterie tasks update {task_id} --status deleted`"
             yield damage_finding(session, exc.path, exc.reason, advice=advice)
         except UnknownTask:
-            continue  # removed by hand
+            continue  # the user has deleted its file
 
 
 def _unreadable(name: str, exc: ConfigInvalid) -> DoctorFinding:
     directory = Path(exc.source).parent
-    # Whoever was killed while it made a session has left a directory, and nothing that was ever recorded.
+    # A client killed while it created a session leaves a directory without any record.
     is_empty = Path(exc.source).name == SESSION_FILE and all(map(is_draft, directory.iterdir()))
     return DoctorFinding(
         kind="damaged_record",
@@ -123,5 +126,5 @@ def _unreadable(name: str, exc: ConfigInvalid) -> DoctorFinding:
         )
         if is_empty
         else None,
-        advice=None if is_empty else "bring it back, or move the directory away",
+        advice=None if is_empty else "restore it, or move the directory away",
     )

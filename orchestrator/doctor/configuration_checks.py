@@ -1,4 +1,4 @@
-"""Checks of definitions, skills, settings, MCP servers and approved files."""
+"""Checks of agent definitions, skills, settings, MCP servers and approved files."""
 
 import os
 from collections.abc import Iterator
@@ -19,42 +19,42 @@ from coterie.trusted_files import TrustedContents, TrustedFiles, TrustedKind
 
 
 def configuration_findings(project: Path) -> Iterator[DoctorFinding]:
-    """What is wrong for a run in *project*. Blocks on the disk; raises `OSError`."""
+    """Find configuration errors for a run in *project*. Blocks on the disk; raises `OSError`."""
     for problem in load_definitions(project).problems:
         if problem.severity == "error":
-            where, advice = f"{problem.path}:{problem.line}", "mend it; `coterie agents check` tells more"
+            where, advice = f"{problem.path}:{problem.line}", "fix it; `coterie agents check` shows details"
             yield DoctorFinding(kind="bad_definition", where=where, what=problem.reason, advice=advice)
     for problem in load_skills(project).problems:
         if problem.severity == "error":
-            where, advice = f"{problem.path}:{problem.line}", "mend it; `coterie skills check` tells more"
+            where, advice = f"{problem.path}:{problem.line}", "fix it; `coterie skills check` shows details"
             yield DoctorFinding(kind="bad_skill", where=where, what=problem.reason, advice=advice)
     for problem in _server_problems(project):
-        where, advice = f"{problem.path}:{problem.line}", "mend it; `coterie mcp list` tells more"
+        where, advice = f"{problem.path}:{problem.line}", "fix it; `coterie mcp list` shows details"
         yield DoctorFinding(kind="bad_settings", where=where, what=problem.reason, advice=advice)
-    for read in (_read_settings, _read_approvals):
+    for check in (_check_settings, _check_approvals):
         try:
-            read(project)
+            check(project)
         except ConfigInvalid as exc:
-            yield DoctorFinding(kind="bad_settings", where=exc.source, what=exc.reason, advice="mend it")
+            yield DoctorFinding(kind="bad_settings", where=exc.source, what=exc.reason, advice="fix it")
 
 
 def _server_problems(project: Path) -> list[FileProblem]:
-    """What is wrong with how MCP servers are configured."""
+    """Find errors in the configuration of MCP servers."""
     try:
         return list(load_servers(project).problems)
-    except ConfigInvalid:  # a record of approvals, which is read below
+    except ConfigInvalid:  # an unreadable record of approvals, which `_check_approvals` reports
         return []
 
 
-def _read_settings(project: Path) -> None:
+def _check_settings(project: Path) -> None:
     settings = load_settings(project, {}, os.environ)
     check_sandbox(settings, project)
     hosts_from_settings(settings)
 
 
-def _read_approvals(project: Path) -> None:
-    """Any question reads the record."""
+def _check_approvals(project: Path) -> None:
+    """Read each record of approvals once, because every lookup reads the file."""
     root = project_root(project)
     _ = project in TrustedFiles.of(root)
-    for matter in get_args(TrustedKind):
-        _ = b"" in TrustedContents.of(root, matter)
+    for category in get_args(TrustedKind):
+        _ = b"" in TrustedContents.of(root, category)

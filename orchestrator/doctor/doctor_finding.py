@@ -1,4 +1,4 @@
-"""Finding of the doctor, and the action that repairs it."""
+"""A finding of the doctor, and the action that repairs it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
@@ -23,38 +23,38 @@ FindingKind = Literal[
 
 @attrs.frozen(kw_only=True)
 class RepairAction:
-    """What `--fix` does about a finding: nothing that was kept is lost by it."""
+    """Repair of a finding with `--fix`; never loses recorded data."""
 
     description: str
-    """What it does, as an order: `remove it`."""
+    """Imperative description, such as `remove it`."""
     apply: Callable[[], Awaitable[None]] = attrs.field(eq=False, repr=False)
-    """Do it; done twice it does no harm. Raises `RepairFailed`, `OSError` and `MailboxError`."""
+    """Perform the repair; idempotent. Raises `RepairFailed`, `OSError` and `MailboxError`."""
 
 
 @attrs.frozen(kw_only=True)
 class DoctorFinding:
-    """One thing that is not as it should be."""
+    """A problem that the doctor has found."""
 
     kind: FindingKind
     where: str
-    """A path, or `process 123`."""
+    """Location: a path, or `process 123`."""
     what: str
     session: str | None = None
     remedy: RepairAction | None = None
     advice: str | None = None
-    """Where there is no remedy: what the user can do."""
+    """Advice for the user if there is no automatic repair."""
     is_harmless: bool = False
-    """Whoever reads it passes over it: worth knowing, and no reason to act."""
+    """True if no action is needed, because readers of the file ignore the damage."""
 
     def to_mapping(self) -> dict[str, Any]:
-        """The finding as JSON has it."""
+        """Return the finding as a JSON object."""
         facts = attrs.asdict(self, recurse=False)
         return {**facts, "remedy": None if self.remedy is None else self.remedy.description}
 
 
 @attrs.define(eq=False)
 class RepairFailed(Exception):
-    """Things are not any more as they were found."""
+    """A repair was not possible, because the situation has changed or git or a process refused."""
 
     reason: str
 

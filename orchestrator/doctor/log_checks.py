@@ -21,27 +21,27 @@ from coterie.orchestrator.session.overview import is_running
 from coterie.session_directory import EVENT_LOG, TRANSCRIPT, SessionDirectory
 
 TORN_SUFFIX = ".torn"
-"""Ends the name of the file in which a torn end is kept."""
+"""Suffix of the file that keeps the torn end of a log."""
 
 LineCheck = Callable[[bytes], object]
-"""Raises `ValueError` for a line that is not as it was written."""
+"""Function that raises `ValueError` for a damaged line."""
 
 
 @attrs.frozen(kw_only=True)
 class DamagedLine:
-    """A line that cannot be read."""
+    """A line of a log that cannot be read."""
 
     line: int
-    """The first is 1; blank ones count."""
+    """Line number, counted from 1; blank lines count."""
     reason: str
     is_torn: bool
-    """It is the beginning of something: a write did not come to its end."""
+    """True if the line is the start of a record whose write was interrupted."""
     is_last: bool
-    """Nothing was written behind it, not even the end of the line."""
+    """True if nothing follows the line, not even a newline."""
 
 
 def find_damaged_lines(path: Path, check: LineCheck) -> Iterator[DamagedLine]:
-    """The lines of *path* that *check* refuses; none of a file that is not there. Raises `OSError`."""
+    """Yield the lines of *path* for which *check* fails; none if the file does not exist. Raises `OSError`."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -54,30 +54,30 @@ def find_damaged_lines(path: Path, check: LineCheck) -> Iterator[DamagedLine]:
                 yield DamagedLine(line=number, reason=str(exc), is_torn=_is_torn(line), is_last=line == content)
 
 
-def damaged_line_finding(session: SessionDirectory, path: Path, flaw: DamagedLine, loss: str) -> DoctorFinding:
-    """A line that its readers pass over; *loss* is what a damaged one takes away."""
-    where = f"{path}:{flaw.line}"
-    if not flaw.is_torn:
-        return damage_finding(session, where, flaw.reason, advice=loss)
-    what = "a write was torn here; whoever reads passes over it"
+def damaged_line_finding(session: SessionDirectory, path: Path, damaged: DamagedLine, loss: str) -> DoctorFinding:
+    """Return the finding for a line that readers skip; *loss* describes what is missing if it is damaged."""
+    where = f"{path}:{damaged.line}"
+    if not damaged.is_torn:
+        return damage_finding(session, where, damaged.reason, advice=loss)
+    what = "a write was torn here; readers skip the line"
     return DoctorFinding(kind="torn_record", where=where, what=what, session=session.id, is_harmless=True)
 
 
 def damage_finding(session: SessionDirectory, where: object, reason: str, *, advice: str) -> DoctorFinding:
-    """A record that cannot be read, and is left as it is."""
+    """Return the finding for an unreadable record, which is not repaired."""
     what = f"it cannot be read: {reason}"
     return DoctorFinding(kind="damaged_record", where=str(where), what=what, session=session.id, advice=advice)
 
 
 def torn_end_finding(session: SessionDirectory, path: Path) -> DoctorFinding:
-    """A log that nobody writes, and that ends in the middle of a line."""
+    """Return the finding for a log without a writer that ends in the middle of a line."""
     return DoctorFinding(
         kind="torn_record",
         where=str(path),
-        what="the last write was torn; what was recorded before is whole",
+        what="the last write was torn; all earlier records are intact",
         session=session.id,
         remedy=RepairAction(
-            description=f"set the torn end aside in {path.name}{TORN_SUFFIX}",
+            description=f"move the torn end to {path.name}{TORN_SUFFIX}",
             apply=partial(trio.to_thread.run_sync, _set_aside_sync, session, path),
         ),
     )
@@ -92,9 +92,9 @@ def _is_torn(line: bytes) -> bool:
 
 
 def _set_aside_sync(session: SessionDirectory, path: Path) -> None:
-    """Keep what stands behind the last line in a file of its own before it is cut off here."""
+    """Copy the bytes after the last complete line to a separate file, then truncate the log."""
     if is_running(session):
-        raise RepairFailed(f"session {session.id} runs again")
+        raise RepairFailed(f"session {session.id} is running again")
     content = path.read_bytes()
     size = content.rfind(b"\n") + 1
     if size < len(content):
@@ -107,16 +107,16 @@ def _set_aside_sync(session: SessionDirectory, path: Path) -> None:
 
 
 def log_findings(session: SessionDirectory, *, is_alive: bool) -> Iterator[DoctorFinding]:
-    """What is wrong with the logs of *session*. Blocks on the disk; raises `OSError`.
+    """Find damage in the logs of *session*. Blocks on the disk; raises `OSError`.
 
-    While it *is_alive* a line without an end is one that is being written.
+    If the session *is_alive*, an incomplete last line is ignored, because it may be being written.
     """
     directories = SessionReader(session.directory).agent_directories()
     for directory in directories:
         yield from _in_transcript(session, directory / TRANSCRIPT, is_alive=is_alive)
     for directory in (*directories, session.directory):
-        yield from _in_log(session, directory / EVENT_LOG, _check_event, "no view shows it", is_alive=is_alive)
-    ledger, loss = session.directory / LEDGER, "it is missing in `coterie costs`"
+        yield from _in_log(session, directory / EVENT_LOG, _check_event, "views do not show it", is_alive=is_alive)
+    ledger, loss = session.directory / LEDGER, "it is missing from `coterie costs`"
     yield from _in_log(session, ledger, LedgerEntry.from_bytes, loss, is_alive=is_alive)
 
 
@@ -136,9 +136,9 @@ def _in_transcript(session: SessionDirectory, path: Path, *, is_alive: bool) -> 
 def _in_log(
     session: SessionDirectory, path: Path, check: LineCheck, loss: str, *, is_alive: bool
 ) -> Iterator[DoctorFinding]:
-    for flaw in find_damaged_lines(path, check):
-        if not flaw.is_last:
-            yield damaged_line_finding(session, path, flaw, loss)
+    for damaged in find_damaged_lines(path, check):
+        if not damaged.is_last:
+            yield damaged_line_finding(session, path, damaged, loss)
         elif not is_alive:
             yield torn_end_finding(session, path)
 
@@ -147,21 +147,16 @@ def _check_event(line: bytes) -> None:
     parse_event(line, session="")
 
 
-ADVICE = "it grants nothing, and the root writes it anew once its agent asks again; find out who has written it"
+FORGED_ADVICE = "it grants nothing; the root rewrites it when the agent asks again; find out which program wrote it"
 
 
 def approval_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
-    """What stands in the files of approvals of *session*, and does not count. Blocks on the disk; raises `OSError`."""
+    """Find invalid approval files of *session*. Blocks on the disk; raises `OSError`."""
     try:
         records = read_approvals(session)
     except ConfigInvalid as exc:
-        advice = "without it nothing that was approved counts after a restart: agents have to ask again"
-        yield _approval_finding(session, exc.source, exc.reason, advice)
-        return
-    for kept in records:
-        if kept.doubt is not None:
-            yield _approval_finding(session, str(kept.path), kept.doubt, ADVICE)
-
-
-def _approval_finding(session: SessionDirectory, where: str, what: str, advice: str) -> DoctorFinding:
-    return DoctorFinding(kind="damaged_record", where=where, what=what, session=session.id, advice=advice)
+        invalid = [(exc.source, exc.reason, "without it all approvals are void after a restart: agents must ask again")]
+    else:
+        invalid = [(str(kept.path), kept.doubt, FORGED_ADVICE) for kept in records if kept.doubt is not None]
+    for where, what, advice in invalid:
+        yield DoctorFinding(kind="damaged_record", where=where, what=what, session=session.id, advice=advice)

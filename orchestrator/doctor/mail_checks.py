@@ -1,4 +1,4 @@
-"""Checks of the mail of a session for damage and abandoned messages."""
+"""Checks of the mail of a session: damaged files and abandoned messages."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,24 +25,22 @@ from coterie.orchestrator.session.overview import is_running
 from coterie.session_directory import DEAD_LETTER_DIRECTORY, MAIL_DIRECTORY, SessionDirectory
 
 DAMAGED_SUFFIX = ".damaged"
-"""Ends the name under which a cursor that says nothing is kept."""
+"""Suffix of the file that keeps an unreadable cursor."""
 
 
 def mail_findings(session: SessionDirectory, clock: Clock, *, is_alive: bool) -> Iterator[DoctorFinding]:
-    """What is wrong with the mail of *session*. Nothing is taken. Blocks on the disk; raises `OSError`."""
+    """Find problems in the mail of *session* without consuming messages. Blocks on the disk; raises `OSError`."""
     mail = session.directory / MAIL_DIRECTORY
     for directory in sorted(path for path in mail.glob("*/") if segment_numbers(path)):
         if not is_alive:
             yield from _in_cursor(session, directory)
         yield from _in_mailbox(session, directory)
-    for flaw in find_damaged_lines(mail / DEAD_LETTER_DIRECTORY / DEAD_LETTERS_FILE, check_record):
-        yield damaged_line_finding(
-            session, mail / DEAD_LETTER_DIRECTORY / DEAD_LETTERS_FILE, flaw, "`coterie mail dead` does not show it"
-        )
+    dead_letters = mail / DEAD_LETTER_DIRECTORY / DEAD_LETTERS_FILE
+    for damaged in find_damaged_lines(dead_letters, check_record):
+        yield damaged_line_finding(session, dead_letters, damaged, "`coterie mail dead` does not show it")
     for path in sorted((*mail.glob(f"{HELD}/*.json"), *mail.glob(f"{OUTGOING}/*/*.json"))):
-        for flaw in find_damaged_lines(path, check_record):
-            advice = "whoever takes it next puts it among the dead letters"
-            yield damage_finding(session, path, flaw.reason, advice=advice)
+        for damaged in find_damaged_lines(path, check_record):
+            yield damage_finding(session, path, damaged.reason, advice="the next delivery moves it to the dead letters")
     yield from _abandoned(session, clock)
 
 
@@ -52,10 +50,10 @@ def _in_cursor(session: SessionDirectory, directory: Path) -> Iterator[DoctorFin
         yield DoctorFinding(
             kind="damaged_record",
             where=str(path),
-            what="it cannot be read; all mail that is kept comes again, and what is known is dropped",
+            what="it cannot be read; all stored mail is delivered again, and the recipient drops duplicates",
             session=session.id,
             remedy=RepairAction(
-                description=f"set it aside as {path.name}{DAMAGED_SUFFIX}",
+                description=f"rename it to {path.name}{DAMAGED_SUFFIX}",
                 apply=partial(trio.to_thread.run_sync, _set_aside_sync, session, path),
             ),
         )
@@ -63,36 +61,36 @@ def _in_cursor(session: SessionDirectory, directory: Path) -> Iterator[DoctorFin
 
 def _set_aside_sync(session: SessionDirectory, path: Path) -> None:
     if is_running(session):
-        raise RepairFailed(f"session {session.id} runs again")
+        raise RepairFailed(f"session {session.id} is running again")
     if load_cursor(path.parent) is None:
         path.replace(path.with_name(path.name + DAMAGED_SUFFIX))
 
 
 def _in_mailbox(session: SessionDirectory, directory: Path) -> Iterator[DoctorFinding]:
-    """Damage in what was not acknowledged: the rest was read, and what was no letter is among the dead."""
-    with closing(LogReader.from_cursor(directory, find_cursor(directory))) as reading:
-        while (line := reading.next_record()) is not None:
+    """Find damage in unacknowledged records; damaged records before them are dead letters already."""
+    with closing(LogReader.from_cursor(directory, find_cursor(directory))) as reader:
+        while (line := reader.next_record()) is not None:
             try:
                 parse_record(line.content)
             except EnvelopeCorrupt as exc:
                 where = f"{segment_path(directory, line.span.segment)} at byte {line.span.start}"
-                advice = f"{directory.name!r} puts it among the dead letters when it reads its mail"
+                advice = f"{directory.name!r} moves it to the dead letters when it reads its mail"
                 yield damage_finding(session, where, str(exc), advice=advice)
-            reading.skip_record(line)
+            reader.skip_record(line)
 
 
 def _abandoned(session: SessionDirectory, clock: Clock) -> Iterator[DoctorFinding]:
-    with SessionMail.open(session, clock) as office:
+    with SessionMail.open(session, clock) as mail:
         try:
-            left = find_abandoned(office.files)
+            abandoned = find_abandoned(mail.files)
         except MailboxError as exc:
-            yield damage_finding(session, office.roster.path, str(exc), advice="nobody of this session can get mail")
+            yield damage_finding(session, mail.roster.path, str(exc), advice="no agent of this session can get mail")
             return
-        for name, backlog in left.items():
+        for name, backlog in abandoned.items():
             yield DoctorFinding(
                 kind="left_mail",
-                where=str(office.directory / name),
-                what=f"{backlog.messages} waiting for {name!r}, who is not in the session any more",
+                where=str(mail.directory / name),
+                what=f"{backlog.messages} messages are waiting for {name!r}, which has left the session",
                 session=session.id,
                 remedy=RepairAction(
                     description="move it to the dead letters", apply=partial(_dead_letter, session, clock, name)
@@ -101,5 +99,5 @@ def _abandoned(session: SessionDirectory, clock: Clock) -> Iterator[DoctorFindin
 
 
 async def _dead_letter(session: SessionDirectory, clock: Clock, name: str) -> None:
-    with SessionMail.open(session, clock) as office:
-        await dead_letter_abandoned(office.files, office.dead_letters, name)
+    with SessionMail.open(session, clock) as mail:
+        await dead_letter_abandoned(mail.files, mail.dead_letters, name)

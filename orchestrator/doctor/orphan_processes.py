@@ -1,7 +1,7 @@
-"""Check for processes whose session is not running any more.
+"""Check for processes whose session is no longer running.
 
-A process is known by the id of its session, which every process of a session hands down in its environment. What stands
-on its command line proves nothing: a title names no session.
+A process is recognised by the session id in its environment, which all children of a session inherit. The command line
+is not used, because it contains no session id.
 """
 
 import contextlib
@@ -28,59 +28,59 @@ from coterie.process_identity import (
 )
 
 GRACE = 5.0
-"""Seconds in which a process that is told to end may do so by itself, and in which a killed one is gone."""
+"""Seconds to wait after SIGTERM, and again after SIGKILL."""
 ROUNDS = 10
-"""How often what ended strays have started is looked for."""
+"""Maximum number of searches for processes that orphans start while they are being killed."""
 SHOWN = 200
-"""Characters of a command line that are told."""
+"""Maximum characters of a command line in a finding."""
 
 
 @attrs.frozen(kw_only=True)
 class OrphanProcess(ProcessIdentity):
-    """A process that nobody owns."""
+    """A process of a session without a running root."""
 
     session: str
     agent: str
-    """Which start of which agent it belongs to, if it says so."""
+    """Agent and incarnation of the process, as in `agent_tag`; empty if its environment names none."""
     title: str
+    """Its command line."""
 
 
 def find_orphan_processes(session: str | None = None) -> list[OrphanProcess]:
-    """All strays of this user, or those of one session.
+    """Find all orphan processes of this user, or those of one *session*.
 
-    The processes of sessions below another `COTERIE_HOME` are left alone, and so are this process, its parents, and
-    the roots of sessions that run, whoever has started them.
+    Excludes sessions of another `COTERIE_HOME`, this process, its ancestors, and the roots of running sessions.
     """
-    # First the processes, then the roots: a root that runs had its record before its first process was started.
-    belonging = [stray for stray in _session_processes() if session in (None, stray.session)]
+    # Processes are listed before roots: a running root has written its record before it starts its first process.
+    processes = [process for process in _session_processes() if session in (None, process.session)]
     roots = find_living_roots()
-    spared = {root.pid for root in roots.values()}
-    with contextlib.suppress(ProcessLookupError):  # a parent has ended, and its children are another's
-        spared.update(ancestors(os.getpid()))
-    strays = [stray for stray in belonging if stray.session not in roots and stray.pid not in spared]
-    return [stray for stray in strays if stray.is_alive()]
+    excluded = {root.pid for root in roots.values()}
+    with contextlib.suppress(ProcessLookupError):  # an ancestor has ended, so the list ends there
+        excluded.update(ancestors(os.getpid()))
+    orphans = [process for process in processes if process.session not in roots and process.pid not in excluded]
+    return [orphan for orphan in orphans if orphan.is_alive()]
 
 
 def orphan_findings(session: str | None = None) -> list[DoctorFinding]:
-    """What `find_orphan_processes` finds."""
+    """Return a finding for each orphan process; *session* as in `find_orphan_processes`."""
     return [
         DoctorFinding(
             kind="stray_process",
-            where=f"process {stray.pid}",
-            what=f"{stray.title!r} is left of {_owner(stray)}, whose root is gone",
-            session=stray.session,
-            remedy=RepairAction(description="end it: ask, wait, kill", apply=partial(kill_orphan_process, stray)),
+            where=f"process {orphan.pid}",
+            what=f"{orphan.title!r} of {_owner(orphan)} still runs, but its root has ended",
+            session=orphan.session,
+            remedy=RepairAction(description="terminate it, then kill it", apply=partial(kill_orphan_process, orphan)),
         )
-        for stray in find_orphan_processes(session)
+        for orphan in find_orphan_processes(session)
     ]
 
 
-async def kill_orphan_process(stray: OrphanProcess, grace: float = GRACE) -> None:
-    """Ask the process to end, wait, and kill it; returns once it has ended. Raises `RepairFailed` if it does not.
+async def kill_orphan_process(orphan: OrphanProcess, grace: float = GRACE) -> None:
+    """Send SIGTERM, wait, and send SIGKILL; return once the process has ended. Raises `RepairFailed` if it does not.
 
-    Cancellation leaves it as it is by then.
+    Cancellation stops between these steps.
     """
-    with stray.open_handle() as handle:
+    with orphan.open_handle() as handle:
         if handle is None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -88,32 +88,32 @@ async def kill_orphan_process(stray: OrphanProcess, grace: float = GRACE) -> Non
             with trio.move_on_after(grace):
                 await handle.wait_ended()
                 return
-    raise RepairFailed(f"process {stray.pid} has not ended {grace:g} seconds after it was killed")
+    raise RepairFailed(f"process {orphan.pid} has not ended {grace:g} seconds after SIGKILL")
 
 
 async def kill_orphan_processes(session: str | None = None) -> None:
-    """Kill everything `find_orphan_processes` finds, and its new children. Raises `RepairFailed` if some are left."""
+    """Kill all orphan processes, including new ones that they start. Raises `RepairFailed` if some survive."""
     for _ in range(ROUNDS):
-        strays = find_orphan_processes(session)
-        if not strays:
+        orphans = find_orphan_processes(session)
+        if not orphans:
             return
         async with trio.open_nursery() as nursery:
-            for stray in strays:
-                nursery.start_soon(_try_to_end, stray)
-    raise RepairFailed(f"processes {', '.join(str(stray.pid) for stray in strays)} could not be ended")
+            for orphan in orphans:
+                nursery.start_soon(_try_to_kill, orphan)
+    raise RepairFailed(f"processes {', '.join(str(orphan.pid) for orphan in orphans)} could not be killed")
 
 
-async def _try_to_end(stray: OrphanProcess) -> None:
-    with contextlib.suppress(RepairFailed):  # then it is found again
-        await kill_orphan_process(stray)
+async def _try_to_kill(orphan: OrphanProcess) -> None:
+    with contextlib.suppress(RepairFailed):  # the next round finds it again
+        await kill_orphan_process(orphan)
 
 
-def _owner(stray: OrphanProcess) -> str:
-    return f"{stray.agent} in session {stray.session}" if stray.agent else f"session {stray.session}"
+def _owner(orphan: OrphanProcess) -> str:
+    return f"{orphan.agent} in session {orphan.session}" if orphan.agent else f"session {orphan.session}"
 
 
 def _session_processes() -> Iterator[OrphanProcess]:
-    """Every process of this user that says it belongs to a session of this home."""
+    """Yield every process of this user that belongs to a session of this `COTERIE_HOME`."""
     for pid in list_pids():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             entry = Path(f"/proc/{pid}")
@@ -123,19 +123,19 @@ def _session_processes() -> Iterator[OrphanProcess]:
 
 def _read(pid: int, command_line: Path) -> OrphanProcess | None:
     began = process_start_time(pid)
-    handed_down = read_environment(pid) or {}
-    if began is None or SESSION_VARIABLE not in handed_down or not _is_of_this_home(handed_down):
+    environment = read_environment(pid) or {}
+    if began is None or SESSION_VARIABLE not in environment or not _uses_this_home(environment):
         return None
     return OrphanProcess(
         pid=pid,
         began=began,
-        session=handed_down[SESSION_VARIABLE],
-        agent=handed_down.get(AGENT_VARIABLE, ""),
+        session=environment[SESSION_VARIABLE],
+        agent=environment.get(AGENT_VARIABLE, ""),
         title=os.fsdecode(command_line.read_bytes()).replace("\0", " ").strip()[:SHOWN],
     )
 
 
-def _is_of_this_home(handed_down: dict[str, str]) -> bool:
-    default = Path(handed_down.get("HOME", "~")) / ".coterie"
-    theirs = handed_down.get(HOME_VARIABLE) or str(default)
-    return Path(theirs).expanduser().resolve() == home_directory().resolve()
+def _uses_this_home(environment: dict[str, str]) -> bool:
+    default = Path(environment.get("HOME", "~")) / ".coterie"
+    home = environment.get(HOME_VARIABLE) or str(default)
+    return Path(home).expanduser().resolve() == home_directory().resolve()

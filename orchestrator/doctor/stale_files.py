@@ -1,4 +1,4 @@
-"""Checks for drafts and sockets whose process was killed."""
+"""Checks for drafts and sockets of killed processes."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _DRAFT = re.compile(r"\.coterie-([0-9]+)-[0-9]+\.draft")
 
 
 def draft_findings(directory: Path) -> Iterator[DoctorFinding]:
-    """The drafts below *directory* that nobody is writing. What cannot be listed is passed over."""
+    """Find drafts below *directory* that no process is writing. Ignores unreadable directories."""
     for where, _, names in os.walk(directory):
         for name in names:
             path = Path(where, name)
@@ -26,7 +26,7 @@ def draft_findings(directory: Path) -> Iterator[DoctorFinding]:
                 yield DoctorFinding(
                     kind="draft",
                     where=str(path),
-                    what=f"process {match[1]} ended while it wrote this; the file that it was for is as it was before",
+                    what=f"process {match[1]} ended while writing this draft; the file to be replaced is unchanged",
                     remedy=RepairAction(
                         description="remove it",
                         apply=partial(trio.to_thread.run_sync, partial(path.unlink, missing_ok=True)),
@@ -35,7 +35,7 @@ def draft_findings(directory: Path) -> Iterator[DoctorFinding]:
 
 
 def is_draft(path: Path) -> bool:
-    """Whether *path* has the name of a draft."""
+    """Return True if *path* is named like a draft."""
     return _DRAFT.fullmatch(path.name) is not None
 
 
@@ -47,7 +47,7 @@ def _is_abandoned(path: Path, writer: int) -> bool:
         written = path.stat().st_mtime
     except FileNotFoundError:
         return False
-    # A process that began later than the draft was written has only got the writer's number.
+    # A process that started after the draft was written only reuses the pid of the writer.
     return began > written + 1
 
 
@@ -55,10 +55,9 @@ SUFFIX = ".sock"
 
 
 def socket_findings(session: str | None = None) -> list[DoctorFinding]:
-    """The dead sockets of this user, or that of one session. Raises `OSError`.
+    """Find dead sockets of this user, or the one of one *session*. Raises `OSError`.
 
-    The lock beside a socket is no finding: the kernel frees it when its holder dies, so a file that is left is taken
-    over by whoever comes next. So it is with every lock file of ours, and none is looked for.
+    Lock files are never a finding: the kernel releases a lock when its holder dies, and the file is reused.
     """
     sockets = sorted(bridge_directory().glob(f"{session or '*'}{SUFFIX}"))
     return [_socket_finding(path) for path in sockets if path.is_socket() and _is_dead(path)]
@@ -68,14 +67,14 @@ def _socket_finding(path: Path) -> DoctorFinding:
     return DoctorFinding(
         kind="dead_socket",
         where=str(path),
-        what="nobody listens on this socket",
+        what="no process listens on this socket",
         session=path.stem,
         remedy=RepairAction(description="remove it", apply=partial(trio.to_thread.run_sync, _remove_sync, path)),
     )
 
 
 def _remove_sync(path: Path) -> None:
-    # Whoever is about to listen holds the claim first, and removes the old socket itself.
+    # A process that is about to listen holds the lock and removes the old socket itself.
     with hold_lock_file(path.with_suffix(".lock")) as is_ours:
         if is_ours:
             path.unlink(missing_ok=True)
@@ -83,7 +82,7 @@ def _remove_sync(path: Path) -> None:
 
 def _is_dead(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as peer:
-        # So that a listener whose queue is full is not waited for: it is one.
+        # Do not wait if the queue of a listener is full: the error proves that it listens.
         peer.settimeout(0)
         try:
             peer.connect(str(path))

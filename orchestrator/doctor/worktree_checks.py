@@ -1,4 +1,4 @@
-"""Check for worktrees that agents have left."""
+"""Check for worktrees that ended agents have left."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -14,16 +14,16 @@ from coterie.orchestrator.supervisor.worktree_lifecycle import WORKTREE_RECORD, 
 from coterie.session_directory import SessionDirectory
 
 GIT_TIMEOUT = 30.0
-"""Seconds for a look into one worktree."""
+"""Seconds that git may take to examine one worktree."""
 
 
 def worktree_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
-    """The worktrees that are left of *session*, which does not run. Asks git, and waits for it. Raises `OSError`."""
+    """Find the remaining worktrees of *session*, which must not run. Runs git and blocks. Raises `OSError`."""
     for record in sorted(session.directory.glob(f"agents/*/{WORKTREE_RECORD}")):
         try:
             worktree = read_worktree_record(record)
         except OSError as exc:
-            yield damage_finding(session, record, str(exc), advice="look for the worktree with `git worktree list`")
+            yield damage_finding(session, record, str(exc), advice="find the worktree with `git worktree list`")
             continue
         if worktree is not None:
             yield from _examine(session, worktree)
@@ -31,17 +31,17 @@ def worktree_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
 
 def _examine(session: SessionDirectory, worktree: Worktree) -> Iterator[DoctorFinding]:
     try:
-        if not trio.run(_is_left, worktree):
+        if not trio.run(_still_exists, worktree):
             return
         work = trio.run(_find_work, worktree)
     except GitFailed as exc:
-        what, advice = f"what is in it cannot be told: {exc}", "look into it, and remove it if there is nothing"
+        what, advice = f"its contents cannot be checked: {exc}", "check it, and delete it if it contains no work"
         yield DoctorFinding(
             kind="left_worktree", where=str(worktree.path), what=what, session=session.id, advice=advice
         )
         return
     if work is not None:
-        what = f"a worktree with the work of an agent, on the branch {worktree.branch}: {work}"
+        what = f"worktree of an ended agent with its work on branch {worktree.branch}: {work}"
         yield DoctorFinding(
             kind="kept_worktree", where=str(worktree.path), what=what, session=session.id, is_harmless=True
         )
@@ -49,14 +49,14 @@ def _examine(session: SessionDirectory, worktree: Worktree) -> Iterator[DoctorFi
     yield DoctorFinding(
         kind="left_worktree",
         where=str(worktree.path),
-        what="a worktree of an agent that has ended, with nothing changed in it",
+        what="worktree of an ended agent, without changes",
         session=session.id,
-        remedy=RepairAction(description="remove it, and its branch", apply=partial(_remove, session, worktree)),
+        remedy=RepairAction(description="remove it and its branch", apply=partial(_remove, session, worktree)),
     )
 
 
-async def _is_left(worktree: Worktree) -> bool:
-    """Whether anything of it is: the user may have removed it, and kept the branch or not even the repository."""
+async def _still_exists(worktree: Worktree) -> bool:
+    """Return True if the worktree or its branch still exists; the user may have deleted them or the repository."""
     if worktree.path.exists() or worktree.aside.exists():
         return True
     return worktree.repository.exists() and await worktree.tip() in (None, worktree.base)
@@ -67,15 +67,15 @@ async def _find_work(worktree: Worktree) -> str | None:
         with trio.fail_after(GIT_TIMEOUT):
             return await find_unsaved_work(worktree)
     except trio.TooSlowError as exc:
-        raise GitFailed(f"git took more than {GIT_TIMEOUT:.0f} seconds") from exc
+        raise GitFailed(f"git took longer than {GIT_TIMEOUT:.0f} seconds") from exc
 
 
 async def _remove(session: SessionDirectory, worktree: Worktree) -> None:
     if is_running(session):
-        raise RepairFailed(f"session {session.id} runs again")
+        raise RepairFailed(f"session {session.id} is running again")
     try:
         if await _find_work(worktree) is not None:
-            raise RepairFailed("there is work in it now")
+            raise RepairFailed("the worktree contains new work")
         await remove_worktree(worktree)
     except GitFailed as exc:
         raise RepairFailed(str(exc)) from exc

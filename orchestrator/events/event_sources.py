@@ -1,4 +1,4 @@
-"""Event logs and transcripts as sources of events, read while they are written."""
+"""Sources of events: event logs and transcripts, readable while they are written."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,37 +33,38 @@ from coterie.session_directory import EVENT_LOG, TRANSCRIPT
 
 @attrs.frozen
 class LogLine:
-    """A whole line, without its newline."""
+    """A complete line, without its newline."""
 
     number: int
-    """The first is 1; blank ones count."""
+    """Line number, counted from 1; blank lines count."""
     content: bytes
     end: int
-    """Where the next one begins in the file."""
+    """Offset of the next line in the file."""
 
 
 @attrs.define(eq=False)
 class LogLines:
-    """The whole lines of one file, which need not exist yet, in the order in which they are taken off."""
+    """Reader of the complete lines of one file, which need not exist yet."""
 
     path: Path
     _read_bytes: int = 0
-    """Bytes."""
+    """Offset after the last line that was marked as read."""
     _number: int = 0
 
     def size(self) -> int:
-        """Bytes of the file now."""
+        """Return the current size of the file in bytes."""
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
             return 0
 
     def read(self, until: int) -> Iterator[LogLine]:
-        """The lines not taken off yet that end within the first *until* bytes; blank ones are left out.
+        """Yield the unread lines that end within the first *until* bytes, without blank lines.
 
-        Every call reads the file anew from there, so a line that was cut off and written again is read as it is now.
+        Each call reads the file again after the last marked line, so a line that was truncated and rewritten is read in
+        its new form.
         """
-        # Shorter than what was read already: whoever cut it goes on from its new end.
+        # If the file is shorter than the part already read, it was truncated: continue at its new end.
         self._read_bytes = min(self._read_bytes, self.size())
         end, number = self._read_bytes, self._number
         if end >= until:
@@ -78,31 +79,31 @@ class LogLines:
                     yield LogLine(number, content[:-1], end)
 
     def mark_read(self, line: LogLine) -> None:
-        """Count *line*, and all before it, as read."""
+        """Mark *line* and all earlier lines as read."""
         self._read_bytes, self._number = line.end, line.number
 
 
 class LineParser(Protocol):
-    """Makes events of the lines of one kind of file, given in order."""
+    """Converts the lines of one type of file to events; lines must be passed in order."""
 
     def to_events(self, line: bytes, *, session: str, agent: str) -> list[SessionEvent]:
-        """The events of *line*. Raises `ValueError` for a line that is not as it was written."""
+        """Return the events of *line*. Raises `ValueError` for a damaged line."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class SourcedEvent:
-    """An event on its way from a file."""
+    """An event with its line and its position in the merged stream."""
 
     event: SessionEvent
     line: LogLine
     order: float
-    """Its time, or that of an earlier one in the same file if that is later."""
+    """Sort key for merging: the latest time of this event and all earlier ones of the same file."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class EventSource:
-    """One file of one agent, read as events in the order of its lines."""
+    """The events of one file of one agent, in the order of its lines."""
 
     session: str
     agent: str
@@ -111,20 +112,26 @@ class EventSource:
     _latest: float = 0.0
 
     def read(self, until: int) -> Iterator[SourcedEvent]:
-        """What was not taken off yet and ends within the first *until* bytes of the file."""
+        """Yield the unread events that end within the first *until* bytes of the file, without marking them as read."""
         for line in self.lines.read(until):
-            events = self._present(line)
+            events = self._parse(line)
             if not events:
                 self.lines.mark_read(line)
             for event in events:
                 yield SourcedEvent(event=event, line=line, order=max(event.at, self._latest))
 
-    def mark_read(self, arrival: SourcedEvent) -> None:
-        """Count *arrival* as presented."""
-        self._latest = arrival.order
-        self.lines.mark_read(arrival.line)
+    def read_all(self) -> Iterator[SourcedEvent]:
+        """Yield all unread events of the file and mark each as read."""
+        for sourced in self.read(self.lines.size()):
+            self.mark_read(sourced)
+            yield sourced
 
-    def _present(self, line: LogLine) -> list[SessionEvent]:
+    def mark_read(self, sourced: SourcedEvent) -> None:
+        """Mark *sourced* and all earlier events as read."""
+        self._latest = sourced.order
+        self.lines.mark_read(sourced.line)
+
+    def _parse(self, line: LogLine) -> list[SessionEvent]:
         try:
             return self._parser.to_events(line.content, session=self.session, agent=self.agent)
         except ValueError as exc:
@@ -134,41 +141,44 @@ class EventSource:
 
 
 def open_sources(directory: Path, *, session: str) -> tuple[EventSource, EventSource]:
-    """The event log and the transcript of the agent whose *directory* this is; neither need exist."""
+    """Open the event log and the transcript of the agent with this *directory*; the files need not exist."""
 
-    def source(name: str, reading: LineParser) -> EventSource:
-        return EventSource(session=session, agent=directory.name, lines=LogLines(directory / name), parser=reading)
+    def source(name: str, parser: LineParser) -> EventSource:
+        return EventSource(session=session, agent=directory.name, lines=LogLines(directory / name), parser=parser)
 
     return source(EVENT_LOG, EventLogParser()), source(TRANSCRIPT, TranscriptParser())
 
 
 def open_root_source(directory: Path) -> EventSource:
-    """The event log of the root of the session in *directory*; it need not exist."""
+    """Open the event log of the root of the session in *directory*; the file need not exist."""
     return EventSource(
         session=directory.name, agent="root", lines=LogLines(directory / EVENT_LOG), parser=EventLogParser()
     )
 
 
 class EventLogParser:
-    """A line of an event log is an event."""
+    """Parser of event logs: each line is one event."""
 
     def to_events(self, line: bytes, *, session: str, agent: str) -> list[SessionEvent]:
-        """The event of *line*, whatever its kind."""
+        """Return the event of *line*; unknown types of events are kept."""
         del agent
         return [parse_event(line, session=session)]
 
 
 @attrs.define(eq=False)
 class TranscriptParser:
-    """A transcript's messages, replies and rewrites are events. The first epoch is no rewrite: it holds messages."""
+    """Parser of transcripts: messages, replies, delivered mail and rewrites of the conversation become events.
+
+    The first epoch is not a rewrite: its messages become message events.
+    """
 
     _head: int = 0
-    """Segments before the messages."""
+    """Number of segments before the messages."""
     _blocks: list[int] | None = None
-    """Segments of each message; None before the first epoch."""
+    """Number of segments of each message; None before the first epoch."""
 
     def to_events(self, line: bytes, *, session: str, agent: str) -> list[SessionEvent]:
-        """The events of one record; none for a kind that says nothing to a reader."""
+        """Return the events of the record in *line*; empty for records that are not events."""
         record = read_line(line)
         if record is None:
             return []
@@ -201,7 +211,7 @@ class TranscriptParser:
 
 
 def _within(blocks: list[int], segments: int) -> list[int]:
-    """The first messages that together have no more than so many *segments*."""
+    """Return the leading *blocks* whose sum is at most *segments*."""
     count = 0
     for number, size in enumerate(blocks):
         count += size

@@ -15,7 +15,7 @@ from coterie.orchestrator.events.session_reader import SessionReader
 
 @attrs.define(eq=False)
 class EventFollower:
-    """What happens in a session, event after event, without an end of its own."""
+    """Endless asynchronous iterator over the events of a session."""
 
     _reader: SessionReader
     _changes: PollingDirectoryWatch
@@ -25,25 +25,25 @@ class EventFollower:
         return self
 
     async def __anext__(self) -> SessionEvent:
-        """The next event. Cancellation loses none. Raises `OSError`."""
+        """Wait for the next event. Cancellation loses no event. Raises `OSError`."""
         await trio.lowlevel.checkpoint()
         while (event := self.take_nowait()) is None:
             await self._changes.wait()
         return event
 
     def take_nowait(self) -> SessionEvent | None:
-        """The next event that is there already, or None. Raises `OSError`."""
-        # Read inline: it is what was appended since the last look, fresh in memory.
+        """Return the next available event; None if there is none yet. Raises `OSError`."""
+        # Read without a thread: recently appended bytes are in the page cache.
         if (event := next(self._arrived, None)) is not None:
             return event
-        # Watched before they are read, so that nothing is written in between unseen.
+        # Watch before reading, so that a write in between is not missed.
         for directory in self._directories():
             self._changes.watch(directory)
         self._arrived = self._reader.read_new()
         return next(self._arrived, None)
 
     def skip(self) -> None:
-        """Pass over everything that is there already. Raises `OSError`."""
+        """Skip all available events. Raises `OSError`."""
         while self.take_nowait() is not None:
             pass
 
@@ -54,6 +54,6 @@ class EventFollower:
 
 @asynccontextmanager
 async def open_follower(directory: Path, agent: str | None = None) -> AsyncIterator[EventFollower]:
-    """Follow the session of *directory*, or one *agent* of it, from its beginning; agents may join later."""
+    """Follow the session in *directory*, or one *agent* of it, from its start; includes agents that start later."""
     with open_polling_watch() as changes:
         yield EventFollower(SessionReader(directory, agent), changes)

@@ -1,6 +1,6 @@
 """JSON Schemas of event lines and transcript lines.
 
-`python -m coterie.orchestrator.events.json_schemas DIRECTORY` writes them; `docs/` holds what it wrote.
+`python -m coterie.orchestrator.events.json_schemas DIRECTORY` writes the schemas; `docs/` contains its output.
 """
 
 import sys
@@ -22,7 +22,7 @@ HEAD: dict[str, Any] = {
     "session": {"type": "string", "description": "The session's id."},
     "agent": {"type": "string", "description": "The agent's name."},
 }
-"""What every event begins with."""
+"""Members at the start of every event."""
 FRAME: dict[str, Any] = {
     "v": {"type": "integer", "const": transcript_records.VERSION},
     "crc": {
@@ -31,23 +31,23 @@ FRAME: dict[str, Any] = {
         "description": "The last member: CRC-32 of the bytes before the comma in front of it.",
     },
 }
-"""What every record has."""
+"""Members of every transcript record."""
 
 
 def event_schema() -> dict[str, Any]:
-    """The schema of one line of `--output-format stream-json` and of `coterie logs --json`."""
+    """Build the schema of one line of `--output-format stream-json` and of `coterie logs --json`."""
     text = "One event of a session. Pass over members and kinds that you do not know: later versions add some."
     return _schema("An event", text, [*EVENTS, *DERIVED_EVENTS], HEAD)
 
 
 def transcript_schema() -> dict[str, Any]:
-    """The schema of one line of a transcript."""
+    """Build the schema of one line of a transcript."""
     text = "One record of a transcript. A block that holds a newline stands as a string of JSON."
     return _schema("A record", text, get_args(transcript_records.Record), FRAME)
 
 
 def _schema(title: str, text: str, kinds: Iterable[type], shared: dict[str, Any]) -> dict[str, Any]:
-    """One of *kinds*, each with the *shared* members; further members are allowed everywhere."""
+    """Build the schema "one of *kinds*, each with the *shared* members"; unknown members are allowed everywhere."""
     kinds = list(kinds)
     references, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     for kind in kinds:
@@ -58,7 +58,7 @@ def _schema(title: str, text: str, kinds: Iterable[type], shared: dict[str, Any]
 
 
 def write_schemas(directory: Path) -> None:
-    """Put both into *directory*. Raises `OSError`."""
+    """Write both schemas into *directory*. Raises `OSError`."""
     for name, schema in (("events", event_schema()), ("transcript", transcript_schema())):
         content = msgspec.json.format(msgspec.json.encode(schema), indent=2)
         replace_file(directory / f"{name}.schema.json", content + b"\n")

@@ -11,75 +11,76 @@ from coterie.agents.events.event_reader import SessionEvent
 from coterie.orchestrator.events.event_sources import EventSource, SourcedEvent, open_root_source, open_sources
 
 SHARED_KINDS = ("noticed", "mcp_changed")
-"""Kinds of events that the root tells of no agent in particular, and that whoever looks at one wants to know."""
+"""Types of root events that concern all agents; they are shown even if only one agent is selected."""
 
 
 def read_session(directory: Path, agent: str | None = None) -> Iterator[SessionEvent]:
-    """What has happened in the session of *directory*, or to one *agent* of it.
+    """Yield the events of the session in *directory*, or of one *agent* of it.
 
-    The events of one agent come in the order in which they happened, those of several are merged by time. A line that
-    is not ended yet is left out, one that cannot be read is an event of its own. Blocks on the disk; raises `OSError`.
+    The events of one agent are in the order in which they happened; the events of several agents are merged by time. An
+    incomplete last line is skipped; an unreadable line becomes a `LineUnreadable` event. Blocks on the disk; raises
+    `OSError`.
     """
     return SessionReader(directory, agent).read_new()
 
 
 @attrs.define(eq=False)
 class SessionReader:
-    """Reads a session again and again; what was given once is not given again."""
+    """Incremental reader of a session; returns each event once."""
 
     directory: Path
     agent: str | None = None
-    """The only one to look at, or None for all."""
+    """Name of the only agent to read; None for all."""
     _agents: "dict[str, _AgentReader]" = attrs.field(factory=dict, init=False)
     _root: EventSource | None = attrs.field(default=None, init=False)
 
     def agent_directories(self) -> list[Path]:
-        """Where the agents to be read have their files now."""
+        """Return the directories of the selected agents that exist now."""
         agents = self.directory / "agents"
         found = [path for path in agents.iterdir() if path.is_dir()] if agents.is_dir() else []
         return sorted(path for path in found if self.agent in (None, path.name))
 
     def read_new(self) -> Iterator[SessionEvent]:
-        """What is new. Read each sweep to its end before the next one. Raises `OSError`."""
+        """Yield new events. Exhaust the iterator before the next call. Raises `OSError`."""
         for path in self.agent_directories():
             if path.name not in self._agents:
                 self._agents[path.name] = _AgentReader(*open_sources(path, session=self.directory.name))
-        sweeps = [agent.read_new() for agent in self._agents.values()]
-        return map(attrgetter("event"), heapq.merge(self._read_new_of_root(), *sweeps, key=attrgetter("order")))
+        agents = [agent.read_new() for agent in self._agents.values()]
+        return map(attrgetter("event"), heapq.merge(self._read_new_of_root(), *agents, key=attrgetter("order")))
 
     def _read_new_of_root(self) -> Iterator[SourcedEvent]:
-        """What the root told of its agents, or of the one that is looked at, and of what all of them have."""
+        """Yield the root's new events about the selected agents, and those that concern all agents."""
         if self._root is None:
             self._root = open_root_source(self.directory)
-        for arrival in self._root.read(self._root.lines.size()):
-            self._root.mark_read(arrival)
-            members = arrival.event.members
+        for sourced in self._root.read_all():
+            members = sourced.event.members
             if self.agent in (None, members.get("name")) or members.get("kind") in SHARED_KINDS:
-                yield arrival
+                yield sourced
 
 
 @attrs.define(eq=False)
 class _AgentReader:
-    """Reads one agent's two files as it wrote them: in one order."""
+    """Incremental reader of one agent; merges its event log and transcript in the order in which it wrote them."""
 
-    _events: EventSource
-    _recorded: EventSource
+    _log: EventSource
+    _transcript: EventSource
 
     def read_new(self) -> Iterator[SourcedEvent]:
-        # The agent writes meanwhile. All that it recorded before it told what is sure stands before `end`; what it
-        # told later is given only if something that it recorded still later is there too, or else with the next sweep.
-        sure = self._events.lines.size()
-        end = self._recorded.lines.size()
-        told = self._events.read(self._events.lines.size())
-        recorded = self._recorded.read(end)
-        event, record = next(told, None), next(recorded, None)
-        while record is not None or (event is not None and event.line.end <= sure):
+        # The agent may write while this runs. The size of the log is taken first: every record that the agent wrote
+        # before an event within `log_size` is then within `end`. A later event is returned only if a still later record
+        # is available too; otherwise the next call returns it.
+        log_size = self._log.lines.size()
+        end = self._transcript.lines.size()
+        events = self._log.read(self._log.lines.size())
+        records = self._transcript.read(end)
+        event, record = next(events, None), next(records, None)
+        while record is not None or (event is not None and event.line.end <= log_size):
             if event is None or (record is not None and record.order < event.order):
                 assert record is not None
-                self._recorded.mark_read(record)
+                self._transcript.mark_read(record)
                 yield record
-                record = next(recorded, None)
+                record = next(records, None)
             else:
-                self._events.mark_read(event)
+                self._log.mark_read(event)
                 yield event
-                event = next(told, None)
+                event = next(events, None)

@@ -16,42 +16,42 @@ from coterie.suggestions import closest_match
 COMMAND_LINE = "command line"
 PREFIXES = ("COTERIE_LAYERS_", "COTERIE_MEMORY_", "COTERIE_PROGRESS_", "COTERIE_SKILLS_")
 OTHERS = ("COTERIE_MEMORY_DIR",)
-"""Variables with such a prefix that are no setting."""
+"""Environment variables with such a prefix that do not override a setting."""
 HOOKS = "hooks."
 TABLES = ("layers.", "memory.", "progress.", "skills.")
 VARIABLES = {"COTERIE_" + key.upper().replace(".", "_"): key for key in SETTINGS if key.startswith(TABLES)}
-"""Environment variable -> the setting it overrides: the numbers and switches of these tables."""
+"""Environment variable -> dotted key of the setting that it overrides; covers all settings of `TABLES`."""
 
 
 @attrs.frozen(kw_only=True)
 class GivenSettings:
-    """What one source gives."""
+    """Settings from one source."""
 
     source: str
     values: Mapping[str, Any]
-    """Dotted keys, values of the right type."""
+    """Dotted key -> converted value."""
     is_final: bool = False
-    """Whether an agent's definition has no say any more."""
+    """True if an agent definition cannot override these values."""
     is_of_project: bool = False
-    """Whether a repository may have brought it along."""
+    """True if the source is a file in the project, which may come with a repository."""
 
 
 def from_file(path: Path) -> GivenSettings:
-    """The settings in a TOML file; none if there is no file. Raises `ConfigInvalid` for what cannot be used."""
+    """Read settings from a TOML file; empty if there is no file. Raises `ConfigInvalid` for an invalid file."""
     try:
         if not path.exists():
             return GivenSettings(source=str(path), values={})
-        # Opening a pipe would wait for its other end.
+        # Opening a pipe would block.
         if not path.is_file():
-            raise ConfigInvalid(str(path), "is not a file; settings are read from a TOML file or from none")
+            raise ConfigInvalid(str(path), "is not a regular file; replace it by a TOML file or delete it")
         table = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
-    except (OSError, ValueError, RecursionError) as exc:  # a deep nest of brackets ends the parser's stack
-        raise ConfigInvalid(str(path), f"not a readable TOML file: {exc}") from exc
+    except (OSError, ValueError, RecursionError) as exc:  # deeply nested brackets overflow the parser's stack
+        raise ConfigInvalid(str(path), f"is not a readable TOML file: {exc}") from exc
     return GivenSettings(source=str(path), values=dict(_flat(table, Settings, "", str(path))))
 
 
 def from_environment(environ: Mapping[str, str]) -> Iterator[GivenSettings]:
-    """Each variable that overrides a setting; an empty one counts as not set. Raises `ConfigInvalid`."""
+    """Yield the setting of each environment variable; an empty variable counts as unset. Raises `ConfigInvalid`."""
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIXES) and name not in OTHERS and text:
             if name not in VARIABLES:
@@ -64,7 +64,7 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[GivenSettings]:
 
 
 def from_flags(flags: Mapping[str, object]) -> GivenSettings:
-    """Values by dotted key; None stands for a flag that was not given. Raises `ConfigInvalid`."""
+    """Convert *flags*, values by dotted key; None means that a flag is not given. Raises `ConfigInvalid`."""
     values = {key: _value(key, value, COMMAND_LINE) for key, value in flags.items() if value is not None}
     return GivenSettings(source=COMMAND_LINE, is_final=True, values=values)
 
@@ -74,7 +74,7 @@ def _flat(table: Mapping[str, Any], section: type, prefix: str, source: str) -> 
     for name, value in table.items():
         key = prefix + name
         if prefix == HOOKS and isinstance(value, list | dict):
-            continue  # what is to run at an event: whoever runs it reads it
+            continue  # the hooks of an event, which agents/hooks reads
         if name not in tables:
             yield key, _value(key, value, source)
         elif key in SHORT and isinstance(value, str):
@@ -96,12 +96,12 @@ def _value(key: str, value: object, source: str) -> Any:
 
 def _hint(key: str) -> str:
     section, _, name = key.rpartition(".")
-    # A right name in a wrong table is a likely mistake, and far off as text.
+    # A correct name in a wrong table is a likely mistake, but its text distance is large.
     if namesakes := [known for known in SETTINGS if known.rpartition(".")[2] == name]:
         return f"did you mean {' or '.join(namesakes)}?"
-    beside = [known for known in (*SETTINGS, *SECTIONS) if known.rpartition(".")[0] == section]
-    # Compared without their table: what they share would make all names alike.
-    return _suggest(name, {known.rpartition(".")[2]: known for known in beside})
+    siblings = [known for known in (*SETTINGS, *SECTIONS) if known.rpartition(".")[0] == section]
+    # Compared without the table name: a shared prefix would make all names similar.
+    return _suggest(name, {known.rpartition(".")[2]: known for known in siblings})
 
 
 def _suggest(name: str, known: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Conversion of written values to the types of settings."""
+"""Conversion of values from TOML, flags and variables to the types of settings."""
 
 import contextlib
 import math
@@ -9,24 +9,24 @@ from typing import Any, Literal, get_args, get_origin
 
 
 class InvalidValue(ValueError):
-    """A value that a setting cannot have; its text says what it is and what it should be."""
+    """A setting has an invalid value; the message names the value and the expected type."""
 
 
 def convert(value: object, kind: Any) -> Any:
-    """*value*, as TOML or a flag gives it, as the type *kind* of a setting. Raises `InvalidValue`."""
+    """Convert *value* from TOML or a flag to *kind*, the type of a setting. Raises `InvalidValue`."""
     if get_origin(kind) is Literal:
-        words = f"one of {', '.join(get_args(kind))}"
+        expected = f"one of {', '.join(get_args(kind))}"
         converted = value if value in get_args(kind) else None
     else:
-        words, read = _KINDS[kind]
-        converted = read(value)
+        expected, convert_value = _KINDS[kind]
+        converted = convert_value(value)
     if converted is None:
-        raise InvalidValue(f"is {format_value(value)}; it should be {words}")
+        raise InvalidValue(f"is {format_value(value)}; it should be {expected}")
     return converted
 
 
 def parse_text(text: str, kind: Any) -> object:
-    """What the *text* of an environment variable means for a setting of *kind*; the text itself if nothing."""
+    """Parse the *text* of an environment variable for a setting of type *kind*; return unparsable text unchanged."""
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
     if kind is not str:
@@ -39,7 +39,7 @@ def parse_text(text: str, kind: Any) -> object:
 
 
 def format_value(value: object) -> str:
-    """A value as an error names it."""
+    """Format a value for an error line."""
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list | tuple):
@@ -54,14 +54,14 @@ def _switch(value: object) -> bool | None:
 
 
 def _whole_number(value: object) -> int | None:
-    # To Python true is the number 1.
+    # bool is a subclass of int.
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _decimal(value: object) -> Decimal | None:
     if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
         return None
-    # Through the text, so that a float that reads 0.1 means 0.1.
+    # Converted through str, so that the float 0.1 becomes Decimal("0.1").
     number = Decimal(str(value))
     return number if number.is_finite() and number > 0 else None
 
@@ -106,4 +106,4 @@ _KINDS: Mapping[Any, tuple[str, Callable[[object], Any]]] = {
     tuple[str, ...]: ("a list of texts in quotes", _texts),
     tuple[Path, ...]: ("a list of paths in quotes that are absolute or begin with ~/", _paths),
 }
-"""Type of a setting -> what to call it, and how to read it: None for what it cannot be."""
+"""Type of a setting -> its description for errors, and a converter that returns None for an invalid value."""

@@ -28,9 +28,9 @@ FORBIDDEN_TO_PROJECTS = {
 
 
 def restrict_sandbox(given: GivenSettings, values: Mapping[str, Any]) -> GivenSettings:
-    """*given*, of a project, without what would loosen the sandbox that *values* of weightier people make.
+    """Remove from the project's settings *given* everything that loosens the sandbox of the user's *values*.
 
-    Raises `ConfigInvalid` for what is not a project's to say at all.
+    Raises `ConfigInvalid` for a key that a project may not set at all.
     """
     for key, why in FORBIDDEN_TO_PROJECTS.items():
         if key in given.values:
@@ -46,27 +46,27 @@ def restrict_sandbox(given: GivenSettings, values: Mapping[str, Any]) -> GivenSe
 
 
 PATHS = ("memory_directory", "memory.guidelines", "layers.notes.template", "layers.notes.prompt")
-"""Settings that name files of the user's."""
+"""Settings with paths of the user's files."""
 HOOK_SWITCHES = ("hooks.enabled", "hooks.claude")
-"""Settings with which a project could get rid of what the user wants to happen."""
+"""Settings with which a project could disable the user's hooks."""
 
 
 def load_settings(
     project: Path, flags: Mapping[str, object], environ: Mapping[str, str], managed: Path = MANAGED_FILE
 ) -> Settings:
-    """The settings of a run in *project*, a directory; its project's root holds the project's files.
+    """Load the settings of a run in the directory *project*, with the settings files of its project root.
 
-    *flags* are values by dotted key, None for a flag that was not given. Of *environ* the variables
-    `COTERIE_LAYERS_...`, `COTERIE_MEMORY_...` and `COTERIE_PROGRESS_...` are read. A later source replaces the value of
-    an earlier one; lists add up; a project can only tighten the sandbox. Raises `ConfigInvalid`, naming the source and
-    the key, for an unknown key, a wrong value and what a project may not set.
+    *flags* holds values by dotted key, None for a flag that is not given. Of *environ* the variables
+    `COTERIE_LAYERS_...`, `COTERIE_MEMORY_...` and `COTERIE_PROGRESS_...` are read. A later source overrides an earlier
+    one; lists are concatenated; a project can only tighten the sandbox. Raises `ConfigInvalid` with source and key for
+    an unknown key, an invalid value, and a key that a project may not set.
     """
     values: dict[str, Any] = {}
     sources: dict[str, tuple[str, ...]] = {}
     final: set[str] = set()
     for given in _in_order(project, flags, environ, managed):
         if given.is_of_project:
-            given = restrict_sandbox(given, values)  # noqa: PLW2901 - what it may say is what it gives
+            given = restrict_sandbox(given, values)  # noqa: PLW2901 - only the allowed values may be used below
         final.update(given.values if given.is_final else ())
         for key, value in given.values.items():
             if isinstance(value, tuple):
@@ -81,10 +81,10 @@ def load_settings(
 def _in_order(
     project: Path, flags: Mapping[str, object], environ: Mapping[str, str], managed: Path
 ) -> Iterator[GivenSettings]:
-    """Every source, the one that weighs least first."""
+    """Yield every source, lowest precedence first."""
     directory = project_directory(project)
     yield from_file(home_directory() / SETTINGS_FILE)
-    # Where the home directory itself is the project, both names mean the user's file.
+    # If the home directory itself is the project, both paths are the user's file.
     if directory.resolve() != home_directory().resolve():
         yield _from_project(attrs.evolve(from_file(directory / SETTINGS_FILE), is_of_project=True))
     yield _from_repository(attrs.evolve(from_file(directory / LOCAL_SETTINGS_FILE), is_of_project=True))
@@ -105,7 +105,7 @@ def _from_project(given: GivenSettings) -> GivenSettings:
 
 
 def _from_repository(given: GivenSettings) -> GivenSettings:
-    # The local file is not committed by custom only: a repository can bring one along.
+    # The local file is not committed only by convention: a repository can contain one.
     if given.values.get("permissions.mode") == "bypassPermissions":
         reason = "permissions.mode may not be bypassPermissions in a project; give --permission-mode to a run instead"
         raise ConfigInvalid(given.source, reason)
@@ -117,22 +117,21 @@ def _from_repository(given: GivenSettings) -> GivenSettings:
 
 
 def apply_definition(settings: Settings, project: Path) -> tuple[Settings, AgentDefinition | None]:
-    """The settings of a run by the agent that they name, and its definition; blocks on the disk.
+    """Apply the agent definition that *settings* names; return the new settings and the definition. Reads the disk.
 
-    What the command line or the machine's manager says weighs more than a definition, and a definition more than other
-    files of settings. Raises `ConfigInvalid` for an unknown name, and for a project's definition that would let
-    everything be done.
+    The command line and the managed file override a definition, and a definition overrides the other settings files.
+    Raises `ConfigInvalid` for an unknown definition, and for one of a project that bypasses permissions.
     """
     if settings.agent is None:
         return settings, None
-    kind = load_definitions(project).get(settings.agent)
+    definition = load_definitions(project).get(settings.agent)
     permissions = settings.permissions
-    if kind.permission_mode is not None and not settings.is_final("permissions.mode"):
-        _check_mode(kind)
-        permissions = attrs.evolve(permissions, mode=kind.permission_mode)
-    model = None if settings.is_final("model") else kind.model
-    turns = None if settings.is_final("max_turns") else kind.max_turns
-    effort = None if settings.is_final("effort") else kind.effort
+    if definition.permission_mode is not None and not settings.is_final("permissions.mode"):
+        _check_mode(definition)
+        permissions = attrs.evolve(permissions, mode=definition.permission_mode)
+    model = None if settings.is_final("model") else definition.model
+    turns = None if settings.is_final("max_turns") else definition.max_turns
+    effort = None if settings.is_final("effort") else definition.effort
     settings = attrs.evolve(
         settings,
         permissions=permissions,
@@ -140,11 +139,11 @@ def apply_definition(settings: Settings, project: Path) -> tuple[Settings, Agent
         max_turns=turns or settings.max_turns,
         effort=effort or settings.effort,
     )
-    return settings, kind
+    return settings, definition
 
 
-def _check_mode(kind: AgentDefinition) -> None:
-    # A repository must not give itself the run of the machine it is checked out on.
-    if kind.permission_mode == "bypassPermissions" and kind.scope in ("claude", "project"):
-        reason = "a project's agent may not set bypassPermissions; give --permission-mode yourself"
-        raise ConfigInvalid(str(kind.source), reason)
+def _check_mode(definition: AgentDefinition) -> None:
+    # Cloning a repository must not give it unrestricted access to the machine.
+    if definition.permission_mode == "bypassPermissions" and definition.scope in ("claude", "project"):
+        reason = "a project's agent may not set bypassPermissions; pass --permission-mode yourself"
+        raise ConfigInvalid(str(definition.source), reason)

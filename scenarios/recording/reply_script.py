@@ -10,7 +10,7 @@ from coterie.scenarios.recording.transcript_turns import AgentTurns, Block, Mode
 
 NOT_RECORDED = "(reply of the model not recorded)"
 _AGENT = "Agent"
-_STARTED = re.compile(r"([a-z0-9][a-z0-9-]*) (?:works in the background|has ended|is at work)\b")
+_STARTED = re.compile(r"([a-z0-9][a-z0-9-]*) (?:works in the background|has ended|is at work|is running)\b")
 """Start of the result of an Agent call that has started an agent."""
 _USUAL = ("end_turn", "tool_use")
 

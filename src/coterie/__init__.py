@@ -1,6 +1,6 @@
 """Coterie runs a team of Claude agents as operating-system processes.
 
-Importing this package imports nothing else; a public name is loaded when it is first used. `docs/python.md` lists them.
+Importing this package imports no submodule; a public name is imported when first used. `docs/python.md` lists them all.
 """
 
 from importlib import import_module
@@ -25,9 +25,9 @@ _RENAMED = {
     "Started": "RunStarted",
     "Text": "TextEmitted",
 }
-"""Old public name -> the name that replaced it."""
+"""Old public name -> its replacement."""
 
-if not TYPE_CHECKING:  # else every name would have the type Any
+if not TYPE_CHECKING:  # otherwise mypy would give every name the type Any
 
     def __getattr__(name: str) -> Any:
         # `from coterie import clock` asks for a module first, and tools such as inspect ask for names like __wrapped__.

@@ -1,7 +1,7 @@
-"""One clock for a whole session: wall time plus an offset that a file carries.
+"""Session clock: wall time plus an offset that all processes of a session read from one file.
 
-Time to live, idle gaps and daily gates are read from this clock and from nothing else, so a test moves
-hours by writing one file, and every process that was given the same file moves with it.
+Cache lifetimes, idle times and daily limits use only this clock, so a test can move all processes hours ahead by
+writing one file.
 """
 
 import os
@@ -14,7 +14,7 @@ from filelock import FileLock
 from coterie.files import replace_file
 
 CLOCK_FILE_VARIABLE = "COTERIE_CLOCK"
-"""Names the offset file; inherited by every process of a session."""
+"""Environment variable with the path of the offset file; inherited by every process of a session."""
 
 LOCK_TIMEOUT = 10.0
 
@@ -23,8 +23,8 @@ LOCK_TIMEOUT = 10.0
 class Clock:
     """Wall time plus an offset in seconds.
 
-    Without a *file* the offset is this object's alone. With one it is shared: `now` sees a move made by
-    any other process at its next call, at the price of one `stat`.
+    Without a *file* the offset belongs to this object. With a file it is shared: each call of `now` sees the changes
+    of other processes, at the cost of one `stat`.
     """
 
     file: Path | None = None
@@ -33,26 +33,26 @@ class Clock:
 
     @classmethod
     def from_environment(cls) -> "Clock":
-        """The session's clock: shared if the environment names a file, plain wall time otherwise."""
+        """Return the clock of the session: shared if the environment names a file, otherwise plain wall time."""
         path = os.environ.get(CLOCK_FILE_VARIABLE)
         return cls(file=Path(path) if path else None)
 
     def now(self) -> float:
-        """Seconds since the epoch, moved by the offset."""
+        """Return the seconds since 1970, plus the offset."""
         return time.time() + self.offset
 
     @property
     def offset(self) -> float:
-        """Seconds this clock is ahead of wall time; negative when it is behind."""
+        """Seconds that this clock is ahead of wall time; negative if it is behind."""
         if self.file is not None:
             self._reload(self.file)
         return self._offset
 
     def advance(self, seconds: float) -> None:
-        """Move the clock; a shared one moves for every process that reads its file.
+        """Move the clock forward by *seconds*; a shared clock moves for every process that reads its file.
 
-        Moves made at the same time by several processes add up. Raises `OSError` if the file cannot be replaced, and
-        `filelock.Timeout` if another process holds its lock for too long; the clock has then not moved.
+        Concurrent calls of several processes add up. Raises `OSError` if the file cannot be replaced, and
+        `filelock.Timeout` if another process holds its lock too long; the clock then does not move.
         """
         if self.file is None:
             self._offset += seconds
@@ -67,7 +67,7 @@ class Clock:
             status = file.stat()
         except FileNotFoundError:
             return
-        # Every move replaces the file, so a new inode or time stamp is a new offset.
+        # `advance` replaces the file, so a new offset has a new inode or time stamp.
         version = (status.st_ino, status.st_mtime_ns)
         if version != self._version:
             self._offset = float(file.read_text())

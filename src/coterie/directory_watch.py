@@ -1,4 +1,4 @@
-"""Waiting for changes in directories, with inotify or by polling."""
+"""Watches that wait for changes in directories, with inotify or by polling."""
 
 import os
 from collections.abc import Iterator
@@ -12,9 +12,10 @@ import trio
 from coterie import inotify
 
 WatchEvent = Literal["made", "moved", "listening"]
-"""A new name; a file that was renamed into its place; a socket, whose mode is set once it listens."""
+"""Change to wait for: a file is created; a file is renamed into the directory; a socket starts to listen."""
 
-# For letters only renames count: the locks that are made beside them are our own.
+# Messages are renamed into place; watching creations would also report our own lock files. The mode of a socket is set
+# once it listens.
 _EVENT_MASKS: dict[WatchEvent, int] = {
     "made": inotify.CREATE,
     "moved": inotify.MOVED_TO,
@@ -24,21 +25,24 @@ _EVENT_MASKS: dict[WatchEvent, int] = {
 
 @attrs.define(eq=False)
 class DirectoryWatch:
-    """Wakes who waits; what comes between two waits is kept, so watch and look first and wait then."""
+    """Waits for changes in directories.
+
+    A change between two calls of `wait` is not lost. So call `watch`, read the directory, and then `wait`.
+    """
 
     _descriptor: int | None
-    """None where the kernel does not tell."""
+    """The inotify descriptor; None if inotify is unavailable."""
 
     def watch(self, directory: Path, notice: WatchEvent) -> None:
-        """Be told of *directory* from now on; one that is not there, or over the limit of watches, is passed over.
+        """Watch *directory* from now on; ignored if it does not exist or the limit of watches is reached.
 
-        Asked again, it is watched also if it was deleted and made anew.
+        Call it again to watch a directory that was deleted and created again.
         """
         if self._descriptor is not None:
             inotify.add_watch(self._descriptor, directory, _EVENT_MASKS[notice])
 
     async def wait(self) -> None:
-        """Return once something came since the last call returned; where nothing tells, never."""
+        """Return when something has changed since the last call returned; without inotify, never return."""
         if self._descriptor is None:
             await trio.sleep_forever()
         else:
@@ -48,7 +52,7 @@ class DirectoryWatch:
 
 @contextmanager
 def open_directory_watch() -> Iterator[DirectoryWatch]:
-    """Be told until the block ends."""
+    """Provide a watch until the block ends."""
     descriptor = inotify.open_inotify()
     try:
         yield DirectoryWatch(descriptor)
@@ -58,22 +62,21 @@ def open_directory_watch() -> Iterator[DirectoryWatch]:
 
 
 POLL_INTERVAL = 0.25
-"""Seconds between two looks where the kernel does not tell."""
+"""Seconds between two polls when inotify is unavailable."""
 
 
 @attrs.define(eq=False)
 class PollingDirectoryWatch:
-    """Wakes when files of the watched directories grow, or new ones appear.
+    """Waits until files of the watched directories grow or new files appear.
 
-    Tells by inotify. Where that is not to be had, or its limit of watches is reached, every wait ends after
-    `POLL_INTERVAL` seconds.
+    Without inotify, or when its limit of watches is reached, every wait ends after `POLL_INTERVAL` seconds.
     """
 
     _descriptor: int | None
     _watched: set[Path] = attrs.field(factory=set)
 
     def watch(self, directory: Path) -> None:
-        """Watch *directory* too, from now on; one that does not exist is passed over."""
+        """Watch *directory* from now on; ignored if it does not exist."""
         if self._descriptor is None or directory in self._watched or not directory.is_dir():
             return
         if inotify.add_watch(self._descriptor, directory, inotify.MODIFY | inotify.CREATE | inotify.MOVED_TO):
@@ -82,7 +85,7 @@ class PollingDirectoryWatch:
             self.close()
 
     async def wait(self) -> None:
-        """Return once something has changed since the last call returned, or without need."""
+        """Return when something has changed since the last call returned; may return without a change."""
         if self._descriptor is None:
             await trio.sleep(POLL_INTERVAL)
             return
@@ -90,7 +93,7 @@ class PollingDirectoryWatch:
         inotify.drain_events(self._descriptor)
 
     def close(self) -> None:
-        """Stop being told; waiting goes on by looking."""
+        """Close the inotify descriptor; later waits poll."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -98,7 +101,7 @@ class PollingDirectoryWatch:
 
 @contextmanager
 def open_polling_watch() -> Iterator[PollingDirectoryWatch]:
-    """Changes that are told until the block ends."""
+    """Provide a watch that falls back to polling, until the block ends."""
     changes = PollingDirectoryWatch(inotify.open_inotify())
     try:
         yield changes

@@ -4,24 +4,24 @@ import attrs
 
 
 def first_exception(error: BaseException) -> BaseException:
-    """*error*, or the first in it that is no group."""
+    """Return *error*, or the first exception inside it that is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 class AgentError(Exception):
-    """Base of everything `coterie.agents` raises on purpose."""
+    """Base class of the errors that `coterie.agents` raises deliberately."""
 
 
 @attrs.define(eq=False)
 class ConfigInvalid(AgentError):
-    """Something the user wrote cannot be used."""
+    """A file, flag or variable of the user is invalid."""
 
     source: str
-    """Where it stands: a file, a flag or an environment variable."""
+    """Origin of the value: a file, a flag or an environment variable."""
     reason: str
-    """What is wrong and what would be right, in one line."""
+    """One line that says what is wrong and how to fix it."""
 
     def __str__(self) -> str:
         return f"{self.source}: {self.reason}"

@@ -1,14 +1,14 @@
-"""The one module that writes files: replace whole, append one record, or write over; with a seeded fault hook.
+"""Durable file writes: atomic replacement, appended records, and overwritten blocks, with a hook for injected faults.
 
-A record is a JSON object on a line that ends with a checksum of everything before it. It begins and ends with a
+A record is a JSON object on one line that ends with a checksum of everything before it. It begins and ends with a
 newline, so that a torn record cannot swallow the next one.
 
-Every durable byte of Coterie goes through this module, so a test that injects a torn write, a full disk or a failed
-rename or fsync reaches all of it. These functions block: call them from a thread,
-except a bounded append to an open log, which is one inline write.
+All durable writes of Coterie go through this module, so that a test can inject a torn write, a full disk or a failed
+rename or fsync into each of them. These functions block: call them from a thread, except a bounded append to an open
+log, which is one inline write.
 
-Where no link may be followed, a function is given a descriptor of the directory, *dir_fd*: of the path it then uses the
-name alone, and looks it up there.
+Where links must not be followed, pass a descriptor of the directory as *dir_fd*: a function then uses only the last
+component of the path, relative to this directory.
 """
 
 import contextlib
@@ -26,29 +26,29 @@ from typing import Literal, Protocol, Self
 import attrs
 
 BLOCK = 4096
-"""Bytes that a disk writes over at once."""
+"""Bytes in one block of a `BlockFile`."""
 _SECTOR = 512
-"""Bytes that are written whole, or not at all."""
+"""Bytes that a disk writes completely or not at all."""
 _CHECKSUM_SIZE = len(',"crc":"00000000"}')
 
 Operation = Literal["write", "fsync", "rename", "cut", "delete"]
 
 
 class FaultHook(Protocol):
-    """Asked before every operation; may raise `OSError`, or shorten a write to make it torn."""
+    """Hook called before every file operation; may raise `OSError`, or shorten a write to tear it."""
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
-        """The number of bytes to really write; *size* when nothing is wrong."""
+        """Return the number of bytes to write; *size* for no fault."""
         ...
 
 
 class TornWrite(OSError):
-    """A write ended early: the fault hook's stand-in for a crash in the middle of it."""
+    """Only a part of the bytes was written, because the disk is full or a fault was injected."""
 
 
 @attrs.define(eq=False)
 class SeededFaults:
-    """Fails each kind of operation with a given probability, the same way for the same seed."""
+    """Fault hook that fails each type of operation with a given probability, reproducibly for one seed."""
 
     seed: int
     torn: float = 0.0
@@ -58,18 +58,18 @@ class SeededFaults:
     _random: random.Random = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._random = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
+        self._random = random.Random(self.seed)  # noqa: S311 - must be reproducible, is not used for secrets
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, float]) -> "SeededFaults":
-        """Faults as a scenario writes them: `{seed: 7, torn: 0.01}`.
+        """Build the hook from the mapping in a scenario, such as `{seed: 7, torn: 0.01}`.
 
-        Raises `TypeError` for a key that is no fault.
+        Raises `TypeError` for an unknown key.
         """
-        return cls(**{**mapping, "seed": int(mapping.get("seed", 0))})  # type: ignore[arg-type]  # float | int by key
+        return cls(**{**mapping, "seed": int(mapping.get("seed", 0))})  # type: ignore[arg-type]  # the seed is an int, all other values are floats
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
-        """Draw once per operation, so that a run's faults depend on the seed and the order of writes."""
+        """Draw one random number per operation, so that faults depend only on the seed and the order of operations."""
         draw = self._random.random()
         if operation == "rename" and draw < self.rename:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
@@ -88,8 +88,8 @@ _drafts = itertools.count()
 
 @contextlib.contextmanager
 def file_faults(hook: FaultHook) -> Iterator[None]:
-    """Let *hook* decide over every write of this process until the block ends."""
-    global _hook  # noqa: PLW0603 - faults are a property of the process, as a full disk is
+    """Install *hook* for every file operation of this process until the block ends."""
+    global _hook  # noqa: PLW0603 - like a full disk, injected faults affect the whole process
     before, _hook = _hook, hook
     try:
         yield
@@ -98,19 +98,18 @@ def file_faults(hook: FaultHook) -> Iterator[None]:
 
 
 def find_drafts(pid: int, directory: Path) -> Iterator[Path]:
-    """What the process *pid* writes below *directory*, and has not put in its place. Blocks."""
+    """Return the drafts below *directory* that the process *pid* has not renamed into place yet. Blocks."""
     return directory.rglob(f".coterie-{pid}-*.draft")
 
 
 def replace_file(
     path: Path, content: bytes, *, durable: bool = True, mode: int | None = None, dir_fd: int | None = None
 ) -> None:
-    """Put *content* at *path* so that a reader sees the old file or the new one, never a part.
+    """Replace the file at *path* with *content* atomically: a reader sees the old file or the new one, never a part.
 
-    The new file has exactly the permissions *mode*; with None those that the umask leaves of 0o666.
-    With *durable* both the bytes and the name survive a power cut once this returns. Raises `OSError`; no draft is then
-    left behind and the old file is untouched, unless it was the very last step that failed: then the new file is in
-    place, but a power cut may bring the old one back.
+    The new file gets exactly the permissions *mode*; None means 0o666 minus the umask. With *durable* the content and
+    the name survive a power cut once this returns. Raises `OSError` and removes the draft; the old file is untouched,
+    except if only the last step failed: then the new file is in place, but a power cut may restore the old one.
     """
     draft = _draft_of(path)
     try:
@@ -130,7 +129,7 @@ def replace_file(
 
 
 def delete_file(path: Path, *, dir_fd: int | None = None) -> None:
-    """Delete *path*, durably. Raises `OSError`; the file is then there, or a power cut may bring it back."""
+    """Delete *path* durably. Raises `OSError`; then the file still exists, or a power cut may restore it."""
     _ask("delete", path, 0)
     os.unlink(_name(path, dir_fd), dir_fd=dir_fd)
     sync_directory(path.parent, dir_fd=dir_fd)
@@ -138,23 +137,23 @@ def delete_file(path: Path, *, dir_fd: int | None = None) -> None:
 
 @attrs.define(eq=False)
 class Appender:
-    """An append-only log held open by one owner; each record is one `write` on an O_APPEND descriptor."""
+    """An open append-only log with one owner; each record is one `write` on an O_APPEND descriptor."""
 
     path: Path
     _descriptor: int
 
     @classmethod
     def open(cls, path: Path, *, dir_fd: int | None = None) -> "Appender":
-        """Open or create *path*; its directory must exist. Raises `OSError`, with *dir_fd* also for a link."""
+        """Open or create *path*; its directory must exist. Raises `OSError`; with *dir_fd* also if it is a link."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         if dir_fd is not None:
-            flags |= os.O_NOFOLLOW | os.O_NONBLOCK  # nor wait at a pipe that lies in its place
+            flags |= os.O_NOFOLLOW | os.O_NONBLOCK  # O_NONBLOCK: do not wait if the path is a pipe
         return cls(path, os.open(_name(path, dir_fd), flags, 0o600, dir_fd=dir_fd))
 
     def append(self, record: bytes) -> None:
-        """Write *record* at the end in one call. Raises `OSError`; part of the record may then be on disk.
+        """Append *record* with one `write` call. Raises `OSError`; a part of the record may then be on disk.
 
-        A call that wrote only a part is never gone on with: another process's record may stand behind it already.
+        A partial write is never continued, because another process may already have appended its record after it.
         """
         allowed = _ask("write", self.path, len(record))
         written = os.write(self._descriptor, record[:allowed] if allowed < len(record) else record)
@@ -162,17 +161,17 @@ class Appender:
             raise _torn(written, len(record), self.path)
 
     def cut(self, size: int) -> None:
-        """Drop everything behind the first *size* bytes: what a torn append left. Raises `OSError`."""
+        """Truncate the log to *size* bytes, to remove the rest of a torn append. Raises `OSError`."""
         _ask("cut", self.path, 0)
         os.ftruncate(self._descriptor, size)
 
     def sync(self) -> None:
-        """Return once everything appended survives a power cut. Raises `OSError`."""
+        """Flush the log: everything appended survives a power cut once this returns. Raises `OSError`."""
         _ask("fsync", self.path, 0)
         os.fdatasync(self._descriptor)
 
     def fileno(self) -> int:
-        """The descriptor, to look at what was opened."""
+        """Return the file descriptor, so that a caller can check what was opened."""
         return self._descriptor
 
     def close(self) -> None:
@@ -188,29 +187,29 @@ class Appender:
 
 @attrs.define(eq=False)
 class BlockFile:
-    """A file that never changes its length, held open by one owner and written over.
+    """An open file of fixed length with one owner, whose blocks are overwritten.
 
-    What is written is on the disk when `write` returns, in three quarters of the time of a synced append: no length, no
-    place of a block and no journal of the file system has to be written with it.
+    When `write` returns, the content is on disk. This takes three quarters of the time of a synced append, because no
+    metadata of the file system changes.
     """
 
     path: Path
     size: int
     _descriptor: int
     _buffer: memoryview
-    """At the start of a page, as the kernel wants it that is to pass its cache by."""
+    """Page-aligned buffer, which direct I/O requires."""
 
     @classmethod
     def create(cls, path: Path, size: int) -> "BlockFile":
-        """A new file of *size* zeros, rounded up to whole blocks, that survives a power cut. Raises `OSError`.
+        """Create a durable file of *size* zeros, rounded up to whole blocks. Raises `OSError`.
 
-        It has an exclusive `flock` before anybody sees it under its name, until it is closed.
+        The file is locked with an exclusive `flock` before it appears under its name, and until it is closed.
         """
         size, draft = _round_up(size), _draft_of(path)
         descriptor = _create(draft, 0o600, None)
         try:
             try:
-                # Really written: blocks that are only set aside would have to be noted as used at the first write.
+                # Write the zeros: the first write to a block that is only allocated would change metadata.
                 _write(descriptor, bytes(size), draft)
                 _fsync(descriptor, draft)
             finally:
@@ -234,9 +233,10 @@ class BlockFile:
         return cls(path, size, descriptor, memoryview(mmap.mmap(-1, size)))
 
     def write(self, content: bytes, offset: int) -> int:
-        """Put *content* at *offset*, where a block begins; the rest of its last block is of what was written before.
+        """Write *content* at *offset*, which must be the start of a block, and return the size of the written blocks.
 
-        Return the bytes of these blocks. Raises `OSError`; any part of it may then be on the disk.
+        The rest of the last block is filled with bytes of earlier writes. Raises `OSError`; any part of the blocks may
+        then be on disk.
         """
         size = _round_up(len(content))
         self._buffer[: len(content)] = content
@@ -248,15 +248,15 @@ class BlockFile:
         return size
 
     def close(self) -> None:
-        """Close the descriptor, which ends the lock; writing afterwards is an error."""
+        """Close the descriptor, which releases the lock; writing afterwards is an error."""
         os.close(self._descriptor)
         self._buffer.release()
 
 
 def restore_bytes(path: Path, pieces: Sequence[tuple[int, bytes]]) -> None:
-    """Put *pieces* at their offsets in a file that has lost them, and return once all of it survives a power cut.
+    """Write lost *pieces* of a file at their offsets and flush the file.
 
-    Raises `OSError`; they can be put there again.
+    Raises `OSError`; the call can then be repeated.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -269,10 +269,7 @@ def restore_bytes(path: Path, pieces: Sequence[tuple[int, bytes]]) -> None:
 
 
 def sync_directory(directory: Path, *, dir_fd: int | None = None) -> None:
-    """Return once the names in *directory* survive a power cut: without it, a crash can bring old ones back.
-
-    Raises `OSError`.
-    """
+    """Flush *directory*, so that created, renamed and deleted names survive a power cut. Raises `OSError`."""
     if dir_fd is not None:
         _fsync(dir_fd, directory)
         return
@@ -284,34 +281,34 @@ def sync_directory(directory: Path, *, dir_fd: int | None = None) -> None:
 
 
 def frame_record(record: bytes) -> bytes:
-    """The line of a JSON object that has members, and no newline in it: what to append to a log."""
+    """Add checksum and newlines to *record*, a JSON object with members and without newlines."""
     start = record[:-1]
     return b'\n%s,"crc":"%08x"}\n' % (start, zlib.crc32(start))
 
 
 def check_record(line: bytes) -> None:
-    """Raise `ValueError` unless *line*, without its newlines, is as `frame_record` made it."""
+    """Raise `ValueError` if the checksum of *line*, a framed record without its newlines, is wrong."""
     start, tail = line[:-_CHECKSUM_SIZE], line[-_CHECKSUM_SIZE:]
     if tail != b',"crc":"%08x"}' % zlib.crc32(start):
         raise ValueError("the checksum is wrong")
 
 
 def unframe_record(line: bytes) -> bytes:
-    """The JSON object that `frame_record` made *line* of, which has its newlines no more. Raises `ValueError`."""
+    """Return the JSON object of *line*, a framed record without its newlines. Raises `ValueError`."""
     check_record(line)
     return line[:-_CHECKSUM_SIZE] + b"}"
 
 
 def _draft_of(path: Path) -> Path:
-    # Short, so that a name as long as the file system allows can be replaced; counted, for several writers at once.
+    # Short, so that a file with a name of maximum length can be replaced; numbered, for concurrent writers.
     return path.with_name(f".coterie-{os.getpid()}-{next(_drafts)}.draft")
 
 
 def _create(draft: Path, mode: int | None, dir_fd: int | None) -> int:
-    # Made with the mode it will have: one made readable for all and closed later could be opened in between.
+    # Created with its final mode: otherwise another user could open it before the mode is restricted.
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     if dir_fd is not None:
-        _unlink(draft, dir_fd)  # left by a dead process that had our number; or a link that waits for us
+        _unlink(draft, dir_fd)  # left by a dead process with the same pid, or a link planted there
         flags |= os.O_EXCL | os.O_NOFOLLOW
     return os.open(_name(draft, dir_fd), flags, 0o666 if mode is None else mode, dir_fd=dir_fd)
 
@@ -343,11 +340,11 @@ def _open_direct(path: Path) -> int:
     except OSError as exc:
         if exc.errno != errno.EINVAL:
             raise
-        return os.open(path, flags)  # a file system that cannot pass the cache by
+        return os.open(path, flags)  # a file system without direct I/O
 
 
 def _round_up(size: int) -> int:
-    """The bytes of whole blocks that hold *size*."""
+    """Round *size* up to whole blocks."""
     return -(-size // BLOCK) * BLOCK
 
 
@@ -356,7 +353,7 @@ def _torn(written: int, size: int, path: Path) -> TornWrite:
 
 
 def _write_all(descriptor: int, content: bytes) -> int:
-    # One call writes all of it on a local disk; the loop is for signals, quotas and writes over 2 GiB.
+    # On a local disk one call writes everything; the loop handles signals, quotas and writes over 2 GiB.
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]

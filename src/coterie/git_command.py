@@ -10,7 +10,7 @@ import attrs
 import trio
 
 GRACE = 2.0
-"""Seconds in which git, told to end, removes its locks and what it has half made."""
+"""Seconds that git gets after SIGTERM to remove its locks and partial files."""
 
 _COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
 _SETTINGS = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
@@ -18,23 +18,23 @@ _SETTINGS = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C
 
 @attrs.define(eq=False)
 class GitFailed(Exception):
-    """Git did not do what it was asked for."""
+    """A git command failed."""
 
     reason: str
-    """What it said last, in one line."""
+    """The error of git, in one line."""
 
     def __str__(self) -> str:
         return self.reason
 
 
 async def run_git(directory: Path, *arguments: str, repository: Path | None = None) -> str:
-    """What git prints, run in *directory*, without the last newline. Raises `GitFailed`.
+    """Run git in *directory* and return its output without the last newline. Raises `GitFailed`.
 
-    With a *repository* it takes its configuration from there, whatever stands in the directory: an agent may have put
-    there what leads to another one, whose configuration names programs to run.
+    With a *repository* git takes its configuration from there. Otherwise an agent could place files in *directory* that
+    lead git to another repository, whose configuration names programs to run.
 
-    Cancelled, it ends git and all that git has started, and returns when git is reaped. It can be used in a root: git
-    stays in the session of this process, so nobody takes it for an orphan.
+    On cancellation kills git and its children, and returns when git is reaped. Safe in a root: git stays in the session
+    of this process, so the root does not mistake it for an orphan.
     """
     try:
         ended = await trio.run_process(
@@ -51,12 +51,12 @@ async def run_git(directory: Path, *arguments: str, repository: Path | None = No
     except OSError as exc:
         raise GitFailed(f"git cannot be run: {exc.strerror}: {exc.filename}") from exc
     if ended.returncode != 0:
-        raise GitFailed(_why(ended.returncode, os.fsdecode(ended.stderr)))
+        raise GitFailed(_failure_reason(ended.returncode, os.fsdecode(ended.stderr)))
     return os.fsdecode(ended.stdout).removesuffix("\n")
 
 
 def _environment(repository: Path | None) -> dict[str, str]:
-    # Set for a hook, these would turn every question to another repository.
+    # Git sets these variables for its hooks; they would redirect every command to another repository.
     rest = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return {**rest, **_SETTINGS, **({} if repository is None else {"GIT_COMMON_DIR": str(repository)})}
 
@@ -69,11 +69,11 @@ async def _end_group(process: trio.Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _why(status: int, said: str) -> str:
+def _failure_reason(status: int, stderr: str) -> str:
     if status < 0:
-        return f"git was ended by {signal.Signals(-status).name}"
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    # What follows the first complaint is advice, or what came of it.
-    complaints = [line for line in lines if line.startswith(("fatal:", "error:"))]
-    words = complaints[:1] or lines[-1:] or [f"it ended with status {status}"]
-    return f"git says: {words[0].removeprefix('fatal:').removeprefix('error:').strip()}"
+        return f"git was killed by {signal.Signals(-status).name}"
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    # The lines after the first error are advice or consequences.
+    errors = [line for line in lines if line.startswith(("fatal:", "error:"))]
+    shown = errors[:1] or lines[-1:] or [f"git exited with status {status}"]
+    return f"git failed: {shown[0].removeprefix('fatal:').removeprefix('error:').strip()}"

@@ -1,4 +1,4 @@
-"""Glob patterns of file names, and the directories that a search leaves out."""
+"""Glob patterns for file names, and the directories that a search ignores."""
 
 import fnmatch
 import itertools
@@ -8,43 +8,44 @@ from typing import Self
 
 import attrs
 
-LONGEST = 500
-"""Characters of a pattern, so that braces in braces end somewhere."""
-ALTERNATIVES = 64
+MAX_PATTERN_LENGTH = 500
+"""Maximum characters of a pattern; limits the expansion of nested braces."""
+MAX_ALTERNATIVES = 64
 
 LEFT_OUT = frozenset({".git", "node_modules", ".venv", "__pycache__"})
-"""Names that are passed over wherever they stand, unless the walk begins there."""
+"""Names of files and directories that a search ignores, unless it starts inside one."""
 
 _Step = re.Pattern[str] | None
-"""What one directory or file must be called; None for any number of directories."""
+"""Pattern for one path component; None matches any number of directories."""
 
 
 @attrs.frozen(kw_only=True)
 class GlobPattern:
-    """A pattern ready to be compared with paths; the time is linear in the path, whatever the pattern."""
+    """A compiled glob pattern; matching takes time linear in the path, for every pattern."""
 
     _alternatives: tuple[tuple[_Step, ...], ...]
 
     @classmethod
     def parse(cls, pattern: str) -> Self:
-        """Raises `ValueError` for what matches nothing below a directory, or has too many alternatives."""
-        if len(pattern) > LONGEST:
-            raise ValueError(
-                f"a pattern of file names may have {LONGEST} characters, and this one has {len(pattern):,}"
-            )
-        expanded = list(itertools.islice(_expand(pattern), ALTERNATIVES + 1))
-        if len(expanded) > ALTERNATIVES:
-            raise ValueError(f"{pattern!r} has over {ALTERNATIVES} alternatives: use fewer braces")
+        """Compile *pattern*.
+
+        Raises `ValueError` if it is too long, has unbalanced braces or too many alternatives, or leaves the directory.
+        """
+        if len(pattern) > MAX_PATTERN_LENGTH:
+            raise ValueError(f"the file pattern has {len(pattern):,} characters; the limit is {MAX_PATTERN_LENGTH}")
+        expanded = list(itertools.islice(_expand(pattern), MAX_ALTERNATIVES + 1))
+        if len(expanded) > MAX_ALTERNATIVES:
+            raise ValueError(f"{pattern!r} has more than {MAX_ALTERNATIVES} alternatives; use fewer braces")
         return cls(alternatives=tuple(_steps(alternative, pattern) for alternative in expanded))
 
     def matches(self, path: str) -> bool:
-        """Whether the whole of *path*, relative and with slashes, is what the pattern describes."""
+        """Return True if the pattern matches the whole of *path*, a relative path with slashes."""
         parts = path.split("/")
         return any(_fits(steps, parts) for steps in self._alternatives)
 
 
 def _expand(pattern: str) -> Iterator[str]:
-    """The patterns without braces that *pattern* stands for."""
+    """Expand the braces of *pattern*: yield each alternative."""
     start = pattern.find("{")
     if start < 0:
         yield pattern
@@ -55,7 +56,7 @@ def _expand(pattern: str) -> Iterator[str]:
 
 
 def _choices(pattern: str, start: int) -> tuple[list[str], int]:
-    """What the braces that open at *start* offer, and where the pattern goes on behind them."""
+    """Return the choices in the braces that open at *start*, and the index after the closing brace."""
     depth, begin = 0, start + 1
     choices: list[str] = []
     for index in range(start, len(pattern)):
@@ -66,41 +67,41 @@ def _choices(pattern: str, start: int) -> tuple[list[str], int]:
             begin = index + 1
         if depth == 0:
             return choices, begin
-    raise ValueError(f"{pattern!r} has a {{ without its }}")
+    raise ValueError(f"{pattern!r} has a {{ without a matching }}")
 
 
 def _steps(alternative: str, pattern: str) -> tuple[_Step, ...]:
     parts = [part for part in alternative.split("/") if part not in ("", ".")]
     if alternative.startswith("/") or ".." in parts:
-        raise ValueError(f"{pattern!r} leads out of the directory that is searched: name another one as path instead")
+        raise ValueError(f"{pattern!r} leads out of the searched directory; give another directory as path instead")
     if parts and parts[-1] == "**":
         parts.append("*")
-    # The translation tries each star once only, so that no name can make it slow.
+    # fnmatch.translate makes a regular expression without backtracking over stars, so no name can make it slow.
     return tuple(None if part == "**" else re.compile(fnmatch.translate(part.replace("[^", "[!"))) for part in parts)
 
 
 def _fits(steps: tuple[_Step, ...], parts: list[str]) -> bool:
-    """Follow all ways through *steps* at once; a way is the index of its next step."""
-    ways = _skipping(steps, {0})
+    """Match *parts* against *steps*, following all possible positions in *steps* in parallel."""
+    positions = _skip_empty(steps, {0})
     for part in parts:
         ahead = set()
-        for way in ways:
-            if way == len(steps):
+        for position in positions:
+            if position == len(steps):
                 continue
-            step = steps[way]
+            step = steps[position]
             if step is None:
-                ahead.add(way)
+                ahead.add(position)
             elif step.match(part):
-                ahead.add(way + 1)
-        ways = _skipping(steps, ahead)
-        if not ways:
+                ahead.add(position + 1)
+        positions = _skip_empty(steps, ahead)
+        if not positions:
             return False
-    return len(steps) in ways
+    return len(steps) in positions
 
 
-def _skipping(steps: tuple[_Step, ...], ways: set[int]) -> set[int]:
-    """*ways*, and those that take a `**` for no directory at all."""
+def _skip_empty(steps: tuple[_Step, ...], positions: set[int]) -> set[int]:
+    """Add to *positions* those reached when a `**` matches no directory."""
     for index, step in enumerate(steps):
-        if step is None and index in ways:
-            ways.add(index + 1)
-    return ways
+        if step is None and index in positions:
+            positions.add(index + 1)
+    return positions

@@ -1,4 +1,4 @@
-"""Linux inotify calls, as far as Coterie uses them."""
+"""Linux inotify calls that Coterie uses."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ _QUEUE_BYTES = 4_096
 
 
 def open_inotify() -> int | None:
-    """A descriptor that is readable when there is a notice; None where the kernel does not tell, or has no more."""
+    """Open an inotify descriptor, readable while events are pending; None if inotify is unavailable or exhausted."""
     try:
         descriptor: int = _libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, AttributeError):  # no C library to load, or one without inotify
@@ -22,15 +22,15 @@ def open_inotify() -> int | None:
 
 
 def add_watch(descriptor: int, directory: Path, events: int) -> bool:
-    """Whether *directory* is watched from now on: not if it is not there, or over the limit of watches."""
+    """Watch *directory*; return False if it does not exist or the limit of watches is reached."""
     watch: int = _libc().inotify_add_watch(descriptor, os.fsencode(directory), events)
     return watch >= 0
 
 
 def drain_events(descriptor: int) -> None:
-    """Take what is to be read, without looking at it: whoever is woken looks at everything.
+    """Discard pending events, because the caller checks all directories after every wake-up.
 
-    If there is more than one read gives, the next wait ends at once, which does no harm.
+    If more events are pending than one read returns, the next wait returns immediately, which is harmless.
     """
     try:
         os.read(descriptor, _QUEUE_BYTES)

@@ -1,4 +1,4 @@
-"""Directories of Coterie: the user's home, and the project that a directory belongs to."""
+"""Paths of Coterie: its home directory, and the project that a directory belongs to."""
 
 import os
 from pathlib import Path
@@ -7,46 +7,46 @@ HOME_VARIABLE = "COTERIE_HOME"
 
 
 def home_directory() -> Path:
-    """Coterie's directory of this user; it need not exist."""
+    """Return the directory of Coterie in the user's home; it need not exist."""
     return Path(os.environ.get(HOME_VARIABLE) or "~/.coterie").expanduser()
 
 
 PROJECT_DIRECTORY_VARIABLE = "COTERIE_PROJECT_DIR"
 PROJECT_DIRECTORY = ".coterie"
 WORKTREES = "worktrees"
-"""In a project's directory: the worktrees that agents work in."""
+"""Directory in a project's directory for the worktrees of agents."""
 POINTER_LIMIT = 8_192
-"""More bytes than a path can have: what is longer is not one of git's pointers."""
+"""Bytes read of a file that points to a git directory; more than any path has."""
 
 
 def project_root(directory: Path) -> Path:
-    """The top of the project *directory* is in, resolved; *directory* itself when it is in no checkout.
+    """Return the resolved root of the project that contains *directory*; *directory* itself outside of a checkout.
 
-    All worktrees of a repository share the root of its main checkout. A submodule is a project of its own, and so is
-    a worktree whose repository has no main checkout. What cannot be read counts as absent.
+    All worktrees of a repository share the root of its main checkout. A submodule is a separate project, and so is
+    a worktree whose repository has no main checkout. An unreadable file counts as missing.
     """
     top = checkout_root(directory)
     return _main_checkout(top) or top
 
 
 def checkout_root(directory: Path) -> Path:
-    """The nearest directory, from *directory* upwards, that holds a `.git`; else *directory* itself. Resolved.
+    """Return the resolved closest ancestor of *directory* (or itself) that contains `.git`; else *directory*.
 
-    It differs from `project_root` in a worktree: the files that git tracks are those of this tree.
+    In a worktree this is the root of the worktree, whereas `project_root` returns the root of the main checkout.
     """
     start = directory.resolve()
     return next((place for place in (start, *start.parents) if _holds_git(place)), start)
 
 
 def project_directory(directory: Path) -> Path:
-    """Where the project of *directory* keeps Coterie's files; it need not exist."""
+    """Return the directory of Coterie's files in the project of *directory*; it need not exist."""
     return project_root(directory) / (os.environ.get(PROJECT_DIRECTORY_VARIABLE) or PROJECT_DIRECTORY)
 
 
 def git_directories(top: Path) -> tuple[Path, Path] | None:
-    """Git's directory of the checkout *top*, and that of its repository; the same but for a worktree.
+    """Return the git directory of the checkout *top* and that of its repository; they differ only in a worktree.
 
-    None where there is none, or what stands in its place leads to one that does not name *top* back.
+    None if there is no git directory, or if `.git` points to a repository that does not list *top* as a worktree.
     """
     entry = top / ".git"
     if entry.is_dir() and not entry.is_symlink():
@@ -63,19 +63,19 @@ def _holds_git(place: Path) -> bool:
 
 
 def _main_checkout(top: Path) -> Path | None:
-    """The checkout that *top* is a worktree of; None if it is not one."""
+    """Return the main checkout of the worktree *top*; None if *top* is not a worktree."""
     pointer = _read_path(top / ".git", "gitdir:")
     common = pointer and _read_path(pointer / "commondir")
     if pointer is None or common is None or common.name != ".git":
         return None
-    # Anyone can write a `.git` file that names a stranger's repository; only the repository can name it back.
+    # A `.git` file can point to any repository, so the repository must list this worktree too.
     if pointer.parent != common / "worktrees" or _read_path(pointer / "gitdir") != top / ".git":
         return None
     return common.parent
 
 
 def _read_path(file: Path, prefix: str = "") -> Path | None:
-    """The path that *file* holds behind *prefix*, relative to where the file is; None if it holds none."""
+    """Read the path after *prefix* in *file*, relative to the directory of the file; None if there is no path."""
     try:
         if not file.is_file():
             return None
@@ -83,5 +83,5 @@ def _read_path(file: Path, prefix: str = "") -> Path | None:
             line = os.fsdecode(stream.read(POINTER_LIMIT)).strip()
         target = line.removeprefix(prefix).strip()
         return (file.parent / target).resolve() if target and line.startswith(prefix) else None
-    except (OSError, ValueError, RuntimeError):  # a NUL in the path, or a loop of links
+    except (OSError, ValueError, RuntimeError):  # a NUL byte in the path, or a symlink loop
         return None

@@ -1,4 +1,4 @@
-"""Session on disk: its directory, its record, and the names of its files."""
+"""A session on disk: its directory, its record, and the names of its files."""
 
 import re
 import secrets
@@ -16,42 +16,42 @@ from coterie.files import replace_file
 from coterie.paths import home_directory
 
 SandboxMode = Literal["none", "landlock", "bubblewrap"]
-"""The one that holds more stands later."""
-# Written out, because what they are of brings trio along, which a mistake in a file should not wait for.
+"""Sandbox modes, from the weakest to the strongest."""
+# Repeated here, because the module that defines these names imports trio, which would delay every error message.
 MailDurability = Literal["process", "power"]
 
 VERSION = 1
 SESSION_FILE = "session.json"
 MAIN = "main"
-"""The name of the agent that the user talks to."""
+"""Name of the agent that the user talks to."""
 COORDINATOR = "coordinator"
-"""The kind of a lead that only delegates."""
+"""Agent type of a lead that only delegates."""
 TASKS = "tasks"
-"""The directory of the task list, in that of a session."""
+"""Directory of the task list, inside the directory of a session."""
 SCRATCH = "scratch"
-"""The directory that its agents share."""
+"""Directory that the agents of a session share, inside the directory of the session."""
 
 
 @attrs.frozen(kw_only=True)
 class SessionDirectory:
-    """One run and what it began with; `session.json` in its directory holds all of it."""
+    """Record of a session: its project, task and start options, stored in `session.json` of its directory."""
 
     id: str
     project: Path
-    """The directory its agents work in."""
+    """Working directory of its agents."""
     task: str
     model: str
     started: float
     starts: int = 1
-    """How often it was started or resumed: the incarnation of its agents."""
+    """Number of times the session was started or resumed; the incarnation of its agents."""
     agent: str | None = None
-    """The definition of its main agent, if it has one."""
+    """Name of the definition of its main agent, if any."""
     budget_usd: Decimal | None = None
-    """What all of its agents may spend together, over all starts; None for no limit."""
+    """Total budget of all its agents over all starts; None for no limit."""
     sandbox: SandboxMode | None = None
-    """The one that its user gave on the command line: it holds for all starts. None leaves it to the settings."""
+    """Sandbox from the command line, valid for all starts; None leaves the choice to the settings."""
     mail: MailDurability = "process"
-    """What a stored message survives: also whoever writes from a shell must know."""
+    """Crash that a stored message survives: of a process, or of the machine. `coterie mail` in a shell reads it too."""
 
     @classmethod
     def create(
@@ -66,9 +66,9 @@ class SessionDirectory:
         sandbox: SandboxMode | None = None,
         mail: MailDurability = "process",
     ) -> "SessionDirectory":
-        """Make the directory of a new session of *project*, readable by its owner alone. Raises `OSError`."""
+        """Create a session of *project*, with a directory that only its owner can read. Raises `OSError`."""
         started = clock.now()
-        # Sorts by start; the tail keeps two starts in one second apart.
+        # Ids sort by start time; the random suffix separates sessions started in the same second.
         id_ = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(started))}-{secrets.token_hex(3)}"
         session = cls(
             id=id_,
@@ -87,18 +87,18 @@ class SessionDirectory:
 
     @classmethod
     def find(cls, name: str) -> "SessionDirectory":
-        """The session whose id is, or begins with, *name*.
+        """Load the session whose id is *name* or begins with it.
 
-        Raises `ConfigInvalid` if there is none, or more than one, or it cannot be read.
+        Raises `ConfigInvalid` if no session or several match, or if the record cannot be read.
         """
         return _load(_find(name))
 
     @classmethod
     def newest(cls, project: Path) -> "SessionDirectory":
-        """The session of *project* that was begun last. Raises `ConfigInvalid` as `find` does."""
+        """Load the session of *project* that was started last. Raises `ConfigInvalid` like `find`."""
         sessions = _sessions(project_slug(project))
         if not sessions:
-            raise ConfigInvalid("session", f"there is none of {project} yet; `coterie run` makes one")
+            raise ConfigInvalid("session", f"{project} has no session yet; start one with `coterie run`")
         return _load(sessions[-1])
 
     @classmethod
@@ -110,7 +110,7 @@ class SessionDirectory:
         sandbox: SandboxMode | None = None,
         mail: MailDurability | None = None,
     ) -> "SessionDirectory":
-        """Like `find`, with its starts counted up; what is given replaces what it has. Raises `OSError` too."""
+        """Load a session like `find`, count one more start, and store the given options. Raises `OSError` too."""
         session = cls.find(name)
         resumed = attrs.evolve(
             session,
@@ -124,28 +124,28 @@ class SessionDirectory:
 
     @property
     def directory(self) -> Path:
-        """Where its files are."""
+        """Directory with the files of the session."""
         return home_directory() / "projects" / project_slug(self.project) / "sessions" / self.id
 
     @property
     def scratch(self) -> Path:
-        """What all of its agents may read and write; it need not exist."""
+        """Directory that all its agents may read and write; it need not exist."""
         return self.directory / SCRATCH
 
     def agent_directory(self, name: str) -> Path:
-        """Where the agent *name* keeps its transcript; made when it is first asked for. Raises `OSError`."""
+        """Return the directory with the transcript of the agent *name*; created on first use. Raises `OSError`."""
         directory = self.directory / "agents" / name
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         return directory
 
 
 def list_session_ids() -> list[str]:
-    """The ids of all sessions, the oldest first."""
+    """Return the ids of all sessions, oldest first."""
     return [path.name for path in _sessions()]
 
 
 def project_slug(project: Path) -> str:
-    """A project's path as a file name."""
+    """Convert the path of a project to a file name."""
     return re.sub(r"[^A-Za-z0-9]", "-", str(project.resolve()))
 
 
@@ -155,7 +155,7 @@ def _save(session: SessionDirectory) -> None:
 
 
 def _sessions(project: str = "*") -> list[Path]:
-    """The directories of all sessions, or of those of one project; the newest is last."""
+    """Return the directories of all sessions, or of the sessions of one project, oldest first."""
     return sorted(home_directory().glob(f"projects/{project}/sessions/*"), key=lambda path: path.name)
 
 
@@ -165,8 +165,10 @@ def _find(name: str) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        raise ConfigInvalid("session", f"{name!r} begins the ids of {len(found)} sessions; give more of it")
-    newest = f"the newest is {sessions[-1].name}" if sessions else "there are none yet; `coterie run` makes one"
+        raise ConfigInvalid("session", f"{len(found)} session ids begin with {name!r}; give more characters")
+    newest = (
+        f"the newest is {sessions[-1].name}" if sessions else "there are no sessions yet; start one with `coterie run`"
+    )
     raise ConfigInvalid("session", f"no session's id begins with {name!r}; {newest}")
 
 
@@ -178,7 +180,7 @@ def _load(directory: Path) -> SessionDirectory:
         raise ConfigInvalid(str(directory / SESSION_FILE), f"cannot be read: {exc}") from exc
     if facts.get("v") != VERSION:
         raise ConfigInvalid(
-            str(directory / SESSION_FILE), f"is of version {facts.get('v')}; this program reads {VERSION}"
+            str(directory / SESSION_FILE), f"has format version {facts.get('v')}; only version {VERSION} is supported"
         )
     return session
 
@@ -188,9 +190,9 @@ TRANSCRIPT = "transcript.jsonl"
 ROSTER_FILE = "roster.json"
 MAIL_DIRECTORY = "mail"
 DEAD_LETTER_DIRECTORY = "dead"
-"""Within the mail."""
+"""Name of the directory for dead letters, inside the mail directory."""
 
 
 def mail_directory(session: SessionDirectory) -> Path:
-    """The directory with the mailboxes of *session*."""
+    """Return the directory with the mailboxes of *session*."""
     return session.directory / MAIL_DIRECTORY

@@ -9,10 +9,13 @@ from typing import Any
 
 import attrs
 
-TomlKeyPath = tuple[str | int, ...]
-"""The keys and the places in lists that lead to a value from the top."""
+KeyPath = tuple[str | int, ...]
+"""Keys and list indexes that lead from the top of a document to a value."""
+TomlKeyPath = KeyPath
+JsonKeyPath = KeyPath
 
-# A string may hold whatever else is looked for here. Two quotes more may stand before the three that end a long one.
+# Strings are matched first, because they may contain brackets and newlines. A multi-line string may end with up to two
+# quotes before its three closing ones.
 _TOML_TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"""(?:"{0,2})'
     r"|'''.*?'''(?:'{0,2})"
@@ -26,38 +29,43 @@ _DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 @attrs.frozen
-class TomlPositions:
-    """Lines of values, counted from 1; what stands inside a value stands where that begins."""
+class SourcePositions:
+    """Line numbers of the values of one document, counted from 1."""
 
-    _by_place: Mapping[TomlKeyPath, int]
+    _by_path: Mapping[KeyPath, int]
+
+    def line_of(self, *path: str | int) -> int:
+        """Return the line of the value at *path*; if it is unknown, the line of the closest known parent."""
+        while path and path not in self._by_path:
+            path = path[:-1]
+        return self._by_path.get(path, 1)
+
+
+@attrs.frozen
+class TomlPositions(SourcePositions):
+    """Line numbers of the values of a TOML document; nested values have the line of the statement."""
 
     @classmethod
     def parse(cls, text: str) -> "TomlPositions":
-        """Those of *text*, which is TOML."""
+        """Find the lines of the values in *text*, which must be valid TOML."""
         return cls(dict(_toml_places(text.replace("\r\n", "\n"))))
 
-    def line_of(self, *place: str | int) -> int:
-        """The line of the value at *place*, or of what it would stand in."""
-        while place and place not in self._by_place:
-            place = place[:-1]
-        return self._by_place.get(place, 1)
 
-
-def _toml_places(text: str) -> Iterator[tuple[TomlKeyPath, int]]:
-    table: TomlKeyPath = ()
-    tables: Counter[TomlKeyPath] = Counter()
+def _toml_places(text: str) -> Iterator[tuple[KeyPath, int]]:
+    table: KeyPath = ()
+    tables: Counter[KeyPath] = Counter()
     for line, statement in _statements(text):
-        # Each statement is TOML by itself, so that keys and headers are read by the parser.
-        read = tomllib.loads(statement)
+        # Each statement is a valid TOML document, so the parser can read its keys and headers.
+        parsed = tomllib.loads(statement)
         if statement.lstrip().startswith("["):
-            table = _table(read, tables)
+            table = _table(parsed, tables)
             yield table, line
         else:
-            yield from ((table + place, line) for place in _below(read))
+            yield from ((table + path, line) for path in _paths_below(parsed))
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Headers and pairs, each with the line that it begins on; blank lines and comments come along."""
+    """Yield table headers and key-value pairs with their first line; includes blank lines and comments."""
     begin, depth = 0, 0
     line = beginning = 1
     for token in _TOML_TOKEN.finditer(text):
@@ -69,23 +77,23 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
     yield beginning, text[begin:]
 
 
-def _table(header: Mapping[str, Any], tables: Counter[TomlKeyPath]) -> TomlKeyPath:
-    """The table that *header* begins; of those in lists, *tables* has how many there are."""
-    place: TomlKeyPath = ()
+def _table(header: Mapping[str, Any], tables: Counter[KeyPath]) -> KeyPath:
+    """Return the path of the table that *header* starts; *tables* counts the tables of each array of tables."""
+    path: KeyPath = ()
     value: Any = header
     while value:
         [(key, value)] = value.items()
-        place += (key,)
+        path += (key,)
         if value == [{}]:
-            tables[place] += 1
-        if tables[place]:
-            place += (tables[place] - 1,)
+            tables[path] += 1
+        if tables[path]:
+            path += (tables[path] - 1,)
         if isinstance(value, list):
             break
-    return place
+    return path
 
 
-def _below(value: object) -> Iterator[TomlKeyPath]:
+def _paths_below(value: object) -> Iterator[KeyPath]:
     pairs: Iterator[tuple[str | int, object]] = iter(())
     if isinstance(value, dict):
         pairs = iter(value.items())
@@ -93,37 +101,26 @@ def _below(value: object) -> Iterator[TomlKeyPath]:
         pairs = iter(enumerate(value))
     for key, below in pairs:
         yield (key,)
-        yield from ((key, *place) for place in _below(below))
+        yield from ((key, *path) for path in _paths_below(below))
 
 
-JsonKeyPath = tuple[str | int, ...]
-"""The keys and the places in lists that lead to a value."""
-
-# A string may hold whatever else is looked for here.
+# Strings are matched first, because they may contain brackets and newlines.
 _JSON_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[\[\]{},:\n]')
 
 
 @attrs.frozen
-class JsonPositions:
-    """Lines of values, counted from 1; what stands inside a list without a table stands where that begins."""
-
-    _by_place: Mapping[JsonKeyPath, int]
+class JsonPositions(SourcePositions):
+    """Line numbers of the values of a JSON document; plain values in a list have the line of the list."""
 
     @classmethod
     def parse(cls, text: str) -> "JsonPositions":
-        """Those of *text*, which is JSON."""
+        """Find the lines of the values in *text*, which must be valid JSON."""
         return cls(dict(_json_places(text)))
 
-    def line_of(self, *place: str | int) -> int:
-        """The line of the value at *place*, or of what it would stand in."""
-        while place and place not in self._by_place:
-            place = place[:-1]
-        return self._by_place.get(place, 1)
 
-
-def _json_places(text: str) -> Iterator[tuple[JsonKeyPath, int]]:
+def _json_places(text: str) -> Iterator[tuple[KeyPath, int]]:
     line, steps = 1, list[str | int]()
-    """Of each table or list that is open: the key or the place in it that is being read."""
+    """Key or index being read in each open object or list."""
     is_key = False
     for sign in _JSON_TOKEN.findall(text):
         if sign == "\n":

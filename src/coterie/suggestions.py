@@ -1,4 +1,4 @@
-"""Suggestions for a name that does not exist."""
+"""Suggestions for an unknown name."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,14 +7,14 @@ SIMILARITY = 0.5
 
 
 def closest_match(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """Up to *limit* of the *known* names that resemble *name*, the best first; case does not count."""
+    """Return up to *limit* of the *known* names similar to *name*, best match first; ignores case."""
     by_folded = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.casefold(), by_folded, n=limit, cutoff=SIMILARITY)
     return [by_folded[match] for match in matches]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """What to say behind "there is no such *name*": the nearest ones, or else all of them."""
+    """Return the hint of an error about the unknown *name*: similar *known* names, or else all of them."""
     known = sorted(known)
     if near := closest_match(name, known):
         return f"did you mean {' or '.join(near)}?"

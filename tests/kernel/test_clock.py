@@ -8,12 +8,12 @@ import pytest
 from coterie.clock import CLOCK_FILE_VARIABLE, Clock
 
 
-def test_a_plain_clock_tells_wall_time() -> None:
+def test_plain_clock_returns_wall_time() -> None:
     before = time.time()
     assert before <= Clock().now() <= time.time()
 
 
-def test_two_clocks_on_one_file_move_together(tmp_path: Path) -> None:
+def test_clocks_on_one_file_move_together(tmp_path: Path) -> None:
     first, second = Clock(file=tmp_path / "clock"), Clock(file=tmp_path / "clock")
     first.advance(3600)
     assert second.offset == 3600
@@ -22,7 +22,7 @@ def test_two_clocks_on_one_file_move_together(tmp_path: Path) -> None:
     assert abs(first.now() - time.time() - 3000) < 5
 
 
-def test_moves_made_by_many_at_once_add_up(tmp_path: Path) -> None:
+def test_concurrent_moves_add_up(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from coterie.clock import Clock\n"
     code += "for _ in range(20): Clock(file=Path(sys.argv[1])).advance(1)"
     movers = [subprocess.Popen([sys.executable, "-P", "-c", code, str(tmp_path / "clock")]) for _ in range(3)]
@@ -30,14 +30,14 @@ def test_moves_made_by_many_at_once_add_up(tmp_path: Path) -> None:
     assert Clock(file=tmp_path / "clock").offset == 60
 
 
-def test_a_clock_without_its_file_is_wall_time_until_the_file_appears(tmp_path: Path) -> None:
+def test_clock_is_wall_time_until_its_file_exists(tmp_path: Path) -> None:
     clock = Clock(file=tmp_path / "clock")
     assert clock.offset == 0
     Clock(file=tmp_path / "clock").advance(5)
     assert clock.offset == 5
 
 
-def test_the_environment_names_the_sessions_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_file_is_taken_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CLOCK_FILE_VARIABLE, str(tmp_path / "clock"))
     Clock(file=tmp_path / "clock").advance(60)
     assert Clock.from_environment().offset == 60

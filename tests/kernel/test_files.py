@@ -8,7 +8,7 @@ import pytest
 from coterie.files import Appender, Operation, SeededFaults, TornWrite, file_faults, replace_file
 
 
-def test_a_replaced_file_has_the_new_content_and_leaves_no_draft(tmp_path: Path) -> None:
+def test_replaced_file_has_new_content_and_no_draft(tmp_path: Path) -> None:
     path = tmp_path / "roster.json"
     replace_file(path, b"old")
     replace_file(path, b"new")
@@ -17,7 +17,7 @@ def test_a_replaced_file_has_the_new_content_and_leaves_no_draft(tmp_path: Path)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o666, 0o755, 0o444])
-def test_a_file_is_replaced_by_one_with_exactly_the_mode_asked_for(tmp_path: Path, mode: int) -> None:
+def test_replaced_file_has_exactly_requested_mode(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "script"
     before = os.umask(0o027)
     try:
@@ -27,7 +27,7 @@ def test_a_file_is_replaced_by_one_with_exactly_the_mode_asked_for(tmp_path: Pat
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
-def test_without_a_mode_the_umask_decides(tmp_path: Path) -> None:
+def test_umask_applies_without_mode(tmp_path: Path) -> None:
     path = tmp_path / "plain"
     path.touch(0o600)
     before = os.umask(0o027)
@@ -38,7 +38,7 @@ def test_without_a_mode_the_umask_decides(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_a_draft_has_its_mode_before_it_has_content(tmp_path: Path) -> None:
+def test_draft_has_final_mode_before_content(tmp_path: Path) -> None:
     modes: list[int] = []
 
     class Watching:
@@ -53,7 +53,7 @@ def test_a_draft_has_its_mode_before_it_has_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["torn", "full", "fsync", "rename"])
-def test_a_failed_replacement_leaves_the_old_file_and_no_draft(tmp_path: Path, fault: str) -> None:
+def test_failed_replacement_keeps_old_file_without_draft(tmp_path: Path, fault: str) -> None:
     path = tmp_path / "roster.json"
     replace_file(path, b"old")
     with file_faults(SeededFaults.from_mapping({"seed": 1, fault: 1.0})), pytest.raises(OSError, match=r"\w"):
@@ -71,7 +71,7 @@ def test_appended_records_follow_each_other(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
 
 
-def test_a_torn_append_leaves_a_part_and_says_so(tmp_path: Path) -> None:
+def test_torn_append_leaves_part_and_raises(tmp_path: Path) -> None:
     record = b"x" * 1000
     with Appender.open(tmp_path / "log") as log:
         with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(TornWrite):
@@ -79,13 +79,13 @@ def test_a_torn_append_leaves_a_part_and_says_so(tmp_path: Path) -> None:
         assert (tmp_path / "log").stat().st_size < len(record)
 
 
-def test_a_full_disk_is_the_systems_own_error(tmp_path: Path) -> None:
+def test_full_disk_raises_system_error(tmp_path: Path) -> None:
     with file_faults(SeededFaults(seed=0, full=1.0)), pytest.raises(OSError, match="No space") as caught:
         replace_file(tmp_path / "file", b"x")
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_the_same_seed_fails_the_same_writes(tmp_path: Path) -> None:
+def test_same_seed_gives_same_faults(tmp_path: Path) -> None:
     def failures() -> list[bool]:
         failed = []
         with file_faults(SeededFaults(seed=42, full=0.3)):
@@ -103,7 +103,7 @@ def test_the_same_seed_fails_the_same_writes(tmp_path: Path) -> None:
     assert not all(first)
 
 
-def test_the_hook_sees_every_operation_and_ends_with_its_block(tmp_path: Path) -> None:
+def test_hook_sees_every_operation_until_block_ends(tmp_path: Path) -> None:
     seen: list[Operation] = []
 
     class Watching:
@@ -118,7 +118,7 @@ def test_the_hook_sees_every_operation_and_ends_with_its_block(tmp_path: Path) -
     assert seen == ["write", "fsync", "rename", "fsync"]
 
 
-def test_what_a_torn_append_left_can_be_cut_off(tmp_path: Path) -> None:
+def test_torn_append_can_be_cut_off(tmp_path: Path) -> None:
     with Appender.open(tmp_path / "log") as log:
         log.append(b"whole\n")
         with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(TornWrite):
@@ -128,6 +128,6 @@ def test_what_a_torn_append_left_can_be_cut_off(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes() == b"whole\nnext\n"
 
 
-def test_a_name_as_long_as_can_be_is_replaced(tmp_path: Path) -> None:
+def test_name_of_maximum_length_is_replaced(tmp_path: Path) -> None:
     replace_file(tmp_path / ("x" * 255), b"x")
     assert [entry.read_bytes() for entry in tmp_path.iterdir()] == [b"x"]

@@ -1,4 +1,4 @@
-"""Processes are told apart by their start time, and signals reach the one that is meant."""
+"""Tests of process identities and signals."""
 
 import os
 import signal
@@ -26,20 +26,20 @@ from coterie.process_identity import (
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that waits for the end of its input."""
+    """Start a process that waits for the end of its input."""
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={"MARK": "a=b"}, start_new_session=True) as process:
         yield process
         process.kill()
 
 
 def identity(process: subprocess.Popen[bytes]) -> ProcessIdentity:
-    """The identity of a process that is alive."""
+    """Return the identity of a running process."""
     began = process_start_time(process.pid)
     assert began is not None
     return ProcessIdentity(pid=process.pid, began=began)
 
 
-def test_stat_tells_parent_group_and_session(child: subprocess.Popen[bytes]) -> None:
+def test_stat_has_parent_group_and_session(child: subprocess.Popen[bytes]) -> None:
     stat = read_stat(child.pid)
     assert stat is not None
     assert not stat.has_ended
@@ -48,7 +48,7 @@ def test_stat_tells_parent_group_and_session(child: subprocess.Popen[bytes]) -> 
     assert child.pid in list_child_pids()
 
 
-def test_process_that_was_not_reaped_has_ended_all_the_same(child: subprocess.Popen[bytes]) -> None:
+def test_unreaped_process_counts_as_ended(child: subprocess.Popen[bytes]) -> None:
     process = identity(child)
     assert process.is_alive()
     child.kill()
@@ -64,7 +64,7 @@ def test_process_that_was_not_reaped_has_ended_all_the_same(child: subprocess.Po
     assert not process.send_signal(signal.SIGCONT)
 
 
-def test_later_process_with_the_same_number_gets_no_signal(child: subprocess.Popen[bytes]) -> None:
+def test_process_with_reused_pid_gets_no_signal(child: subprocess.Popen[bytes]) -> None:
     process = identity(child)
     assert not attrs.evolve(process, began=process.began - 1).send_signal(signal.SIGKILL)
     assert process.is_alive()
@@ -72,7 +72,7 @@ def test_later_process_with_the_same_number_gets_no_signal(child: subprocess.Pop
     assert child.wait() == -signal.SIGKILL
 
 
-async def test_end_of_a_process_is_waited_for(child: subprocess.Popen[bytes]) -> None:
+async def test_wait_ended_returns_when_process_ends(child: subprocess.Popen[bytes]) -> None:
     with trio.fail_after(10), identity(child).open_handle() as handle:
         assert handle is not None
         child.kill()
@@ -82,7 +82,7 @@ async def test_end_of_a_process_is_waited_for(child: subprocess.Popen[bytes]) ->
         assert not handle.send_signal(signal.SIGKILL)
 
 
-def test_environment_is_that_of_the_start(child: subprocess.Popen[bytes]) -> None:
+def test_environment_is_that_at_start(child: subprocess.Popen[bytes]) -> None:
     while (variables := read_environment(child.pid)) is None:
         pass  # it is about to execute its program
     assert variables == {"MARK": "a=b"}
@@ -96,7 +96,7 @@ def test_ancestors_begin_with_the_process_itself(child: subprocess.Popen[bytes])
         list(ancestors(child.pid))
 
 
-def test_start_is_known_by_the_clock_of_the_machine() -> None:
+def test_start_timestamp_matches_wall_clock() -> None:
     this = ProcessIdentity.this()
     assert this.is_alive()
     began = process_start_timestamp(this.pid)
@@ -104,6 +104,6 @@ def test_start_is_known_by_the_clock_of_the_machine() -> None:
     assert 0 < began <= time.time() + 1
 
 
-def test_importing_it_leaves_trio_out() -> None:
+def test_import_does_not_load_trio() -> None:
     code = "import sys, coterie.process_identity; sys.exit('trio' in sys.modules)"
     subprocess.run([sys.executable, "-P", "-c", code], check=True)

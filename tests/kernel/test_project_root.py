@@ -1,4 +1,4 @@
-"""Which project a directory belongs to, checked against trees that git itself made."""
+"""Tests of project roots with checkouts made by git."""
 
 import os
 import subprocess
@@ -23,24 +23,24 @@ def _repository(path: Path) -> Path:
     return path
 
 
-def test_a_directory_outside_of_git_is_its_own_project(tmp_path: Path) -> None:
+def test_directory_outside_git_is_its_own_project(tmp_path: Path) -> None:
     assert project_root(tmp_path / "not/there") == tmp_path / "not/there"
 
 
-def test_a_directory_in_a_checkout_belongs_to_its_top(tmp_path: Path) -> None:
+def test_directory_in_checkout_belongs_to_its_root(tmp_path: Path) -> None:
     top = _repository(tmp_path / "repo")
     (top / "a/b").mkdir(parents=True)
     assert project_root(top / "a/b") == project_root(top) == checkout_root(top / "a/b") == top
 
 
-def test_a_link_into_a_checkout_leads_to_its_top(tmp_path: Path) -> None:
+def test_link_into_checkout_leads_to_its_root(tmp_path: Path) -> None:
     top = _repository(tmp_path / "repo")
     (top / "a").mkdir()
     (tmp_path / "link").symlink_to(top / "a")
     assert project_root(tmp_path / "link") == top
 
 
-def test_a_worktree_shares_the_root_of_the_main_checkout_but_has_its_own_files(tmp_path: Path) -> None:
+def test_worktree_shares_project_root_but_has_own_checkout_root(tmp_path: Path) -> None:
     top = _repository(tmp_path / "repo")
     _git(top, "worktree", "add", "-q", "../tree")
     (tmp_path / "tree/a").mkdir()
@@ -49,20 +49,20 @@ def test_a_worktree_shares_the_root_of_the_main_checkout_but_has_its_own_files(t
 
 
 @pytest.mark.slow
-def test_a_submodule_is_a_project_of_its_own(tmp_path: Path) -> None:
+def test_submodule_is_separate_project(tmp_path: Path) -> None:
     top, part = _repository(tmp_path / "repo"), _repository(tmp_path / "part")
     _git(top, "submodule", "add", "-q", str(part), "part")
     assert project_root(top / "part") == top / "part"
 
 
-def test_a_worktree_of_a_bare_repository_is_its_own_root(tmp_path: Path) -> None:
+def test_worktree_of_bare_repository_is_its_own_root(tmp_path: Path) -> None:
     _git(tmp_path, "clone", "-q", "--bare", str(_repository(tmp_path / "repo")), "bare.git")
     _git(tmp_path / "bare.git", "worktree", "add", "-q", "../tree")
     assert project_root(tmp_path / "tree") == tmp_path / "tree"
 
 
-def test_a_forged_pointer_does_not_adopt_another_project(tmp_path: Path) -> None:
-    """The settings and approvals of a project are not for whoever names its repository in a `.git` file."""
+def test_forged_pointer_does_not_adopt_other_project(tmp_path: Path) -> None:
+    """A `.git` file alone must not give access to settings and approvals of another project."""
     top = _repository(tmp_path / "repo")
     _git(top, "worktree", "add", "-q", "../tree")
     forged = tmp_path / "forged"
@@ -74,13 +74,13 @@ def test_a_forged_pointer_does_not_adopt_another_project(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "content", [b"", b"gitdir:", b"gitdir: /nowhere", b"gitdir: a\0b", b"\xff\xfe", b"x" * 100_000]
 )
-def test_a_damaged_pointer_still_marks_a_checkout(tmp_path: Path, content: bytes) -> None:
+def test_damaged_pointer_still_marks_checkout(tmp_path: Path, content: bytes) -> None:
     (tmp_path / ".git").write_bytes(content)
     (tmp_path / "a").mkdir()
     assert project_root(tmp_path / "a") == tmp_path
 
 
-def test_pointers_that_are_pipes_or_loops_are_not_followed(tmp_path: Path) -> None:
+def test_pipe_or_loop_as_pointer_is_not_followed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".git")
     assert project_root(tmp_path) == tmp_path
     (tmp_path / "a").mkdir()
@@ -88,7 +88,7 @@ def test_pointers_that_are_pipes_or_loops_are_not_followed(tmp_path: Path) -> No
     assert project_root(tmp_path / "a") == tmp_path
 
 
-def test_a_projects_own_directory_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_project_directory_name_is_configurable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     assert project_directory(tmp_path) == tmp_path / ".coterie"
     monkeypatch.setenv("COTERIE_PROJECT_DIR", ".claude")

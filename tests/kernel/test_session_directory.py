@@ -8,9 +8,7 @@ from coterie.clock import Clock
 from coterie.session_directory import SessionDirectory, project_slug
 
 
-def test_a_session_has_a_directory_of_its_own_that_only_its_owner_can_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_session_directory_is_private_to_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     sessions = [SessionDirectory.create(tmp_path, Clock(), task="t", model="m") for _ in range(2)]
     assert len({session.directory for session in sessions}) == 2
@@ -22,7 +20,7 @@ def test_a_session_has_a_directory_of_its_own_that_only_its_owner_can_open(
         assert session.agent_directory("main").is_dir()
 
 
-def test_sessions_sort_by_their_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_ids_sort_by_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path))
     clock = Clock()
     first = SessionDirectory.create(tmp_path, clock, task="t", model="m")
@@ -31,5 +29,5 @@ def test_sessions_sort_by_their_start(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("path", "name"), [("/home/me/my.app", "-home-me-my-app"), ("/a_b/c d", "-a-b-c-d")])
-def test_a_project_is_named_by_its_path(path: str, name: str) -> None:
+def test_project_slug_is_its_path(path: str, name: str) -> None:
     assert project_slug(Path(path)) == name

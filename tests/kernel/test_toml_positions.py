@@ -1,4 +1,4 @@
-"""On which line a value of a TOML file stands, whatever stands around it."""
+"""Tests of line numbers of TOML values."""
 
 import tomllib
 from typing import Any
@@ -37,7 +37,7 @@ from coterie.source_positions import TomlKeyPath, TomlPositions
         ('a = 1 # """\nb = 2', ("b",), 2),
     ],
 )
-def test_a_value_stands_on_its_line(text: str, place: TomlKeyPath, line: int) -> None:
+def test_value_has_its_line(text: str, place: TomlKeyPath, line: int) -> None:
     tomllib.loads(text)  # else the example is none
     assert TomlPositions.parse(text).line_of(*place) == line
 
@@ -50,7 +50,7 @@ STATEMENTS = st.lists(st.tuples(KEYS, VALUES, st.sampled_from(["", "# [[t]]\n", 
 
 
 @given(tables=st.lists(STATEMENTS, max_size=4))
-def test_lines_are_counted_as_the_file_was_written(tables: list[list[tuple[str, str, str]]]) -> None:
+def test_lines_match_generated_document(tables: list[list[tuple[str, str, str]]]) -> None:
     text, expected = "", dict[TomlKeyPath, int]()
     for index, statements in enumerate(tables):
         expected["t", index] = text.count("\n") + 1

@@ -127,7 +127,7 @@ async def test_the_records_are_mended_however_a_root_dies(session: SessionDirect
     await _die(session, way)
     assert [*check_machine(session), *check_session(session.id, Clock())] == []
     assert _cleanings(session) == [
-        CleanedUp(killed=0, mended=["interrupted_session: record that all have ended"], failures=[])
+        CleanedUp(killed=0, mended=["interrupted_session: record that all agents have ended"], failures=[])
     ]
 
 
@@ -155,14 +155,14 @@ async def test_what_a_janitor_could_not_mend_is_on_record_and_the_doctor_says_wh
     assert "Is a directory" in failure
     [finding] = check_session(session.id, Clock())
     assert finding.kind == "interrupted_session"
-    assert f"its janitor could not mend it: {failure}" in finding.what
+    assert f"its cleanup daemon could not repair it: {failure}" in finding.what
 
 
 def test_doctor_cleans_up_after_root_and_cleanup_daemon_were_killed_together(session: SessionDirectory) -> None:
     trio.run(partial(_die, session, "stays", kills_janitor=True))
     assert CliRunner().invoke(main, ["list"]).stdout.split()[1] == "interrupted"
     [finding] = check_session(session.id, Clock())
-    assert "its janitor was killed as well" in finding.what
+    assert "its cleanup daemon was killed too" in finding.what
     assert CliRunner().invoke(main, ["doctor", "--fix", "--session", session.id]).exit_code == 1
     assert [*check_machine(session), *check_session(session.id, Clock())] == []
 

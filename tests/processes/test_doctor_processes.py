@@ -115,7 +115,7 @@ def test_what_a_killed_root_leaves_is_found_and_ended(session: SessionDirectory)
             ("interrupted_session", session.id),
         ]
         assert found[0]["where"] == f"process {stray}"
-        assert "'/bin/sleep 1000' is left of scout#1" in found[0]["what"]
+        assert "'/bin/sleep 1000' of scout#1" in found[0]["what"]
         assert is_alive(stray), "to look changes nothing"
         assert [one["fixed"] for one in findings("--fix")] == [True, True]
         assert not is_alive(stray)
@@ -140,7 +140,7 @@ def test_process_outside_its_group_is_found_after_root_and_cleanup_daemon_died(p
         trio.run(all_ended, ours)
         strays = {one["where"]: one["what"] for one in findings() if one["kind"] == "stray_process"}
         assert f"process {stray}" in strays
-        assert all("left of scout#1 in session" in what for what in strays.values())
+        assert all("of scout#1 in session" in what for what in strays.values())
         assert all(one["fixed"] for one in findings("--fix"))
         assert not is_alive(stray)
         assert findings() == []

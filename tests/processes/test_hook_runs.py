@@ -161,7 +161,7 @@ def test_a_teammate_goes_on_and_a_task_is_done_when_hooks_agree(place: HookProje
     assert summary["reason"] == "completed"
     assert "I went on." in summary["result"]
     words = place.text_of("mate")
-    assert "The task is not done, and nothing was changed: run the tests 0" in words
+    assert "The task is not done, so nothing was changed: run the tests 0" in words
     assert "Task 1 is now [done" in words
     assert "tell the lead 0" in words
     idle, task = place.given("idle.json"), place.given("task.json")

@@ -48,7 +48,7 @@ def test_a_notebook_is_read_and_one_cell_of_it_changed(project: Path) -> None:
     calls = [{"tools": [{"Read": {"file_path": "year.ipynb"}}]}, {"tools": [{"NotebookEdit": edit}]}]
     script = {"default": [*calls, {"text": "{{last_tool_result}}"}]}
     done = run(project, script, "--permission-mode", "acceptEdits")
-    assert done.stdout == "replaced cell 4 (id fail), and removed what the old code gave, in year.ipynb\n"
+    assert done.stdout == "replaced cell 4 (id fail), and removed the outputs of the old code, in year.ipynb\n"
     value["cells"][3] = code(["1 / 1"], id_="fail")
     assert (project / "year.ipynb").read_text() == written(value)
     shown = results(project)[0]["content"]

@@ -123,7 +123,7 @@ def test_a_skill_is_listed_and_loaded_and_its_files_can_be_read(place: Repositor
     style, unknown, private = said.split(" | ")
     assert "No adjectives." in style
     assert unknown == "There is no skill 'release-note'; did you mean release-notes?"
-    assert private == "The skill deploy can be started by the user alone, as /deploy."
+    assert private == "Only the user can start the skill deploy, with /deploy."
     [context] = [text for text in place.texts() if "<skills>" in text]
     assert "- release-notes: Writes the notes of a release." in context
     assert "- review: Reviews a change." in context

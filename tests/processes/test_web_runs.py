@@ -57,7 +57,7 @@ def test_a_page_of_a_listed_host_is_read_and_no_other(project: Path, site: Site)
     list_hosts(project)
     again = "main:\n  - text: x\n  - text: x\n  - text: x\n" + script(site).removeprefix("\nmain:\n")
     done = place.coterie("resume", place.session.id, "look again", *place.model(again))
-    assert "is not among the hosts that may be asked: none" in done.stdout, done.stderr
+    assert "is not among the allowed hosts: none" in done.stdout, done.stderr
     assert ["WebFetch" in run for run in tools(place)] == [True, True]
     assert len(site.asked) == 1
 
@@ -76,4 +76,4 @@ def test_a_list_that_is_none_ends_the_run_at_its_start(project: Path, site: Site
     done = place.coterie("run", "look", *place.model(script(site)))
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
-    assert "settings.toml: web.hosts has 'https://docs.python.org/3', which is no host; write docs.python.org" in line
+    assert "settings.toml: web.hosts has 'https://docs.python.org/3', which is not a host; write docs.python.org" in line

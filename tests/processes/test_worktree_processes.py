@@ -256,7 +256,7 @@ def test_the_doctor_removes_what_is_left_without_work_and_only_mentions_the_rest
     idle = trio.run(open_worktree, session, "idle", project)
     busy = trio.run(open_worktree, session, "busy", project)
     git(project, "worktree", "lock", str(busy.path))
-    remedy = "remove it, and its branch"
+    remedy = "remove it and its branch"
     assert doctor() == (1, {str(idle.path): remedy, str(busy.path): None})
     assert worktrees(project) == [busy.path.name, idle.path.name], "to look changes nothing"
     assert doctor("--fix") == (1, {str(idle.path): remedy, str(busy.path): None})

@@ -1,4 +1,4 @@
-"""Directory walk: the files below a directory without links, caches and ignored files."""
+"""Directory walk: lists the files below a directory without links, caches and ignored files."""
 
 import os
 import subprocess
@@ -14,42 +14,42 @@ from coterie.glob_pattern import LEFT_OUT, GlobPattern
 
 FILE_LIMIT = 100_000
 
-# The configuration of a repository can name programs for git to run, and to look at files is no leave to run them.
+# The configuration of a repository can name programs that git runs, but listing files must not run them.
 GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false")
 LIST = ("ls-files", "--cached", "--others", "--exclude-standard", "-z")
 
 
 @attrs.frozen(kw_only=True)
 class WalkResult:
-    """What a walk found."""
+    """Files found by a walk."""
 
     names: tuple[str, ...]
-    """Paths of regular files, relative to the directory, sorted, and decoded as `os.fsdecode` does."""
+    """Sorted paths of regular files, relative to the directory, decoded with `os.fsdecode`."""
     is_cut: bool
-    """Whether the walk ended at FILE_LIMIT."""
+    """True if the walk stopped at FILE_LIMIT."""
 
     @property
     def note(self) -> str | None:
-        """What the model must know about a walk that was cut."""
-        return f"[only the first {FILE_LIMIT:,} files were looked at: name a deeper directory]" if self.is_cut else None
+        """Note for the model if the walk was cut."""
+        return f"[only the first {FILE_LIMIT:,} files were listed: give a deeper directory]" if self.is_cut else None
 
 
 @attrs.frozen(kw_only=True)
-class _Listed:
-    """What git knows of one work tree, or of a directory in it."""
+class _GitListing:
+    """Files that git lists in a work tree or in a directory of it."""
 
     names: frozenset[str]
-    """Files, and directories that are repositories of their own."""
+    """Files, and directories that are nested repositories."""
     directories: frozenset[str]
-    """The directories they stand in."""
+    """All directories above these."""
 
 
 async def list_files(directory: Path) -> WalkResult:
-    """The regular files below *directory*, in the same order every time.
+    """List the regular files below *directory* in a stable order.
 
-    In a git work tree those that git tracks or would track, in nested repositories too; elsewhere all. A directory
-    that is itself ignored is listed whole: whoever names it wants it. Links are never followed, so nothing outside is
-    found. Raises `ToolFailed` if *directory* cannot be listed. A cancelled walk may leave its thread reading.
+    In a git work tree and its nested repositories lists only files that git does not ignore; elsewhere all files. A
+    *directory* that is itself ignored is listed completely, because the caller asked for it. Does not follow links.
+    Raises `ToolFailed` if *directory* cannot be listed. After cancellation a thread may continue reading.
     """
     _check_directory(directory)
     names: list[str] = []
@@ -57,15 +57,15 @@ async def list_files(directory: Path) -> WalkResult:
     while pending and len(names) <= FILE_LIMIT:
         prefix = pending.pop(0)
         top = directory / prefix
-        listed = await _ask_git(top)
-        found, nested = await trio.to_thread.run_sync(_scan_sync, top, listed, abandon_on_cancel=True)
+        listing = await _list_with_git(top)
+        found, nested = await trio.to_thread.run_sync(_scan_sync, top, listing, abandon_on_cancel=True)
         names += [prefix + name for name in found]
         pending += [f"{prefix}{name}/" for name in nested]
     return WalkResult(names=tuple(sorted(names[:FILE_LIMIT])), is_cut=len(names) > FILE_LIMIT)
 
 
 def parse_pattern(pattern: str) -> GlobPattern:
-    """Parse what the model gave as a pattern of file names. Raises `ToolFailed`."""
+    """Parse a file pattern given by the model. Raises `ToolFailed`."""
     try:
         return GlobPattern.parse(pattern)
     except ValueError as exc:
@@ -73,7 +73,7 @@ def parse_pattern(pattern: str) -> GlobPattern:
 
 
 def display_path(path: Path, root: Path) -> str:
-    """How the model is told of *path*: relative to *root* where it is inside, in characters that can be printed."""
+    """Format *path* for the model: relative to *root* if it is inside, without unprintable characters."""
     root = root.resolve()
     text = str(path.relative_to(root) if path.is_relative_to(root) else path)
     return printable_name(text)
@@ -86,8 +86,8 @@ def _check_directory(directory: Path) -> None:
         raise ToolFailed(f"{printable_name(str(directory))} cannot be listed: {exc.strerror}") from exc
 
 
-async def _ask_git(directory: Path) -> _Listed | None:
-    """What git lists below *directory*; None where it has no say: no git, no work tree, an ignored directory."""
+async def _list_with_git(directory: Path) -> _GitListing | None:
+    """List files below *directory* with git; None without git, outside a work tree, or in an ignored directory."""
     output = await _git(directory, *LIST)
     if output is None or (not output and await _git(directory, "check-ignore", "--quiet", ".") is not None):
         return None
@@ -98,12 +98,12 @@ async def _ask_git(directory: Path) -> _Listed | None:
         while parent and parent not in directories:
             directories.add(parent)
             parent = parent.rpartition("/")[0]
-    return _Listed(names=names, directories=frozenset(directories))
+    return _GitListing(names=names, directories=frozenset(directories))
 
 
 async def _git(directory: Path, *arguments: str) -> bytes | None:
-    """What git prints, or None if it fails or is not there."""
-    # Set for a hook, these would turn every question to another repository.
+    """Run git in *directory* and return its output; None if it fails or is not installed."""
+    # Git sets these variables for its hooks; they would redirect the command to another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         ended = await trio.run_process(
@@ -119,8 +119,8 @@ async def _git(directory: Path, *arguments: str) -> bytes | None:
     return ended.stdout if ended.returncode == 0 else None
 
 
-def _scan_sync(top: Path, listed: _Listed | None) -> tuple[list[str], list[str]]:
-    """The files below *top*, at most one over FILE_LIMIT, and the nested repositories, which are not entered."""
+def _scan_sync(top: Path, listing: _GitListing | None) -> tuple[list[str], list[str]]:
+    """Return the files below *top*, at most FILE_LIMIT + 1, and the nested repositories, which are not entered."""
     files: list[str] = []
     nested: list[str] = []
     pending = [""]
@@ -130,28 +130,24 @@ def _scan_sync(top: Path, listed: _Listed | None) -> tuple[list[str], list[str]]
         for entry in _entries(top / prefix):
             name = prefix + entry.name
             if not entry.is_dir(follow_symlinks=False):
-                if listed is None or name in listed.names:
+                if listing is None or name in listing.names:
                     files.append(name)
-            elif _is_repository(name, entry.path, listed):
+            elif os.path.lexists(f"{entry.path}/.git") if listing is None else name in listing.names:
                 nested.append(name)
-            elif listed is None or name in listed.directories:
+            elif listing is None or name in listing.directories:
                 below.append(f"{name}/")
         pending += reversed(below)
     return files[: FILE_LIMIT + 1], nested
 
 
-def _is_repository(name: str, path: str, listed: _Listed | None) -> bool:
-    return os.path.lexists(f"{path}/.git") if listed is None else name in listed.names
-
-
 def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
-    """Files and directories in the order of their names; none where we may not look."""
+    """Yield files and directories sorted by name; none if *directory* cannot be read."""
     try:
         with os.scandir(directory) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
     except OSError:
         return
     for entry in found:
-        is_wanted = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
-        if is_wanted and entry.name not in LEFT_OUT:
+        is_listed = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
+        if is_listed and entry.name not in LEFT_OUT:
             yield entry

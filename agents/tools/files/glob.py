@@ -1,4 +1,4 @@
-"""The Glob tool: files by the pattern of their names, the newest first."""
+"""The Glob tool: finds files by a pattern of their names, newest first."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ import trio
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files, parse_pattern
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
 from coterie.glob_pattern import GlobPattern
 
 SHOWN = 100
@@ -19,30 +19,29 @@ TIME_LIMIT = 30.0
 
 @attrs.frozen(kw_only=True)
 class GlobInput:
-    """Which files, and where."""
+    """Arguments of the Glob tool."""
 
     pattern: str = attrs.field(metadata=described("The pattern, for example **/*.py or src/*.{ts,tsx}."))
     path: str | None = attrs.field(
-        default=None, metadata=described("The directory to look in; without it the project directory.")
+        default=None, metadata=described("The directory to search; the project directory if omitted.")
     )
 
 
-class Glob:
-    """Finds files by their names."""
+class Glob(ToolBase):
+    """Tool that finds files by their names."""
 
     name: ClassVar = "Glob"
     description: ClassVar = tool_description("glob")
     input_type: ClassVar = GlobInput
     access: ClassVar[Access] = "read"
     is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = RESULT_CAP
 
     def paths_affected(self, arguments: GlobInput, workspace: Workspace) -> list[Path]:
-        """The directory that is looked in; nothing outside it is found."""
+        """Return the searched directory; files outside of it are never found."""
         return [workspace.locate(arguments.path or ".")]
 
     async def run(self, arguments: GlobInput, workspace: Workspace) -> ToolResult:
-        """The paths that match. A cancelled call may leave its thread reading; it changes nothing."""
+        """Return the matching paths. After cancellation a thread may continue reading."""
         wildcard = parse_pattern(arguments.pattern)
         directory = workspace.locate(arguments.path or ".")
         with trio.move_on_after(TIME_LIMIT):
@@ -50,11 +49,11 @@ class Glob:
             found = await trio.to_thread.run_sync(_newest_sync, directory, listing, wildcard, abandon_on_cancel=True)
             lines = [display_path(path, workspace.root) for path in found[:SHOWN]]
             return ToolResult(text="\n".join([*lines, *_notes(arguments.pattern, len(found), listing)]))
-        raise ToolFailed(f"Glob was not done after {TIME_LIMIT:g} s: name a deeper directory as path")
+        raise ToolFailed(f"Glob was stopped after {TIME_LIMIT:g} s: give a deeper directory as path")
 
 
 def _newest_sync(directory: Path, listing: WalkResult, wildcard: GlobPattern) -> list[Path]:
-    """The files that match, the newest first; of the same age in the order of the listing."""
+    """Return the matching files, newest first; files of the same age in the order of the listing."""
     dated = list(_dated(directory, [name for name in listing.names if wildcard.matches(name)]))
     return [path for _, path in sorted(dated, key=lambda pair: -pair[0])]
 
@@ -64,16 +63,16 @@ def _dated(directory: Path, names: list[str]) -> Iterator[tuple[int, Path]]:
         path = directory / name
         try:
             yield path.lstat().st_mtime_ns, path
-        except OSError:  # gone since it was listed
+        except OSError:  # deleted since it was listed
             continue
 
 
 def _notes(pattern: str, count: int, listing: WalkResult) -> list[str]:
     notes = []
     if not count:
-        notes.append(f"no file matches {pattern!r} ({len(listing.names):,} files looked at)")
+        notes.append(f"no file matches {pattern!r} ({len(listing.names):,} files checked)")
     if count > SHOWN:
-        notes.append(f"[{count - SHOWN:,} more match: use a narrower pattern, or name a deeper directory]")
+        notes.append(f"[{count - SHOWN:,} more match: use a narrower pattern, or give a deeper directory]")
     if listing.note:
         notes.append(listing.note)
     return notes

@@ -1,6 +1,6 @@
-"""Images for the model: type and size read from their bytes.
+"""Images for the model: type and size, read from their bytes.
 
-An image that the API refuses is refused again with every later turn, so it must not get into a conversation.
+The API would reject an invalid image again in every later turn, so it must not get into a conversation.
 """
 
 import base64
@@ -9,21 +9,21 @@ from collections.abc import Callable, Mapping
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.tool import Image, ToolResult
 
-LARGEST_IMAGE = 5 * 1024 * 1024 // 4 * 3
-"""Bytes of an image: in base64, in which the API measures them, they are 5 MB."""
-LONGEST_SIDE = 8_000
-"""Pixels of an image's width or height."""
+MAX_IMAGE_BYTES = 5 * 1024 * 1024 // 4 * 3
+"""Maximum bytes of an image; in base64 these are the 5 MB that the API allows."""
+MAX_SIDE = 8_000
+"""Maximum width and height of an image in pixels."""
 
 PNG, JPEG, GIF, WEBP = "image/png", "image/jpeg", "image/gif", "image/webp"
 
 _ENDS: Mapping[str, bytes] = {PNG: b"IEND\xaeB`\x82", JPEG: b"\xff\xd9", GIF: b"\x3b"}
-"""What an image ends with; of a WebP the beginning says how long it is."""
+"""Media type -> bytes at the end of an image; WebP has its length at the beginning instead."""
 _NO_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
-"""Markers of a JPEG that are among those of frames, and begin something else."""
+"""JPEG markers in the range of frame markers that do not start a frame."""
 
 
 def media_type_of(content: bytes) -> str | None:
-    """What kind of image *content* begins as, whatever its file is called; None if it is none the model can look at."""
+    """Return the media type of an image from its first bytes; None if the model does not support it."""
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
         return PNG
     if content.startswith(b"\xff\xd8\xff"):
@@ -34,7 +34,7 @@ def media_type_of(content: bytes) -> str | None:
 
 
 def show_image(name: str, media_type: str, content: bytes) -> ToolResult:
-    """The image *content* and a word about it, for the model that calls it *name*. Raises `ToolFailed`."""
+    """Return the image *content* and a line about it; *name* is the path given by the model. Raises `ToolFailed`."""
     width, height = checked_size(name, media_type, content)
     return ToolResult(
         text=f"[{name}: {media_type}, {width:,} x {height:,} pixels, {len(content):,} bytes]",
@@ -43,27 +43,27 @@ def show_image(name: str, media_type: str, content: bytes) -> ToolResult:
 
 
 def checked_size(name: str, media_type: str, content: bytes) -> tuple[int, int]:
-    """Width and height of the image *content*. Raises `ToolFailed` if the API would refuse it."""
-    if len(content) > LARGEST_IMAGE:
+    """Return width and height of the image *content*. Raises `ToolFailed` if the API would reject it."""
+    if len(content) > MAX_IMAGE_BYTES:
         raise ToolFailed(
-            f"{name} is an image of over {LARGEST_IMAGE / 1024**2:g} MB, and the model can be shown no larger one. "
+            f"{name} is an image over the limit of {MAX_IMAGE_BYTES / 1024**2:g} MB. "
             "Make a smaller copy with a command, and read that."
         )
     width, height = _SIZES[media_type](content)
     if not width or not height:
-        raise ToolFailed(f"{name} begins as {media_type}, but is damaged: it has no width and height.")
-    if not _is_whole(media_type, content):
-        raise ToolFailed(f"{name} begins as {media_type}, but is damaged: its end is missing.")
-    if max(width, height) > LONGEST_SIDE:
+        raise ToolFailed(f"{name} is a damaged image of type {media_type}: it has no width and height.")
+    if not _is_complete(media_type, content):
+        raise ToolFailed(f"{name} is a damaged image of type {media_type}: its end is missing.")
+    if max(width, height) > MAX_SIDE:
         raise ToolFailed(
-            f"{name} has {width:,} x {height:,} pixels, and the model can be shown {LONGEST_SIDE:,} on a side. "
+            f"{name} has {width:,} x {height:,} pixels; the limit is {MAX_SIDE:,} on each side. "
             "Make a smaller copy with a command, and read that."
         )
     return width, height
 
 
-def _is_whole(media_type: str, content: bytes) -> bool:
-    """Whether the image has an end; cameras and servers put more behind it, and nobody minds."""
+def _is_complete(media_type: str, content: bytes) -> bool:
+    """Return True if the image has an end; more bytes after the end are allowed, because cameras write them."""
     if media_type == WEBP:
         return len(content) >= 8 + int.from_bytes(content[4:8], "little")
     return _ENDS[media_type] in content[8:]
@@ -78,19 +78,19 @@ def _gif_size(content: bytes) -> tuple[int, int]:
 
 
 def _jpeg_size(content: bytes) -> tuple[int, int]:
-    """Width and height of the first frame, behind any number of other parts; zeros if there is none."""
+    """Return width and height of the first frame, which follows any number of other segments; zeros if missing."""
     place = 2
     while len(content) >= place + 9 and content[place] == 0xFF:
         marker = content[place + 1]
         if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAMES:
             return int.from_bytes(content[place + 7 : place + 9]), int.from_bytes(content[place + 5 : place + 7])
-        # A marker may be filled up with any number of 0xFF.
+        # A marker may be preceded by any number of 0xFF bytes.
         place += 1 if marker == 0xFF else 2 + int.from_bytes(content[place + 2 : place + 4])
     return 0, 0
 
 
 def _webp_size(content: bytes) -> tuple[int, int]:
-    """Width and height as the first part has them, which is of one of three kinds; zeros if it is of none."""
+    """Return width and height from the first chunk, which has one of three formats; zeros for any other."""
     kind, body = content[12:16], content[20:30]
     if len(body) < 10:
         return 0, 0

@@ -1,4 +1,4 @@
-"""Spans of values in a JSON text, for edits that leave all other bytes as they are."""
+"""Positions of values in a JSON text, for edits that leave all other bytes unchanged."""
 
 import json
 import re
@@ -12,7 +12,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 @attrs.frozen(kw_only=True)
 class JsonSpan:
-    """A value, and where its text is."""
+    """A JSON value with the position of its text."""
 
     value: Any
     start: int
@@ -20,9 +20,9 @@ class JsonSpan:
 
 
 def read_members(text: str, start: int) -> tuple[dict[str, JsonSpan], int]:
-    """The members of the object that begins at *start*, and the place behind it. Of equal keys the last counts.
+    """Parse the object at *start*; return its members and the position after it. The last of equal keys wins.
 
-    Raises `ValueError` for what is no object, and `RecursionError` for one that is nested too deep.
+    Raises `ValueError` if there is no object, and `RecursionError` if it is nested too deep.
     """
     members: dict[str, JsonSpan] = {}
     place = _expect(text, start, "{")
@@ -40,7 +40,7 @@ def read_members(text: str, start: int) -> tuple[dict[str, JsonSpan], int]:
 
 
 def element_starts(text: str, start: int) -> list[int]:
-    """Where each element of the array at *start* begins. Raises as `read_members`."""
+    """Return the start of each element of the array at *start*. Raises like `read_members`."""
     places: list[int] = []
     place = _expect(text, start, "[")
     while text[place : place + 1] != "]":
@@ -52,14 +52,14 @@ def element_starts(text: str, start: int) -> list[int]:
 
 
 def skip_space(text: str, place: int) -> int:
-    """The first place from *place* on where there is something."""
+    """Return the first position from *place* on that is not white space."""
     match = _SPACE.match(text, place)
     assert match is not None
     return match.end()
 
 
 def _expect(text: str, place: int, sign: str) -> int:
-    """The place behind *sign* and the space that follows it."""
+    """Return the position after *sign* and the white space that follows it. Raises `ValueError` without *sign*."""
     if text[place : place + 1] != sign:
         raise json.JSONDecodeError(f"Expecting {sign!r}", text, place)
     return skip_space(text, place + 1)
@@ -67,20 +67,20 @@ def _expect(text: str, place: int, sign: str) -> int:
 
 @attrs.frozen(kw_only=True)
 class JsonLayout:
-    """How a JSON text is set, so that what is put into it looks like the rest."""
+    """Formatting of a JSON text, so that inserted values look like the rest."""
 
     indent: str
     line_end: str
-    """Empty for a text without lines."""
+    """Line end; empty if the text is on one line."""
     comma: str
-    """Between what stands on one line."""
+    """Separator of values on one line."""
     colon: str
     is_ascii: bool
-    """Whether other characters are escaped."""
+    """True if non-ASCII characters are escaped."""
 
     @classmethod
     def of(cls, text: str) -> "JsonLayout":
-        """How *text*, an object or array, is set."""
+        """Detect the formatting of *text*, an object or array."""
         opening = re.search(r"[\[{]([ \t\r\n]*)", text)
         space = opening[1] if opening else ""
         line_end = "\r\n" if "\r\n" in space else "\n" if "\n" in space else ""
@@ -94,7 +94,7 @@ class JsonLayout:
         )
 
     def text_of(self, value: Any, level: int) -> str:
-        """*value* as it stands *level* steps deep."""
+        """Format *value* at the nesting depth *level*."""
         if isinstance(value, dict):
             return self.object_of({key: self.text_of(each, level + 1) for key, each in value.items()}, level)
         if isinstance(value, list):
@@ -102,12 +102,12 @@ class JsonLayout:
         return json.dumps(value, ensure_ascii=self.is_ascii)
 
     def object_of(self, members: dict[str, str], level: int) -> str:
-        """An object *level* steps deep whose values are texts already, set for a step deeper."""
+        """Format an object at the depth *level*; *members* are already formatted for the next depth."""
         texts = [f"{json.dumps(key, ensure_ascii=self.is_ascii)}{self.colon}{text}" for key, text in members.items()]
         return self._around(texts, "{}", level)
 
     def space(self, level: int) -> str:
-        """What stands before something on a line of its own, *level* steps deep."""
+        """Return line end and indentation before a value at the depth *level*; empty if the text is on one line."""
         return f"{self.line_end}{self.indent * level}" if self.line_end else ""
 
     def _around(self, texts: list[str], signs: str, level: int) -> str:

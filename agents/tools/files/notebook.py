@@ -1,4 +1,4 @@
-"""Notebooks as text, in which a change of one cell leaves all others byte for byte."""
+"""Notebooks as text: a change of one cell leaves the bytes of all other cells unchanged."""
 
 import hashlib
 import itertools
@@ -13,47 +13,52 @@ from coterie.suggestions import did_you_mean
 SUFFIX = ".ipynb"
 CellType = Literal["code", "markdown", "raw"]
 IDS_SINCE = (4, 5)
-"""The version of the format from which on cells have ids."""
+"""First version of the format in which cells have ids."""
 CELL_LEVEL = 2
-"""How deep a cell stands in its notebook."""
+"""Nesting depth of a cell in the JSON of a notebook."""
 _BYTE_ORDER_MARK = "\ufeff"
 
 
 @attrs.frozen(kw_only=True)
 class Cell:
-    """One cell, and where it stands."""
+    """One cell of a notebook, with its position in the text."""
 
     number: int
-    """From 1 on, in the order of the notebook."""
+    """Position in the notebook, counted from 1."""
     members: Mapping[str, JsonSpan]
     start: int
     end: int
 
     @property
     def id(self) -> str | None:
-        """What it is called; None in older notebooks."""
+        """Id of the cell; None in older notebooks."""
         id_ = self._value("id")
         return id_ if isinstance(id_, str) else None
 
     @property
+    def label(self) -> str:
+        """Number and id of the cell, for messages to the model."""
+        return f"cell {self.number}" if self.id is None else f"cell {self.number} (id {self.id})"
+
+    @property
     def type(self) -> str:
-        """What kind of cell it is, as far as it says so."""
+        """Type of the cell; "unknown" if it is missing."""
         return str(self._value("cell_type") or "unknown")
 
     @property
     def source(self) -> str:
-        """All its lines."""
+        """Source text of the cell."""
         return joined(self._value("source"))
 
     @property
     def outputs(self) -> list[dict[str, Any]]:
-        """What running it gave, as the notebook has it."""
+        """Outputs that the notebook has stored for the cell."""
         outputs = self._value("outputs")
         return [each for each in outputs if isinstance(each, dict)] if isinstance(outputs, list) else []
 
     @property
     def execution_count(self) -> int | None:
-        """When it was run, counted in runs; None if it was not."""
+        """Execution number of the last run; None if the cell was not run."""
         count = self._value("execution_count")
         return count if isinstance(count, int) else None
 
@@ -70,26 +75,26 @@ class Notebook:
     language: str
     cells: tuple[Cell, ...]
     _array: JsonSpan
-    """The list of the cells."""
+    """Position of the list of cells in the text."""
 
     @classmethod
     def read(cls, text: str) -> "Notebook":
-        """The notebook that *text* is. Raises `ValueError`, in words, for any other text."""
+        """Parse *text*. Raises `ValueError` with a readable reason if it is not a notebook of version 4."""
         try:
-            return cls._read(text)
+            return cls._parse(text)
         except RecursionError as exc:
             raise ValueError("its JSON is nested too deep") from exc
 
     @classmethod
-    def _read(cls, text: str) -> "Notebook":
+    def _parse(cls, text: str) -> "Notebook":
         start = skip_space(text, int(text.startswith(_BYTE_ORDER_MARK)))
         members, end = read_members(text, start)
         if skip_space(text, end) != len(text):
-            raise ValueError("there is more behind its end")
+            raise ValueError("there is text after its end")
         values = {name: member.value for name, member in members.items()}
         version = (values.get("nbformat"), values.get("nbformat_minor", 0))
         if version[0] != 4 or not isinstance(version[1], int):
-            raise ValueError(f"it says nbformat {version[0]!r}, and only version 4 is known")
+            raise ValueError(f"its nbformat is {version[0]!r}; only version 4 is supported")
         if not isinstance(values.get("cells"), list) or not all(isinstance(each, dict) for each in values["cells"]):
             raise ValueError("it has no list of cells")
         array = members["cells"]
@@ -97,30 +102,30 @@ class Notebook:
             text=text,
             version=(4, version[1]),
             language=_language(values.get("metadata")),
-            cells=tuple(_cell(text, n, place) for n, place in enumerate(element_starts(text, array.start), 1)),
+            cells=tuple(_cell(text, n, start) for n, start in enumerate(element_starts(text, array.start), 1)),
             array=array,
         )
 
     def find(self, id_: str | None, number: int | None) -> Cell:
-        """The one cell that is meant. Raises `ValueError` that says what there is."""
+        """Return the cell with this id or number. Raises `ValueError` that lists the existing cells."""
         if number is not None:
             if not 1 <= number <= len(self.cells):
-                raise ValueError(f"there is no cell {number}: cells are counted from 1, and there are {len(self)}")
+                raise ValueError(f"there is no cell {number}: the notebook has {len(self)} cells, counted from 1")
             if id_ is not None and self.cells[number - 1].id != id_:
-                raise ValueError(f"cell {number} has not the id {id_!r} but {self.cells[number - 1].id!r}")
+                raise ValueError(f"cell {number} has the id {self.cells[number - 1].id!r}, not {id_!r}")
             return self.cells[number - 1]
         found = [cell for cell in self.cells if cell.id == id_]
         if len(found) > 1:
             numbers = ", ".join(str(cell.number) for cell in found)
-            raise ValueError(f"{len(found)} cells have the id {id_!r}: say which by cell_number, {numbers}")
+            raise ValueError(f"{len(found)} cells have the id {id_!r}: give one cell_number of {numbers}")
         if not found:
             ids = [cell.id for cell in self.cells if cell.id is not None]
-            hint = did_you_mean(str(id_), ids) if ids else "its cells have none; give a cell_number"
+            hint = did_you_mean(str(id_), ids) if ids else "its cells have no ids; give a cell_number"
             raise ValueError(f"there is no cell with the id {id_!r}: {hint}")
         return found[0]
 
     def replaced(self, cell: Cell, source: str, type_: CellType | None = None) -> str:
-        """The text with *source* in *cell*. What code gave when it ran goes, if the code is another."""
+        """Return the text with a new source of *cell*; removes the outputs of code if it has changed."""
         layout = JsonLayout.of(self.text)
         changed: dict[str, Any] = {}
         if source != cell.source:
@@ -131,15 +136,15 @@ class Notebook:
         if new_type == cell.type and "source" in cell.members:
             return self._with_values(cell, changed, layout)
         changed["cell_type"] = new_type
-        gone = {"attachments"} if new_type == "code" else {"execution_count", "outputs"}
-        texts = {name: self.text[each.start : each.end] for name, each in cell.members.items() if name not in gone}
+        removed = {"attachments"} if new_type == "code" else {"execution_count", "outputs"}
+        texts = {name: self.text[each.start : each.end] for name, each in cell.members.items() if name not in removed}
         is_sorted = list(texts) == sorted(texts)
         texts |= {name: layout.text_of(value, CELL_LEVEL + 1) for name, value in changed.items()}
         texts = dict(sorted(texts.items())) if is_sorted else texts
         return self.text[: cell.start] + layout.object_of(texts, CELL_LEVEL) + self.text[cell.end :]
 
     def inserted(self, after: int, source: str, type_: CellType) -> str:
-        """The text with a new cell behind the first *after* cells."""
+        """Return the text with a new cell after the first *after* cells."""
         layout = JsonLayout.of(self.text)
         value: dict[str, Any] = {"cell_type": type_}
         if type_ == "code":
@@ -161,7 +166,7 @@ class Notebook:
         return f"{self.text[:last]},{self._between(layout)}{cell}{self.text[last:]}"
 
     def without(self, cell: Cell) -> str:
-        """The text without *cell*."""
+        """Return the text without *cell*."""
         if len(self.cells) == 1:
             return f"{self.text[: self._array.start]}[]{self.text[self._array.end :]}"
         if cell.number < len(self.cells):
@@ -172,27 +177,27 @@ class Notebook:
         return len(self.cells)
 
     def _with_values(self, cell: Cell, changed: Mapping[str, Any], layout: JsonLayout) -> str:
-        """The text with other values where *cell* has some; what it lacks it need not have."""
+        """Return the text with *changed* values of existing members of *cell*; adds no members."""
         text = self.text
-        places = {name: place for name, place in cell.members.items() if name in changed}
-        for name, place in sorted(places.items(), key=lambda each: each[1].start, reverse=True):
-            if place.value != changed[name]:
-                text = text[: place.start] + layout.text_of(changed[name], CELL_LEVEL + 1) + text[place.end :]
+        spans = {name: span for name, span in cell.members.items() if name in changed}
+        for name, span in sorted(spans.items(), key=lambda each: each[1].start, reverse=True):
+            if span.value != changed[name]:
+                text = text[: span.start] + layout.text_of(changed[name], CELL_LEVEL + 1) + text[span.end :]
         return text
 
     def _has_lists(self, cell: Cell | None) -> bool:
-        """Whether sources are lists of lines, as most programs write them, in *cell* or else in the first cell."""
+        """Return True if the source of *cell*, or else of the first cell, is a list of lines, which is usual."""
         cells = [cell] if cell is not None else self.cells[:1]
         return all(not isinstance(each.members.get("source", _NOTHING).value, str) for each in cells)
 
     def _between(self, layout: JsonLayout) -> str:
-        """What stands between a comma and the next cell."""
+        """Return the white space between a comma and the next cell."""
         if len(self.cells) > 1:
             return self.text[self.cells[0].end : self.cells[1].start].partition(",")[2]
         return layout.space(CELL_LEVEL) or layout.comma[1:]
 
     def _new_id(self, after: int, source: str) -> str:
-        """An id that no cell has. The same change gives the same id, so that a run can be played again."""
+        """Return an unused id; the same change gives the same id, so that a run can be reproduced."""
         taken = {cell.id for cell in self.cells}
         seeds = (f"{attempt} {after} {sorted(map(str, taken))} {source}" for attempt in itertools.count())
         ids = (hashlib.blake2b(seed.encode("utf-8", "replace"), digest_size=4).hexdigest() for seed in seeds)
@@ -203,7 +208,7 @@ _NOTHING = JsonSpan(value=None, start=0, end=0)
 
 
 def joined(value: Any) -> str:
-    """The text that a notebook keeps as one string or as a list of lines."""
+    """Join a text that a notebook stores as one string or as a list of lines."""
     if isinstance(value, list):
         return "".join(line for line in value if isinstance(line, str))
     return value if isinstance(value, str) else ""
@@ -219,7 +224,7 @@ def _lines(source: str, *, is_list: bool) -> list[str] | str:
 
 
 def _language(metadata: Any) -> str:
-    """What its code is written in, where it says so."""
+    """Return the programming language in the metadata of a notebook; "unknown" if it is missing."""
     for part, name in (("language_info", "name"), ("kernelspec", "language")):
         found = metadata.get(part) if isinstance(metadata, dict) else None
         if isinstance(found, dict) and isinstance(found.get(name), str):

@@ -1,4 +1,4 @@
-"""View of a notebook for the model."""
+"""Text and image view of a notebook for the model."""
 
 import base64
 import binascii
@@ -15,29 +15,29 @@ from coterie.agents.tools.files.notebook import Cell, Notebook, joined
 from coterie.agents.tools.tool import Image, ToolResult
 
 OUTPUT_LIMIT = 4_000
-"""Characters of one output that are shown."""
+"""Maximum characters shown of one output."""
 LINE_LIMIT = 2_000
-"""Characters of one line that are shown."""
-MOST_IMAGES = 10
-"""Pictures shown at once."""
-IMAGE_BYTES = 8 * 1024 * 1024
-"""Bytes of all of them, as they stand in the notebook."""
+"""Maximum characters shown of one line."""
+MAX_IMAGES = 10
+"""Maximum number of images in one view."""
+MAX_IMAGE_BYTES = 8 * 1024 * 1024
+"""Maximum bytes of all images in one view, before base64 encoding."""
 
-_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _TEXTS = ("text/plain", "text/markdown", "text/latex", "application/json", "text/html", "image/svg+xml")
-"""Of an output that can be shown in several ways, the first of these that it has."""
+"""Text formats of an output, in order of preference."""
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
-"""Colours and the like, which notebooks keep of terminals."""
+"""Terminal control sequences, such as colours, in stored outputs."""
 
 
 def show_notebook(name: str, notebook: Notebook, *, first: int, count: int | None, tokens: int) -> ToolResult:
-    """The cells from *first* on, *count* of them, in at most *tokens*, for the model that calls the file *name*.
+    """Show *count* cells from *first* on, in at most *tokens*; *name* is the path as given by the model.
 
-    Raises `ToolFailed` that says which cells fit.
+    Raises `ToolFailed` that says how many cells fit.
     """
     total = len(notebook)
     if first > max(total, 1):
-        raise ToolFailed(f"{name} has {total:,} cells; cell {first:,} is behind its end")
+        raise ToolFailed(f"{name} has only {total:,} cells, so there is no cell {first:,}")
     version = ".".join(map(str, notebook.version))
     view = _View(lines=[f"[{name}: {total:,} cell{'s' * (total != 1)}, {notebook.language}, nbformat {version}]"])
     shown = notebook.cells[first - 1 : None if count is None else first - 1 + count]
@@ -52,7 +52,7 @@ def show_notebook(name: str, notebook: Notebook, *, first: int, count: int | Non
 
 @attrs.define(eq=False)
 class _View:
-    """What has been put together so far."""
+    """View under construction: its lines, images and token count."""
 
     lines: list[str]
     images: list[Image] = attrs.field(factory=list)
@@ -60,8 +60,8 @@ class _View:
     _image_bytes: int = 0
 
     def add(self, cell: Cell) -> None:
-        """One more cell."""
-        before, pictures = len(self.lines), len(self.images)
+        """Add a cell with its outputs."""
+        before, images = len(self.lines), len(self.images)
         id_ = "" if cell.id is None else f" id={_clean(cell.id)}"
         run = "" if cell.execution_count is None else f" run={cell.execution_count}"
         self.lines.append(f"--- cell {cell.number}{id_} {_clean(cell.type)}{run} ---")
@@ -70,13 +70,13 @@ class _View:
         for output in cell.outputs:
             self.lines += self._output(output)
         self.tokens += sum(estimate_text(line) + 1 for line in self.lines[before:])
-        self.tokens += MEDIA_TOKENS * (len(self.images) - pictures)
+        self.tokens += MEDIA_TOKENS * (len(self.images) - images)
 
     def _output(self, output: dict[str, Any]) -> Iterator[str]:
-        kind = str(output.get("output_type"))
-        if kind == "stream":
+        output_type = str(output.get("output_type"))
+        if output_type == "stream":
             yield from _labelled(f"output {output.get('name', 'stdout')}", joined(output.get("text")))
-        elif kind == "error":
+        elif output_type == "error":
             traceback = output.get("traceback")
             lines = [each for each in traceback if isinstance(each, str)] if isinstance(traceback, list) else []
             yield from _labelled("output error", "\n".join(lines) or f"{output.get('ename')}: {output.get('evalue')}")
@@ -84,34 +84,34 @@ class _View:
             yield from self._rich(output.get("data"))
 
     def _rich(self, data: Any) -> Iterator[str]:
-        given = data if isinstance(data, dict) else {}
-        pictures = [kind for kind in _PICTURES if kind in given]
-        for kind in pictures[:1]:
-            yield self._picture(kind, joined(given[kind]))
-        texts = [kind for kind in _TEXTS if kind in given]
-        # What stands for a picture in a terminal, such as <Figure size 640x480>, says nothing beside it.
-        for kind in [] if pictures else texts[:1]:
-            yield from _labelled(f"output {kind}", joined(given[kind]) or str(given[kind]))
-        if not pictures and not texts:
-            yield f"[output {', '.join(map(_clean, map(str, given))) or 'empty'}: not shown]"
+        formats = data if isinstance(data, dict) else {}
+        images = [media_type for media_type in _IMAGES if media_type in formats]
+        for media_type in images[:1]:
+            yield self._image(media_type, joined(formats[media_type]))
+        texts = [media_type for media_type in _TEXTS if media_type in formats]
+        # The text form of an image, such as <Figure size 640x480>, adds no information.
+        for media_type in [] if images else texts[:1]:
+            yield from _labelled(f"output {media_type}", joined(formats[media_type]) or str(formats[media_type]))
+        if not images and not texts:
+            yield f"[output {', '.join(map(_clean, map(str, formats))) or 'empty'}: not shown]"
 
-    def _picture(self, kind: str, text: str) -> str:
+    def _image(self, declared: str, text: str) -> str:
         try:
             content = base64.b64decode(text)
         except (binascii.Error, ValueError):
-            return f"[output {kind}: not shown, it is not base64]"
-        found = media_type_of(content)
-        if found is None:
-            return f"[output {kind}: not shown, it is damaged]"
-        if len(self.images) >= MOST_IMAGES or self._image_bytes + len(content) > IMAGE_BYTES:
-            return f"[output {kind}: not shown, there are too many; ask for this cell alone]"
+            return f"[output {declared}: not shown, it is not base64]"
+        media_type = media_type_of(content)
+        if media_type is None:
+            return f"[output {declared}: not shown, it is damaged]"
+        if len(self.images) >= MAX_IMAGES or self._image_bytes + len(content) > MAX_IMAGE_BYTES:
+            return f"[output {declared}: not shown, there are too many images; read only this cell]"
         try:
-            width, height = checked_size("it", found, content)
+            width, height = checked_size("the image", media_type, content)
         except ToolFailed as exc:
-            return f"[output {kind}: not shown. {exc.reason.partition('. ')[0]}]"
+            return f"[output {declared}: not shown. {exc.reason.partition('. ')[0]}]"
         self._image_bytes += len(content)
-        self.images.append(Image(media_type=found, data=base64.b64encode(content).decode()))
-        return f"[output {found}: picture {len(self.images)}, {width:,} x {height:,} pixels]"
+        self.images.append(Image(media_type=media_type, data=base64.b64encode(content).decode()))
+        return f"[output {media_type}: image {len(self.images)}, {width:,} x {height:,} pixels]"
 
 
 def _labelled(label: str, text: str) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _labelled(label: str, text: str) -> Iterator[str]:
 
 
 def _clean(text: str) -> str:
-    """*text* without what only a terminal understands, and without halves of characters, which no JSON can carry."""
+    """Remove terminal control sequences and carriage returns, and replace unpaired surrogates, invalid in JSON."""
     plain = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return plain.encode("utf-8", "replace").decode()
 
@@ -136,9 +136,9 @@ def _cut(line: str) -> str:
 def _too_much(name: str, first: int, fitting: int, tokens: int) -> ToolFailed:
     if not fitting:
         return ToolFailed(
-            f"Cell {first:,} of {name} alone is over {tokens:,} tokens. Search it with Grep or a command."
+            f"Cell {first:,} of {name} alone has over {tokens:,} tokens. Search it with Grep or a command."
         )
     return ToolFailed(
-        f"{name} from cell {first:,} on is over {tokens:,} tokens. {fitting:,} cells fit: ask for offset={first} and "
-        f"limit={fitting}. Of a notebook these count cells."
+        f"{name} from cell {first:,} on has over {tokens:,} tokens. {fitting:,} cells fit: use offset={first} and "
+        f"limit={fitting}, which count cells in a notebook."
     )

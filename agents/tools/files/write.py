@@ -1,68 +1,73 @@
-"""The Write tool."""
+"""The Write tool, and the change of a file that all tools with write access share."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
 import attrs
 import trio
 
+from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
-from coterie.memory.store.change import MemoryChange
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.workspace.file_change import FileVersion, FileWrite, encoded, missing_file_hint
 
 
 @attrs.frozen(kw_only=True)
 class WriteInput:
-    """What to put where."""
+    """Arguments of the Write tool."""
 
     file_path: str = attrs.field(metadata=described("The file, absolute or relative to the project directory."))
-    content: str = attrs.field(metadata=described("All that is to stand in the file."))
+    content: str = attrs.field(metadata=described("The complete new content of the file."))
 
 
-@attrs.frozen(kw_only=True)
-class AppliedWrite:
-    """A change that has been made."""
-
-    path: Path
-    content: bytes
-    report: str
-    """What was done, in words for the model."""
-    change: MemoryChange | None = None
-    """Of a memory: the change in its history."""
-
-    def finish(self, workspace: Workspace) -> ToolResult:
-        """Let *workspace* know of it, and whoever watches its memories; what the model is told."""
-        workspace.seen.record(self.path, self.content)
-        if self.change is not None and workspace.memory is not None:
-            workspace.memory.on_change(self.change)
-        return ToolResult(text=self.report)
+FileEdit = Callable[[FileVersion | None], tuple[str, str]]
+"""Function that takes the current version of a file, and returns its new text and a report for the model."""
 
 
-class Write:
-    """Creates a file, or replaces all that stands in one."""
+async def change_file(name: str, workspace: Workspace, edit: FileEdit, *, must_exist: bool = True) -> ToolResult:
+    """Replace the content of the file *name* with the text that *edit* returns; return its report.
+
+    The file is written completely or not at all. Once started, the change completes even if the call is cancelled.
+    Raises `ToolFailed`, also if the model has not read the current version.
+    """
+
+    def change_sync() -> tuple[Path, FileWrite, str]:
+        target = workspace.target(name)
+        existing = target.read(workspace.seen)
+        if existing is None and must_exist:
+            raise ToolFailed(f"{name} does not exist{missing_file_hint(target.path)}")
+        text, report = edit(existing)
+        return target.path, target.write(text, existing, workspace.seen), report
+
+    path, written, report = await trio.to_thread.run_sync(change_sync)
+    workspace.seen.record(path, written.content)
+    if written.change is not None and workspace.memory is not None:
+        workspace.memory.on_change(written.change)
+    return ToolResult(text=report)
+
+
+class Write(ToolBase):
+    """Tool that creates a file or replaces its whole content."""
 
     name: ClassVar = "Write"
     description: ClassVar = tool_description("write")
     input_type: ClassVar = WriteInput
     access: ClassVar[Access] = "edit"
     is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = RESULT_CAP
 
     def paths_affected(self, arguments: WriteInput, workspace: Workspace) -> list[Path]:
-        """The file."""
+        """Return the path of the file."""
         return [workspace.target(arguments.file_path).path]
 
     async def run(self, arguments: WriteInput, workspace: Workspace) -> ToolResult:
-        """Write the file whole or not at all; once begun it is finished, also when cancelled."""
-        return (await trio.to_thread.run_sync(_write_sync, arguments, workspace)).finish(workspace)
+        """Write the file as `change_file` does."""
 
+        def write(existing: FileVersion | None) -> tuple[str, str]:
+            content = encoded(arguments.content)
+            lines = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
+            size = f"{lines:,} line{'s' * (lines != 1)}, {len(content):,} byte{'s' * (len(content) != 1)}"
+            report = f"wrote {arguments.file_path}: {size} ({'replaced' if existing else 'created'})"
+            return arguments.content, report
 
-def _write_sync(wanted: WriteInput, workspace: Workspace) -> AppliedWrite:
-    target = workspace.target(wanted.file_path)
-    existing = target.read(workspace.seen)
-    put = target.write(wanted.content, existing, workspace.seen)
-    content = put.content
-    lines = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
-    size = f"{lines:,} line{'s' * (lines != 1)}, {len(content):,} byte{'s' * (len(content) != 1)}"
-    report = f"wrote {wanted.file_path}: {size} ({'replaced' if existing else 'created'})"
-    return AppliedWrite(path=target.path, content=content, report=report, change=put.change)
+        return await change_file(arguments.file_path, workspace, write, must_exist=False)

@@ -1,8 +1,8 @@
-"""Byte patterns that match wherever a regular expression of Python does.
+"""Byte patterns that match at least wherever a Python regular expression matches.
 
-Python searches decoded text, and no other engine means quite the same by a class, a letter's case or a line's end. But
-to tell which files cannot have a match, it is enough never to find too little. So each part of an expression becomes
-one that matches as much or more, in bytes: nothing depends on anybody's tables of Unicode.
+Python searches decoded text, and other engines define classes, case and line ends differently. To exclude files without
+a match, a pattern may match too much but never too little. So each part of an expression is translated to a byte
+pattern that matches the same or more, independent of Unicode tables.
 """
 
 import re
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 ASCII = frozenset(map(chr, range(128)))
 BEYOND = r"[\x80-\xff]+"
-"""A letter beyond ASCII, or bytes that are not UTF-8, which Python reads as such a letter."""
+"""A non-ASCII character, or invalid UTF-8, which Python decodes to a replacement character."""
 ANY = rf"(?:[\x00-\x09\x0b-\x7f]|{BEYOND})"
 ANYWHERE = "(?:)"
-"""For all that is said of a place: Python is shown neither a byte order mark nor the first half of a line end."""
+"""Replaces assertions about a position, because Python does not see byte order marks and carriage returns."""
 SAME_LETTERS = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
-"""The letters beyond ASCII that are the same as one of ASCII where case is ignored."""
+"""ASCII letter -> non-ASCII letters that are equal to it if case is ignored."""
 REPETITION_DIGITS = 3
 
 _DIGITS = frozenset(filter(str.isdigit, ASCII))
@@ -38,17 +38,17 @@ _TOKEN = re.compile(
 )
 _ITEM = re.compile(r"(?P<first>\\.|.)(?:-(?P<last>\\.|.))?", re.DOTALL)
 _WARNED_OF = re.compile(r"^\[|--|&&|~~|\|\|")
-"""What Python warns of in a set, because a later version may read it otherwise."""
+"""Parts of a set for which Python issues a warning, because their meaning may change."""
 
 
-class _Unknown(Exception):
-    """A part of the expression is not one that we can speak for."""
+class _Untranslatable(Exception):
+    """A part of the expression has no safe translation."""
 
 
 def byte_pattern(expression: str, *, ignore_case: bool) -> str | None:
-    """The pattern for bytes and single lines, in ASCII; None for an *expression* with parts we cannot speak for.
+    """Translate *expression* to an ASCII pattern for single lines of bytes; None if it cannot be translated.
 
-    An *expression* that Python refuses may have a pattern all the same.
+    The result for an invalid *expression* may be a pattern or None.
     """
     ignore_case = ignore_case or expression.startswith(_IGNORES_CASE)
     position = len(_IGNORES_CASE) if expression.startswith(_IGNORES_CASE) else 0
@@ -60,7 +60,7 @@ def byte_pattern(expression: str, *, ignore_case: bool) -> str | None:
                 return None
             parts.append(_part(token, ignore_case=ignore_case))
             position = token.end()
-    except _Unknown:
+    except _Untranslatable:
         return None
     return "".join(parts)
 
@@ -82,23 +82,23 @@ def _part(token: re.Match[str], *, ignore_case: bool) -> str:
 
 
 def _repetition(least: str, most: str) -> str:
-    """Greedy, lazy and possessive ones differ in how much they take, never in whether there is more to find."""
+    """Translate a counted repetition; greedy, lazy and possessive variants match the same lines or fewer."""
     if max(len(least), len(most.removeprefix(","))) > REPETITION_DIGITS:
-        raise _Unknown
+        raise _Untranslatable
     return f"{{{least or 0}{most}}}"
 
 
 def _single(text: str, *, ignore_case: bool) -> str:
-    """For what stands for one letter: the letter itself, an escape, or the dot."""
+    """Translate a part that matches one character: the character itself, an escape, or a dot."""
     if text == ".":
         return ANY
     if _is_class(text):
         return _one_of(_CLASSES[text[1]], and_beyond=True)
-    letter = _meant(text)
+    letter = _literal(text)
     if letter == "\n":
-        raise _Unknown
+        raise _Untranslatable
     if letter not in ASCII and (ignore_case or letter == "\N{REPLACEMENT CHARACTER}"):
-        # Cases are for Python to know, and what it puts in the place of bytes that are not UTF-8 may be any of them.
+        # Unicode case rules are not reproduced here, and a replacement character can stand for any invalid bytes.
         return ANY
     same = {letter.lower(), letter.upper(), *SAME_LETTERS.get(letter.lower(), "")} if ignore_case else {letter}
     return f"(?:{'|'.join(map(_bytes, sorted(same)))})"
@@ -108,20 +108,20 @@ def _is_class(text: str) -> bool:
     return text[0] == "\\" and text[1] in _CLASSES
 
 
-def _meant(text: str) -> str:
-    """The letter that *text*, which is a letter or an escape, stands for."""
+def _literal(text: str) -> str:
+    """Return the character that *text*, a character or an escape, matches."""
     if text[0] != "\\":
         return text
     if text[1] in _CONTROLS:
         return _CONTROLS[text[1]]
     if text[1] in _WORD - {"_"}:
-        raise _Unknown
+        raise _Untranslatable
     return text[1]
 
 
 def _set(items: str, *, is_negated: bool, ignore_case: bool) -> str:
     if _WARNED_OF.search(items):
-        raise _Unknown
+        raise _Untranslatable
     listed: set[str] = set()
     has_beyond = is_negated or ignore_case
     for item in _ITEM.finditer(items):
@@ -130,11 +130,11 @@ def _set(items: str, *, is_negated: bool, ignore_case: bool) -> str:
             listed |= _CLASSES[first[1]]
             has_beyond = True
         else:
-            lowest, highest = _meant(first), _meant(last or first)
+            lowest, highest = _literal(first), _literal(last or first)
             listed |= {letter for letter in ASCII if lowest <= letter <= highest}
             has_beyond = has_beyond or highest not in ASCII
     if is_negated:
-        # Of the letters that are the same where case is ignored, at least those that are listed are out.
+        # If case is ignored, Python excludes further letters, but excluding too few is safe.
         return _one_of(ASCII - listed, and_beyond=True)
     if ignore_case:
         listed |= {letter.swapcase() for letter in listed} | {*"iksIKS"}
@@ -142,13 +142,13 @@ def _set(items: str, *, is_negated: bool, ignore_case: bool) -> str:
 
 
 def _one_of(letters: Iterable[str], *, and_beyond: bool) -> str:
-    """One of these *letters* of ASCII, or one beyond it."""
+    """Return a pattern for one of the ASCII *letters*, or also for a non-ASCII character."""
     inside = "".join(map(_bytes, sorted({*letters} - {"\n"})))
     if not inside and not and_beyond:
-        raise _Unknown
+        raise _Untranslatable
     return "(?:" + "|".join([f"[{inside}]"] * bool(inside) + [BEYOND] * and_beyond) + ")"
 
 
 def _bytes(letter: str) -> str:
-    # An unpaired surrogate is in no text, so it may be written in any way.
+    # An unpaired surrogate never occurs in decoded text, so any encoding of it is correct.
     return "".join(f"\\x{byte:02x}" for byte in letter.encode("utf-8", "surrogatepass"))

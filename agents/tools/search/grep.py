@@ -1,4 +1,4 @@
-"""The Grep tool: lines or files that match a regular expression."""
+"""The Grep tool: searches files for a regular expression."""
 
 import json
 import stat
@@ -15,38 +15,38 @@ from coterie.agents.tools.schema import described
 from coterie.agents.tools.search.byte_pattern import byte_pattern
 from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, GrepResult, Mode
 from coterie.agents.tools.search.ripgrep import files_without, installed_ripgrep
-from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
 from coterie.agents.tools.worker_process import run_worker
 from coterie.agents.tools.workspace.working_directory import printable_name
 from coterie.glob_pattern import GlobPattern
 
 TIME_LIMIT = 30.0
-MOST_LINES = 10_000
-MOST_CONTEXT = 100
-BEGINNING = 200
+MAX_LINES = 10_000
+MAX_CONTEXT = 100
+FIRST_BATCH = 200
 COMMON = 50
-"""The files that are searched at first, and how many lines in them tell that few of the others can be passed over."""
+"""If a search of the first FIRST_BATCH files finds more lines than this, ripgrep would exclude few of the others."""
 WORKER = Path(__file__).with_name("grep_worker.py")
 
 
 @attrs.frozen(kw_only=True)
 class GrepInput:
-    """What to search for, where, and what to show of it."""
+    """Arguments of the Grep tool."""
 
-    pattern: str = attrs.field(metadata=described("The regular expression, as Python writes them."))
+    pattern: str = attrs.field(metadata=described("The regular expression, in Python syntax."))
     path: str | None = attrs.field(
-        default=None, metadata=described("The file or directory to search; without it the project directory.")
+        default=None, metadata=described("The file or directory to search; the project directory if omitted.")
     )
     glob: str | None = attrs.field(
-        default=None, metadata=described("Which files of a directory to search, for example *.py or src/**/*.{ts,tsx}.")
+        default=None, metadata=described("Pattern of the files to search, for example *.py or src/**/*.{ts,tsx}.")
     )
     output_mode: Mode = attrs.field(
         default="files_with_matches",
-        metadata=described("Show the files that have a match, the matching lines, or how many there are in each file."),
+        metadata=described(
+            "Show the files that have a match, the matching lines, or the number of matches in each file."
+        ),
     )
-    ignore_case: bool = attrs.field(
-        default=False, metadata=described("Whether small and capital letters are the same.")
-    )
+    ignore_case: bool = attrs.field(default=False, metadata=described("Ignore upper and lower case."))
     context: int = attrs.field(
         default=0, metadata=described("How many lines to show before and after each match, in content mode.")
     )
@@ -54,8 +54,8 @@ class GrepInput:
 
 
 @attrs.frozen(kw_only=True)
-class Grep:
-    """Searches the contents of files."""
+class Grep(ToolBase):
+    """Tool that searches the contents of files."""
 
     name: ClassVar = "Grep"
     description: ClassVar = tool_description("grep")
@@ -65,58 +65,55 @@ class Grep:
     result_cap: ClassVar[int | None] = 20_000
 
     time_limit: float = TIME_LIMIT
-    """Seconds after which a search is given up; some expressions would take years."""
+    """Seconds after which a search is stopped, because some regular expressions take exponential time."""
     ripgrep: str | None = attrs.field(factory=installed_ripgrep)
-    """The program that says which files need no search; None if all are searched."""
+    """Path of ripgrep, which excludes files without a match; None to search all files in Python."""
 
     def paths_affected(self, arguments: GrepInput, workspace: Workspace) -> list[Path]:
-        """The file or directory that is searched; nothing outside it is read."""
+        """Return the searched file or directory; nothing outside of it is read."""
         return [workspace.locate(arguments.path or ".")]
 
     async def run(self, arguments: GrepInput, workspace: Workspace) -> ToolResult:
-        """What was found, in the order of the paths.
+        """Return the matches in the order of the paths.
 
-        A cancelled call ends the processes that search; it may leave a thread that lists files, and changes nothing.
+        Cancellation kills the worker processes; a thread may continue listing files.
         """
         _check_numbers(arguments)
         with trio.move_on_after(self.time_limit):
             listing, files = await _files(arguments, workspace)
-            finding = await _search(arguments, files, self.ripgrep)
-            return ToolResult(text="\n".join([*finding.lines, *_notes(arguments, finding, listing)]))
+            found = await _search(arguments, files, self.ripgrep)
+            return ToolResult(text="\n".join([*found.lines, *_notes(arguments, found, listing)]))
         raise ToolFailed(
-            f"The search was not done after {self.time_limit:g} s, and was stopped. Search fewer files, or use a "
-            "simpler expression: repetition inside repetition, as in (a+)+, can take forever."
+            f"The search was stopped after {self.time_limit:g} s. Search fewer files, or use a simpler expression: "
+            "nested repetition, as in (a+)+, can take exponential time."
         )
 
 
-def _check_numbers(wanted: GrepInput) -> None:
-    if not 0 <= wanted.context <= MOST_CONTEXT:
-        raise ToolFailed(f"context is {wanted.context}, but must be from 0 to {MOST_CONTEXT} lines")
-    if not 1 <= wanted.head_limit <= MOST_LINES:
-        raise ToolFailed(f"head_limit is {wanted.head_limit}, but must be from 1 to {MOST_LINES:,} lines")
+def _check_numbers(arguments: GrepInput) -> None:
+    if not 0 <= arguments.context <= MAX_CONTEXT:
+        raise ToolFailed(f"context is {arguments.context}, but must be from 0 to {MAX_CONTEXT} lines")
+    if not 1 <= arguments.head_limit <= MAX_LINES:
+        raise ToolFailed(f"head_limit is {arguments.head_limit}, but must be from 1 to {MAX_LINES:,} lines")
 
 
-async def _files(wanted: GrepInput, workspace: Workspace) -> tuple[WalkResult, list[tuple[str, str]]]:
-    """What the walk found, and the files to search with the names to call them by."""
-    path = workspace.locate(wanted.path or ".")
-    wildcard = None if wanted.glob is None else parse_pattern(_anywhere(wanted.glob))
-    if await trio.to_thread.run_sync(_is_file_sync, path, wanted.path or "."):
+async def _files(arguments: GrepInput, workspace: Workspace) -> tuple[WalkResult, list[tuple[str, str]]]:
+    """Return the result of the walk, and path and display name of each file to search."""
+    path = workspace.locate(arguments.path or ".")
+    # A pattern without a directory applies to file names in all directories.
+    pattern = arguments.glob if arguments.glob is None or "/" in arguments.glob else f"**/{arguments.glob}"
+    wildcard = None if pattern is None else parse_pattern(pattern)
+    if await trio.to_thread.run_sync(_is_file_sync, path, arguments.path or "."):
         return WalkResult(names=(path.name,), is_cut=False), [(str(path), display_path(path, workspace.root))]
     listing = await list_files(path)
-    # Many names and many alternatives take their time.
-    names = await trio.to_thread.run_sync(_chosen_sync, listing.names, wildcard, abandon_on_cancel=True)
+    # In a thread, because matching many names is slow.
+    names = await trio.to_thread.run_sync(_matching_sync, listing.names, wildcard, abandon_on_cancel=True)
     directory = display_path(path, workspace.root)
     prefix = "" if directory == "." else f"{directory.rstrip('/')}/"
     return listing, [(f"{path}/{name}", prefix + printable_name(name)) for name in names]
 
 
-def _chosen_sync(names: Iterable[str], wildcard: GlobPattern | None) -> list[str]:
+def _matching_sync(names: Iterable[str], wildcard: GlobPattern | None) -> list[str]:
     return [name for name in names if wildcard is None or wildcard.matches(name)]
-
-
-def _anywhere(pattern: str) -> str:
-    """A pattern without a directory is for the file's name alone, as in the filters of other search programs."""
-    return pattern if "/" in pattern else f"**/{pattern}"
 
 
 def _is_file_sync(path: Path, name: str) -> bool:
@@ -129,50 +126,50 @@ def _is_file_sync(path: Path, name: str) -> bool:
     return stat.S_ISREG(mode)
 
 
-async def _search(wanted: GrepInput, files: list[tuple[str, str]], ripgrep: str | None) -> GrepResult:
-    """What Python finds in the files; whether it need not look at some of them makes no difference."""
-    pattern = byte_pattern(wanted.pattern, ignore_case=wanted.ignore_case)
-    if ripgrep is None or pattern is None or len(files) <= BEGINNING:
-        return await _work(wanted, files)
-    finding, rest = await _work(wanted, files[:BEGINNING]), files[BEGINNING:]
-    if finding.is_cut:
-        return finding
-    is_common = len(finding.lines) > COMMON
-    hopeless = frozenset() if is_common else await files_without(ripgrep, pattern, [path for path, _ in rest])
-    return finding.joined(await _work(wanted, rest, hopeless=hopeless, shown=len(finding.lines)))
+async def _search(arguments: GrepInput, files: list[tuple[str, str]], ripgrep: str | None) -> GrepResult:
+    """Search the files in Python; files that ripgrep excludes are skipped, which does not change the result."""
+    pattern = byte_pattern(arguments.pattern, ignore_case=arguments.ignore_case)
+    if ripgrep is None or pattern is None or len(files) <= FIRST_BATCH:
+        return await _search_in_worker(arguments, files)
+    found, rest = await _search_in_worker(arguments, files[:FIRST_BATCH]), files[FIRST_BATCH:]
+    if found.is_cut:
+        return found
+    is_common = len(found.lines) > COMMON
+    excluded = frozenset() if is_common else await files_without(ripgrep, pattern, [path for path, _ in rest])
+    return found.joined(await _search_in_worker(arguments, rest, excluded=excluded, shown=len(found.lines)))
 
 
-async def _work(
-    wanted: GrepInput, files: list[tuple[str, str]], *, hopeless: frozenset[str] = frozenset(), shown: int = 0
+async def _search_in_worker(
+    arguments: GrepInput, files: list[tuple[str, str]], *, excluded: frozenset[str] = frozenset(), shown: int = 0
 ) -> GrepResult:
-    """What a worker finds in the files, when *shown* lines were found before."""
-    order = GrepRequest(
-        pattern=wanted.pattern,
-        ignore_case=wanted.ignore_case,
-        mode=wanted.output_mode,
-        context=wanted.context,
-        limit=wanted.head_limit - shown,
+    """Search the files, except *excluded*, in a worker process; earlier files have given *shown* lines."""
+    request = GrepRequest(
+        pattern=arguments.pattern,
+        ignore_case=arguments.ignore_case,
+        mode=arguments.output_mode,
+        context=arguments.context,
+        limit=arguments.head_limit - shown,
         files=files,
-        hopeless=[place for place, (path, _) in enumerate(files) if path in hopeless],
+        excluded=[index for index, (path, _) in enumerate(files) if path in excluded],
         is_continued=shown > 0,
     )
-    finding = GrepResult(**json.loads(await run_worker(WORKER, json.dumps(order._asdict()).encode())))
-    if finding.error is not None:
-        raise ToolFailed(f"{wanted.pattern!r} is not a regular expression that Python understands: {finding.error}")
-    return finding
+    found = GrepResult(**json.loads(await run_worker(WORKER, json.dumps(request._asdict()).encode())))
+    if found.error is not None:
+        raise ToolFailed(f"{arguments.pattern!r} is not a valid Python regular expression: {found.error}")
+    return found
 
 
-def _notes(wanted: GrepInput, finding: GrepResult, listing: WalkResult) -> list[str]:
+def _notes(arguments: GrepInput, found: GrepResult, listing: WalkResult) -> list[str]:
     notes = []
-    if not finding.lines:
-        binary = f", {finding.binary:,} binary files skipped" if finding.binary else ""
-        notes.append(f"no line matches {wanted.pattern!r} ({finding.searched:,} files searched{binary})")
-    if finding.is_cut:
-        notes.append(f"[cut after {wanted.head_limit:,} lines: narrow the search, or ask for a larger head_limit]")
-    if finding.large:
-        notes.append(f"[{finding.large:,} files over {LARGEST // 1024**2} MB were not searched]")
-    if finding.unreadable:
-        notes.append(f"[{finding.unreadable:,} files could not be read]")
+    if not found.lines:
+        binary = f", {found.binary:,} binary files skipped" if found.binary else ""
+        notes.append(f"no line matches {arguments.pattern!r} ({found.searched:,} files searched{binary})")
+    if found.is_cut:
+        notes.append(f"[cut after {arguments.head_limit:,} lines: narrow the search, or use a larger head_limit]")
+    if found.large:
+        notes.append(f"[{found.large:,} files over {LARGEST // 1024**2} MB were not searched]")
+    if found.unreadable:
+        notes.append(f"[{found.unreadable:,} files could not be read]")
     if listing.note:
         notes.append(listing.note)
     return notes

@@ -1,7 +1,7 @@
-"""Worker process that searches files for a regular expression. It imports nothing of ours.
+"""Worker process that searches files for a regular expression.
 
-Started as a script with nothing but the standard library, to be ready in a few milliseconds. It reads a `GrepRequest`
-from standard input and writes a `GrepResult` to standard output, both as JSON in ASCII, which can carry any file name.
+Runs as a script and imports only the standard library, so that it starts in a few milliseconds. Reads a `GrepRequest`
+from standard input and writes a `GrepResult` to standard output, both as ASCII JSON, which can represent any file name.
 """
 
 import codecs
@@ -19,16 +19,16 @@ from typing import BinaryIO, Literal, NamedTuple
 Mode = Literal["files_with_matches", "content", "count"]
 
 LIFETIME = 60
-"""Seconds after which it ends by itself, should whoever started it be gone."""
+"""Seconds after which the script ends, in case its parent has died."""
 SNIFFED = 8 * 1024
-"""Bytes at the beginning that tell text from binary."""
+"""Bytes at the beginning of a file that are searched for NUL bytes, which show that it is binary."""
 LARGEST = 256 * 1024 * 1024
 LINE_LIMIT = 500
-"""Characters of one line that are shown."""
+"""Maximum characters shown of one line."""
 
 
 class GrepRequest(NamedTuple):
-    """What to search for, and where."""
+    """Request to search files."""
 
     pattern: str
     ignore_case: bool
@@ -36,28 +36,28 @@ class GrepRequest(NamedTuple):
     context: int
     limit: int
     files: list[tuple[str, str]]
-    """The path of each file, and what to call it."""
-    hopeless: list[int] = []  # noqa: RUF012 - a default of a tuple, and nobody changes it
-    """Which of them are text without a match, by their places."""
+    """Path and display name of each file."""
+    excluded: list[int] = []  # noqa: RUF012 - default of a NamedTuple that is never mutated
+    """Indexes of files that are text and have no match."""
     is_continued: bool = False
-    """Whether earlier files have given lines."""
+    """True if earlier files have given lines."""
 
 
 class GrepResult(NamedTuple):
-    """What the search gave."""
+    """Result of a search."""
 
-    lines: list[str] = []  # noqa: RUF012 - a default of a tuple, and nobody changes it
+    lines: list[str] = []  # noqa: RUF012 - default of a NamedTuple that is never mutated
     is_cut: bool = False
-    """Whether there are more lines than the order's limit."""
+    """True if there are more lines than the limit of the request."""
     searched: int = 0
     binary: int = 0
     large: int = 0
     unreadable: int = 0
     error: str | None = None
-    """Why the pattern cannot be used."""
+    """Reason why the pattern is invalid."""
 
     def joined(self, later: "GrepResult") -> "GrepResult":
-        """What was found in these files and in *later* ones, in one."""
+        """Merge this result with that of *later* files."""
         return GrepResult(
             lines=self.lines + later.lines,
             is_cut=later.is_cut,
@@ -69,20 +69,20 @@ class GrepResult(NamedTuple):
 
 
 class SkippedFile(Exception):
-    """A file is passed over; the only argument is the field of `GrepResult` that counts it."""
+    """A file is skipped; the only argument is the field of `GrepResult` that counts such files."""
 
 
-def search(order: GrepRequest) -> GrepResult:
-    """Search the files in their order, as far as the limit."""
+def search(request: GrepRequest) -> GrepResult:
+    """Search the files in order until the limit of lines is exceeded."""
     try:
-        regex = re.compile(order.pattern, re.IGNORECASE if order.ignore_case else 0)
+        regex = re.compile(request.pattern, re.IGNORECASE if request.ignore_case else 0)
     except (re.error, OverflowError, RecursionError) as exc:
         return GrepResult(error=str(exc))
     counts: Counter[str] = Counter()
-    lines = list(itertools.islice(_all_lines(order, regex, counts), order.limit + 1))
+    lines = list(itertools.islice(_all_lines(request, regex, counts), request.limit + 1))
     return GrepResult(
-        lines=lines[: order.limit],
-        is_cut=len(lines) > order.limit,
+        lines=lines[: request.limit],
+        is_cut=len(lines) > request.limit,
         searched=counts["searched"],
         binary=counts["binary"],
         large=counts["large"],
@@ -90,16 +90,16 @@ def search(order: GrepRequest) -> GrepResult:
     )
 
 
-def _all_lines(order: GrepRequest, regex: re.Pattern[str], counts: Counter[str]) -> Iterator[str]:
-    is_first = not order.is_continued
-    hopeless = frozenset(order.hopeless)
-    for place, (path, name) in enumerate(order.files):
-        if place in hopeless:
+def _all_lines(request: GrepRequest, regex: re.Pattern[str], counts: Counter[str]) -> Iterator[str]:
+    is_first = not request.is_continued
+    excluded = frozenset(request.excluded)
+    for number, (path, name) in enumerate(request.files):
+        if number in excluded:
             counts["searched"] += 1
             continue
         try:
-            for index, line in enumerate(_file_lines(order, regex, path, name)):
-                if order.mode == "content" and order.context and index == 0 and not is_first:
+            for index, line in enumerate(_file_lines(request, regex, path, name)):
+                if request.mode == "content" and request.context and index == 0 and not is_first:
                     yield "--"
                 is_first = False
                 yield line
@@ -110,12 +110,12 @@ def _all_lines(order: GrepRequest, regex: re.Pattern[str], counts: Counter[str])
             counts["unreadable"] += 1
 
 
-def _file_lines(order: GrepRequest, regex: re.Pattern[str], path: str, name: str) -> Iterator[str]:
+def _file_lines(request: GrepRequest, regex: re.Pattern[str], path: str, name: str) -> Iterator[str]:
     with open(path, "rb", opener=open_file) as file:
         text = _text(file)
-        if order.mode == "content":
-            yield from _matches_in_context(text, regex, name, order.context)
-        elif order.mode == "count":
+        if request.mode == "content":
+            yield from _matches_in_context(text, regex, name, request.context)
+        elif request.mode == "count":
             if count := sum(1 for line in text if regex.search(line)):
                 yield f"{name}:{count}"
         elif any(regex.search(line) for line in text):
@@ -123,12 +123,12 @@ def _file_lines(order: GrepRequest, regex: re.Pattern[str], path: str, name: str
 
 
 def open_file(path: str, flags: int) -> int:
-    """Follows no link and waits for no pipe, though the file may have been replaced since it was listed."""
+    """Open a file without following a link or waiting for a pipe, which may have replaced it since the listing."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def read_beginning(descriptor: int) -> bytes:
-    """The first bytes of a file that is to be searched. Raises `SkippedFile` for one that is not, or `OSError`."""
+    """Return the first bytes of a file. Raises `SkippedFile` if it is not to be searched, and `OSError`."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise SkippedFile("unreadable")

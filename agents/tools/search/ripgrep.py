@@ -1,4 +1,4 @@
-"""Ripgrep as a filter: it excludes files without a match."""
+"""Ripgrep as a filter that excludes files without a match."""
 
 import functools
 import os
@@ -13,33 +13,33 @@ import trio
 from coterie.agents.tools.search.grep_worker import SkippedFile, open_file, read_beginning
 
 OLDEST = (14, 1)
-"""The version from which on it is trusted: it has all the options, and no known fault in what it finds."""
+"""Oldest trusted version: it has all options and no known bug that misses matches."""
 OPTIONS = (
     *("--no-config", "--no-ignore", "--hidden", "--no-mmap", "--regex-size-limit=10M"),
     *("--text", "--encoding=none", "--no-unicode", "--files-with-matches", "--null"),
 )
-"""Search all files that are named, as the bytes they are, and print nothing but names."""
+"""Options to search exactly the given files as raw bytes and to print only names."""
 BATCH = 500_000
-"""Bytes of one command's paths; the system takes some 2,000,000 with everything else."""
-ANSWERED = (0, 1)
-"""How it ends when it has read all files: something was found, or nothing."""
+"""Maximum bytes of the paths on one command line; the system allows about 2,000,000 in all."""
+SUCCESS = (0, 1)
+"""Exit codes after all files were read: with a match, and without."""
 
 _trusted: dict[str, bool] = {}
 
 
 @functools.cache
 def installed_ripgrep() -> str | None:
-    """The program, as the process's first question found it on the path."""
+    """Return the absolute path of ripgrep; None if it is not installed. Searches PATH once per process."""
     program = shutil.which("rg")
-    # A relative entry of the path would have us run a program out of the directory that is searched.
+    # With a relative entry of PATH this could be a program in the searched directory.
     return program if program is not None and Path(program).is_absolute() else None
 
 
 async def files_without(program: str, pattern: str, files: Sequence[str]) -> frozenset[str]:
-    """Those of the *files*, given by absolute paths, that are text and have no line with the *pattern* of bytes.
+    """Return the text files among *files*, absolute paths, without a line that matches the byte *pattern*.
 
-    Nothing if the *program* is not ripgrep, is too old, or fails in any way. When cancelled, ends the program; a
-    thread that looks at the files may go on for a while, and changes nothing.
+    Empty if *program* is not ripgrep, is too old, or fails in any way. Cancellation kills the program; a thread may
+    continue checking files.
     """
     if not await _is_trusted(program):
         return frozenset()
@@ -65,18 +65,18 @@ async def _is_trusted(program: str) -> bool:
 
 
 async def _run(program: str, *arguments: str) -> bytes | None:
-    """What the program prints; None if it fails or has anything to complain of."""
+    """Run the program and return its output; None if it fails or prints to stderr."""
     try:
         ended = await trio.run_process(
             [program, *arguments], stdin=subprocess.DEVNULL, capture_stdout=True, capture_stderr=True, check=False
         )
     except OSError:
         return None
-    return ended.stdout if ended.returncode in ANSWERED and not ended.stderr else None
+    return ended.stdout if ended.returncode in SUCCESS and not ended.stderr else None
 
 
 def _texts_sync(files: Sequence[str]) -> list[str]:
-    """The files worth giving away: large ones, binary ones and such as cannot be read are sorted out as ever."""
+    """Return the text files among *files*; large, binary and unreadable files are left to the Python search."""
     return [path for path in files if _is_text_sync(path)]
 
 
@@ -87,7 +87,7 @@ def _is_text_sync(path: str) -> bool:
         return False
     try:
         read_beginning(descriptor)
-        # Files that the kernel makes up say that they are empty, and to read one to its end may take forever.
+        # Files in /proc and /sys have the size 0, and reading one may never end.
         return os.fstat(descriptor).st_size > 0
     except (OSError, SkippedFile):
         return False

@@ -1,7 +1,7 @@
-"""Worker process that searches a transcript. It imports nothing of ours.
+"""Worker process that searches a transcript.
 
-Started as a script with nothing but the standard library, as `grep_worker` is. It reads a `TranscriptSearchRequest`
-from standard input and writes a `TranscriptSearchResult` to standard output, both as JSON in ASCII.
+Runs as a script and imports only the standard library. Reads a `TranscriptSearchRequest` from standard input and writes
+a `TranscriptSearchResult` to standard output, both as ASCII JSON.
 """
 
 import json
@@ -15,80 +15,80 @@ from typing import Any, Literal, NamedTuple
 Who = Literal["anyone", "user", "assistant", "call", "result", "mail", "summary"]
 
 LIFETIME = 60
-"""Seconds after which it ends by itself, should whoever started it be gone."""
+"""Seconds after which the script ends, in case its parent has died."""
 BEFORE = 50
 AFTER = 110
-"""Characters around the beginning of a match that are shown."""
+"""Characters shown before and after the start of a match."""
 SHOWN = 4_000
-"""Characters of one turn that are shown."""
+"""Maximum characters shown of one turn."""
 MAIL = "<message from="
-RETOLD = ("<earlier-call>", "[Old tool result content cleared]", "I made the calls that are listed next")
-"""How blocks begin that say again, or no longer, what stands further up."""
+REPEATED = ("<earlier-call>", "[Old tool result content cleared]", "I made the calls that are listed next")
+"""Prefixes of blocks that repeat earlier content or replace removed content."""
 
 
 class TranscriptSearchRequest(NamedTuple):
-    """What to search for, in which file."""
+    """Request to search a transcript."""
 
     path: str
     pattern: str | None
-    """None shows one turn."""
+    """Regular expression; None to show one turn."""
     ignore_case: bool
     who: Who
     turn: int | None
     before_turn: int | None
     limit: int
     own: str
-    """The tool that searches: its calls would always match themselves."""
+    """Name of the search tool, whose calls are skipped because they always match themselves."""
 
 
 class TranscriptSearchResult(NamedTuple):
-    """What the search gave, the newest first; of one turn its texts, in their order."""
+    """Result of a search, newest match first; for one turn, its texts in order."""
 
-    lines: list[str] = []  # noqa: RUF012 - a default of a tuple, and nobody changes it
+    lines: list[str] = []  # noqa: RUF012 - default of a NamedTuple that is never mutated
     total: int = 0
-    """Texts that match, shown or not; of one turn, its characters."""
+    """Number of matching texts, shown or not; for one turn, its number of characters."""
     last: int = 0
-    """The last turn there is."""
+    """Number of the last turn."""
     error: str | None = None
-    """Why the pattern cannot be used."""
+    """Reason why the pattern is invalid."""
 
 
 class Excerpt(NamedTuple):
     """A text of the transcript."""
 
     turn: int
-    """Of a reply its own; of all else that of the reply which follows it."""
+    """Turn of the text; a text before a reply has the turn of that reply."""
     who: Who
     name: str
-    """Who it is from, in words."""
+    """Readable name of the source."""
     text: str
 
 
-def search(order: TranscriptSearchRequest) -> TranscriptSearchResult:
-    """Search the file from its beginning to its end. Raises `OSError`."""
-    if order.pattern is None:
-        return _one_turn(order)
+def search(request: TranscriptSearchRequest) -> TranscriptSearchResult:
+    """Search the transcript. Raises `OSError`."""
+    if request.pattern is None:
+        return _one_turn(request)
     try:
-        regex = re.compile(order.pattern, re.MULTILINE | (re.IGNORECASE if order.ignore_case else 0))
+        regex = re.compile(request.pattern, re.MULTILINE | (re.IGNORECASE if request.ignore_case else 0))
     except (re.error, OverflowError, RecursionError) as exc:
         return TranscriptSearchResult(error=str(exc))
-    newest: deque[str] = deque(maxlen=order.limit)
+    newest: deque[str] = deque(maxlen=request.limit)
     total = last = 0
-    for passage in excerpts(order.path, order.own):
-        last = passage.turn
-        if _is_meant(passage, order) and (match := regex.search(passage.text)):
+    for excerpt in excerpts(request.path, request.own):
+        last = excerpt.turn
+        if _is_selected(excerpt, request) and (match := regex.search(excerpt.text)):
             total += 1
-            newest.append(f"turn {passage.turn}, {passage.name}: {_excerpt(passage.text, match)}")
+            newest.append(f"turn {excerpt.turn}, {excerpt.name}: {_context(excerpt.text, match)}")
     return TranscriptSearchResult(lines=list(reversed(newest)), total=total, last=last)
 
 
 def excerpts(path: str, own: str) -> Iterator[Excerpt]:
-    """All texts of the transcript, each once, whatever was rewritten; those of the tool *own* are left out.
+    """Yield all texts of the transcript once, even if they were rewritten; skips calls of the tool *own*.
 
-    A line that is torn is left out.
+    Skips torn lines.
     """
-    reading = TranscriptReader(own)
-    with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes longer to import than most searches take
+    reader = TranscriptReader(own)
+    with open(path, "rb") as file:  # noqa: PTH123 - importing pathlib takes longer than most searches
         for line in file:
             if line.isspace() or not line.endswith(b"\n"):
                 continue
@@ -96,22 +96,22 @@ def excerpts(path: str, own: str) -> Iterator[Excerpt]:
                 record = json.loads(line)
             except ValueError:
                 continue
-            yield from reading.read(record)
+            yield from reader.read(record)
 
 
 class TranscriptReader:
-    """Knows what it has read of a transcript."""
+    """Incremental reader of transcript records; yields each text once."""
 
     def __init__(self, own: str) -> None:
         self._own = own
         self._turn = 1
         self._names: dict[str, str] = {}
-        """Of the tool that a call was for, by the call's id."""
+        """Call id -> name of the called tool."""
         self._seen: set[int] = set()
-        """Hashes of blocks: a rewritten conversation says most of them again."""
+        """Hashes of the blocks read so far, because a rewritten conversation repeats most of them."""
 
     def read(self, record: dict[str, Any]) -> Iterator[Excerpt]:
-        """The texts that are new in *record*."""
+        """Yield the new texts of *record*."""
         match record:
             case {"kind": "message", "role": str(role), "blocks": list(blocks)}:
                 for block in map(_block, blocks):
@@ -127,9 +127,9 @@ class TranscriptReader:
         for number, message in enumerate(messages):
             role, turn = "summary" if is_compacted else message["role"], 0 if number < inherited else self._turn
             for block in filter(self._is_new, map(_block, message["blocks"])):
-                for passage in self._excerpts(role, block, turn):
-                    if not passage.text.startswith(RETOLD):
-                        yield passage
+                for excerpt in self._excerpts(role, block, turn):
+                    if not excerpt.text.startswith(REPEATED):
+                        yield excerpt
 
     def _is_new(self, block: dict[str, Any]) -> bool:
         before = len(self._seen)
@@ -137,7 +137,7 @@ class TranscriptReader:
         return len(self._seen) > before
 
     def _excerpts(self, role: str, block: dict[str, Any], turn: int) -> Iterator[Excerpt]:
-        """The text of *block*, if it has one."""
+        """Yield the text of *block*, if any."""
         match block:
             case {"type": "text", "text": str(text)} if role == "summary":
                 yield Excerpt(turn, "summary", "earlier summary", text)
@@ -157,13 +157,13 @@ class TranscriptReader:
 
 
 def _block(stored: Any) -> dict[str, Any]:
-    """A block as it is; one that holds a newline of its own stands as a string of JSON."""
+    """Return a block of a record; a block with a newline is stored as a JSON string."""
     block: dict[str, Any] = json.loads(stored) if isinstance(stored, str) else stored
     return block
 
 
 def _inherited(messages: list[dict[str, Any]]) -> int:
-    """How many of the messages that a conversation begins with are older than it: a fork's, up to the last reply."""
+    """Return how many initial messages a fork has inherited: all up to the last reply."""
     return max((number for number, message in enumerate(messages, 1) if message["role"] == "assistant"), default=0)
 
 
@@ -175,28 +175,28 @@ def _result(content: str | list[dict[str, Any]]) -> str:
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
-def _is_meant(passage: Excerpt, order: TranscriptSearchRequest) -> bool:
-    is_old_enough = order.before_turn is None or passage.turn < order.before_turn
-    return is_old_enough and order.who in ("anyone", passage.who)
+def _is_selected(excerpt: Excerpt, request: TranscriptSearchRequest) -> bool:
+    is_old_enough = request.before_turn is None or excerpt.turn < request.before_turn
+    return is_old_enough and request.who in ("anyone", excerpt.who)
 
 
-def _excerpt(text: str, match: re.Match[str]) -> str:
-    """What stands around the match, on one line."""
+def _context(text: str, match: re.Match[str]) -> str:
+    """Return the text around the start of the match, on one line."""
     start, end = max(match.start() - BEFORE, 0), match.start() + AFTER
-    words = " ".join(text[start:end].split())
-    return f"{'...' if start else ''}{words}{'...' if end < len(text) else ''}"
+    shown = " ".join(text[start:end].split())
+    return f"{'...' if start else ''}{shown}{'...' if end < len(text) else ''}"
 
 
-def _one_turn(order: TranscriptSearchRequest) -> TranscriptSearchResult:
+def _one_turn(request: TranscriptSearchRequest) -> TranscriptSearchResult:
     lines: list[str] = []
     total = last = 0
-    for passage in excerpts(order.path, order.own):
-        last = passage.turn
-        if passage.turn == order.turn and order.who in ("anyone", passage.who):
-            room = max(SHOWN - total, 0)
-            total += len(passage.text)
-            if room:
-                lines.append(f"[{passage.name}]\n{passage.text[:room]}")
+    for excerpt in excerpts(request.path, request.own):
+        last = excerpt.turn
+        if excerpt.turn == request.turn and request.who in ("anyone", excerpt.who):
+            remaining = max(SHOWN - total, 0)
+            total += len(excerpt.text)
+            if remaining:
+                lines.append(f"[{excerpt.name}]\n{excerpt.text[:remaining]}")
     return TranscriptSearchResult(lines=lines, total=total, last=last)
 
 

@@ -1,4 +1,4 @@
-"""The Bash tool: a command, its output and its exit code."""
+"""The Bash tool: runs a command and returns its output and exit code."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -8,31 +8,31 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
 from coterie.agents.tools.worker_process import BoundedOutput, command_environment
 from coterie.agents.tools.workspace.shell_process import run_shell
 from coterie.agents.tools.workspace.working_directory import open_directory_report
 
 DEFAULT_TIMEOUT = 120.0
-LONGEST_TIMEOUT = 600.0
+MAX_TIMEOUT = 600.0
 KEPT = 2_000_000
-"""Characters of the output that are kept at its beginning, and again at its end."""
+"""Characters to keep at the beginning of the output, and the same number at the end."""
 BASH_RESULT_CAP = 30_000
-"""Characters of a result that stay in the conversation."""
+"""Maximum characters of a result; longer ones are stored on disk."""
 GRACE = 2.0
 
 
 @attrs.frozen(kw_only=True)
 class BashInput:
-    """What to run, and how long to wait for it."""
+    """Arguments of the Bash tool."""
 
-    command: str = attrs.field(metadata=described("The command, as one would type it."))
+    command: str = attrs.field(metadata=described("The shell command."))
     timeout: float = attrs.field(
         default=DEFAULT_TIMEOUT,
-        metadata=described(f"Seconds after which the command is killed, at most {LONGEST_TIMEOUT:g}."),
+        metadata=described(f"Seconds after which the command is killed, at most {MAX_TIMEOUT:g}."),
     )
     description: str | None = attrs.field(
-        default=None, metadata=described("What the command does, in five to ten words, for the people who watch.")
+        default=None, metadata=described("What the command does, in five to ten words, for the user.")
     )
     run_in_background: bool = attrs.field(
         default=False, metadata=described("Start the command as a job and do not wait for it; it has no time limit.")
@@ -40,8 +40,8 @@ class BashInput:
 
 
 @attrs.frozen(kw_only=True)
-class Bash:
-    """Runs commands, each in a shell of its own that starts where the last one ended."""
+class Bash(ToolBase):
+    """Tool that runs each command in a new shell, in the directory where the previous command ended."""
 
     name: ClassVar = "Bash"
     description: ClassVar = tool_description("bash")
@@ -51,52 +51,50 @@ class Bash:
     result_cap: ClassVar[int | None] = BASH_RESULT_CAP
 
     grace: float = GRACE
-    """Seconds between asking a command to end and killing it."""
+    """Seconds between SIGTERM and SIGKILL."""
 
-    def paths_affected(self, arguments: BashInput, workspace: Workspace) -> list[Path]:  # noqa: ARG002 - the interface of every tool
-        """The directory it starts in; what a command touches cannot be told before it runs."""
+    def paths_affected(self, _arguments: BashInput, workspace: Workspace) -> list[Path]:
+        """Return the working directory; the paths that a command touches are unknown before it runs."""
         return [workspace.shell.directory]
 
     async def run(self, arguments: BashInput, workspace: Workspace) -> ToolResult:
-        """The output, and how the command ended unless it went well; for a job, its id.
+        """Run the command and return its output, with the exit code after a failure; for a job, return its id.
 
-        When the time is up or the call is cancelled, all processes of the command are ended first, and the next
-        command starts where this one did.
+        On timeout or cancellation all processes of the command are killed first, and the working directory does not
+        change.
         """
         timeout = arguments.timeout
-        if not 0 < timeout <= LONGEST_TIMEOUT:
-            raise ToolFailed(f"timeout is {timeout:g}, but must be over 0 and at most {LONGEST_TIMEOUT:g} seconds")
+        if not 0 < timeout <= MAX_TIMEOUT:
+            raise ToolFailed(f"timeout is {timeout:g}, but must be over 0 and at most {MAX_TIMEOUT:g} seconds")
         moved = workspace.shell.enter()
         if arguments.run_in_background:
             return _result(await _start_job(arguments.command, workspace), moved)
         output = BoundedOutput(KEPT)
         with trio.move_on_after(timeout):
-            status, strayed = await self._run_command(arguments.command, workspace, output)
-            held = workspace.sandbox.description if status and workspace.sandbox is not None else None
-            return _result(output.finish(), moved, strayed, held, failure=f"[exit code {status}]" if status else None)
+            status, refused = await self._run_command(arguments.command, workspace, output)
+            confined = workspace.sandbox.description if status and workspace.sandbox is not None else None
+            failure = f"[exit code {status}]" if status else None
+            return _result(output.finish(), moved, refused, confined, failure=failure)
         return _result(output.finish(), moved, failure=f"[timed out after {timeout:g} s]")
 
     async def _run_command(self, command: str, workspace: Workspace, output: BoundedOutput) -> tuple[int, str | None]:
-        """The exit code, and a word about the directory if the next command cannot start where this one ended."""
+        """Run *command*; return its exit code, and a note if the next command cannot start in its final directory."""
         shell, sandbox = workspace.shell, workspace.sandbox
-        place = workspace.scratch if sandbox is None else sandbox.temporary
-        with open_directory_report(place, command_environment(workspace.environment)) as report:
+        temporary = workspace.scratch if sandbox is None else sandbox.temporary
+        with open_directory_report(temporary, command_environment(workspace.environment)) as report:
             status = await run_shell(
-                command, shell.directory, report.environment, heard=output.add, grace=self.grace, sandbox=sandbox
+                command, shell.directory, report.environment, on_output=output.add, grace=self.grace, sandbox=sandbox
             )
             return status, shell.update_directory(report.read() or shell.directory)
 
 
 async def _start_job(command: str, workspace: Workspace) -> str:
     if workspace.jobs is None:
-        raise ToolFailed("Commands cannot run in the background here. Run it without run_in_background.")
+        raise ToolFailed("Background jobs are not available here. Run the command without run_in_background.")
     job = await workspace.jobs.start(
         command, workspace.shell.directory, command_environment(workspace.environment), workspace.sandbox
     )
-    return (
-        f"Started job {job.id}. BashOutput shows what it prints, KillBash ends it. "
-        f"All it prints is in {job.output.path}."
-    )
+    return f"Started job {job.id}. BashOutput shows its output, KillBash ends it. Output file: {job.output.path}"
 
 
 def _result(output: str, *notes: str | None, failure: str | None = None) -> ToolResult:

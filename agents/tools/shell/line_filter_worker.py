@@ -1,7 +1,7 @@
-"""Worker process that filters lines by a regular expression. It imports nothing of ours.
+"""Worker process that filters lines by a regular expression.
 
-Started as a script with nothing but the standard library. The first line of standard input is the expression as JSON
-in ASCII; all behind it is what to filter.
+Runs as a script and imports only the standard library. The first line of standard input is the expression as ASCII
+JSON; the rest is the text to filter.
 """
 
 import json
@@ -11,11 +11,11 @@ import sys
 from collections.abc import Iterable, Iterator
 
 LIFETIME = 60
-"""Seconds after which it ends by itself, should whoever started it be gone."""
+"""Seconds after which the script ends, in case its parent has died."""
 
 
 def matching(lines: Iterable[bytes], regex: re.Pattern[str]) -> Iterator[bytes]:
-    """The lines in which *regex* is found; bytes that are not UTF-8 are replaced while it looks."""
+    """Return the lines that *regex* matches, decoded as UTF-8 with replacement for the search only."""
     return (line for line in lines if regex.search(line.decode("utf-8", "replace").rstrip("\r\n")))
 
 

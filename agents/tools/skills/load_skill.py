@@ -1,7 +1,6 @@
 """The Skill tool: loads the text of a skill."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import ClassVar
 
 import attrs
@@ -13,22 +12,20 @@ from coterie.agents.events.layer_events import SkillLoaded
 from coterie.agents.skills.skill_text import skill_block, skill_text
 from coterie.agents.skills.store import Skills
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
 
 
 @attrs.frozen(kw_only=True)
 class SkillInput:
-    """Which skill, and what for."""
+    """Arguments of the Skill tool."""
 
-    skill: str = attrs.field(metadata=described("The name of the skill, as it is listed."))
-    args: str = attrs.field(
-        default="", metadata=described("What the skill is to be used on, if it asks for something.")
-    )
+    skill: str = attrs.field(metadata=described("The name of the skill, as listed."))
+    args: str = attrs.field(default="", metadata=described("Arguments for the skill, if it takes any."))
 
 
 @attrs.frozen(kw_only=True)
-class SkillTool:
-    """Loads the skills that were there when the agent was started."""
+class SkillTool(ToolBase):
+    """Tool that loads the skills that existed when the agent was started."""
 
     skills: Skills
     emit: Callable[[SkillLoaded], None]
@@ -37,22 +34,16 @@ class SkillTool:
     description: ClassVar = tool_description("skill")
     input_type: ClassVar = SkillInput
     access: ClassVar[Access] = "session"
-    is_clearable: ClassVar = False
-    result_cap: ClassVar[int | None] = RESULT_CAP
-
-    def paths_affected(self, _arguments: SkillInput, _workspace: Workspace) -> tuple[Path, ...]:
-        """No file that is anybody's but its own."""
-        return ()
 
     async def run(self, arguments: SkillInput, workspace: Workspace) -> ToolResult:
-        """The text of the skill as it is now, and where its other files are."""
+        """Return the current text of the skill and the directory of its other files."""
         name = arguments.skill.strip().removeprefix("/")
         skill = self.skills.by_name.get(name)
         if skill is None:
             reason = self.skills.missing(name)
             raise ToolFailed(f"{reason[0].upper()}{reason[1:]}")
         if not skill.is_for_model:
-            raise ToolFailed(f"The skill {name} can be started by the user alone, as /{name}.")
+            raise ToolFailed(f"Only the user can start the skill {name}, with /{name}.")
         used = skill.used(arguments.args.strip())
         text = await trio.to_thread.run_sync(skill_text, used)
         if isinstance(text, FileProblem):

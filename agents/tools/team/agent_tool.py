@@ -1,4 +1,4 @@
-"""The Agent tool: a task for another agent, and its report."""
+"""The Agent tool: starts another agent for a task and returns its report."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -23,7 +23,7 @@ from coterie.agents.root_link.spawn_request import (
     SpawnRequest,
 )
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 from coterie.mailbox.errors import MailboxError
 
 LATER = "Its report will come as a message."
@@ -31,64 +31,62 @@ LATER = "Its report will come as a message."
 
 @attrs.frozen(kw_only=True)
 class AgentInput:
-    """Which agent, and for what."""
+    """Arguments of the Agent tool."""
 
-    description: str = attrs.field(metadata=described("What it is for, in 3 to 5 words."))
-    prompt: str = attrs.field(metadata=described("The whole task: the agent is told nothing else."))
-    subagent_type: str = attrs.field(default=GENERAL, metadata=described("One of the kinds of agents."))
-    name: str | None = attrs.field(default=None, metadata=described("A name for it; without one it gets one."))
-    run_in_background: bool = attrs.field(default=False, metadata=described("Go on without waiting for its report."))
+    description: str = attrs.field(metadata=described("The purpose of the agent, in 3 to 5 words."))
+    prompt: str = attrs.field(metadata=described("The complete task: the agent gets no other information."))
+    subagent_type: str = attrs.field(default=GENERAL, metadata=described("The type of the agent."))
+    name: str | None = attrs.field(default=None, metadata=described("A name for the agent; generated if not given."))
+    run_in_background: bool = attrs.field(default=False, metadata=described("Continue without waiting for its report."))
     stays: bool = attrs.field(
-        default=False, metadata=described("Keep it as a teammate: when the task is done it waits for messages.")
+        default=False, metadata=described("Keep it as a teammate: after the task it waits for messages.")
     )
     isolation: Isolation | None = attrs.field(
-        default=None, metadata=described("worktree: it works in a git worktree of its own.")
+        default=None, metadata=described("worktree: the agent works in its own git worktree.")
     )
     plan_required: bool = attrs.field(
-        default=False, metadata=described("Let it only read until its plan is approved; it works in the background.")
+        default=False,
+        metadata=described("The agent may only read until its plan is approved; it runs in the background."),
     )
 
 
 @attrs.define(eq=False)
-class AgentTool:
-    """Starts agents for one agent, and waits for those that are not to run in the background."""
+class AgentTool(ToolBase):
+    """Tool that starts agents, and waits for the reports of those that do not run in the background."""
 
     spawner: Spawner
     mail: Messaging
     agent_types: Mapping[str, str]
-    """Purpose of each type of agents, by name."""
+    """Name of each agent type -> its purpose."""
     fork_point: Callable[[], Path] | None = None
-    """Writes the fork point of the agent as it is now; None without forks. Raises `ToolFailed`."""
+    """Writes the current fork point of the agent and returns its path; None without forks. Raises `ToolFailed`."""
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    """Block around each wait for a report; the blocks of calls that were made together overlap."""
+    """Context manager around each wait for a report; those of concurrent calls overlap."""
     pending: set[str] = attrs.field(factory=set)
-    """Ids of reports that have not arrived, of agents in the background."""
+    """Ids of the pending reports of started agents."""
     has_started: bool = False
     """True if the agent has started another agent."""
     has_teammate: bool = False
     """True if a teammate works for the agent without owing a report."""
     description: str = attrs.field(init=False)
     _waits: dict[str, trio.CancelScope] = attrs.field(factory=dict, init=False)
-    """Waits for reports, by the names of the agents."""
+    """Agent name -> cancel scope of the wait for its report."""
     _released: dict[str, str] = attrs.field(factory=dict, init=False)
-    """Reasons why a wait was ended, by the names of the agents."""
+    """Agent name -> reason why the wait for its report was cancelled."""
 
     name: ClassVar = "Agent"
     input_type: ClassVar = AgentInput
     access: ClassVar[Access] = "spawn"
-    is_clearable: ClassVar = False
-    result_cap: ClassVar[int | None] = RESULT_CAP
 
     def __attrs_post_init__(self) -> None:
         lines = (f"- {name}: {' '.join(purpose.split())}" for name, purpose in sorted(self.agent_types.items()))
         self.description = render("tools/agent", kinds="\n".join(lines))
 
-    def paths_affected(self, _arguments: AgentInput, _workspace: Workspace) -> tuple[Path, ...]:
-        """Nothing by itself; the agent is held to the same permissions."""
-        return ()
-
     async def run(self, arguments: AgentInput, _workspace: Workspace) -> ToolResult:
-        """The report, or of an agent in the background its name. Cancelled, the report comes as mail later."""
+        """Start the agent and return its report; for an agent in the background, return its name.
+
+        After cancellation the report arrives later as a message.
+        """
         request = SpawnRequest(
             task=arguments.prompt,
             definition=arguments.subagent_type,
@@ -105,9 +103,9 @@ class AgentTool:
         self.has_started = True
         if arguments.stays:
             self.has_teammate = True
-            return ToolResult(text=f"{spawned.name} is at work, and stays. Write to it with SendMessage.")
+            return ToolResult(text=f"{spawned.name} is running as a teammate. Write to it with SendMessage.")
         self.pending.add(spawned.report)
-        # Whoever may have to judge its plan must not wait for its report first.
+        # This agent may have to approve the plan, so it must not wait for the report.
         if arguments.run_in_background or request.fork is not None or arguments.plan_required:
             return ToolResult(text=f"{spawned.name} works in the background. {LATER}")
         return await self._wait(spawned)
@@ -116,18 +114,18 @@ class AgentTool:
         if arguments.subagent_type != FORK or self.fork_point is None:
             return None
         if arguments.plan_required:
-            raise ToolFailed("A fork cannot be asked for a plan. Start another kind, or let the fork begin.")
+            raise ToolFailed("A fork cannot submit a plan. Start another agent type, or omit plan_required.")
         return str(self.fork_point())
 
     def release(self, name: str, why: str = "") -> None:
-        """Go on without waiting for *name*, if it is waited for, because the user says so, or for another reason."""
+        """Cancel the wait for the report of *name*, if any; an empty *why* means that the user requested it."""
         if name in self._waits:
             self._released[name] = why
             self._waits[name].cancel()
 
     def _moved(self, name: str) -> str:
         if why := self._released.pop(name, ""):
-            return f"{name} works on in the background, because {why}."
+            return f"{name} continues in the background, because {why}."
         return f"The user moved {name} to the background."
 
     async def _wait(self, spawned: Spawned) -> ToolResult:
@@ -137,7 +135,7 @@ class AgentTool:
                 async with self.waiting():
                     envelope = await self.mail.wait_for_report(spawned.report)
         except MailboxError as exc:
-            reason = f"{spawned.name} works, but its report cannot be waited for: {exc}. It will come as a message."
+            reason = f"{spawned.name} is running, but waiting for its report failed: {exc}. {LATER}"
             raise ToolFailed(reason) from exc
         finally:
             del self._waits[spawned.name]

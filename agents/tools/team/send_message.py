@@ -1,6 +1,5 @@
-"""The SendMessage tool: a message to another agent, and a receipt."""
+"""The SendMessage tool: sends a message to another agent and returns a receipt."""
 
-from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 import attrs
@@ -8,34 +7,34 @@ import msgspec
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
 from coterie.mailbox.envelope import MessageId, MessageKind, Sender
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.router import OutgoingMessage, Router, SendResult
 from coterie.suggestions import did_you_mean
 
 _OF_THE_PROCESS = ("shutdown_response", "task_notification", "idle", "plan_approval_request")
-"""That an agent ends, what it came to, that it is idle or has a plan: its process or the root says so, who know."""
+"""Types of messages that only an agent process or the root may send, because the model does not know these facts."""
 STRUCTURED = tuple(kind for kind in get_args(MessageKind) if kind not in ("message", *_OF_THE_PROCESS))
-"""What a model may send besides text."""
+"""Types of structured messages that a model may send."""
 
 
 @attrs.frozen(kw_only=True)
 class SendMessageInput:
-    """To whom, and what."""
+    """Arguments of the SendMessage tool."""
 
     to: str = attrs.field(
         metadata=described("An agent's name, `main`, `*` for everyone, `uds:<path>` or `bridge:<session id>`.")
     )
     message: str | dict[str, Any] = attrs.field(
-        metadata=described("Text, or an object whose `type` says what it is, as `task_assignment`.")
+        metadata=described("Text, or an object with a `type`, such as `task_assignment`.")
     )
-    summary: str | None = attrs.field(default=None, metadata=described("What it is about, in 5 to 10 words."))
+    summary: str | None = attrs.field(default=None, metadata=described("Summary of the message, in 5 to 10 words."))
 
 
 @attrs.frozen(kw_only=True)
-class SendMessage:
-    """Sends for one agent."""
+class SendMessage(ToolBase):
+    """Tool that sends messages of one agent."""
 
     router: Router
     sender: Sender
@@ -44,20 +43,14 @@ class SendMessage:
     description: ClassVar = tool_description("send_message")
     input_type: ClassVar = SendMessageInput
     access: ClassVar[Access] = "session"
-    is_clearable: ClassVar = False
-    result_cap: ClassVar[int | None] = RESULT_CAP
-
-    def paths_affected(self, _arguments: SendMessageInput, _workspace: Workspace) -> tuple[Path, ...]:
-        """No file of anybody's."""
-        return ()
 
     async def run(self, arguments: SendMessageInput, _workspace: Workspace) -> ToolResult:
-        """One line that says what is stored for whom."""
+        """Send the message and return the result for each recipient."""
         try:
-            posted = await self.router.send(self.sender, _draft(arguments))
+            results = await self.router.send(self.sender, _draft(arguments))
         except MailboxError as exc:
             raise ToolFailed(f"The message was not sent: {exc}") from exc
-        return ToolResult(text="; ".join(map(_line, posted)) or "There is nobody else in this session.")
+        return ToolResult(text="; ".join(map(_result_text, results)) or "There is no other agent in this session.")
 
 
 def _draft(arguments: SendMessageInput) -> OutgoingMessage:
@@ -66,9 +59,7 @@ def _draft(arguments: SendMessageInput) -> OutgoingMessage:
     content = dict(arguments.message)
     kind, request = content.pop("type", None), content.pop("request_id", None)
     if kind not in STRUCTURED:
-        raise ToolFailed(
-            f"An object needs a `type` that is known, and {kind!r} is not: {did_you_mean(str(kind), STRUCTURED)}"
-        )
+        raise ToolFailed(f"{kind!r} is not a known `type` of a message object: {did_you_mean(str(kind), STRUCTURED)}")
     return OutgoingMessage(
         to=arguments.to,
         body=msgspec.json.encode(content).decode(),
@@ -78,9 +69,9 @@ def _draft(arguments: SendMessageInput) -> OutgoingMessage:
     )
 
 
-def _line(posted: SendResult) -> str:
-    if posted.receipt is not None and posted.receipt.transport == "control":
-        return f"It counts, and {posted.recipient} is told"
-    if posted.receipt is not None:
-        return f"Stored for {posted.recipient} as {posted.receipt.id}"
-    return f"Not sent to {posted.recipient}: {posted.refusal}"
+def _result_text(result: SendResult) -> str:
+    if result.receipt is not None and result.receipt.transport == "control":
+        return f"Accepted, and {result.recipient} is notified"
+    if result.receipt is not None:
+        return f"Stored for {result.recipient} as {result.receipt.id}"
+    return f"Not sent to {result.recipient}: {result.refusal}"

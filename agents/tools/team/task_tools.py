@@ -2,14 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import RESULT_CAP, Access, Tool, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, Tool, ToolBase, ToolResult, Workspace, tool_description
 from coterie.mailbox.tasks.errors import TaskError, TaskRefused
 from coterie.mailbox.tasks.task import ListedTask, Task, TaskChange, TaskId, TaskOwner, TaskState, TaskStatus
 from coterie.mailbox.tasks.task_list import TaskList
@@ -17,7 +16,7 @@ from coterie.mailbox.tasks.task_list import TaskList
 
 @contextmanager
 def translate_task_errors() -> Iterator[None]:
-    """Turn what the task list raises in this block into `ToolFailed`."""
+    """Translate errors of the task list in this block to `ToolFailed`."""
     try:
         yield
     except TaskRefused as exc:
@@ -27,7 +26,7 @@ def translate_task_errors() -> Iterator[None]:
 
 
 def task_line(task: ListedTask) -> str:
-    """A task in a list."""
+    """Format a task as one line: id, state and subject."""
     if task.state == "blocked":
         state = f"blocked by {', '.join(map(str, task.waits_for))}"
     elif task.state == "in_progress":
@@ -38,7 +37,7 @@ def task_line(task: ListedTask) -> str:
 
 
 def task_text(task: ListedTask) -> str:
-    """All about a task but its history."""
+    """Format a task with its description and dependencies, but without its history."""
     related = (
         f"blocked by: {', '.join(map(str, task.blocked_by))}" if task.blocked_by else None,
         f"blocks: {', '.join(map(str, task.blocks))}" if task.blocks else None,
@@ -48,23 +47,23 @@ def task_text(task: ListedTask) -> str:
 
 
 def task_result(task: Task) -> str:
-    """What a change has led to."""
+    """Format the state of a task after a change."""
     owner = f", {task.owner}" if task.owner else ""
     return f"Task {task.id} is now [{task.status}{owner}]: {task.subject}"
 
 
 @attrs.frozen(kw_only=True)
 class TaskClaimInput:
-    """Which task."""
+    """Arguments of the TaskClaim tool."""
 
     task_id: int | None = attrs.field(
-        default=None, metadata=described("The number of the task; the oldest that can be begun if left out.")
+        default=None, metadata=described("The number of the task; if omitted, the oldest task that can be started.")
     )
 
 
 @attrs.frozen
-class TaskClaim:
-    """Makes a task the agent's own work."""
+class TaskClaim(ToolBase):
+    """Tool that assigns a task to the agent."""
 
     task_list: TaskList
     owner: TaskOwner
@@ -73,15 +72,9 @@ class TaskClaim:
     description: ClassVar = tool_description("task_claim")
     input_type: ClassVar = TaskClaimInput
     access: ClassVar[Access] = "session"
-    is_clearable: ClassVar = False
-    result_cap: ClassVar[int | None] = RESULT_CAP
-
-    def paths_affected(self, _arguments: TaskClaimInput, _workspace: Workspace) -> tuple[Path, ...]:
-        """No file of anybody's."""
-        return ()
 
     async def run(self, arguments: TaskClaimInput, _workspace: Workspace) -> ToolResult:
-        """The task whole."""
+        """Claim the task and return all its details."""
         with translate_task_errors():
             task = await self._claim(arguments.task_id)
             return ToolResult(text=task_text(await self.task_list.get(task.id)))
@@ -91,24 +84,24 @@ class TaskClaim:
             return await self.task_list.claim(TaskId(task_id), self.owner)
         task = await self.task_list.claim_next(self.owner)
         if task is None:
-            raise ToolFailed("There is no task that can be begun now. TaskList shows which are blocked or in progress.")
+            raise ToolFailed("No task can be started now. TaskList shows which are blocked or in progress.")
         return task
 
 
 @attrs.frozen(kw_only=True)
 class TaskCreateInput:
-    """What is to be done, and after what."""
+    """Arguments of the TaskCreate tool."""
 
-    subject: str = attrs.field(metadata=described("What is to be done, in one line."))
-    description: str = attrs.field(default="", metadata=described("All that one needs to know to do it."))
+    subject: str = attrs.field(metadata=described("The task in one line."))
+    description: str = attrs.field(default="", metadata=described("Everything needed to do the task."))
     blocked_by: list[int] = attrs.field(
-        factory=list, metadata=described("Numbers of the tasks that must be done before.")
+        factory=list, metadata=described("Numbers of the tasks that must be done first.")
     )
 
 
 @attrs.frozen
-class TaskCreate:
-    """Puts a task on the list."""
+class TaskCreate(ToolBase):
+    """Tool that adds a task to the task list."""
 
     task_list: TaskList
     owner: TaskOwner
@@ -117,15 +110,9 @@ class TaskCreate:
     description: ClassVar = tool_description("task_create")
     input_type: ClassVar = TaskCreateInput
     access: ClassVar[Access] = "session"
-    is_clearable: ClassVar = False
-    result_cap: ClassVar[int | None] = RESULT_CAP
-
-    def paths_affected(self, _arguments: TaskCreateInput, _workspace: Workspace) -> tuple[Path, ...]:
-        """No file of anybody's."""
-        return ()
 
     async def run(self, arguments: TaskCreateInput, _workspace: Workspace) -> ToolResult:
-        """The number of the task."""
+        """Create the task and return its number."""
         with translate_task_errors():
             task = await self.task_list.create(
                 arguments.subject,
@@ -141,10 +128,10 @@ UNFINISHED: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress"})
 
 @attrs.frozen(kw_only=True)
 class TaskListInput:
-    """Which tasks."""
+    """Arguments of the TaskList tool."""
 
     task_id: int | None = attrs.field(
-        default=None, metadata=described("One task, with its description; all of the state if left out.")
+        default=None, metadata=described("Show only this task, with its description; if omitted, all in the state.")
     )
     state: Literal["unfinished", "open", "blocked", "in_progress", "done"] = attrs.field(
         default="unfinished", metadata=described("Show tasks in this state.")
@@ -152,8 +139,8 @@ class TaskListInput:
 
 
 @attrs.frozen
-class TaskListTool:
-    """Shows tasks."""
+class TaskListTool(ToolBase):
+    """Tool that shows tasks."""
 
     task_list: TaskList
     owner: TaskOwner
@@ -163,14 +150,9 @@ class TaskListTool:
     input_type: ClassVar = TaskListInput
     access: ClassVar[Access] = "session"
     is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = RESULT_CAP
-
-    def paths_affected(self, _arguments: TaskListInput, _workspace: Workspace) -> tuple[Path, ...]:
-        """No file of anybody's."""
-        return ()
 
     async def run(self, arguments: TaskListInput, _workspace: Workspace) -> ToolResult:
-        """A line for each task, or one task whole."""
+        """Return a line for each task, or all details of one task."""
         with translate_task_errors():
             if arguments.task_id is not None:
                 return ToolResult(text=task_text(await self.task_list.get(TaskId(arguments.task_id))))
@@ -182,33 +164,33 @@ class TaskListTool:
 
 @attrs.frozen(kw_only=True)
 class TaskUpdateInput:
-    """What is to be different."""
+    """Arguments of the TaskUpdate tool."""
 
     task_id: int = attrs.field(metadata=described("The number of the task."))
     status: TaskStatus | None = attrs.field(
-        default=None, metadata=described("done when all of it is done; open to give it back.")
+        default=None, metadata=described("done if all of it is done; open to give it back.")
     )
-    subject: str | None = attrs.field(default=None, metadata=described("Takes the place of the subject."))
-    description: str | None = attrs.field(default=None, metadata=described("Takes the place of the description."))
+    subject: str | None = attrs.field(default=None, metadata=described("New subject."))
+    description: str | None = attrs.field(default=None, metadata=described("New description."))
     add_blocked_by: list[int] = attrs.field(
-        factory=list, metadata=described("Numbers of more tasks that must be done before.")
+        factory=list, metadata=described("Numbers of further tasks that must be done first.")
     )
     remove_blocked_by: list[int] = attrs.field(
-        factory=list, metadata=described("Numbers of tasks it need not wait for any more.")
+        factory=list, metadata=described("Numbers of tasks that need not be done first after all.")
     )
 
 
 CompletionCheck = Callable[[ListedTask], Awaitable[str | None]]
-"""Says why a task is not done although its owner says so, in words for the model; None if it is."""
+"""Check whether a task is really done: returns the reason for the model why it is not, or None."""
 
 
 async def accept_completion(_task: ListedTask) -> None:
-    """The `CompletionCheck` of an agent that is taken at its word."""
+    """Completion check that accepts every task."""
 
 
 @attrs.frozen
-class TaskUpdate:
-    """Changes a task."""
+class TaskUpdate(ToolBase):
+    """Tool that changes a task."""
 
     task_list: TaskList
     owner: TaskOwner
@@ -218,15 +200,9 @@ class TaskUpdate:
     description: ClassVar = tool_description("task_update")
     input_type: ClassVar = TaskUpdateInput
     access: ClassVar[Access] = "session"
-    is_clearable: ClassVar = False
-    result_cap: ClassVar[int | None] = RESULT_CAP
-
-    def paths_affected(self, _arguments: TaskUpdateInput, _workspace: Workspace) -> tuple[Path, ...]:
-        """No file of anybody's."""
-        return ()
 
     async def run(self, arguments: TaskUpdateInput, _workspace: Workspace) -> ToolResult:
-        """How the task stands now."""
+        """Change the task and return its new state."""
         change = TaskChange(
             subject=arguments.subject,
             description=arguments.description,
@@ -235,7 +211,7 @@ class TaskUpdate:
             remove_blocked_by=tuple(map(TaskId, arguments.remove_blocked_by)),
         )
         if change == TaskChange():
-            raise ToolFailed("Nothing was changed: say what is to be different, such as the status.")
+            raise ToolFailed("Nothing was changed: give at least one field to change, such as the status.")
         task_id = TaskId(arguments.task_id)
         with translate_task_errors():
             if change.status == "done":
@@ -244,14 +220,14 @@ class TaskUpdate:
 
     async def _check(self, task_id: TaskId) -> None:
         if reason := await self.check_completion(await self.task_list.get(task_id)):
-            raise ToolFailed(f"The task is not done, and nothing was changed: {reason}")
+            raise ToolFailed(f"The task is not done, so nothing was changed: {reason}")
 
 
 TASK_TOOLS = (TaskCreate.name, TaskListTool.name, TaskClaim.name, TaskUpdate.name)
 
 
 def task_tools(task_list: TaskList, owner: TaskOwner) -> tuple[Tool, ...]:
-    """The tools of the agent that is *owner*, in the order of a request's tools."""
+    """Build the task tools for the agent *owner*, in the order of a request's tools."""
     return (
         TaskCreate(task_list, owner),
         TaskListTool(task_list, owner),

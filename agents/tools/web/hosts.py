@@ -1,4 +1,4 @@
-"""Hosts that may be fetched, and the lookup of their addresses."""
+"""Hosts that may be fetched, and the resolution of their addresses."""
 
 import ipaddress
 import re
@@ -18,8 +18,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 EXAMPLE = "docs.python.org, *.example.org, localhost:8000 or 10.0.0.0/8"
 PORTS = {"http": 80, "https": 443}
-LONGEST = 2_000
-"""Characters of an address of the web."""
+MAX_URL_LENGTH = 2_000
+"""Maximum characters of a URL."""
 EVERY_HOST = "*"
 
 _NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
@@ -28,37 +28,35 @@ _ENTRY = re.compile(r"(\[[^\]]+\]|[^:\[\]]+)(?::(\d{1,5}))?")
 
 @attrs.frozen(kw_only=True)
 class WebAddress:
-    """An address that can be asked for, in its parts."""
+    """A parsed http or https URL."""
 
     scheme: str
     host: str
-    """In small letters, as it is asked for in the name system; an IPv6 address without brackets."""
+    """Host name for DNS, in lower case and IDNA; an IPv6 address has no brackets."""
     port: int
     rest: str
     """Path and query."""
 
     @classmethod
     def parse(cls, url: str) -> "WebAddress":
-        """Read *url*. Raises `ToolFailed` for what cannot be fetched."""
-        if len(url) > LONGEST or not url.isprintable() or " " in url:
-            raise ToolFailed(
-                f"The address is longer than {LONGEST} characters, or has characters that must be escaped."
-            )
+        """Parse *url*. Raises `ToolFailed` for a URL that cannot be fetched."""
+        if len(url) > MAX_URL_LENGTH or not url.isprintable() or " " in url:
+            raise ToolFailed(f"The URL is longer than {MAX_URL_LENGTH} characters or has unescaped characters.")
         try:
             parts = urlsplit(url)
             host, port = _host(parts), parts.port
         except ValueError as exc:
-            raise ToolFailed(f"{url} is not an address of the web: {exc}") from exc
+            raise ToolFailed(f"{url} is not a valid URL: {exc}") from exc
         if parts.scheme not in PORTS:
-            raise ToolFailed(f"{url} cannot be fetched: an address begins with https:// or http://")
+            raise ToolFailed(f"{url} cannot be fetched: a URL begins with https:// or http://")
         if parts.username is not None or parts.password is not None:
-            raise ToolFailed("An address with a user's name or password in it is not fetched. Leave them out.")
+            raise ToolFailed("A URL with a user name or password cannot be fetched. Remove them.")
         rest = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return cls(scheme=parts.scheme, host=host, port=port or PORTS[parts.scheme], rest=rest)
 
     @property
     def netloc(self) -> str:
-        """Host and port, as a server is told."""
+        """Host and port for the Host header; omits the default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -68,59 +66,57 @@ class WebAddress:
 
 @attrs.frozen(kw_only=True)
 class HostList:
-    """What one list of hosts allows."""
+    """A list of hosts that may be fetched."""
 
     entries: tuple[tuple[str | Network, int | None], ...]
-    """Names, patterns or networks, each with the port that it is for; None for the usual ones."""
+    """Names, patterns or networks, each with its port; None means the default ports of http and https."""
 
     @classmethod
     def parse(cls, texts: Sequence[str], sources: Iterable[str] = ()) -> "HostList":
-        """Read a list of settings. Raises `ConfigInvalid` with the source of an entry that is none."""
+        """Parse a list from the settings. Raises `ConfigInvalid` with the source of an invalid entry."""
         named = [*sources, *["web.hosts"] * len(texts)]
         return cls(entries=tuple(_entry(text, source) for text, source in zip(texts, named, strict=False)))
 
     def allows(self, address: WebAddress) -> bool:
-        """Whether the host of *address*, at its port, is on the list."""
+        """Return True if the list contains the host and port of *address*."""
         literal = _literal(address.host)
         return any(
             _has_port(port, address) and (_names(entry, address.host) or _holds(entry, literal))
             for entry, port in self.entries
         )
 
-    def allows_redirect(self, place: Address, address: WebAddress) -> bool:
-        """Whether *place*, where the host of *address* is, may be connected to: what is not public must be listed."""
-        return is_public(place) or any(
-            _has_port(port, address) and _holds(entry, place) for entry, port in self.entries
-        )
+    def allows_connection(self, ip: Address, address: WebAddress) -> bool:
+        """Return True if *ip*, an IP address of the host of *address*, is public or on the list."""
+        return is_public(ip) or any(_has_port(port, address) and _holds(entry, ip) for entry, port in self.entries)
 
     def __str__(self) -> str:
         return ", ".join(f"{entry}:{port}" if port else str(entry) for entry, port in self.entries) or "none"
 
 
-def is_public(place: Address) -> bool:
-    """Whether *place* is one of the internet, and leads to no other one inside."""
-    if isinstance(place, ipaddress.IPv6Address):
-        inner = place.ipv4_mapped or place.sixtofour or _translated(place)
+def is_public(ip: Address) -> bool:
+    """Return True if *ip* is a public internet address and does not embed a private IPv4 address."""
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour or _nat64_target(ip)
         if inner is not None:
             return is_public(inner)
-    return place.is_global and not place.is_multicast
+    return ip.is_global and not ip.is_multicast
 
 
-def _translated(place: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that a translator would make of *place*."""
-    is_translated = place in ipaddress.IPv6Network("64:ff9b::/96")
-    return ipaddress.IPv4Address(int(place) & 0xFFFFFFFF) if is_translated else None
+def _nat64_target(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address in a NAT64 address; None for other addresses."""
+    is_nat64 = ip in ipaddress.IPv6Network("64:ff9b::/96")
+    return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if is_nat64 else None
 
 
 def _host(parts: SplitResult) -> str:
     host = (parts.hostname or "").rstrip(".")
     if not host:
-        raise ValueError("it has no host")
+        raise ValueError("the host is missing")
     if _literal(host) is not None:
         return host
     name = host.encode("idna").decode().lower()
     if not _NAME.fullmatch(name) or name.startswith("*"):
-        raise ValueError(f"{host!r} is not the name of a host")
+        raise ValueError(f"{host!r} is not a valid host name")
     return name
 
 
@@ -132,11 +128,11 @@ def _literal(host: str) -> Address | None:
 
 
 def _entry(text: str, source: str) -> tuple[str | Network, int | None]:
-    wanted = text.strip().lower()
+    entry = text.strip().lower()
     try:
-        return ipaddress.ip_network(wanted), None
+        return ipaddress.ip_network(entry), None
     except ValueError:
-        match = _ENTRY.fullmatch(wanted)
+        match = _ENTRY.fullmatch(entry)
     if match is not None:
         name, port = match[1].strip("[]"), int(match[2]) if match[2] else None
         try:
@@ -144,7 +140,7 @@ def _entry(text: str, source: str) -> tuple[str | Network, int | None]:
         except ValueError:
             if name == EVERY_HOST or _NAME.fullmatch(name):
                 return name, port
-    raise ConfigInvalid(source, f"web.hosts has {text!r}, which is no host; write {EXAMPLE}")
+    raise ConfigInvalid(source, f"web.hosts has {text!r}, which is not a host; write {EXAMPLE}")
 
 
 def _has_port(port: int | None, address: WebAddress) -> bool:
@@ -157,37 +153,34 @@ def _names(entry: str | Network, host: str) -> bool:
     return entry in (host, EVERY_HOST) or (entry.startswith("*.") and host.endswith(entry[1:]))
 
 
-def _holds(entry: str | Network, place: Address | None) -> bool:
-    if place is None or isinstance(entry, str):
+def _holds(entry: str | Network, ip: Address | None) -> bool:
+    if ip is None or isinstance(entry, str):
         return False
-    return place.version == entry.version and place in entry
+    return ip.version == entry.version and ip in entry
 
 
-MOST = 4
-"""Addresses of a host that are tried."""
+MAX_ADDRESSES = 4
+"""Maximum number of IP addresses of a host to try."""
 
 
 async def resolve_addresses(address: WebAddress, hosts: Sequence[HostList]) -> list[Address]:
-    """The addresses of its host, in the order of the name system.
+    """Return the IP addresses of the host of *address*, in the order of DNS.
 
-    Raises `ToolFailed` if there is none, or one among them is not for everyone and not listed: a name that leads inside
-    is not to be trusted for the rest.
+    Raises `ToolFailed` if there is none, or if any of them is neither public nor listed, because such a name is not
+    trustworthy at all.
     """
     try:
         found = await trio.socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as exc:
-        raise ToolFailed(f"There is no host {address.host}: {exc.strerror}") from exc
-    places = list(dict.fromkeys(ip_address(str(entry[4][0]).partition("%")[0]) for entry in found))
-    if closed := next(
-        (place for place in places if not all(each.allows_redirect(place, address) for each in hosts)), None
-    ):
+        raise ToolFailed(f"The host {address.host} cannot be resolved: {exc.strerror}") from exc
+    ips = list(dict.fromkeys(ip_address(str(entry[4][0]).partition("%")[0]) for entry in found))
+    if private := next((ip for ip in ips if not all(each.allows_connection(ip, address) for each in hosts)), None):
         raise ToolFailed(
-            f"{address.host} is at {closed}, which is no public address. The user could list that address itself in "
-            "web.hosts."
+            f"{address.host} has the address {private}, which is not public. The user can add it to web.hosts."
         )
-    return places[:MOST]
+    return ips[:MAX_ADDRESSES]
 
 
 def hosts_from_settings(settings: Settings) -> HostList:
-    """The hosts that *settings* list. Raises `ConfigInvalid`."""
+    """Parse the hosts in *settings*. Raises `ConfigInvalid`."""
     return HostList.parse(settings.web.hosts, settings.item_sources("web.hosts"))

@@ -1,7 +1,8 @@
-"""Worker process that converts a page to Markdown. It imports nothing of ours.
+"""Worker process that converts an HTML page to Markdown.
 
-Run as a script it takes the page's address on the first line and the page behind it, and prints the text: the parser of
-the standard library can be kept busy for long by a page that is made for it, and a process can be killed.
+Runs as a script and imports only the standard library. Reads the URL from the first line of standard input and the page
+from the rest, and prints Markdown. It is a process because a malicious page can keep the parser busy for long, and a
+process can be killed.
 """
 
 import re
@@ -11,7 +12,7 @@ from html.parser import HTMLParser
 from urllib.parse import urljoin
 
 LIFETIME = 60
-"""Seconds after which the script ends by itself."""
+"""Seconds after which the script ends, in case its parent has died."""
 DROPPED = frozenset(
     {"script", "style", "noscript", "template", "svg", "math", "iframe", "object", "canvas", "select", "head"}
 )
@@ -38,12 +39,12 @@ BLOCKS = frozenset(
 )
 NESTED = frozenset({"ul", "ol", "li", "blockquote", "pre", "table"})
 STRESSED = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~", "s": "~~"}
-DEEPEST = 12
-"""Lists and quotes within each other that are still told apart."""
+MAX_DEPTH = 12
+"""Maximum nesting of lists and quotes that is shown."""
 
 
 def to_markdown(html: str, url: str) -> str:
-    """The text of *html*, which was found at *url*, with headings, links, lists, code and tables."""
+    """Convert *html* to Markdown with headings, links, lists, code and tables; *url* resolves relative links."""
     converter = _Converter(url)
     converter.feed(html)
     converter.close()
@@ -51,7 +52,7 @@ def to_markdown(html: str, url: str) -> str:
 
 
 class _Converter(HTMLParser):
-    """Goes through a page from its beginning to its end, and writes block after block."""
+    """Streaming parser that writes one Markdown block after another."""
 
     def __init__(self, url: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -69,7 +70,7 @@ class _Converter(HTMLParser):
         self._stressed: list[str] = []
 
     def finish(self) -> str:
-        """All that was written."""
+        """Close all open elements and return the Markdown text."""
         while self._open:
             self._leave(self._open[-1])
         self._end_block()
@@ -85,7 +86,7 @@ class _Converter(HTMLParser):
                 self._dropping.append(tag)
             if tag != "body":
                 return
-            self._dropping.clear()  # a head that was never closed
+            self._dropping.clear()  # the head element was not closed
         given = {name: value or "" for name, value in attrs}
         if tag in NESTED:
             self._enter(tag, given)
@@ -151,14 +152,14 @@ class _Converter(HTMLParser):
 
     def _end_link(self) -> None:
         target, start = self._links.pop()
-        words = " ".join("".join(self._text[start:]).replace("\0", " ").split())
-        if not words or self._is_in("pre"):
+        label = " ".join("".join(self._text[start:]).replace("\0", " ").split())
+        if not label or self._is_in("pre"):
             return
-        goes = target.strip() and not target.lstrip().startswith(("#", "javascript:", "data:"))
-        self._text[start:] = [f" [{words}]({_joined(self._url, target.strip())})" if goes else f" {words}"]
+        is_link = target.strip() and not target.lstrip().startswith(("#", "javascript:", "data:"))
+        self._text[start:] = [f" [{label}]({_joined(self._url, target.strip())})" if is_link else f" {label}"]
 
     def _enter(self, tag: str, given: "dict[str, str]") -> None:
-        if tag == "li" and "li" in self._open and self._list_of("li") > self._list_of("ul", "ol"):
+        if tag == "li" and "li" in self._open and self._depth_of("li") > self._depth_of("ul", "ol"):
             while self._leave(self._open[-1]) != "li":
                 pass
         self._end_block()
@@ -166,7 +167,7 @@ class _Converter(HTMLParser):
             start = given.get("start", "")
             self._numbers.append(int(start) if tag == "ol" and start.isdecimal() and len(start) < 6 else 1)
         if tag == "li":
-            is_ordered = self._list_of("ol") > self._list_of("ul")
+            is_ordered = self._depth_of("ol") > self._depth_of("ul")
             self._bullet = f"{self._numbers[-1]}. " if is_ordered and self._numbers else "- "
             if is_ordered and self._numbers:
                 self._numbers[-1] += 1
@@ -175,7 +176,7 @@ class _Converter(HTMLParser):
         self._open.append(tag)
 
     def _leave(self, tag: str) -> str:
-        """End what was opened last, which is *tag*."""
+        """Close the innermost open element, which is *tag*, and return *tag*."""
         if tag == "table":
             self._end_cell()
             self._end_table()
@@ -202,9 +203,9 @@ class _Converter(HTMLParser):
 
     def _end_cell(self) -> None:
         if self._is_in("table") and self._rows and self._rows[-1]:
-            words = " ".join("".join(self._text).replace("\0", " ").split())
-            joined = f"{self._rows[-1][-1]} {words}".strip()
-            self._rows[-1][-1] = joined.replace("|", "\\|") if words else self._rows[-1][-1]
+            text = " ".join("".join(self._text).replace("\0", " ").split())
+            joined = f"{self._rows[-1][-1]} {text}".strip()
+            self._rows[-1][-1] = joined.replace("|", "\\|") if text else self._rows[-1][-1]
             self._text.clear()
             self._links.clear()
         else:
@@ -214,7 +215,7 @@ class _Converter(HTMLParser):
         rows = [row for row in self._rows if any(row)]
         width = max(map(len, rows), default=0)
         self._rows = []
-        if width == 1:  # for looks
+        if width == 1:  # a layout table
             self._blocks += [line for (cell,) in rows for line in (cell, "")]
             return
         lines = [f"| {' | '.join([*row, *[''] * (width - len(row))])} |" for row in rows]
@@ -243,8 +244,8 @@ class _Converter(HTMLParser):
             self._blocks.append("")
 
     def _margins(self) -> "tuple[str, str]":
-        """What stands before the first line of a block, and before the others."""
-        inner = self._open[:DEEPEST]
+        """Return the prefixes of the first line of a block and of its other lines."""
+        inner = self._open[:MAX_DEPTH]
         quotes = "> " * inner.count("blockquote")
         indent = "  " * max(0, inner.count("li") - 1)
         if not self._is_in("li"):
@@ -255,8 +256,8 @@ class _Converter(HTMLParser):
     def _is_in(self, *tags: str) -> bool:
         return any(tag in self._open for tag in tags)
 
-    def _list_of(self, *tags: str) -> int:
-        """How deep the last of *tags* is; -1 if none is open."""
+    def _depth_of(self, *tags: str) -> int:
+        """Return the index of the innermost open element among *tags*; -1 if none is open."""
         return max((index for index, tag in enumerate(self._open) if tag in tags), default=-1)
 
 

@@ -1,40 +1,39 @@
-"""The WebFetch tool, and its cache of pages."""
+"""The WebFetch tool, and its page cache."""
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import ClassVar
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
 from coterie.agents.tools.web.hosts import HostList, WebAddress
 
-LASTS = 15 * 60.0
-"""Seconds for which a page is not fetched again."""
-MOST = 50
-LARGEST = 20_000_000
-"""Characters of all pages together."""
+CACHE_SECONDS = 15 * 60.0
+"""Seconds for which a page is served from the cache."""
+MAX_PAGES = 50
+MAX_CHARACTERS = 20_000_000
+"""Maximum characters of all cached pages together."""
 
 
 @attrs.define(eq=False)
 class PageCache:
-    """The last pages of one agent, by their address. Belongs to the task that runs its tools."""
+    """Cache of the pages that one agent has fetched, by URL. Owned by the task that runs the agent's tools."""
 
     _now: Callable[[], float]
     _pages: dict[str, tuple[float, str]] = attrs.field(factory=dict, init=False)
 
     def find(self, url: str) -> str | None:
-        """The page as it was, if that is not long ago."""
+        """Return the cached page; None if it is not cached or too old."""
         fetched, text = self._pages.get(url, (0.0, ""))
-        return text if 0 <= self._now() - fetched < LASTS and url in self._pages else None
+        return text if 0 <= self._now() - fetched < CACHE_SECONDS and url in self._pages else None
 
     def store(self, url: str, text: str) -> None:
-        """Remember the page; the oldest are forgotten when there are too many."""
+        """Cache a page; the oldest pages are removed if the cache is full."""
         self._pages.pop(url, None)
         self._pages[url] = (self._now(), text)
-        while len(self._pages) > MOST or sum(len(text) for _, text in self._pages.values()) > LARGEST:
+        while len(self._pages) > MAX_PAGES or sum(len(text) for _, text in self._pages.values()) > MAX_CHARACTERS:
             self._pages.pop(next(iter(self._pages)))
 
 
@@ -43,42 +42,36 @@ NAME = "WebFetch"
 
 @attrs.frozen(kw_only=True)
 class WebFetchInput:
-    """Which page."""
+    """Arguments of the WebFetch tool."""
 
-    url: str = attrs.field(metadata=described("The page's full address, such as https://docs.python.org/3/."))
+    url: str = attrs.field(metadata=described("The full URL of the page, such as https://docs.python.org/3/."))
 
 
 Load = Callable[[WebAddress, tuple[HostList, ...]], Awaitable[str]]
-"""Gives what stands at an address, in words for the model. Raises `ToolFailed`."""
+"""Function that fetches a page and returns its text for the model. Raises `ToolFailed`."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class WebFetch:
-    """Fetches pages of listed hosts."""
+class WebFetch(ToolBase):
+    """Tool that fetches pages of allowed hosts."""
 
     name: ClassVar = NAME
     description: ClassVar = tool_description("web_fetch")
     input_type: ClassVar = WebFetchInput
     access: ClassVar[Access] = "read"
     is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = RESULT_CAP
 
     hosts: tuple[HostList, ...]
-    """The lists of the agent and of those above it: a host must be on each."""
+    """Host lists of the agent and its ancestors; a host must be on each of them."""
     cache: PageCache
     load: Load
 
-    def paths_affected(self, _arguments: WebFetchInput, _workspace: Workspace) -> list[Path]:
-        """No file."""
-        return []
-
     async def run(self, arguments: WebFetchInput, _workspace: Workspace) -> ToolResult:
-        """The page. Raises `ToolFailed`; when cancelled, the connection is closed."""
+        """Return the text of the page. Raises `ToolFailed`; cancellation closes the connection."""
         address = WebAddress.parse(arguments.url.partition("#")[0])
         if refusing := next((hosts for hosts in self.hosts if not hosts.allows(address)), None):
             raise ToolFailed(
-                f"{address.netloc} is not among the hosts that may be asked: {refusing}. The user could add it to "
-                "web.hosts."
+                f"{address.netloc} is not among the allowed hosts: {refusing}. The user can add it to web.hosts."
             )
         url = str(address)
         if (text := self.cache.find(url)) is None:

@@ -1,4 +1,4 @@
-"""Changes of files by a tool: the version before, and the write."""
+"""Changes of files by tools: the version before a change, and the write."""
 
 import os
 import stat
@@ -15,7 +15,7 @@ from coterie.suggestions import closest_match
 
 @attrs.frozen(kw_only=True)
 class FileVersion:
-    """A file as it is before it is changed."""
+    """Content of a file before a change."""
 
     text: str
     content: bytes
@@ -24,30 +24,30 @@ class FileVersion:
 
 @attrs.frozen(kw_only=True)
 class FileWrite:
-    """What stands in a file now."""
+    """Content of a file after a change."""
 
     content: bytes
     change: MemoryChange | None = None
-    """Of a memory: the change in its history."""
+    """Entry in the change log, if the file is a memory."""
 
 
 @attrs.frozen(kw_only=True)
 class PlainFile:
-    """A file that is nobody's but the project's."""
+    """A file that is not a memory."""
 
     name: str
-    """As the model calls it."""
+    """Path as given by the model."""
     path: Path
 
     def read(self, seen: ReadFiles) -> FileVersion | None:
-        """What stands there; None if nothing does.
+        """Read the file; None if it does not exist.
 
-        Raises `ToolFailed` for what must not be changed: no text file, one that is read-only, or one that the model has
-        not seen in this version.
+        Raises `ToolFailed` for a file that must not be changed: not a text file, read-only, or changed since the model
+        has read it.
         """
         try:
             status = self.path.stat()
-            self._check_kind(status)
+            self._check_changeable(status)
             content = self.path.read_bytes()
         except FileNotFoundError:
             return None
@@ -57,7 +57,7 @@ class PlainFile:
         return FileVersion(text=decoded(self.name, content), content=content, mode=stat.S_IMODE(status.st_mode))
 
     def write(self, text: str, existing: FileVersion | None, _seen: ReadFiles) -> FileWrite:
-        """Make *text* all that stands there, and the file and its directory if need be. Raises `ToolFailed`."""
+        """Replace the content by *text*; create the file and its directory if needed. Raises `ToolFailed`."""
         content = encoded(text)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,23 +66,23 @@ class PlainFile:
             raise ToolFailed(f"{self.name} could not be written: {exc.strerror}") from exc
         return FileWrite(content=content)
 
-    def _check_kind(self, status: os.stat_result) -> None:
+    def _check_changeable(self, status: os.stat_result) -> None:
         if stat.S_ISDIR(status.st_mode):
             raise ToolFailed(f"{self.name} is a directory. Give the path of a file.")
         if not stat.S_ISREG(status.st_mode):
             raise ToolFailed(f"{self.name} is not a regular file")
-        # A rename asks for the right to change the directory only; and the superuser's right is no reason to use it.
+        # Checked here, because the rename needs write access only to the directory. Root too must not ignore the mode.
         if not status.st_mode & 0o222 or not os.access(self.path, os.W_OK):
             raise ToolFailed(f"{self.name} is read-only")
         if status.st_size > LARGEST:
             raise ToolFailed(
-                f"{self.name} has {status.st_size:,} bytes, over the {LARGEST // 1024**2} MB that can be changed here. "
+                f"{self.name} has {status.st_size:,} bytes, over the limit of {LARGEST // 1024**2} MB. "
                 "Change it with a command."
             )
 
 
 def decoded(name: str, content: bytes) -> str:
-    """The text of a file that is to be changed. Raises `ToolFailed` if it is none."""
+    """Decode the content of a file. Raises `ToolFailed` if it is not UTF-8."""
     try:
         return content.decode()
     except UnicodeDecodeError as exc:
@@ -90,17 +90,19 @@ def decoded(name: str, content: bytes) -> str:
 
 
 def encoded(text: str) -> bytes:
-    """The bytes of a new text. Raises `ToolFailed` if it has none."""
+    """Encode a new text as UTF-8. Raises `ToolFailed` for an unpaired surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError as exc:
-        raise ToolFailed(f"Nothing was written: character {exc.start:,} of the new text is half of a pair.") from exc
+        raise ToolFailed(
+            f"Nothing was written: character {exc.start:,} of the new text is an unpaired surrogate."
+        ) from exc
 
 
 def missing_file_hint(path: Path) -> str:
-    """What to say behind "*path* does not exist": what its directory has to offer. Blocks."""
+    """Return the hint after "*path* does not exist": similar names in its directory. Blocks."""
     try:
-        # A name that is not printable may be bytes that no JSON can carry.
+        # An unprintable name may contain bytes that cannot be encoded in JSON.
         near = closest_match(path.name, [entry.name for entry in path.parent.iterdir() if entry.name.isprintable()])
     except (FileNotFoundError, NotADirectoryError):
         return f", and neither does the directory {path.parent}"

@@ -1,4 +1,4 @@
-"""Memory files among the files of an agent, and their changes."""
+"""Memory files that an agent may change, and their changes."""
 
 import os
 from collections.abc import Callable
@@ -14,25 +14,25 @@ from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.memory_store import MemoryStore
 
 SHOWN = 20_000
-"""Characters of a memory that is shown to a writer who did not know it."""
+"""Maximum characters of a memory that is shown after a rejected write."""
 
 
 def _ignore_change(_change: MemoryChange) -> None:
-    """Who is told of changes that nobody watches."""
+    """Default for `WritableMemory.on_change`."""
 
 
 @attrs.frozen(kw_only=True)
 class WritableMemory:
-    """The stores that an agent may change: files in them, and nothing else by this right."""
+    """The memory stores that an agent may change."""
 
     stores: tuple[MemoryStore, ...]
     author: Callable[[], Author]
-    """Who makes the change that is about to be made."""
+    """Returns the author to record for the next change."""
     on_change: Callable[[MemoryChange], None] = _ignore_change
-    """Called after each change, by the task that made it."""
+    """Called after each change, in the task that made it."""
 
     def find(self, path: Path) -> "StoredMemoryFile | None":
-        """The memory that *path*, absolute, names by itself; None for anything else. Looks at no file."""
+        """Return the memory at the absolute *path*; None if it is in no store. Follows no links and reads no file."""
         plain = Path(os.path.normpath(path))
         for store in self.stores:
             for place in dict.fromkeys((store.directory, _real(store.directory))):
@@ -41,13 +41,13 @@ class WritableMemory:
         return None
 
     def holds(self, path: Path) -> bool:
-        """Whether *path*, with links followed, is in one of the stores."""
+        """Return True if *path*, with links already followed, is in one of the stores."""
         return any(path.is_relative_to(_real(store.directory)) for store in self.stores)
 
 
 @attrs.frozen(kw_only=True)
 class StoredMemoryFile:
-    """A file in a store. Whoever changes one must have seen it as it is; who has not is shown it."""
+    """A file in a memory store; a write that is based on an old version is rejected with the current content."""
 
     store: MemoryStore
     name: str
@@ -55,15 +55,15 @@ class StoredMemoryFile:
 
     @property
     def path(self) -> Path:
-        """The file, below its store with links followed; in the store there are none."""
+        """Path of the file, with the links above the store followed; a store contains no links."""
         return _real(self.store.directory) / self.name
 
     def read(self, seen: ReadFiles) -> FileVersion | None:
-        """What stands there; None if nothing does. Raises `ToolFailed`."""
+        """Read the file; None if it does not exist. Raises `ToolFailed`."""
         try:
             content = self.store.read(self.name)
         except MemoryRefused as exc:
-            raise ToolFailed(f"This cannot be a memory: {exc}") from exc
+            raise ToolFailed(f"This path cannot be a memory: {exc}") from exc
         except OSError as exc:
             raise ToolFailed(f"{self.name} cannot be read: {exc.strerror}") from exc
         if content is None:
@@ -71,31 +71,31 @@ class StoredMemoryFile:
         try:
             seen.check(self.path, content)
         except ToolFailed as exc:
-            raise self._shown(exc.reason, content, seen) from exc
+            raise self._rejected(exc.reason, content, seen) from exc
         return FileVersion(text=decoded(self.name, content), content=content)
 
     def write(self, text: str, existing: FileVersion | None, seen: ReadFiles) -> FileWrite:
-        """Make *text* all that stands there, unless that is no longer *existing*. Raises `ToolFailed`."""
+        """Replace the content by *text* if the file is still *existing*. Raises `ToolFailed`."""
         content = encoded(text)
         base = None if existing is None else existing.content
         try:
             change = self.store.write(self.name, content, self.author(), base=base)
         except BaseChanged as exc:
-            raise self._shown(f"Nothing was written: {exc}.", exc.current, seen) from exc
+            raise self._rejected(f"Nothing was written: {exc}.", exc.current, seen) from exc
         except (MemoryRefused, StoreBusy) as exc:
             raise ToolFailed(f"Nothing was written: {exc}") from exc
         except OSError as exc:
             raise ToolFailed(f"{self.name} could not be written: {exc.strerror}") from exc
         return FileWrite(content=content, change=change)
 
-    def _shown(self, reason: str, content: bytes | None, seen: ReadFiles) -> ToolFailed:
-        """The failure of a writer who did not know *content*, which is now known."""
+    def _rejected(self, reason: str, content: bytes | None, seen: ReadFiles) -> ToolFailed:
+        """Return the error of a write without knowledge of *content*; it shows the content and marks it as read."""
         if content is None:
-            return ToolFailed(f"{reason} It is not there any more.")
+            return ToolFailed(f"{reason} The file does not exist any longer.")
         seen.record(self.path, content)
         text = content.decode("utf-8", "replace")
         rest = f"\n[cut: {len(text):,} characters in all]" if len(text) > SHOWN else ""
-        return ToolFailed(f"{reason} This is what stands there now; change that:\n{text[:SHOWN]}{rest}")
+        return ToolFailed(f"{reason} This is the current content; base your change on it:\n{text[:SHOWN]}{rest}")
 
 
 def _real(directory: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Shell process and its group, owned from start to exit."""
+"""Shell process with its process group, owned from start to exit."""
 
 import contextlib
 import os
@@ -16,12 +16,12 @@ from coterie.process_identity import ProcessIdentity, list_pids, read_stat, wait
 
 SHELL = "/bin/bash"
 DRAIN = 0.2
-"""Seconds in which a background process that has the pipe open may still be heard after the shell has ended."""
+"""Seconds to keep reading output after the shell has ended, if a background process holds the pipe open."""
 KILLED_WITHIN = 5.0
-"""Seconds after SIGKILL in which the kernel ends a process, unless a disk or a network holds it."""
+"""Seconds to wait after SIGKILL; longer only if the process hangs in disk or network I/O."""
 POLL = 0.01
 PIPE_SIZE = 1024 * 1024
-"""Bytes a pipe holds at most, unless the system's limit was raised."""
+"""Maximum bytes in a pipe, unless the system limit was raised."""
 
 
 async def run_shell(
@@ -29,27 +29,27 @@ async def run_shell(
     directory: Path,
     environment: Mapping[str, str],
     *,
-    heard: Callable[[bytes | bytearray], None],
+    on_output: Callable[[bytes | bytearray], None],
     grace: float,
-    begun: Callable[[], None] = lambda: None,
+    on_start: Callable[[], None] = lambda: None,
     ends_group: bool = False,
     sandbox: Sandbox | None = None,
 ) -> int:
-    """Run *command* and return its exit code; for one ended by a signal, 128 and the signal's number.
+    """Run *command* and return its exit code; for a command killed by a signal, 128 plus the signal number.
 
-    *heard* gets what the command prints, in order and as it comes, also while it is being ended; *begun* is called
-    once it runs. Processes in the background live on, unless *ends_group* says that they end with the shell, or a
-    *sandbox* that it runs in does. When cancelled, asks the whole group to end, waits *grace* seconds, then kills it.
-    Never returns before the shell is reaped, unless it cannot be killed. Raises `ToolFailed` if it cannot be started.
+    *on_output* gets the output as it arrives, even during termination; *on_start* is called once the command runs.
+    Background processes survive the shell, unless *ends_group* is set or the *sandbox* kills them. On cancellation
+    sends SIGTERM to the process group, waits *grace* seconds, and sends SIGKILL. Returns only after the shell is
+    reaped, unless it cannot be killed. Raises `ToolFailed` if it cannot be started.
     """
     process, descriptor = _start(command, directory, environment, sandbox)
-    has_keeper = sandbox is not None and sandbox.has_init_process
-    begun()
+    has_init = sandbox is not None and sandbox.has_init_process
+    on_start()
     try:
-        async with trio.lowlevel.FdStream(descriptor) as stream, open_output_reader(stream, heard):
-            await wait_or_kill(process.pid, grace, ends_group=ends_group, has_keeper=has_keeper)
+        async with trio.lowlevel.FdStream(descriptor) as stream, open_output_reader(stream, on_output):
+            await wait_or_kill(process.pid, grace, ends_group=ends_group, has_init=has_init)
     finally:
-        # Reaped only now: until then the number of the group cannot go to a stranger.
+        # Reap the shell only now: until then its group id cannot be reused.
         process.poll()
         if sandbox is not None:
             sandbox.remove_unwanted()
@@ -59,55 +59,58 @@ async def run_shell(
 def _start(
     command: str, directory: Path, environment: Mapping[str, str], sandbox: Sandbox | None
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """The shell and our end of its output. Inline, not in a thread: what dies with its parent dies with that thread."""
+    """Start the shell and return it with the read end of its output pipe.
+
+    Must not run in a thread: Bubblewrap kills its command when the thread that started it ends.
+    """
     program = [SHELL, "-c", command]
-    ours, theirs = os.pipe()
+    read_end, write_end = os.pipe()
     try:
-        process = subprocess.Popen(  # noqa: S603 - running what the model asks for is the purpose; permissions come before
+        process = subprocess.Popen(  # noqa: S603 - running the model's command is the purpose; permissions are checked before
             program if sandbox is None else sandbox.command(program, directory),
             cwd=directory,
             env=environment if sandbox is None else sandbox.environment(environment),
             stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=theirs,
+            stdout=write_end,
+            stderr=write_end,
             start_new_session=True,
         )
     except (OSError, ValueError) as exc:
-        os.close(ours)
+        os.close(read_end)
         raise ToolFailed(f"The command could not be started: {exc}") from exc
     finally:
-        os.close(theirs)
-    return process, ours
+        os.close(write_end)
+    return process, read_end
 
 
 @asynccontextmanager
 async def open_output_reader(
-    stream: trio.lowlevel.FdStream, heard: Callable[[bytes | bytearray], None]
+    stream: trio.lowlevel.FdStream, on_output: Callable[[bytes | bytearray], None]
 ) -> AsyncIterator[None]:
-    """Pass on what comes through the pipe until the block has ended and the pipe is closed, or DRAIN is over.
+    """Read the pipe until the block has ended and the pipe is closed, or for `DRAIN` seconds after the block.
 
-    Goes on in a cancelled block: a process that is asked to end must not choke on a pipe that nobody empties.
+    Continues after cancellation, so that a process that is being terminated does not block on a full pipe.
     """
-    listening = trio.CancelScope(shield=True)
+    reading = trio.CancelScope(shield=True)
 
     async def pump() -> None:
-        with listening:
+        with reading:
             async for chunk in stream:
-                heard(chunk)
+                on_output(chunk)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pump)
         try:
             yield
         finally:
-            listening.deadline = trio.current_time() + DRAIN
-    # On a busy machine the time may be up before the pipe is empty, and the shell's last words are in it.
+            reading.deadline = trio.current_time() + DRAIN
+    # On a busy machine the deadline may pass before the pipe is empty; the rest is the last output of the shell.
     with contextlib.suppress(BlockingIOError):
-        heard(os.read(stream.fileno(), PIPE_SIZE))
+        on_output(os.read(stream.fileno(), PIPE_SIZE))
 
 
-async def wait_or_kill(pid: int, grace: float, *, ends_group: bool, has_keeper: bool = False) -> None:
-    """Return when the shell has ended; when cancelled, or with *ends_group*, end its whole group too."""
+async def wait_or_kill(pid: int, grace: float, *, ends_group: bool, has_init: bool = False) -> None:
+    """Return when the shell has ended; on cancellation, or with *ends_group*, kill its process group too."""
     has_ended = False
     try:
         await wait_ended(pid)
@@ -115,33 +118,34 @@ async def wait_or_kill(pid: int, grace: float, *, ends_group: bool, has_keeper: 
     finally:
         if ends_group or not has_ended:
             with trio.CancelScope(shield=True):
-                await _kill_group(pid, grace, has_keeper=has_keeper)
+                await _kill_group(pid, grace, has_init=has_init)
 
 
-async def _kill_group(group: int, grace: float, *, has_keeper: bool) -> None:
-    """Ask, wait, kill; returns when every process of the group has ended, or cannot be.
+async def _kill_group(group: int, grace: float, *, has_init: bool) -> None:
+    """Send SIGTERM, wait, and send SIGKILL; return when all processes of the group have ended or cannot be killed.
 
-    A keeper, which leads the group, is not asked: it would end the others at once, and they could not tidy up.
+    An init process of a sandbox, which leads the group, gets no SIGTERM: its end kills the others immediately, so that
+    they could not clean up.
     """
-    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, KILLED_WITHIN)):
-        if has_keeper and number == signal.SIGTERM:
-            await trio.to_thread.run_sync(_ask_members_sync, group)
+    for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, KILLED_WITHIN)):
+        if has_init and number == signal.SIGTERM:
+            await trio.to_thread.run_sync(_terminate_members_sync, group)
         else:
-            with contextlib.suppress(PermissionError):  # all that is left runs as another user
+            with contextlib.suppress(PermissionError):  # all remaining processes run as another user
                 os.killpg(group, number)
-        with trio.move_on_after(patience):
-            while await trio.to_thread.run_sync(_is_alive_sync, group):  # noqa: ASYNC110 - no event tells of a group
+        with trio.move_on_after(timeout):
+            while await trio.to_thread.run_sync(_is_alive_sync, group):  # noqa: ASYNC110 - the end of a group has no event
                 await trio.sleep(POLL)
             return
 
 
 def _is_alive_sync(group: int) -> bool:
-    """Whether a process of the group still runs. The shell may have gone before its children, so it is no sign."""
+    """Return True if a process of the group still runs; the shell may have ended before its children."""
     return any(True for _ in _members(group))
 
 
-def _ask_members_sync(group: int) -> None:
-    """Ask every process of the group to end but the one that leads it."""
+def _terminate_members_sync(group: int) -> None:
+    """Send SIGTERM to every process of the group except its leader."""
     for process in _members(group):
         if process.pid != group:
             with contextlib.suppress(PermissionError):

@@ -1,4 +1,4 @@
-"""Working directory of an agent's shell, carried from one command to the next."""
+"""Working directory of an agent's shell, which one command passes on to the next."""
 
 import contextlib
 import os
@@ -15,22 +15,22 @@ from coterie.files import replace_file
 
 
 def printable_name(name: str) -> str:
-    """A file's name on one line, without what no JSON can carry."""
+    """Replace unprintable characters of a file name, so that it fits on one line and into JSON."""
     if name.isprintable():
         return name
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
 
 
 FOLDER = ".shell-"
-"""How the names of folders begin in which shells tell where they end; each is there for as long as its shell runs."""
+"""Prefix of the temporary folder in which a shell reports its final directory."""
 
 END = "end"
-"""The file in such a folder that the shell writes."""
-LONGEST = 65_536
-"""Bytes: more than any path has."""
+"""File in this folder that the shell writes."""
+MAX_PATH_BYTES = 65_536
+"""Bytes to read of this file; more than any path has."""
 
 START_UP = "BASH_ENV"
-"""The variable that names a file which bash reads before it runs a command."""
+"""Environment variable with the file that bash reads before it runs a command."""
 
 
 def _resolved(path: Path) -> Path:
@@ -39,96 +39,95 @@ def _resolved(path: Path) -> Path:
 
 @attrs.define(eq=False)
 class ShellState:
-    """What one command leaves to the next. Belongs to the task that runs the agent's tools."""
+    """Working directory for the next command. Owned by the task that runs the agent's tools."""
 
     root: Path = attrs.field(converter=_resolved)
-    """What is not left, with links followed."""
+    """Directory that the working directory cannot leave, with links followed."""
     directory: Path = attrs.field(init=False)
-    """Where the next command starts, with links followed: the root, or a directory inside it."""
+    """Working directory of the next command, with links followed: the root or a directory inside it."""
     _drained: Path = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.directory = self._drained = self.root
 
     def enter(self) -> str | None:
-        """Make sure that a command can start in the directory; if it must be the root, says so for the model."""
+        """Check that the directory still exists; otherwise go back to the root and return a note for the model."""
         return self.update_directory(self.directory)
 
     def update_directory(self, directory: Path) -> str | None:
-        """Let the next command start in *directory*; if it must be the root instead, says so for the model."""
-        fault = self._fault(directory)
-        self.directory = directory if fault is None else self.root
-        if fault is None:
+        """Set the directory for the next command; if it is invalid, use the root and return a note for the model."""
+        problem = self._problem(directory)
+        self.directory = directory if problem is None else self.root
+        if problem is None:
             return None
-        root, left = printable_name(str(self.root)), printable_name(str(directory))
-        return f"[the working directory is {root} again: {left} {fault}]"
+        root, refused = printable_name(str(self.root)), printable_name(str(directory))
+        return f"[the working directory is {root} again: {refused} {problem}]"
 
     def take_changes(self) -> str | None:
-        """The directory, relative to the root, if it is another one than when this was last asked."""
+        """Return the directory, relative to the root, if it has changed since the last call; else None."""
         if self.directory == self._drained:
             return None
         self._drained = self.directory
         return str(self.directory.relative_to(self.root))
 
     def restore(self, directory: str) -> None:
-        """Start the next command in what `take_changes` said in an earlier run, as far as it is still there.
+        """Restore a directory that `take_changes` returned in an earlier run.
 
-        Raises `ValueError` for what `take_changes` cannot have said.
+        Raises `ValueError` for a directory outside the root.
         """
         path = self.root / directory
         if not path.is_relative_to(self.root) or ".." in path.parts:
             raise ValueError(f"{directory!r} is outside the root")
         self.directory = self._drained = path
 
-    def _fault(self, directory: Path) -> str | None:
+    def _problem(self, directory: Path) -> str | None:
         if directory == self.root:
             return None
         if not directory.is_relative_to(self.root):
             return "is outside it"
         if not directory.is_dir() or directory.resolve() != directory:
-            return "is gone"
+            return "does not exist any longer"
         try:
             str(directory.relative_to(self.root)).encode()
-        except UnicodeEncodeError:  # it could not be recorded
+        except UnicodeEncodeError:  # such a path cannot be recorded in the transcript
             return "is not UTF-8"
         return None
 
 
 @attrs.frozen(kw_only=True)
 class DirectoryReport:
-    """Where a shell was when it ended, as told by itself.
+    """Report of a shell about its final working directory.
 
-    It is told by a trap that a start-up file sets, so the command is run as it is: a wrapper around it would show in
-    line numbers, error messages and `set -x`. `trap -p` and `set -v` do show the trap.
+    The shell writes the report in an EXIT trap, which a start-up file sets. The command itself is unchanged, because a
+    wrapper would be visible in line numbers, error messages and `set -x`. `trap -p` and `set -v` do show the trap.
     """
 
     environment: Mapping[str, str]
-    """What the shell must be started with."""
+    """Environment that the shell must be started with."""
     _folder: int
-    """The folder that the shell writes in, held open: a command may put another one in its place."""
+    """Descriptor of the folder with the report, held open because a command could replace the folder."""
 
     def read(self) -> Path | None:
-        """The directory, with links followed.
+        """Return the final directory, with links followed.
 
-        None if the shell could not tell: it was killed, or replaced by `exec`, or the command set an EXIT trap of
-        its own.
+        None if there is no report: the shell was killed or replaced by `exec`, or the command set its own EXIT trap.
         """
-        # What a command has put there instead must neither be followed nor waited for.
+        # A command may have replaced the file by a link, which must not be followed, or by a pipe, which would block.
         try:
             descriptor = os.open(END, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
         except OSError:
             return None
         with os.fdopen(descriptor, "rb") as file:
             is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            told = file.read(LONGEST).removesuffix(b"\n") if is_file else b""
-        return Path(os.fsdecode(told)) if told and b"\0" not in told else None
+            path = file.read(MAX_PATH_BYTES).removesuffix(b"\n") if is_file else b""
+        return Path(os.fsdecode(path)) if path and b"\0" not in path else None
 
 
 @contextlib.contextmanager
 def open_directory_report(scratch: Path, environment: Mapping[str, str]) -> Iterator[DirectoryReport]:
-    """Let a shell tell where it ends: one that is started in the block, with the environment of the report.
+    """Prepare a directory report for one shell, which must be started in the block with the report's environment.
 
-    That one is *environment* with what it takes. Raises `ToolFailed` if there can be no files in *scratch*.
+    The report's environment extends *environment*. Raises `ToolFailed` if files cannot be created in *scratch*.
     """
     try:
         folder = tempfile.TemporaryDirectory(prefix=FOLDER, dir=scratch, ignore_cleanup_errors=True)
@@ -148,8 +147,8 @@ def open_directory_report(scratch: Path, environment: Mapping[str, str]) -> Iter
 
 
 def _start_up(end: Path, users: str | None) -> str:
-    """What the shell does first: forget about this file, read the user's own, and set the trap."""
-    # Where the directory is gone only a variable has its name. What `set -x` says in the group goes where errors go.
+    """Return the start-up script: it restores BASH_ENV, sources the user's own file, and sets the trap."""
+    # If the directory was deleted, only $PWD has its name. The stderr of the group is dropped: `set -x` writes there.
     trap = f'{{ builtin pwd -P || builtin echo "$PWD"; }} 2> /dev/null >| {shlex.quote(str(end))}'
     lines = [f"unset -v {START_UP}"]
     if users is not None:

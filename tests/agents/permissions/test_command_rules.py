@@ -241,7 +241,7 @@ def test_proposed_rules_are_narrow_and_sufficient(command: str, rules: list[str]
         *((text, "absolute path") for text in ("Edit(../x)", "Read(a/../../b)")),
         ("bash(ls)", "did you mean 'Bash'"),
         ("*(x)", "every tool"),
-        ("Edit(a{b)", "without its }"),
+        ("Edit(a{b)", "without a matching }"),
     ],
 )
 def test_a_malformed_rule_is_refused_with_its_source(text: str, hint: str) -> None:

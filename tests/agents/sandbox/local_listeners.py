@@ -1,4 +1,4 @@
-"""Sockets of this machine that a sandboxed command must not reach."""
+"""Listening sockets that a sandboxed command must not reach."""
 
 import contextlib
 import secrets
@@ -26,12 +26,12 @@ for kind, family, type_, address in (
     else:
         print(kind, "called")
 """
-"""Calls all of them."""
+"""Program that connects to all listeners."""
 
 
 @attrs.frozen
 class Listeners:
-    """Four sockets on which somebody listens."""
+    """Four listening sockets of different types."""
 
     tcp: socket.socket
     udp: socket.socket
@@ -39,17 +39,17 @@ class Listeners:
     abstract: socket.socket
 
     def addresses(self) -> list[object]:
-        """What `CALLER` is told."""
+        """Return the arguments of `CALLER`."""
         name = self.abstract.getsockname()[1:].decode()
         return [self.tcp.getsockname()[1], self.udp.getsockname()[1], self.unix.getsockname(), name]
 
     def reached(self) -> set[str]:
-        """Who has heard something, and forgets it."""
-        heard = {"udp"} if _gets(lambda: self.udp.recv(100)) else set()
+        """Return the types of sockets that got data or a connection since the last call."""
+        reached = {"udp"} if _gets(lambda: self.udp.recv(100)) else set()
         for kind in ("tcp", "unix", "abstract"):
-            while _gets(lambda: getattr(self, kind).accept()[0].close() or True):  # noqa: B023 - called at once
-                heard.add(kind)
-        return heard
+            while _gets(lambda: getattr(self, kind).accept()[0].close() or True):  # noqa: B023 - called immediately
+                reached.add(kind)
+        return reached
 
 
 def _gets(what: object) -> bool:
@@ -60,7 +60,7 @@ def _gets(what: object) -> bool:
 
 @contextlib.contextmanager
 def open_listeners(directory: Path) -> Iterator[Listeners]:
-    """Listen on loopback, at a path in *directory*, and under a name without a path."""
+    """Listen on loopback, at a path in *directory*, and on an abstract socket."""
     with contextlib.ExitStack() as stack:
 
         def bound(family: int, kind: int, address: object) -> socket.socket:

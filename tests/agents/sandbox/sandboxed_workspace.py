@@ -1,4 +1,4 @@
-"""A workspace whose commands run in a sandbox, and files outside of it."""
+"""Workspace with sandboxed commands, and files outside."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -19,25 +19,25 @@ from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
 from coterie.agents.tools.workspace.background_jobs import open_jobs
 
 PYTHON = str(Path(sys.executable).resolve())
-"""The interpreter itself: that of a virtual environment may be in a place that is not seen."""
+"""The real interpreter, because a virtual environment may be in a hidden directory."""
 
 
 def needs(way: SandboxBackend) -> None:
-    """Skip the test where the kernel really lacks it."""
+    """Skip the test if this machine does not support the backend."""
     if missing := unavailable_reason(way):
         pytest.skip(missing)
 
 
 @attrs.frozen
 class SandboxedWorkspace:
-    """A directory on the disk of which commands see parts."""
+    """A directory of which sandboxed commands see only parts."""
 
     directory: Path
     workspace: Workspace
 
     @classmethod
     def make(cls, directory: Path, way: SandboxBackend | None, **changes: Any) -> "SandboxedWorkspace":
-        """The workspace `project` in *directory*, held by *way* or by nothing."""
+        """Create the workspace `project` in *directory*, with the sandbox backend *way* or without a sandbox."""
         names = ("project", "own", "own/temporary", "hidden", "hidden/shown", "hidden/open")
         root, own, temporary, hidden, shown, opened = (directory / name for name in names)
         for path in (root, own, temporary, hidden, shown, opened):
@@ -62,31 +62,31 @@ class SandboxedWorkspace:
         return cls(directory, Workspace(root=root, scratch=own, sandbox=sandbox))
 
     async def bash(self, command: str, *, grace: float = 0.1, **value: Any) -> ToolResult:
-        """What Bash answers."""
+        """Return the result of Bash."""
         with trio.fail_after(20):
             return await call_tool({"Bash": Bash(grace=grace)}, "Bash", {"command": command, **value}, self.workspace)
 
     async def python(self, program: str, *arguments: object) -> str:
-        """What a program prints."""
+        """Return the output of a Python program."""
         (self.workspace.root / "program.py").write_text(program)
         words = " ".join(map(str, arguments))
         return (await self.bash(f"{PYTHON} -I program.py {words}")).text
 
     @asynccontextmanager
     async def jobs(self) -> AsyncIterator["SandboxedJobs"]:
-        """Commands in the background, until the block ends."""
+        """Provide background jobs until the block ends."""
         async with open_jobs(self.directory / "own/jobs", grace=0.1) as jobs:
             yield SandboxedJobs(attrs.evolve(self.workspace, jobs=jobs))
 
 
 @attrs.frozen
 class SandboxedJobs:
-    """What the model can do with jobs."""
+    """The tools for background jobs."""
 
     workspace: Workspace
 
     async def call(self, name: str, **value: Any) -> str:
-        """What a tool answers."""
+        """Return the result of a tool."""
         tools: dict[str, Tool] = {"Bash": Bash(grace=0.1), "BashOutput": BashOutput(), "KillBash": KillBash()}
         with trio.fail_after(20):
             return (await call_tool(tools, name, value, self.workspace)).text

@@ -1,4 +1,4 @@
-"""What a machine cannot hold is said in one line, with what would be right."""
+"""Tests of the reasons why a sandbox is not available."""
 
 import os
 import subprocess
@@ -18,18 +18,18 @@ pytestmark = pytest.mark.slow
 ASK = "from coterie.agents.sandbox.capabilities import unavailable_reason as obstacle; print(obstacle({way!r}))"
 
 
-def test_a_program_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     reason = unavailable_reason("bubblewrap")
     assert reason is not None
     assert reason.startswith("the program bwrap is not installed; install the package bubblewrap")
     if unavailable_reason("landlock") is None:
-        assert reason.endswith('or set sandbox = "landlock", which this kernel offers')
+        assert reason.endswith('or set sandbox = "landlock", which this kernel supports')
     assert set(available_backends()) == {"bubblewrap", "landlock"}
 
 
-def test_a_kernel_that_refuses_namespaces_is_told_of() -> None:
-    """Who has given up rights by Landlock may mount nothing any more."""
+def test_kernel_without_namespaces_is_reported() -> None:
+    """Landlock denies mounting, which Bubblewrap needs."""
     needs("landlock")
     needs("bubblewrap")
     said = _output_of(backends.landlock_command(_python("bubblewrap"), {Path("/"): "write"}, network=False))
@@ -37,10 +37,10 @@ def test_a_kernel_that_refuses_namespaces_is_told_of() -> None:
     assert "unprivileged user namespaces must be allowed" in said
 
 
-def test_a_kernel_without_landlock_is_told_of() -> None:
+def test_kernel_without_landlock_is_reported() -> None:
     needs("bubblewrap")
     with tempfile.TemporaryFile() as filter_:
-        # load the number; is it that of Landlock? then there is no such call, else all is well
+        # Load the system call number; fail with ENOSYS for Landlock, allow all others.
         code = (
             (0x20, 0, 0, 0),
             (0x15, 0, 1, launch.CREATE_RULESET),
@@ -61,7 +61,7 @@ def test_a_kernel_without_landlock_is_told_of() -> None:
         ]
         said = _output_of(held, number)
     assert said == (
-        "this kernel has no Landlock, and it takes version 3, of Linux 6.2; "
+        "this kernel has no Landlock; version 3 (Linux 6.2) is required; "
         'install bubblewrap and set sandbox = "bubblewrap"'
     )
 

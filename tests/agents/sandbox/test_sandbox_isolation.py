@@ -1,4 +1,4 @@
-"""A sandbox holds: real commands, real files, real sockets, both ways."""
+"""Tests of sandbox isolation with real commands, files and sockets, for both backends."""
 
 import itertools
 import os
@@ -34,7 +34,7 @@ def place(tmp_path: Path, way: SandboxBackend) -> SandboxedWorkspace:
     return SandboxedWorkspace.make(tmp_path, way)
 
 
-async def test_a_command_writes_in_the_workspace_and_in_what_is_temporary_alone(
+async def test_command_writes_only_workspace_and_temporary_directory(
     place: SandboxedWorkspace, way: SandboxBackend
 ) -> None:
     result = await place.bash("mkdir -p a/b && echo one > a/b/c && mv a/b/c d && echo two >> d && rm -r a && cat d")
@@ -53,14 +53,14 @@ async def test_a_command_writes_in_the_workspace_and_in_what_is_temporary_alone(
     assert not outside.exists()
 
 
-async def test_what_stands_outside_stays_as_it_was(place: SandboxedWorkspace) -> None:
+async def test_files_outside_stay_unchanged(place: SandboxedWorkspace) -> None:
     outside = place.directory / "outside"
     for command in (f"echo x > {outside}", f"rm {outside}", f"mv {outside} here", f"truncate -s 0 {outside}"):
         await place.bash(command)
     assert outside.read_text() == "as it was"
 
 
-async def test_a_failed_command_says_what_it_ran_in(place: SandboxedWorkspace) -> None:
+async def test_failed_command_mentions_sandbox(place: SandboxedWorkspace) -> None:
     lines = (await place.bash("exit 3")).text.splitlines()
     assert "sandbox" in lines[-2]
     assert "no network" in lines[-2]
@@ -68,10 +68,10 @@ async def test_a_failed_command_says_what_it_ran_in(place: SandboxedWorkspace) -
     assert "sandbox" not in (await place.bash("echo well")).text
 
 
-async def test_nothing_is_reached(place: SandboxedWorkspace) -> None:
+async def test_sockets_are_unreachable(place: SandboxedWorkspace) -> None:
     with open_listeners(place.directory / "hidden") as listeners:
         said = await place.python(CALLER, *listeners.addresses())
-        # A datagram may be sent into nothing.
+        # Sending a datagram succeeds without a receiver.
         assert [line.split()[:2] for line in said.splitlines() if "udp" not in line] == [
             ["tcp", "refused"],
             ["unix", "refused"],
@@ -80,17 +80,15 @@ async def test_nothing_is_reached(place: SandboxedWorkspace) -> None:
         assert listeners.reached() == set()
 
 
-async def test_without_a_sandbox_all_of_it_is_reached(tmp_path: Path) -> None:
-    """Otherwise the test above would prove nothing."""
+async def test_sockets_are_reachable_without_sandbox(tmp_path: Path) -> None:
+    """Shows that the test above is meaningful."""
     place = SandboxedWorkspace.make(tmp_path, None)
     with open_listeners(place.directory / "hidden") as listeners:
         said = await place.python(CALLER, *listeners.addresses())
         assert (said.count("called"), listeners.reached()) == (4, {"tcp", "udp", "unix", "abstract"})
 
 
-async def test_a_network_that_is_allowed_is_reached_and_what_is_hidden_is_not(
-    tmp_path: Path, way: SandboxBackend
-) -> None:
+async def test_allowed_network_is_reachable_but_hidden_socket_is_not(tmp_path: Path, way: SandboxBackend) -> None:
     place = SandboxedWorkspace.make(tmp_path, way, network=True)
     with open_listeners(place.directory / "hidden") as listeners:
         await place.python(CALLER, *listeners.addresses())
@@ -99,7 +97,7 @@ async def test_a_network_that_is_allowed_is_reached_and_what_is_hidden_is_not(
     assert "unix" not in heard
 
 
-async def test_what_is_hidden_cannot_be_read_and_what_is_shown_in_it_can(place: SandboxedWorkspace) -> None:
+async def test_hidden_path_is_unreadable_but_readable_path_inside_is_not(place: SandboxedWorkspace) -> None:
     hidden = place.directory / "hidden"
     result = await place.bash(
         f"cat {hidden}/key; cat {hidden}/shown/result; echo x > {hidden}/new; echo x > {hidden}/shown/new"
@@ -110,13 +108,13 @@ async def test_what_is_hidden_cannot_be_read_and_what_is_shown_in_it_can(place: 
     assert sorted(path.name for path in hidden.rglob("*")) == ["it", "key", "open", "result", "shown"]
 
 
-async def test_a_hidden_file_cannot_be_read(tmp_path: Path, way: SandboxBackend) -> None:
+async def test_hidden_file_is_unreadable(tmp_path: Path, way: SandboxBackend) -> None:
     place = SandboxedWorkspace.make(tmp_path, way, hidden=(tmp_path / "outside",))
     assert "as it was" not in (await place.bash(f"cat {tmp_path}/outside")).text
 
 
-async def test_what_is_hidden_in_the_workspace_is_hidden_there_too(tmp_path: Path) -> None:
-    """As for one who works in his home directory."""
+async def test_hidden_path_inside_workspace_is_unreadable(tmp_path: Path) -> None:
+    """The workspace may be the home directory, which contains hidden paths."""
     needs("bubblewrap")
     keys = tmp_path / "project/.ssh"
     place = SandboxedWorkspace.make(tmp_path, "bubblewrap", hidden=(keys,), protected=(keys,))
@@ -128,22 +126,22 @@ async def test_what_is_hidden_in_the_workspace_is_hidden_there_too(tmp_path: Pat
     assert (keys / "id").read_text() == "a secret"
 
 
-async def test_the_deepest_place_decides(tmp_path: Path, way: SandboxBackend) -> None:
-    """A workspace may lie in a place that is hidden."""
+async def test_deepest_rule_decides(tmp_path: Path, way: SandboxBackend) -> None:
+    """A workspace may be inside a hidden directory."""
     place = SandboxedWorkspace.make(tmp_path, way, hidden=(tmp_path,))
     result = await place.bash(f"echo x > here && cat here; cat {tmp_path}/outside")
     assert result.text.startswith("x\n")
     assert "as it was" not in result.text
 
 
-async def test_what_the_user_opens_is_open(tmp_path: Path, way: SandboxBackend) -> None:
+async def test_path_opened_by_user_is_writable(tmp_path: Path, way: SandboxBackend) -> None:
     (tmp_path / "cache").mkdir()
     place = SandboxedWorkspace.make(tmp_path, way, opened=(tmp_path / "cache", tmp_path / "not-there"))
     assert (await place.bash(f"echo x > {tmp_path}/cache/it")).is_error is False
     assert (tmp_path / "cache/it").read_text() == "x\n"
 
 
-async def test_it_has_no_powers_and_cannot_touch_processes_outside(
+async def test_command_has_no_capabilities_and_cannot_affect_processes(
     place: SandboxedWorkspace, way: SandboxBackend
 ) -> None:
     assert (await place.bash("grep CapEff /proc/self/status")).text.split() == ["CapEff:", "0" * 16]
@@ -153,7 +151,7 @@ async def test_it_has_no_powers_and_cannot_touch_processes_outside(
         assert result.is_error
 
 
-async def test_a_command_starts_where_the_last_one_ended(place: SandboxedWorkspace) -> None:
+async def test_next_command_starts_in_final_directory(place: SandboxedWorkspace) -> None:
     await place.bash("mkdir -p sub/deep; cd sub/deep")
     assert (await place.bash("pwd")).text == str(place.workspace.root / "sub/deep")
     assert list((place.directory / "own/temporary").glob(".shell-*")) == []
@@ -162,8 +160,8 @@ async def test_a_command_starts_where_the_last_one_ended(place: SandboxedWorkspa
 @pytest.mark.parametrize(
     "trick", ["ln -sf {secret} {end}", "rm -f {end}; mkfifo {end}", "mv {folder} {folder}x; ln -s {hidden} {folder}"]
 )
-async def test_no_trick_with_its_own_report_makes_the_agent_read_for_it(place: SandboxedWorkspace, trick: str) -> None:
-    """What the shell tells of its directory is read by the agent, whom nothing holds."""
+async def test_forged_directory_report_makes_agent_read_nothing(place: SandboxedWorkspace, trick: str) -> None:
+    """The agent, which is not sandboxed, reads the directory report of the shell."""
     (place.directory / "hidden/end").write_text("a secret")
     own = place.directory / "own/temporary"
     words = {
@@ -177,7 +175,7 @@ async def test_no_trick_with_its_own_report_makes_the_agent_read_for_it(place: S
     assert place.workspace.shell.directory == place.workspace.root
 
 
-async def test_jobs_are_held_too(place: SandboxedWorkspace) -> None:
+async def test_background_jobs_are_sandboxed(place: SandboxedWorkspace) -> None:
     outside = place.directory / "outside"
     async with place.jobs() as jobs:
         started = await jobs.call(
@@ -192,7 +190,7 @@ async def test_jobs_are_held_too(place: SandboxedWorkspace) -> None:
     assert (place.workspace.root / "here").read_text() == "y\n"
 
 
-async def test_a_command_that_is_ended_may_tidy_up(place: SandboxedWorkspace) -> None:
+async def test_terminated_command_may_clean_up(place: SandboxedWorkspace) -> None:
     result = await place.bash(
         "trap 'echo tidied > it; exit' TERM; echo ready; sleep 100 & wait", timeout=1.0, grace=10.0
     )
@@ -200,14 +198,14 @@ async def test_a_command_that_is_ended_may_tidy_up(place: SandboxedWorkspace) ->
     assert (place.workspace.root / "it").read_text() == "tidied\n"
 
 
-async def test_a_stubborn_command_is_killed(place: SandboxedWorkspace) -> None:
+async def test_command_ignoring_sigterm_is_killed(place: SandboxedWorkspace) -> None:
     length = _length()
     result = await place.bash(f"trap '' TERM; sleep {length} & sleep {length}", timeout=1.0, grace=0.2)
     assert "timed out" in result.text
     assert not _running(length)
 
 
-async def test_who_leaves_the_group_does_not_leave_bubblewrap(tmp_path: Path) -> None:
+async def test_process_leaving_group_stays_in_bubblewrap(tmp_path: Path) -> None:
     needs("bubblewrap")
     place, length = SandboxedWorkspace.make(tmp_path, "bubblewrap"), _length()
     await place.bash(f"trap '' TERM; setsid sleep {length} & sleep {length}", timeout=1.0, grace=0.2)
@@ -215,12 +213,12 @@ async def test_who_leaves_the_group_does_not_leave_bubblewrap(tmp_path: Path) ->
 
 
 def _length() -> str:
-    """Seconds that no other process sleeps."""
+    """Return a duration that no other process uses."""
     return f"{os.getpid()}.{next(_NUMBERS)}"
 
 
 async def _end_of_all(length: str) -> None:
-    """Nobody tells of a stranger's end."""
+    """Wait by polling, because the process is not a child."""
     with trio.fail_after(20):
         while _running(length):  # noqa: ASYNC110 - see above
             await trio.sleep(0.01)
@@ -230,14 +228,14 @@ def _running(argument: str) -> list[psutil.Process]:
     return [process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == ["sleep", argument]]
 
 
-async def test_what_is_in_the_background_ends_with_its_command(tmp_path: Path) -> None:
+async def test_background_process_ends_with_command(tmp_path: Path) -> None:
     needs("bubblewrap")
     place, length = SandboxedWorkspace.make(tmp_path, "bubblewrap"), _length()
     await place.bash(f"setsid sleep {length} > /dev/null 2>&1 &")
     await _end_of_all(length)
 
 
-async def test_the_death_of_the_agent_ends_its_commands(tmp_path: Path) -> None:
+async def test_commands_end_with_killed_agent(tmp_path: Path) -> None:
     needs("bubblewrap")
     place, length = SandboxedWorkspace.make(tmp_path, "bubblewrap"), _length()
     sandbox = place.workspace.sandbox
@@ -247,7 +245,7 @@ async def test_the_death_of_the_agent_ends_its_commands(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         agent = await nursery.start(_start_agent, program, command)
         with trio.fail_after(20):
-            while not _running(length):  # noqa: ASYNC110 - it is nobody's child here
+            while not _running(length):  # noqa: ASYNC110 - the process is not a child of this one
                 await trio.sleep(0.01)
         os.kill(agent, signal.SIGKILL)
         await _end_of_all(length)
@@ -260,7 +258,7 @@ async def _start_agent(program: str, command: list[str], *, task_status: trio.Ta
     process.wait()
 
 
-async def test_landlock_is_not_got_round_by_other_kinds_of_sockets(tmp_path: Path) -> None:
+async def test_landlock_denies_other_socket_types(tmp_path: Path) -> None:
     needs("landlock")
     place = SandboxedWorkspace.make(tmp_path, "landlock", network=True)
     program = """
@@ -283,7 +281,7 @@ print("refused" if libc.syscall(425, 1, bytes(200)) < 0 and ctypes.get_errno() =
     assert (await place.python(program)).split() == ["refused"] * 5
 
 
-def test_landlock_says_what_it_cannot_hide(tmp_path: Path) -> None:
+def test_landlock_reports_what_it_cannot_hide(tmp_path: Path) -> None:
     sandbox = SandboxedWorkspace.make(tmp_path, "landlock").workspace.sandbox
     assert sandbox is not None
     assert sandbox.problem() is None

@@ -1,4 +1,4 @@
-"""Git in a sandbox: commits can be made, and nothing planted that the user's own git would run."""
+"""Tests of git in a sandbox: commits work, planted hooks and configuration do not."""
 
 import subprocess
 from pathlib import Path
@@ -22,7 +22,7 @@ def _git(directory: Path, *arguments: str) -> str:
 
 
 def _beside(checkout: Path) -> Path:
-    """*checkout* in another place, and a worktree of it where it was."""
+    """Move *checkout* away and create a worktree in its place."""
     main = checkout.rename(checkout.parent / "main")
     _git(main, "worktree", "add", "-q", "-b", "side", str(checkout))
     return main
@@ -37,7 +37,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("way", ["bubblewrap", "landlock"])
-async def test_a_commit_can_be_made_in_a_checkout(tmp_path: Path, checkout: Path, way: SandboxBackend) -> None:
+async def test_commit_works_in_checkout(tmp_path: Path, checkout: Path, way: SandboxBackend) -> None:
     needs(way)
     place = SandboxedWorkspace.make(tmp_path, way)
     assert (await place.bash(f"echo x > file && git add file && {COMMIT}")).text == "from within"
@@ -45,7 +45,7 @@ async def test_a_commit_can_be_made_in_a_checkout(tmp_path: Path, checkout: Path
 
 
 @pytest.mark.parametrize("way", ["bubblewrap", "landlock"])
-async def test_a_commit_can_be_made_in_a_worktree_and_its_repository_is_safe(
+async def test_commit_works_in_worktree_and_repository_is_protected(
     tmp_path: Path, checkout: Path, way: SandboxBackend
 ) -> None:
     needs(way)
@@ -69,7 +69,7 @@ async def test_a_commit_can_be_made_in_a_worktree_and_its_repository_is_safe(
         "rm -rf .git/hooks && mkdir .git/hooks && echo planted > .git/hooks/pre-commit",
     ],
 )
-async def test_nothing_can_be_planted_in_bubblewrap(tmp_path: Path, checkout: Path, trick: str) -> None:
+async def test_bubblewrap_prevents_planted_hooks_and_configuration(tmp_path: Path, checkout: Path, trick: str) -> None:
     needs("bubblewrap")
     place = SandboxedWorkspace.make(tmp_path, "bubblewrap")
     assert (await place.bash(trick)).is_error
@@ -78,10 +78,10 @@ async def test_nothing_can_be_planted_in_bubblewrap(tmp_path: Path, checkout: Pa
 
 
 @pytest.mark.parametrize("way", ["bubblewrap", "landlock"])
-async def test_no_other_directory_becomes_the_repository_of_a_checkout(
+async def test_command_cannot_redirect_checkout_to_other_repository(
     tmp_path: Path, checkout: Path, way: SandboxBackend
 ) -> None:
-    """Git would take its hooks and its configuration from there."""
+    """Otherwise git would use hooks and configuration of the other directory."""
     needs(way)
     place = SandboxedWorkspace.make(tmp_path, way)
     await place.bash("git init -q --bare evil; echo ../evil > .git/commondir")
@@ -89,7 +89,7 @@ async def test_no_other_directory_becomes_the_repository_of_a_checkout(
     assert _git(checkout, "log", "-1", "--format=%s") == "first"
 
 
-async def test_no_other_directory_becomes_the_repository_of_a_worktree(tmp_path: Path, checkout: Path) -> None:
+async def test_command_cannot_redirect_worktree_to_other_repository(tmp_path: Path, checkout: Path) -> None:
     needs("bubblewrap")
     main = _beside(checkout)
     place = SandboxedWorkspace.make(tmp_path, "bubblewrap")
@@ -101,7 +101,7 @@ async def test_no_other_directory_becomes_the_repository_of_a_worktree(tmp_path:
     assert [(own / name).read_text() for name in ("commondir", "gitdir")] == was
 
 
-def test_a_pointer_to_a_strangers_repository_opens_nothing(tmp_path: Path, checkout: Path) -> None:
+def test_pointer_to_foreign_repository_grants_nothing(tmp_path: Path, checkout: Path) -> None:
     visitor = tmp_path / "visitor"
     visitor.mkdir()
     (visitor / ".git").write_text(f"gitdir: {checkout}/.git\n")
@@ -111,5 +111,5 @@ def test_a_pointer_to_a_strangers_repository_opens_nothing(tmp_path: Path, check
     assert Repository.of(visitor) == Repository()
 
 
-def test_without_a_repository_nothing_is_opened(tmp_path: Path) -> None:
+def test_directory_without_repository_grants_nothing(tmp_path: Path) -> None:
     assert Repository.of(tmp_path) == Repository()

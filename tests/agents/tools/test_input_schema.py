@@ -1,4 +1,4 @@
-"""Input classes become schemas, and what the model sends becomes instances or an error it can fix."""
+"""Tests of input schemas and of parsing the model's input."""
 
 import json
 import types
@@ -16,7 +16,7 @@ from coterie.scenarios.api_server.rules.schema import check_schema, violations
 
 @attrs.frozen(kw_only=True)
 class Search:
-    """One field of every kind."""
+    """Input class with one field of each type."""
 
     pattern: str = attrs.field(metadata=described("What to look for."))
     mode: Literal["files", "lines"] = "lines"
@@ -26,7 +26,7 @@ class Search:
     is_exact: bool = False
 
 
-def test_a_schema_says_all_that_the_class_says() -> None:
+def test_schema_contains_types_defaults_and_descriptions() -> None:
     assert input_schema(Search) == {
         "type": "object",
         "properties": {
@@ -42,11 +42,11 @@ def test_a_schema_says_all_that_the_class_says() -> None:
     }
 
 
-def test_fields_that_are_left_out_get_their_defaults() -> None:
+def test_omitted_fields_get_defaults() -> None:
     assert parse_input(Search, {"pattern": "x"}) == Search(pattern="x")
 
 
-def test_an_integer_will_do_for_a_number() -> None:
+def test_integer_is_accepted_for_number() -> None:
     weight = parse_input(Search, {"pattern": "x", "weight": 3}).weight
     assert (weight, type(weight)) == (3.0, float)
 
@@ -67,13 +67,13 @@ def test_an_integer_will_do_for_a_number() -> None:
         ({"patern": "x", "limit": "1"}, ["unknown field 'patern'", "missing field 'pattern'", "field 'limit'"]),
     ],
 )
-def test_wrong_input_is_refused_with_what_would_be_right(value: dict[str, Any], words: list[str]) -> None:
+def test_invalid_input_is_refused_with_correct_usage(value: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ToolFailed) as caught:
         parse_input(Search, value)
     assert all(word in caught.value.reason for word in words), caught.value.reason
 
 
-def test_a_type_that_no_schema_describes_is_a_mistake_of_ours() -> None:
+def test_unsupported_field_type_raises_type_error() -> None:
     @attrs.frozen
     class Odd:
         when: dict[str, int]
@@ -117,7 +117,7 @@ def _instances(draw: st.DrawFn) -> Any:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(_instances())
-def test_every_instance_fits_its_schema_and_reads_back_equal(instance: Any) -> None:
+def test_instances_match_schema_and_parse_back_equal(instance: Any) -> None:
     schema = input_schema(type(instance))
     value = json.loads(json.dumps(attrs.asdict(instance)))
     check_schema(schema, "input_schema")
@@ -133,8 +133,8 @@ def test_every_instance_fits_its_schema_and_reads_back_equal(instance: Any) -> N
         st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text() | st.integers(), max_size=2),
     )
 )
-def test_input_is_read_exactly_when_the_schema_allows_it(value: dict[str, Any]) -> None:
-    """But for 5.0, which a schema calls an integer and we do not."""
+def test_input_is_accepted_exactly_when_schema_allows_it(value: dict[str, Any]) -> None:
+    """Except for 5.0, which is an integer in JSON Schema but not here."""
     try:
         parse_input(Search, value)
         is_read = True

@@ -41,7 +41,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("Go.", {"coordinator": True, "agent": "explore"}, "coordinator: that is the kind coordinator, and agent= wants"),
     ("Go.", {"team": "lead.toml", "agent": "plan"}, "team: the lead of lead.toml is a explore, and a plan is wanted"),
     ("Go.", {"team": "none.toml"}, "none.toml:1: cannot be read: No such file or directory"),
-    ("", {"session": "2026"}, "session: no session's id begins with '2026'; there are none yet"),
+    ("", {"session": "2026"}, "session: no session's id begins with '2026'; there are no sessions yet"),
     ("", {"session": "2026", "team": "lead.toml"}, "team: only a new session takes it"),
     ("Go.", {"on_question": answer, "detached": True}, "on_question: questions cannot be asked at once and wait"),
 ]

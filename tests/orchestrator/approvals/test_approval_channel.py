@@ -119,7 +119,7 @@ async def test_only_the_leads_answer_reaches_the_builder_and_no_mailbox_carries_
             assert (results, authority.permissions.mode, did) == ([], "plan", ["plan_pending"])
 
             counted = await answer(bench, lead, MAIN, "lead", feedback="Go.")
-            assert counted.text == "It counts, and builder is told"
+            assert counted.text == "Accepted, and builder is notified"
             await until(lambda: bool(results))
             again = await answer(bench, lead, MAIN, "lead", approve=False)
             assert again.text.endswith("plan-1 is no longer open: approved by the lead")

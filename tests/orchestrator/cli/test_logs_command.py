@@ -111,7 +111,7 @@ def test_where_there_is_no_session_it_says_how_to_make_one(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     none = logs()
     assert none.exit_code == 2
-    assert none.output == f"Error: session: there is none of {tmp_path} yet; `coterie run` makes one\n"
+    assert none.output == f"Error: session: {tmp_path} has no session yet; start one with `coterie run`\n"
 
 
 def test_reading_a_session_does_not_count_as_a_start(session: SessionDirectory) -> None:

@@ -1,4 +1,4 @@
-"""`coterie doctor` over files that crashes, disks and people have left."""
+"""Tests of `coterie doctor` over files damaged by crashes, disks and users."""
 
 import json
 import os
@@ -40,7 +40,7 @@ from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer
 
 @pytest.fixture(autouse=True)
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> SessionDirectory:
-    """A session that has ended well, with one of everything."""
+    """A cleanly ended session with one of each type of record."""
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
@@ -59,16 +59,16 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> S
 
 async def _fill(session: SessionDirectory) -> None:
     await TaskList(session.directory / "tasks", Clock()).create("a task", by=USER)
-    with SessionMail.open(session, Clock()) as office:
+    with SessionMail.open(session, Clock()) as mail:
         for name in ("main", "ada"):
-            await office.roster.join(name)
-        await office.files.send(envelope(1))
-        await office.files.send(envelope(2))
+            await mail.roster.join(name)
+        await mail.files.send(envelope(1))
+        await mail.files.send(envelope(2))
         for name in ("main", "ada"):
-            await office.roster.set_state(name, "ended")
+            await mail.roster.set_state(name, "ended")
         letter = DeadLetter(reason="refused", detail="", mailbox="ada", at=1.0, envelope=None, raw=b"x")
-        office.dead_letters.add(letter)
-        office.dead_letters.add(letter)
+        mail.dead_letters.add(letter)
+        mail.dead_letters.add(letter)
 
 
 def doctor(*arguments: str) -> Result:
@@ -83,25 +83,25 @@ def findings(*arguments: str) -> list[dict[str, Any]]:
 
 
 def tear(path: Path) -> None:
-    """As a writer that is killed in the middle of its last write leaves it."""
+    """Truncate the file like a writer that is killed during its last write."""
     path.write_bytes(path.read_bytes()[:-9])
 
 
 def spoil(path: Path) -> None:
-    """As a bad disk leaves it: a byte near the beginning is another."""
+    """Change a byte near the start of the file, like a faulty disk."""
     content = bytearray(path.read_bytes())
     content[1] ^= 1
     path.write_bytes(content)
 
 
 def dead_process() -> int:
-    """The number of a process that has ended."""
+    """Return the pid of a process that has ended."""
     with subprocess.Popen(["/bin/true"]) as process:
         process.wait()
     return process.pid
 
 
-def test_a_session_that_ended_well_is_in_order() -> None:
+def test_cleanly_ended_session_has_no_finding() -> None:
     done = doctor()
     first, *offers = done.stdout.splitlines()
     assert (done.exit_code, first, done.stderr) == (0, "nothing is wrong", "")
@@ -110,13 +110,13 @@ def test_a_session_that_ended_well_is_in_order() -> None:
 
 
 @pytest.mark.parametrize("name", ["agents/main/transcript.jsonl", "agents/main/events.jsonl", "ledger.jsonl"])
-def test_a_torn_end_is_set_aside_and_nothing_else_is_lost(session: SessionDirectory, name: str) -> None:
+def test_torn_end_of_log_is_moved_to_separate_file(session: SessionDirectory, name: str) -> None:
     path = session.directory / name
     whole = path.read_bytes()
     tear(path)
     [found] = findings()
     assert (found["kind"], found["where"], found["session"]) == ("torn_record", str(path), session.id)
-    assert found["remedy"] == f"set the torn end aside in {path.name}.torn"
+    assert found["remedy"] == f"move the torn end to {path.name}.torn"
     assert path.read_bytes() == whole[:-9], "to look changes nothing"
     assert [one["fixed"] for one in findings("--fix")] == [True]
     aside = path.with_name(f"{path.name}.torn").read_bytes()
@@ -124,7 +124,7 @@ def test_a_torn_end_is_set_aside_and_nothing_else_is_lost(session: SessionDirect
     assert findings() == []
 
 
-def test_an_agent_goes_on_behind_a_torn_end_that_was_set_aside(session: SessionDirectory) -> None:
+def test_agent_can_append_after_torn_end_was_repaired(session: SessionDirectory) -> None:
     path = session.directory / "agents/main/transcript.jsonl"
     tear(path)
     findings("--fix")
@@ -135,7 +135,7 @@ def test_an_agent_goes_on_behind_a_torn_end_that_was_set_aside(session: SessionD
 
 
 @pytest.mark.parametrize("name", ["ledger.jsonl", "mail/dead/letters.jsonl"])
-def test_a_torn_line_that_others_have_written_behind_is_harmless(session: SessionDirectory, name: str) -> None:
+def test_torn_line_followed_by_others_is_harmless(session: SessionDirectory, name: str) -> None:
     path = session.directory / name
     first, _, second = path.read_bytes().partition(b"\n\n")
     path.write_bytes(first[:-9] + b"\n\n" + second)
@@ -159,7 +159,7 @@ def test_a_torn_line_that_others_have_written_behind_is_harmless(session: Sessio
         ("tasks/000001.json", ""),
     ],
 )
-def test_a_damaged_record_is_named_and_left_as_it_is(session: SessionDirectory, name: str, where: str) -> None:
+def test_damaged_record_is_reported_and_not_changed(session: SessionDirectory, name: str, where: str) -> None:
     path = session.directory / name
     spoil(path)
     damaged = path.read_bytes()
@@ -170,28 +170,28 @@ def test_a_damaged_record_is_named_and_left_as_it_is(session: SessionDirectory, 
     assert path.read_bytes() == damaged
 
 
-def test_a_damaged_cursor_is_set_aside_and_no_mail_is_lost(session: SessionDirectory) -> None:
+def test_damaged_cursor_is_renamed_without_losing_mail(session: SessionDirectory) -> None:
     path = session.directory / "mail/ada/cursor.json"
     path.write_bytes(b"{")
     [found] = findings("--fix")
     assert (found["kind"], found["where"], found["fixed"]) == ("damaged_record", str(path), True)
     assert findings() == []
-    with SessionMail.open(session, Clock()) as office:
-        assert office.files.backlog("ada").messages == 2
+    with SessionMail.open(session, Clock()) as mail:
+        assert mail.files.backlog("ada").messages == 2
 
 
-def test_mail_of_somebody_who_left_is_moved_to_the_dead_letters(session: SessionDirectory) -> None:
-    with SessionMail.open(session, Clock()) as office:
-        trio.run(office.roster.leave, "ada")
+def test_mail_of_departed_member_becomes_dead_letters(session: SessionDirectory) -> None:
+    with SessionMail.open(session, Clock()) as mail:
+        trio.run(mail.roster.leave, "ada")
         [found] = findings()
-        assert (found["kind"], found["where"]) == ("left_mail", str(office.directory / "ada"))
-        before = len(office.dead_letters.pending())
+        assert (found["kind"], found["where"]) == ("left_mail", str(mail.directory / "ada"))
+        before = len(mail.dead_letters.pending())
         assert [one["fixed"] for one in findings("--fix")] == [True]
-        assert len(office.dead_letters.pending()) == before + 2
+        assert len(mail.dead_letters.pending()) == before + 2
     assert findings() == []
 
 
-def test_a_socket_on_which_nobody_listens_is_removed(session: SessionDirectory) -> None:
+def test_socket_without_listener_is_removed(session: SessionDirectory) -> None:
     path = socket_path(session.id)
     path.parent.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -205,14 +205,14 @@ def test_a_socket_on_which_nobody_listens_is_removed(session: SessionDirectory) 
     assert findings() == []
 
 
-def test_a_lock_file_that_its_holder_left_is_no_finding(session: SessionDirectory) -> None:
+def test_leftover_lock_file_is_no_finding(session: SessionDirectory) -> None:
     socket_path(session.id).parent.mkdir(mode=0o700)
     socket_path(session.id).with_suffix(".lock").touch()
     (session.directory / "roster.json.lock").touch()
     assert findings() == []
 
 
-def test_the_draft_of_a_dead_writer_is_removed_and_that_of_a_living_one_is_not(session: SessionDirectory) -> None:
+def test_draft_is_removed_only_if_its_writer_is_dead(session: SessionDirectory) -> None:
     left = session.directory / f".coterie-{dead_process()}-0.draft"
     written = session.directory / f".coterie-{os.getpid()}-0.draft"
     reused = session.directory / f".coterie-{os.getpid()}-1.draft"
@@ -225,7 +225,7 @@ def test_the_draft_of_a_dead_writer_is_removed_and_that_of_a_living_one_is_not(s
     assert findings() == []
 
 
-def test_a_session_that_was_killed_while_it_was_made_is_removed(session: SessionDirectory) -> None:
+def test_session_killed_during_creation_is_removed(session: SessionDirectory) -> None:
     begun = session.directory.with_name("20990101-000000-ffffff")
     begun.mkdir()
     (begun / f".coterie-{dead_process()}-0.draft").write_bytes(b"{")
@@ -234,19 +234,19 @@ def test_a_session_that_was_killed_while_it_was_made_is_removed(session: Session
     assert not begun.exists()
 
 
-def test_a_session_on_record_as_running_without_a_root_is_ended(session: SessionDirectory) -> None:
-    with SessionMail.open(session, Clock()) as office:
-        trio.run(office.roster.set_state, "ada", "idle")
+def test_session_recorded_as_running_without_root_is_marked_ended(session: SessionDirectory) -> None:
+    with SessionMail.open(session, Clock()) as mail:
+        trio.run(mail.roster.set_state, "ada", "idle")
         [found] = findings()
         assert (found["kind"], found["session"]) == ("interrupted_session", session.id)
-        assert "ada would be at work" in found["what"]
+        assert "(ada)" in found["what"]
         findings("--fix")
-        assert {member.state for member in office.roster.members().values()} == {"ended"}
+        assert {member.state for member in mail.roster.members().values()} == {"ended"}
     assert findings() == []
 
 
-async def test_a_new_root_waits_until_all_of_the_last_one_have_ended_on_record(session: SessionDirectory) -> None:
-    """Else those that it starts meanwhile could be among the ended."""
+async def test_new_root_waits_until_old_agents_are_marked_ended(session: SessionDirectory) -> None:
+    """Otherwise agents that the new root starts could be recorded as ended."""
     order: list[str] = []
     is_begun = trio.Event()
 
@@ -259,23 +259,23 @@ async def test_a_new_root_waits_until_all_of_the_last_one_have_ended_on_record(s
             order.append("begun")
             trio.from_thread.run_sync(is_begun.set)
 
-    with SessionMail.open(session, Clock()) as office, trio.fail_after(10):
-        await office.roster.set_state("ada", "idle")
+    with SessionMail.open(session, Clock()) as mail, trio.fail_after(10):
+        await mail.roster.set_state("ada", "idle")
         async with trio.open_nursery() as nursery:
-            # Whoever mends waits for this lock, when it has seen that there is no root.
-            with FileLock(f"{office.roster.path}.lock"):
+            # The repair waits for this lock after it has seen that no root runs.
+            with FileLock(f"{mail.roster.path}.lock"):
                 nursery.start_soon(end)
-                while not _is_locked(session.directory / f"{ROOT_RECORD}.lock"):  # noqa: ASYNC110 - nothing tells
+                while not _is_locked(session.directory / f"{ROOT_RECORD}.lock"):  # noqa: ASYNC110 - a file lock has no event
                     await trio.sleep(0.005)
                 nursery.start_soon(trio.to_thread.run_sync, begin)
                 with trio.move_on_after(0.2):
                     await is_begun.wait()
         assert order == ["ended", "begun"]
-        assert office.roster.members()["ada"].state == "ended"
+        assert mail.roster.members()["ada"].state == "ended"
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether somebody holds it now."""
+    """Return True if another holder has locked *path*."""
     lock = FileLock(path, timeout=0)
     try:
         lock.acquire()
@@ -286,63 +286,54 @@ def _is_locked(path: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("event", "words"),
+    ("event", "facts"),
     [
-        (
-            CleanedUp(killed=1, mended=["draft: remove it"], failures=[]),
-            "the root was killed; its janitor has ended 1 process, mended draft: remove it",
-        ),
-        (
-            CleanedUp(killed=0, mended=[], failures=["process 7 could not be ended"]),
-            "the root was killed; its janitor has ended 0 processes; not mended: process 7 could not be ended",
-        ),
-        (
-            CleanedUp(killed=2, mended=[], failures=[], is_taken_over=True),
-            "the root was killed; its janitor has ended 2 processes; a new root came first",
-        ),
+        (CleanedUp(killed=1, mended=["draft: remove it"], failures=[]), ("1 process", "draft: remove it")),
+        (CleanedUp(killed=0, mended=[], failures=["process 7 survived"]), ("0 processes", "process 7 survived")),
+        (CleanedUp(killed=2, mended=[], failures=[], is_taken_over=True), ("2 processes", "new root")),
     ],
 )
-def test_what_a_janitor_has_done_is_a_sentence(event: CleanedUp, words: str) -> None:
-    assert event_text(event) == words
+def test_cleaned_up_event_text_names_kills_repairs_and_failures(event: CleanedUp, facts: tuple[str, str]) -> None:
+    assert all(fact in event_text(event) for fact in facts)
 
 
-def test_what_was_found_before_something_went_wrong_is_mended_all_the_same(
+def test_findings_before_a_failed_check_are_repaired(
     session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the session's log says what it was."""
+    """The session log then contains the repairs and the error."""
 
     def fail(*_: object, **__: object) -> list[DoctorFinding]:
-        raise ZeroDivisionError("nobody planned this")
+        raise ZeroDivisionError("unexpected")
 
     monkeypatch.setattr(checks, "log_findings", fail)
-    with SessionMail.open(session, Clock()) as office:
-        trio.run(office.roster.set_state, "ada", "idle")
+    with SessionMail.open(session, Clock()) as mail:
+        trio.run(mail.roster.set_state, "ada", "idle")
         assert crash_cleanup.main(session.id, '[3, [7], false, ""]') == 1
-        assert office.roster.members()["ada"].state == "ended"
+        assert mail.roster.members()["ada"].state == "ended"
     last = list(read_session(session.directory))[-1]
     assert last.event == CleanedUp(
         killed=3,
-        mended=["interrupted_session: record that all have ended"],
-        failures=["process 7 could not be ended", "ZeroDivisionError: nobody planned this"],
+        mended=["interrupted_session: record that all agents have ended"],
+        failures=["process 7 could not be killed", "ZeroDivisionError: unexpected"],
     )
 
 
-def test_nothing_of_a_session_that_was_taken_up_is_mended(session: SessionDirectory) -> None:
-    with SessionMail.open(session, Clock()) as office:
-        trio.run(office.roster.set_state, "ada", "idle")
+def test_crash_cleanup_skips_repair_when_new_root_has_resumed(session: SessionDirectory) -> None:
+    with SessionMail.open(session, Clock()) as mail:
+        trio.run(mail.roster.set_state, "ada", "idle")
         assert crash_cleanup.main(session.id, '[3, [], true, ""]') == 0
-        assert office.roster.members()["ada"].state == "idle"
+        assert mail.roster.members()["ada"].state == "idle"
 
 
 async def _examine_while_read(session: SessionDirectory) -> list[dict[str, Any]]:
-    with SessionMail.open(session, Clock()) as office:
-        member = await office.roster.join("main")
-        async with office.files.open_inbox("main", member.incarnation):
+    with SessionMail.open(session, Clock()) as mail:
+        member = await mail.roster.join("main")
+        async with mail.files.open_inbox("main", member.incarnation):
             return await trio.to_thread.run_sync(findings, "--fix")
 
 
-def test_a_session_whose_mail_is_being_read_runs(session: SessionDirectory) -> None:
-    """Also without a record of a root: what is torn there may be about to be written."""
+def test_session_counts_as_running_while_its_mail_is_read(session: SessionDirectory) -> None:
+    """A torn line may still be written, so it is no finding, even without a root record."""
     tear(session.directory / LEDGER)
     assert trio.run(_examine_while_read, session) == []
 
@@ -354,7 +345,7 @@ def test_a_session_whose_mail_is_being_read_runs(session: SessionDirectory) -> N
         (".coterie/settings.toml", "colour = 1", "bad_settings"),
     ],
 )
-def test_what_cannot_be_used_here_is_named(tmp_path: Path, path: str, content: str, kind: str) -> None:
+def test_invalid_configuration_is_reported_with_its_file(tmp_path: Path, path: str, content: str, kind: str) -> None:
     file = tmp_path / path
     file.parent.mkdir(parents=True)
     file.write_text(content)
@@ -363,7 +354,7 @@ def test_what_cannot_be_used_here_is_named(tmp_path: Path, path: str, content: s
     assert str(file) in found["where"]
 
 
-def test_one_session_alone_can_be_looked_at(session: SessionDirectory, tmp_path: Path) -> None:
+def test_session_option_limits_the_check_to_one_session(session: SessionDirectory, tmp_path: Path) -> None:
     later = Clock()
     later.advance(60)
     other = SessionDirectory.create(tmp_path, later, task="t", model="m")
@@ -374,23 +365,23 @@ def test_one_session_alone_can_be_looked_at(session: SessionDirectory, tmp_path:
     assert doctor("--session", "nope").exit_code == 2
 
 
-def test_people_read_what_it_is_where_it_is_and_what_can_be_done(session: SessionDirectory) -> None:
+def test_text_output_names_place_problem_and_repair(session: SessionDirectory) -> None:
     path = session.directory / LEDGER
     tear(path)
     spoil(session.directory / "tasks/000001.json")
     shown = doctor().stdout.splitlines()
     assert shown[:2] == [
-        f"{path}: the last write was torn; what was recorded before is whole",
-        "    --fix: set the torn end aside in ledger.jsonl.torn",
+        f"{path}: the last write was torn; all earlier records are intact",
+        "    --fix: move the torn end to ledger.jsonl.torn",
     ]
-    assert shown[3].startswith("    left as it is; mend it, or give it up")
-    assert shown[4] == "2 found: --fix mends 1"
+    assert shown[3].startswith("    left as it is; repair it, or delete it")
+    assert shown[4].startswith("2 found: --fix ")
     shown = doctor("--fix").stdout.splitlines()
-    assert shown[1] == "    fixed: set the torn end aside in ledger.jsonl.torn"
+    assert shown[1] == "    fixed: move the torn end to ledger.jsonl.torn"
     assert shown[4] == "2 found: 1 fixed"
 
 
-def test_what_cannot_be_mended_is_said_and_hinders_nothing_else(session: SessionDirectory) -> None:
+def test_failed_repair_is_reported_and_others_continue(session: SessionDirectory) -> None:
     path = session.directory / LEDGER
     tear(path)
     torn = path.read_bytes()
@@ -416,17 +407,13 @@ def _break_log(session: SessionDirectory) -> None:
 
 
 @pytest.mark.parametrize("damage", [_break_tasks, _break_log])
-def test_a_file_that_cannot_be_opened_is_a_finding_and_no_crash(
-    session: SessionDirectory, damage: Callable[[SessionDirectory], None]
-) -> None:
+def test_unopenable_file_is_a_finding(session: SessionDirectory, damage: Callable[[SessionDirectory], None]) -> None:
     damage(session)
     [found] = findings()
     assert (found["kind"], "directory" in found["what"]) == ("damaged_record", True)
 
 
-def test_a_record_of_an_approval_that_the_root_did_not_write_is_found(
-    session: SessionDirectory, tmp_path: Path
-) -> None:
+def test_forged_or_damaged_approval_file_is_a_finding(session: SessionDirectory, tmp_path: Path) -> None:
     records = ApprovalStore.of(session, ApprovalKey.of_session(session.id))
     for id_ in ("plan-1", "plan-2", "plan-3"):
         records.save(Approval(id=id_, claim=plan(), asked_at=1.0))

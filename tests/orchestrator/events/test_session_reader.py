@@ -1,4 +1,4 @@
-"""A session read as events: from real transcripts and event logs, whole, torn, damaged and growing."""
+"""Tests of reading a session as events, from complete, torn, damaged and growing files."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ def session(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_told_and_what_is_recorded_come_in_the_order_in_which_they_happened(session: Path) -> None:
+def test_events_and_records_are_merged_in_order(session: Path) -> None:
     with open_writer(session) as agent:
         agent.write_event(STARTED)
         agent.write_text("user", "the task")
@@ -58,7 +58,7 @@ def test_what_is_told_and_what_is_recorded_come_in_the_order_in_which_they_happe
     assert [event.at for event in events] == [1001, 1002, 1003, 1004, 1004, 1005]
 
 
-def test_a_line_names_session_agent_time_and_kind(session: Path) -> None:
+def test_event_has_session_agent_time_and_kind(session: Path) -> None:
     with open_writer(session) as agent:
         agent.write_event(TextEmitted(turn=1, text="é"))
         agent.write_text("user", "x\ny")
@@ -69,7 +69,7 @@ def test_a_line_names_session_agent_time_and_kind(session: Path) -> None:
     assert recorded == {**head, "at": 1002.0, "kind": "message", "role": "user", "content": content}
 
 
-def test_agents_are_merged_by_time_and_one_can_be_picked(session: Path) -> None:
+def test_agents_are_merged_by_time_and_can_be_selected(session: Path) -> None:
     clock = SteppingClock()
     with open_writer(session, "main", clock) as main, open_writer(session, "scout", clock) as scout:
         for _ in range(3):
@@ -79,7 +79,7 @@ def test_agents_are_merged_by_time_and_one_can_be_picked(session: Path) -> None:
     assert [event.agent for event in read_session(session, "scout")] == ["scout"] * 3
 
 
-def test_a_clock_that_was_moved_back_does_not_change_the_order_of_a_file(session: Path) -> None:
+def test_clock_moved_back_keeps_order_of_file(session: Path) -> None:
     clock = Clock()
     with open_writer(session, clock=clock) as agent:
         for number in range(3):
@@ -88,7 +88,7 @@ def test_a_clock_that_was_moved_back_does_not_change_the_order_of_a_file(session
     assert [event.members["turn"] for event in read_session(session)] == [0, 1, 2]
 
 
-def test_a_rewrite_is_told_and_its_messages_are_not_said_again(session: Path) -> None:
+def test_rewrite_is_one_event_without_repeated_messages(session: Path) -> None:
     with open_writer(session) as agent:
         agent.write_text("user", "one")
         agent.write_text("assistant", "two")
@@ -106,7 +106,7 @@ def test_a_rewrite_is_told_and_its_messages_are_not_said_again(session: Path) ->
     }
 
 
-def test_an_epoch_that_begins_without_messages_is_still_the_first(session: Path) -> None:
+def test_first_epoch_without_messages_is_not_a_rewrite(session: Path) -> None:
     with open_writer(session) as agent:
         agent.transcript.record(agent.conversation)
         reader = SessionReader(session)
@@ -115,8 +115,8 @@ def test_an_epoch_that_begins_without_messages_is_still_the_first(session: Path)
         assert kinds(reader.read_new()) == ["message"]
 
 
-def test_records_without_a_time_come_first_in_their_own_order(session: Path) -> None:
-    """An earlier version wrote none."""
+def test_records_without_time_come_first_in_order(session: Path) -> None:
+    """An earlier version wrote no time."""
     with open_writer(session) as agent:
         agent.write_event(STARTED)
         agent.write_text("user", "one")
@@ -134,7 +134,7 @@ def test_records_without_a_time_come_first_in_their_own_order(session: Path) -> 
     ]
 
 
-def test_a_line_that_is_not_ended_is_left_out_and_read_once_it_is(session: Path) -> None:
+def test_incomplete_line_is_skipped_until_complete(session: Path) -> None:
     with open_writer(session) as agent:
         agent.write_event(STARTED)
     path = session / "agents/main/events.jsonl"
@@ -150,7 +150,7 @@ def test_a_line_that_is_not_ended_is_left_out_and_read_once_it_is(session: Path)
 @pytest.mark.parametrize(
     "line", [b"{", b"[1]", b'{"v":1}', b'{"v":1,"at":1,"agent":"a","kind":"text"}', b"\xff", b"[" * 5000, b" "]
 )
-def test_a_damaged_line_of_an_event_log_is_an_event_with_its_place(session: Path, line: bytes) -> None:
+def test_damaged_event_line_becomes_event_with_position(session: Path, line: bytes) -> None:
     with open_writer(session) as agent:
         agent.write_event(STARTED)
         path = session / "agents/main/events.jsonl"
@@ -164,7 +164,7 @@ def test_a_damaged_line_of_an_event_log_is_an_event_with_its_place(session: Path
     assert msgspec.json.decode(damaged.line)["reason"]
 
 
-def test_a_damaged_record_is_an_event_with_its_place(session: Path) -> None:
+def test_damaged_record_becomes_event_with_position(session: Path) -> None:
     with open_writer(session) as agent:
         agent.write_text("user", "one")
         agent.write_text("assistant", "two")
@@ -180,14 +180,14 @@ def test_a_damaged_record_is_an_event_with_its_place(session: Path) -> None:
 
 
 @given(garbage=st.binary(max_size=200), name=st.sampled_from(["events.jsonl", "transcript.jsonl"]))
-def test_no_line_is_an_exception(tmp_path_factory: pytest.TempPathFactory, garbage: bytes, name: str) -> None:
+def test_no_line_raises_exception(tmp_path_factory: pytest.TempPathFactory, garbage: bytes, name: str) -> None:
     session = tmp_path_factory.mktemp("session")
     (session / "agents/main").mkdir(parents=True)
     (session / "agents/main" / name).write_bytes(garbage + b"\n")
     assert set(kinds(read_session(session))) <= {"unreadable"}
 
 
-def test_what_a_later_version_says_is_passed_on_as_it_is(session: Path) -> None:
+def test_unknown_events_of_later_versions_are_kept(session: Path) -> None:
     with open_writer(session) as agent:
         agent.write_event(STARTED)
     path = session / "agents/main/events.jsonl"
@@ -202,7 +202,7 @@ def test_what_a_later_version_says_is_passed_on_as_it_is(session: Path) -> None:
     assert (glowed.members["colour"], text.members["words"]) == ("red", ["a"])
 
 
-def test_a_file_that_was_cut_is_read_on_from_its_new_end(tmp_path: Path) -> None:
+def test_truncated_file_is_read_from_new_end(tmp_path: Path) -> None:
     path = tmp_path / "log"
     lines = LogLines(path)
     path.write_bytes(b"\none\n\ntwo\n\nthr")
@@ -225,8 +225,8 @@ def test_a_file_that_was_cut_is_read_on_from_its_new_end(tmp_path: Path) -> None
     assert take() == [b"four"]
 
 
-def test_what_is_told_waits_for_what_was_recorded_before_it(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent writes between any two looks of the reader; the order holds, and the end comes last."""
+def test_event_waits_for_earlier_records(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent writes between any two reads; the order is kept, and the end comes last."""
     size = LogLines.size
     with open_writer(session) as agent:
         agent.write_event(STARTED)
@@ -246,7 +246,7 @@ def test_what_is_told_waits_for_what_was_recorded_before_it(session: Path, monke
     assert [event.at for event in events] == sorted(event.at for event in events)
 
 
-async def test_a_follower_waits_for_what_comes_and_for_agents_that_join(session: Path) -> None:
+async def test_follower_waits_for_new_events_and_agents(session: Path) -> None:
     async def act(agent: str, event: Event) -> None:
         await trio.testing.wait_all_tasks_blocked()
         with open_writer(session, agent) as writer:
@@ -260,7 +260,7 @@ async def test_a_follower_waits_for_what_comes_and_for_agents_that_join(session:
                 assert (seen.agent, seen.event) == (agent, event)
 
 
-async def test_a_follower_may_pass_over_the_past(session: Path) -> None:
+async def test_follower_can_skip_past_events(session: Path) -> None:
     with open_writer(session) as agent:
         agent.write_event(STARTED)
         agent.write_text("user", "before")
@@ -273,7 +273,7 @@ async def test_a_follower_may_pass_over_the_past(session: Path) -> None:
             assert follower.take_nowait() is None
 
 
-async def test_a_torn_tail_that_is_cut_off_before_a_resume_is_never_shown(session: Path) -> None:
+async def test_torn_tail_cut_before_resume_is_never_shown(session: Path) -> None:
     with open_writer(session) as agent:
         agent.write_text("user", "one")
     path = session / "agents/main/transcript.jsonl"
@@ -289,7 +289,7 @@ async def test_a_torn_tail_that_is_cut_off_before_a_resume_is_never_shown(sessio
         assert follower.take_nowait() is None
 
 
-async def test_being_cancelled_loses_no_event(session: Path) -> None:
+async def test_cancellation_loses_no_event(session: Path) -> None:
     with open_writer(session) as agent:
         async with open_follower(session) as follower:
             seen = []
@@ -302,7 +302,7 @@ async def test_being_cancelled_loses_no_event(session: Path) -> None:
     assert [event.members["id"] for event in seen] == [str(number) for number in range(20)]
 
 
-async def test_without_inotify_it_looks_four_times_a_second(
+async def test_follower_polls_without_inotify(
     session: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     monkeypatch.setattr(inotify, "open_inotify", lambda: None)
@@ -318,9 +318,7 @@ async def _later(act: Any) -> None:
     act()
 
 
-async def test_a_watch_that_is_refused_makes_it_look_instead(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_follower_polls_when_watch_is_refused(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     watching = PollingDirectoryWatch(os.open("/dev/null", os.O_RDONLY))
     watching.watch(tmp_path)
     await watching.wait()
@@ -328,7 +326,7 @@ async def test_a_watch_that_is_refused_makes_it_look_instead(
 
 
 @pytest.mark.slow
-async def test_another_process_is_followed_to_its_last_event_in_order(session: Path) -> None:
+async def test_events_of_other_process_are_followed_in_order(session: Path) -> None:
     code = f"""
 from pathlib import Path
 from coterie.agents.events.agent_events import TextEmitted

@@ -1,4 +1,4 @@
-"""A kind of agent laid over the settings of a run."""
+"""Tests of agent definitions that override settings."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def settings(project: Path, **flags: object) -> Settings:
     return load_settings(project, {"agent": "careful", **given}, {})
 
 
-def test_a_definition_weighs_more_than_a_file_of_settings(project: Path) -> None:
+def test_definition_overrides_settings_file(project: Path) -> None:
     define(project, "plan")
     laid, kind = apply_definition(settings(project), project)
     assert (laid.model, laid.max_turns, laid.permissions.mode) == ("haiku", 7, "plan")
@@ -45,14 +45,14 @@ def test_a_definition_weighs_more_than_a_file_of_settings(project: Path) -> None
     assert kind.prompt == "Look twice."
 
 
-def test_the_command_line_weighs_more_than_a_definition(project: Path) -> None:
+def test_command_line_overrides_definition(project: Path) -> None:
     define(project, "plan")
     flags = {"model": "sonnet", "max_turns": 3, "permissions__mode": "acceptEdits"}
     laid, _ = apply_definition(settings(project, **flags), project)
     assert (laid.model, laid.max_turns, laid.permissions.mode) == ("sonnet", 3, "acceptEdits")
 
 
-def test_a_projects_definition_cannot_let_everything_be_done_but_the_user_can(project: Path) -> None:
+def test_project_definition_cannot_bypass_permissions_but_user_can(project: Path) -> None:
     define(project, "bypassPermissions")
     with pytest.raises(ConfigInvalid, match="may not set bypassPermissions"):
         apply_definition(settings(project), project)
@@ -60,12 +60,12 @@ def test_a_projects_definition_cannot_let_everything_be_done_but_the_user_can(pr
     assert laid.permissions.mode == "bypassPermissions"
 
 
-def test_without_an_agent_the_settings_stay(project: Path) -> None:
+def test_settings_are_unchanged_without_agent(project: Path) -> None:
     plain = load_settings(project, {}, {})
     assert apply_definition(plain, project) == (plain, None)
 
 
-def test_whoever_manages_the_machine_weighs_more_than_a_definition(project: Path) -> None:
+def test_managed_settings_override_definition(project: Path) -> None:
     define(project, "acceptEdits")
     managed = project.parent / "managed.toml"
     managed.write_text("[permissions]\nmode = 'plan'\n")

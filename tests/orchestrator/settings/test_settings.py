@@ -1,4 +1,4 @@
-"""Settings: who overrides whom, where a value stands, and what a mistake is told."""
+"""Tests of settings: precedence, sources and errors."""
 
 import os
 import re
@@ -22,7 +22,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs/settings.md"
 
 @attrs.frozen(kw_only=True)
 class Places:
-    """The files of one user, one project and one machine."""
+    """Settings files of one user, one project and one machine."""
 
     working: Path
     user: Path
@@ -31,11 +31,11 @@ class Places:
     managed: Path
 
     def load(self, flags: dict[str, object] | None = None, **environ: str) -> Settings:
-        """The settings they make together."""
+        """Load the merged settings."""
         return load_settings(self.working, flags or {}, environ, managed=self.managed)
 
     def refusal(self, flags: dict[str, object] | None = None, **environ: str) -> str:
-        """Why they cannot be used, in one line."""
+        """Return the error of loading the settings."""
         with pytest.raises(ConfigInvalid) as refused:
             self.load(flags, **environ)
         assert "\n" not in str(refused.value)
@@ -57,15 +57,15 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
     )
 
 
-def test_nothing_set_means_the_defaults(places: Places) -> None:
+def test_no_settings_give_defaults(places: Places) -> None:
     settings = places.load()
     assert settings == Settings()
     assert (settings.model, settings.max_turns, settings.layers.results.total) == ("sonnet", 200, 200_000)
     assert {settings.source(key) for key in SETTINGS} == {"default"}
 
 
-def test_each_source_weighs_more_than_the_one_before(places: Places) -> None:
-    """User, project, local, environment, command line, managed: the last that says something holds."""
+def test_each_source_overrides_the_previous(places: Places) -> None:
+    """Order: user, project, local, environment, command line, managed."""
     key, variable = "layers.results.total", "COTERIE_LAYERS_RESULTS_TOTAL"
 
     def load(flags: dict[str, object] | None = None, **environ: str) -> tuple[int, str]:
@@ -82,7 +82,7 @@ def test_each_source_weighs_more_than_the_one_before(places: Places) -> None:
     assert load({key: 5}, **{variable: "4"}) == (6, str(places.managed))
 
 
-def test_every_kind_of_value_can_be_set(places: Places) -> None:
+def test_every_type_of_value_can_be_set(places: Places) -> None:
     places.user.write_text(
         """
         model = "opus"
@@ -113,7 +113,7 @@ def test_every_kind_of_value_can_be_set(places: Places) -> None:
     assert settings.source("max_seconds") == str(places.user)
 
 
-def test_lists_add_up_and_each_item_knows_its_file(places: Places) -> None:
+def test_lists_are_concatenated_with_source_of_each_item(places: Places) -> None:
     places.user.write_text('[permissions]\nallow = ["Bash(ls:*)", "Read"]\n')
     places.project.write_text('[permissions]\nallow = ["Read", "Edit(src/**)"]\ndeny = ["Bash(rm:*)"]\n')
     settings = places.load({"permissions.allow": ("Grep",)})
@@ -124,19 +124,17 @@ def test_lists_add_up_and_each_item_knows_its_file(places: Places) -> None:
     assert (settings.permissions.deny, settings.source("permissions.deny")) == (("Bash(rm:*)",), project)
 
 
-def test_a_flag_that_was_not_given_changes_nothing(places: Places) -> None:
+def test_flag_not_given_changes_nothing(places: Places) -> None:
     places.user.write_text("max_turns = 9\n")
     assert places.load({"max_turns": None, "model": "opus"}) == Settings(max_turns=9, model="opus")
 
 
-def test_a_project_may_be_asked_for_from_any_directory_in_it(places: Places) -> None:
+def test_project_files_are_found_from_any_directory_of_project(places: Places) -> None:
     places.project.write_text("max_turns = 3\n")
     assert places.load().max_turns == 3
 
 
-def test_in_the_home_directory_the_users_file_is_not_the_projects_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_file_is_not_project_file_in_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / ".coterie"))
     (tmp_path / ".coterie").mkdir()
     (tmp_path / ".coterie/settings.toml").write_text('[permissions]\nmode = "bypassPermissions"\nallow = ["Read"]\n')
@@ -145,7 +143,7 @@ def test_in_the_home_directory_the_users_file_is_not_the_projects_too(
 
 
 @pytest.mark.parametrize("name", ["project", "local"])
-def test_a_repository_cannot_switch_permissions_off(places: Places, name: str) -> None:
+def test_repository_cannot_bypass_permissions(places: Places, name: str) -> None:
     path: Path = getattr(places, name)
     path.write_text('[permissions]\nmode = "bypassPermissions"\n')
     assert places.refusal().startswith(f"{path}: permissions.mode may not be bypassPermissions in a project")
@@ -154,7 +152,7 @@ def test_a_repository_cannot_switch_permissions_off(places: Places, name: str) -
     assert places.load().permissions.mode == "bypassPermissions"
 
 
-def test_a_repository_cannot_move_the_memory(places: Places) -> None:
+def test_repository_cannot_move_memory(places: Places) -> None:
     places.local.write_text('memory_directory = "/tmp/mine"\n')
     assert places.load().memory_directory == Path("/tmp/mine")  # noqa: S108 - a name, never opened
     places.project.write_text('memory_directory = "/root/.ssh"\n')
@@ -189,43 +187,41 @@ def test_a_repository_cannot_move_the_memory(places: Places) -> None:
         ('[permissions]\nallow = "Read"', "permissions.allow is 'Read'; it should be a list of texts in quotes"),
         ("[permissions]\nallow = [1]", "permissions.allow is a list; it should be a list of texts in quotes"),
         ('memory_directory = "x"', "memory_directory is 'x'; it should be an absolute path in quotes, or one that"),
-        ("max_turns = ", "not a readable TOML file: "),
-        ("x = " + "[" * 5_000, "not a readable TOML file: "),
-        ("max_turns = " + "9" * 5_000, "not a readable TOML file: "),
+        ("max_turns = ", "is not a readable TOML file: "),
+        ("x = " + "[" * 5_000, "is not a readable TOML file: "),
+        ("max_turns = " + "9" * 5_000, "is not a readable TOML file: "),
     ],
 )
-def test_a_mistake_names_the_file_the_key_and_what_would_be_right(places: Places, text: str, reason: str) -> None:
+def test_error_names_file_key_and_correct_usage(places: Places, text: str, reason: str) -> None:
     places.user.write_text(text)
     assert places.refusal().startswith(f"{places.user}: {reason}")
 
 
-def test_a_managed_mistake_is_not_passed_over(places: Places) -> None:
+def test_invalid_managed_file_is_an_error(places: Places) -> None:
     places.managed.write_bytes(b"\xff")
-    assert places.refusal().startswith(f"{places.managed}: not a readable TOML file: ")
+    assert places.refusal().startswith(f"{places.managed}: is not a readable TOML file: ")
 
 
-def test_a_pipe_or_a_directory_is_refused_without_waiting(places: Places) -> None:
+def test_pipe_or_directory_is_refused_without_blocking(places: Places) -> None:
     os.mkfifo(places.user)
-    assert places.refusal().startswith(f"{places.user}: is not a file")
+    assert places.refusal().startswith(f"{places.user}: is not a regular file")
     places.user.unlink()
     places.user.mkdir()
-    assert places.refusal().startswith(f"{places.user}: is not a file")
+    assert places.refusal().startswith(f"{places.user}: is not a regular file")
 
 
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [("RESULTS_CAP", "60_000", 60_000), ("CLEARING_BY_API", "False", False), ("WINDOW_COMPACT_WINDOW", "9", 9)],
 )
-def test_a_variable_overrides_a_number_or_switch_of_a_layer(
-    places: Places, name: str, text: str, value: object
-) -> None:
+def test_variable_overrides_number_or_switch_of_layer(places: Places, name: str, text: str, value: object) -> None:
     settings = places.load(None, **{f"COTERIE_LAYERS_{name}": text, "COTERIE_LAYERS_RESULTS_BASH": ""})
     section, _, key = name.lower().partition("_")
     assert getattr(getattr(settings.layers, section), key) == value
     assert settings.source(f"layers.{section}.{key}") == f"COTERIE_LAYERS_{name}"
 
 
-def test_a_variable_that_cannot_be_used_is_refused_by_name(places: Places) -> None:
+def test_invalid_variable_is_refused_by_name(places: Places) -> None:
     assert places.refusal(COTERIE_LAYERS_RESULTS_CAPS="1") == (
         "COTERIE_LAYERS_RESULTS_CAPS: overrides no setting; did you mean COTERIE_LAYERS_RESULTS_CAP?"
     )
@@ -235,16 +231,16 @@ def test_a_variable_that_cannot_be_used_is_refused_by_name(places: Places) -> No
     )
 
 
-def test_a_flag_is_checked_like_a_file(places: Places) -> None:
+def test_flag_is_checked_like_file(places: Places) -> None:
     assert places.refusal({"permissions.mode": "x"}).startswith("command line: permissions.mode is 'x'; it should be")
 
 
-def test_a_key_that_is_no_setting_has_no_source() -> None:
+def test_unknown_key_has_no_source() -> None:
     with pytest.raises(KeyError):
         Settings().source("nothing")
 
 
-def test_the_modes_are_those_of_the_agents() -> None:
+def test_permission_modes_equal_those_of_agents() -> None:
     assert set(get_args(SETTINGS["permissions.mode"].kind)) == set(MODES)
 
 
@@ -258,7 +254,7 @@ def _toml(value: Any) -> str:
     return "[]" if value == () else f'"{value}"'
 
 
-def test_every_setting_is_documented_with_its_default_and_its_meaning() -> None:
+def test_every_setting_is_documented_with_default_and_meaning() -> None:
     rows = re.findall(r"(?m)^\| `([a-z_.]+)` \| `?(.+?)`? \| (.+) \|$", DOCUMENT.read_text())
     assert [(key, default) for key, default, _ in rows] == [
         (key, _toml(setting.default)) for key, setting in SETTINGS.items()
@@ -266,7 +262,7 @@ def test_every_setting_is_documented_with_its_default_and_its_meaning() -> None:
     assert all(len(meaning.split()) > 3 for _, _, meaning in rows)
 
 
-def test_an_approval_is_kept_and_follows_links(places: Places, tmp_path: Path) -> None:
+def test_approved_include_is_stored_and_follows_links(places: Places, tmp_path: Path) -> None:
     approved = TrustedFiles.of(places.working)
     notes, link = tmp_path / "notes.md", tmp_path / "link.md"
     notes.touch()
@@ -282,7 +278,7 @@ def test_an_approval_is_kept_and_follows_links(places: Places, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_approvals_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+def test_concurrent_approvals_are_all_kept(tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.md" for number in range(6)]
     with ThreadPoolExecutor(len(files)) as threads:
         list(threads.map(TrustedFiles(tmp_path / "approved.json").approve, files))
@@ -290,7 +286,7 @@ def test_approvals_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     assert all(file in approved for file in files)
 
 
-def test_a_name_that_is_not_utf8_can_be_approved(tmp_path: Path) -> None:
+def test_non_utf8_name_can_be_approved(tmp_path: Path) -> None:
     approved = TrustedFiles(tmp_path / "approved.json")
     odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.md"))
     approved.approve(odd)
@@ -298,7 +294,7 @@ def test_a_name_that_is_not_utf8_can_be_approved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"v": 2, "paths": []}', '{"v": 1}'])
-def test_a_damaged_record_of_approvals_approves_of_nothing(tmp_path: Path, content: str) -> None:
+def test_damaged_record_of_includes_approves_nothing(tmp_path: Path, content: str) -> None:
     approved = TrustedFiles(tmp_path / "approved.json")
     approved.path.write_text(content)
     with pytest.raises(ConfigInvalid):
@@ -308,7 +304,7 @@ def test_a_damaged_record_of_approvals_approves_of_nothing(tmp_path: Path, conte
     assert approved.path.read_text() == content
 
 
-def test_contents_are_approved_byte_by_byte_and_one_matter_says_nothing_of_another(places: Places) -> None:
+def test_contents_are_approved_by_bytes_and_category(places: Places) -> None:
     approved = TrustedContents.of(places.working, "hooks")
     approved.approve(b"make lint", b"make test")
     again = TrustedContents.of(places.working, "hooks")
@@ -320,7 +316,7 @@ def test_contents_are_approved_byte_by_byte_and_one_matter_says_nothing_of_anoth
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"v": 2, "digests": []}', '{"v": 1, "paths": []}'])
-def test_a_damaged_record_of_contents_approves_of_nothing(tmp_path: Path, content: str) -> None:
+def test_damaged_record_of_contents_approves_nothing(tmp_path: Path, content: str) -> None:
     approved = TrustedContents(tmp_path / "approved.json")
     approved.path.write_text(content)
     with pytest.raises(ConfigInvalid):
@@ -333,13 +329,13 @@ def test_a_damaged_record_of_contents_approves_of_nothing(tmp_path: Path, conten
 @pytest.mark.parametrize(
     "text", ['sandbox = "bubblewrap"', '[sandbox]\nmode = "bubblewrap"', 'sandbox.mode = "bubblewrap"']
 )
-def test_a_sandbox_is_one_word_or_a_table(places: Places, text: str) -> None:
+def test_sandbox_is_word_or_table(places: Places, text: str) -> None:
     places.user.write_text(text)
     assert places.load().sandbox.mode == "bubblewrap"
     assert places.load().source("sandbox.mode") == str(places.user)
 
 
-def test_a_wrong_word_for_a_sandbox_is_told_the_right_ones(places: Places) -> None:
+def test_invalid_sandbox_mode_is_refused_with_valid_ones(places: Places) -> None:
     places.user.write_text('sandbox = "chroot"')
     assert "sandbox.mode is 'chroot'; it should be one of none, landlock, bubblewrap" in places.refusal()
     places.user.write_text("sandbox = true")
@@ -349,7 +345,7 @@ def test_a_wrong_word_for_a_sandbox_is_told_the_right_ones(places: Places) -> No
 
 
 @pytest.mark.parametrize("file", ["project", "local"])
-def test_a_project_can_tighten_a_sandbox_and_not_loosen_it(places: Places, file: str) -> None:
+def test_project_can_only_tighten_sandbox(places: Places, file: str) -> None:
     theirs: Path = getattr(places, file)
     places.user.write_text('[sandbox]\nmode = "landlock"\nnetwork = false\nwrite = ["/cache"]\nhide = ["/mine"]')
     theirs.write_text('[sandbox]\nmode = "none"\nnetwork = true\nhide = ["/theirs"]')
@@ -360,7 +356,7 @@ def test_a_project_can_tighten_a_sandbox_and_not_loosen_it(places: Places, file:
     places.user.write_text("sandbox.network = true")
     theirs.write_text('[sandbox]\nmode = "landlock"\nnetwork = false')
     assert (places.load().sandbox.mode, places.load().sandbox.network) == ("landlock", False)
-    # Its user, and whoever manages the machine, are not the project.
+    # The settings of the user and of the machine are not the project's.
     assert places.load({"sandbox.mode": "none"}).sandbox.mode == "none"
     places.managed.write_text('sandbox = "bubblewrap"')
     assert places.load({"sandbox.mode": "none"}).sandbox.mode == "bubblewrap"
@@ -368,12 +364,12 @@ def test_a_project_can_tighten_a_sandbox_and_not_loosen_it(places: Places, file:
 
 @pytest.mark.parametrize("file", ["project", "local"])
 @pytest.mark.parametrize("line", ['write = ["/"]', "auto_allow = true"])
-def test_a_project_cannot_open_what_is_its_users(places: Places, file: str, line: str) -> None:
+def test_project_cannot_loosen_user_restrictions(places: Places, file: str, line: str) -> None:
     getattr(places, file).write_text(f"[sandbox]\n{line}")
     assert "may not be set by a project" in places.refusal()
 
 
-def test_an_agent_is_held_no_less_than_those_above_it() -> None:
+def test_agent_is_never_less_restricted_than_its_ancestors() -> None:
     opened = (Path("/a/b"), Path("/c"))
     mine = SandboxSettings(mode="landlock", network=True, write=opened, hide=(Path("/x"),), auto_allow=True)
     above = SandboxSettings(mode="bubblewrap", write=(Path("/a"),), hide=(Path("/y"),))
@@ -384,14 +380,14 @@ def test_an_agent_is_held_no_less_than_those_above_it() -> None:
 
 
 @pytest.mark.parametrize("file", ["project", "local"])
-def test_a_project_lists_no_hosts(places: Places, file: str) -> None:
+def test_project_cannot_list_hosts(places: Places, file: str) -> None:
     places.user.write_text('[web]\nhosts = ["docs.python.org"]')
     assert places.load({"web.hosts": ["b.org"]}).web.hosts == ("docs.python.org", "b.org")
     getattr(places, file).write_text('[web]\nhosts = ["evil.example"]')
     assert "web.hosts may not be set by a project: what agents read here could be sent there" in places.refusal()
 
 
-def test_a_project_may_not_let_dreams_delete(places: Places) -> None:
+def test_project_cannot_let_dreams_delete(places: Places) -> None:
     places.user.write_text('[layers.dreaming]\ndeletions = "apply"')
     assert places.load().layers.dreaming.deletions == "apply"
     places.project.write_text('[layers.dreaming]\ndeletions = "apply"')

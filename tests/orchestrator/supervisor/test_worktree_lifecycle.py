@@ -305,7 +305,7 @@ async def test_git_killed_half_way_leaves_nothing_and_the_next_try_works(
     session: SessionDirectory, project: Path
 ) -> None:
     let_git_be_killed(project)
-    with pytest.raises(WorktreeFailed, match="git was ended by SIGKILL"):
+    with pytest.raises(WorktreeFailed, match="git was killed by SIGKILL"):
         await open_worktree(session, "scout", project)
     assert_nothing_is_left(session, project)
     git(project, "config", "--unset", "filter.deadly.smudge")
@@ -340,7 +340,7 @@ def test_what_a_killed_root_has_half_made_is_removed_by_the_doctor(
     session: SessionDirectory, project: Path, half_made: None, runtime: Path
 ) -> None:
     done = CliRunner().invoke(main, ["doctor", "--session", session.id, "--fix"])
-    assert "fixed: remove it, and its branch" in done.stdout
+    assert "fixed: remove it and its branch" in done.stdout
     assert_nothing_is_left(session, project)
     assert CliRunner().invoke(main, ["doctor", "--session", session.id]).exit_code == 0
 

@@ -1,4 +1,4 @@
-"""Notebook files in the layouts that are found in repositories."""
+"""Notebook files in the layouts that occur in repositories."""
 
 import base64
 import json
@@ -46,7 +46,7 @@ def notebook(*cells: dict[str, Any], minor: int = 5) -> dict[str, Any]:
 
 
 def analysis(minor: int = 5) -> dict[str, Any]:
-    """Prose, code that printed, code that drew, and code that failed."""
+    """Build a notebook with prose, printed output, an image and an error."""
     ids = ("intro", "load", "plot", "fail") if minor >= 5 else (None,) * 4
     figure = {"image/png": PICTURE, "text/plain": ["<Figure size 640x480>"]}
     drawn = {"data": figure, "metadata": {}, "output_type": "display_data"}
@@ -69,7 +69,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "on one line": {},
     "compact": {"separators": (",", ":"), "ensure_ascii": False},
 }
-"""Arguments of `json.dumps`."""
+"""Layout -> arguments of `json.dumps`."""
 
 
 def written(value: dict[str, Any], layout: str = "as Jupyter writes", end: str = "\n") -> str:

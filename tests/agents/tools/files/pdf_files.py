@@ -5,7 +5,7 @@ import zlib
 
 
 def pdf(pages: int = 1, *, padding: int = 0) -> bytes:
-    """A document whose pages say their numbers; with *padding* each has so many bytes more that nobody can pack."""
+    """Build a PDF whose pages contain their numbers; *padding* adds incompressible bytes to each page."""
     kids = " ".join(f"{3 + 2 * n} 0 R" for n in range(pages))
     objects = [b"<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Kids [{kids}] /Count {pages} >>".encode()]
     for number in range(pages):
@@ -16,7 +16,7 @@ def pdf(pages: int = 1, *, padding: int = 0) -> bytes:
 
 
 def document(objects: list[bytes]) -> bytes:
-    """The file of these objects, the first of which is the catalog."""
+    """Build a PDF from objects; the first one is the catalog."""
     written = bytearray(b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n")
     places = []
     for number, content in enumerate(objects, 1):
@@ -29,7 +29,7 @@ def document(objects: list[bytes]) -> bytes:
 
 
 def encrypted(user_password: str) -> bytes:
-    """A page under a password; with an empty one only changing it is forbidden."""
+    """Build an encrypted PDF; with an empty password only changes are forbidden."""
     from pypdf import PdfWriter  # noqa: PLC0415 - tests of the server need none of it
 
     writer = PdfWriter()
@@ -41,7 +41,7 @@ def encrypted(user_password: str) -> bytes:
 
 
 def endless() -> bytes:
-    """Each level of the pages names the one below it twice, 60 levels deep: there are more pages than atoms in it."""
+    """Build a page tree with 60 levels, each of which contains the next one twice."""
     levels = 60
     objects = [b"<< /Type /Catalog /Pages 2 0 R >>"]
     objects += [b"<< /Type /Pages /Kids [%d 0 R %d 0 R] /Count 2 >>" % (n, n) for n in range(3, 3 + levels)]
@@ -49,7 +49,7 @@ def endless() -> bytes:
 
 
 def bomb() -> bytes:
-    """A page whose table of objects unpacks to gigabytes."""
+    """Build a PDF whose object table decompresses to gigabytes."""
     packed = zlib.compress(b"\0" * 64 * 1024 * 1024, 9)
     packed = zlib.compress(zlib.compress(packed, 9), 9)
     stream = b"<< /Type /ObjStm /N 1 /First 5 /Filter [/FlateDecode /FlateDecode /FlateDecode] /Length %d >>\nstream\n"

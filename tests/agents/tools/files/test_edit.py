@@ -1,4 +1,4 @@
-"""Edit changes exactly what was meant, and refuses with a way forward."""
+"""Tests of the Edit tool."""
 
 import os
 import stat
@@ -41,7 +41,7 @@ async def _seen_file(workspace: Workspace, text: str) -> Path:
     return path
 
 
-async def test_a_change_is_made_and_shown_with_the_lines_around_it(workspace: Workspace) -> None:
+async def test_change_is_shown_with_surrounding_lines(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "".join(f"l{n}\n" for n in range(1, 11)))
     assert await _edit(workspace, "l5\n", "five\nand a half\n") == ToolResult(
         text="edited a.txt: 1 replacement\n"
@@ -50,34 +50,34 @@ async def test_a_change_is_made_and_shown_with_the_lines_around_it(workspace: Wo
     assert path.read_text() == "l1\nl2\nl3\nl4\nfive\nand a half\nl6\nl7\nl8\nl9\nl10\n"
 
 
-async def test_a_part_of_a_line_can_be_changed_and_deleted(workspace: Workspace) -> None:
+async def test_part_of_line_can_be_changed_and_deleted(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "x = old(1)")
     assert (await _edit(workspace, "old(", "new(")).text == "edited a.txt: 1 replacement\n     1\tx = new(1)"
     assert (await _edit(workspace, "x = new(1)", "")).text == "edited a.txt: 1 replacement"
     assert path.read_bytes() == b""
 
 
-async def test_a_deletion_at_the_beginning_shows_the_lines_behind_it(workspace: Workspace) -> None:
+async def test_deletion_at_start_shows_following_lines(workspace: Workspace) -> None:
     await _seen_file(workspace, "first\n" + "".join(f"l{n}\n" for n in range(1, 10)))
     result = await _edit(workspace, "first\n", "")
     assert result.text == "edited a.txt: 1 replacement\n     1\tl1\n     2\tl2\n     3\tl3\n     4\tl4"
 
 
-async def test_a_long_change_is_shown_in_part(workspace: Workspace) -> None:
+async def test_long_change_is_shown_in_part(workspace: Workspace) -> None:
     await _seen_file(workspace, "here\n")
     _, *lines = (await _edit(workspace, "here", f"{'x' * 1000}\n" * 100)).text.split("\n")
     assert len(lines) == SHOWN
     assert lines[0] == "     1\t" + "x" * WIDTH
 
 
-async def test_all_occurrences_are_replaced_when_asked_for(workspace: Workspace) -> None:
+async def test_replace_all_replaces_every_occurrence(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "a b\na\nb a\n")
     result = await _edit(workspace, "a", "aa", replace_all=True)
     assert result.text.startswith("edited a.txt: 3 replacements\n     1\taa b\n")
     assert path.read_text() == "aa b\naa\nb aa\n"
 
 
-async def test_the_files_mode_is_kept_and_a_link_stays(workspace: Workspace) -> None:
+async def test_mode_and_link_are_kept(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "old")
     path.chmod(0o751)
     (workspace.root / "link").symlink_to("a.txt")
@@ -87,7 +87,7 @@ async def test_the_files_mode_is_kept_and_a_link_stays(workspace: Workspace) -> 
     assert stat.S_IMODE(path.stat().st_mode) == 0o751
 
 
-async def test_a_byte_order_mark_is_kept(workspace: Workspace) -> None:
+async def test_byte_order_mark_is_kept(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "\ufeffold\n")
     assert not (await _edit(workspace, "old", "new")).is_error
     assert path.read_text() == "\ufeffnew\n"
@@ -105,7 +105,7 @@ async def test_a_byte_order_mark_is_kept(workspace: Workspace) -> None:
         ("a\nb\n", "a\r\n", "x", None),
     ],
 )
-async def test_line_ends_are_those_of_the_file(
+async def test_line_ends_of_file_are_used(
     text: str, old: str, new: str, edited: str | None, workspace: Workspace
 ) -> None:
     path = await _seen_file(workspace, text)
@@ -113,20 +113,20 @@ async def test_line_ends_are_those_of_the_file(
     assert path.read_bytes().decode() == (text if edited is None else edited)
 
 
-async def test_a_file_never_read_is_not_changed(workspace: Workspace) -> None:
+async def test_unread_file_is_not_changed(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("old")
     assert "Read it first" in await _refusal(workspace, "old")
     assert (workspace.root / "a.txt").read_text() == "old"
 
 
-async def test_a_file_that_changed_since_it_was_read_is_not_changed(workspace: Workspace) -> None:
+async def test_file_changed_since_read_is_not_changed(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "old 1")
     path.write_text("old 2")
     assert "changed since it was read" in await _refusal(workspace, "old")
     assert path.read_text() == "old 2"
 
 
-async def test_an_edited_file_counts_as_seen_until_someone_else_changes_it(workspace: Workspace) -> None:
+async def test_edited_file_counts_as_read_until_it_changes(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "one")
     assert not (await _edit(workspace, "one", "two")).is_error
     assert not (await _edit(workspace, "two", "three")).is_error
@@ -135,95 +135,95 @@ async def test_an_edited_file_counts_as_seen_until_someone_else_changes_it(works
 
 
 @pytest.mark.parametrize(("old", "new"), [("old", "old"), ("a\n", "a\r\n")])
-async def test_a_change_of_nothing_is_refused(old: str, new: str, workspace: Workspace) -> None:
+async def test_edit_without_change_is_refused(old: str, new: str, workspace: Workspace) -> None:
     await _seen_file(workspace, "a\r\nold\r\n")
     assert "nothing would change" in await _refusal(workspace, old, new)
 
 
-async def test_an_empty_old_string_is_refused(workspace: Workspace) -> None:
+async def test_empty_old_string_is_refused(workspace: Workspace) -> None:
     await _seen_file(workspace, "")
     assert "old_string is empty" in await _refusal(workspace, "")
 
 
-async def test_text_that_differs_in_white_space_is_refused_with_its_line(workspace: Workspace) -> None:
+async def test_white_space_difference_is_refused_with_line(workspace: Workspace) -> None:
     await _seen_file(workspace, "def f():\n\n\tif x:\n\t\treturn 1\n")
     refusal = await _refusal(workspace, "    if x:\n        return 1\n")
     assert refusal == (
-        "old_string does not stand in a.txt. "
-        "It differs only in white space from what begins on line 3; copy that exactly."
+        "old_string was not found in a.txt. "
+        "It differs only in white space from the text that begins on line 3; copy that exactly."
     )
 
 
-async def test_text_that_is_not_there_is_refused_with_the_nearest_line(workspace: Workspace) -> None:
+async def test_missing_text_is_refused_with_closest_line(workspace: Workspace) -> None:
     await _seen_file(workspace, "import os\n\nvalue = compute(first, second)\nprint(value)\n")
     refusal = await _refusal(workspace, "import os\n\nvalue = compute(frist, second)")
     assert refusal == (
-        "old_string does not stand in a.txt. The nearest line is 3:\n     3\tvalue = compute(first, second)"
+        "old_string was not found in a.txt. The closest line is 3:\n     3\tvalue = compute(first, second)"
     )
 
 
-async def test_a_long_line_of_few_letters_is_found_too(workspace: Workspace) -> None:
+async def test_closest_line_is_found_among_repetitive_lines(workspace: Workspace) -> None:
     await _seen_file(workspace, "other\n" + "0, 1, " * 60 + "\n")
-    assert "The nearest line is 2:" in await _refusal(workspace, "2, 2, " + "0, 1, " * 50)
+    assert "The closest line is 2:" in await _refusal(workspace, "2, 2, " + "0, 1, " * 50)
 
 
 @pytest.mark.parametrize("old", ["zzz", "\n\n\n", " ", chr(0xD800)])
-async def test_text_that_resembles_nothing_is_refused_plainly(old: str, workspace: Workspace) -> None:
+async def test_dissimilar_text_is_refused_without_line(old: str, workspace: Workspace) -> None:
     await _seen_file(workspace, "import\n")
     assert "Nothing in the file resembles it" in await _refusal(workspace, old)
 
 
-async def test_several_matches_are_refused_with_their_lines(workspace: Workspace) -> None:
+async def test_multiple_matches_are_refused_with_lines(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "x\ny x\n\nx\n")
     refusal = await _refusal(workspace, "x")
-    assert "stands 3 times in a.txt, on lines 1, 2, 4." in refusal
+    assert "occurs 3 times in a.txt, on lines 1, 2, 4." in refusal
     assert "replace_all" in refusal
     assert path.read_text() == "x\ny x\n\nx\n"
 
 
-async def test_of_many_matches_the_first_lines_are_named(workspace: Workspace) -> None:
+async def test_only_first_lines_of_many_matches_are_listed(workspace: Workspace) -> None:
     await _seen_file(workspace, "x\n" * 2_000)
-    assert "stands 2,000 times in a.txt, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more." in await _refusal(
+    assert "occurs 2,000 times in a.txt, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more." in await _refusal(
         workspace, "x"
     )
 
 
-async def test_matches_that_overlap_are_several(workspace: Workspace) -> None:
+async def test_overlapping_matches_are_ambiguous(workspace: Workspace) -> None:
     await _seen_file(workspace, "\nababa\n")
-    assert "stands 2 times in a.txt, on lines 2, 2." in await _refusal(workspace, "aba")
+    assert "occurs 2 times in a.txt, on lines 2, 2." in await _refusal(workspace, "aba")
 
 
-async def test_a_missing_file_is_refused_with_the_nearest_names(workspace: Workspace) -> None:
+async def test_missing_file_is_refused_with_similar_names(workspace: Workspace) -> None:
     (workspace.root / "main.py").touch()
     refusal = await _refusal(workspace, "x", file_path="man.py")
     assert refusal == f"man.py does not exist; did you mean main.py in {workspace.root}?"
     assert os.listdir(workspace.root) == ["main.py"]  # noqa: PTH208 - names only
 
 
-async def test_a_directory_is_refused(workspace: Workspace) -> None:
+async def test_directory_is_refused(workspace: Workspace) -> None:
     assert "is a directory" in await _refusal(workspace, "x", file_path=".")
 
 
-async def test_a_read_only_file_is_refused(workspace: Workspace) -> None:
+async def test_read_only_file_is_refused(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "old")
     path.chmod(0o444)
     assert await _refusal(workspace, "old") == "a.txt is read-only"
     assert path.read_text() == "old"
 
 
-async def test_a_huge_file_is_refused(workspace: Workspace) -> None:
+async def test_huge_file_is_refused(workspace: Workspace) -> None:
     with (workspace.root / "a.txt").open("wb") as file:
         file.truncate(LARGEST + 1)
-    assert "over the 8 MB" in await _refusal(workspace, "x")
+    assert "over the limit of 8 MB" in await _refusal(workspace, "x")
 
 
-async def test_an_edit_that_would_make_a_file_huge_is_refused(workspace: Workspace) -> None:
+async def test_edit_that_exceeds_size_limit_is_refused(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "x" * 10_000)
-    assert "would have more than the 8 MB" in await _refusal(workspace, "x", "y" * 1_000_000, replace_all=True)
+    assert "would exceed the limit of 8 MB" in await _refusal(workspace, "x", "y" * 1_000_000, replace_all=True)
     assert path.read_text() == "x" * 10_000
 
 
-async def test_a_file_that_is_not_utf8_is_refused(workspace: Workspace) -> None:
+async def test_non_utf8_file_is_refused(workspace: Workspace) -> None:
     path = workspace.root / "a.txt"
     path.write_bytes(b"caf\xe9 old\n")
     await call_tool({"Read": Read()}, "Read", {"file_path": "a.txt"}, workspace)
@@ -231,9 +231,9 @@ async def test_a_file_that_is_not_utf8_is_refused(workspace: Workspace) -> None:
     assert path.read_bytes() == b"caf\xe9 old\n"
 
 
-async def test_half_a_character_is_refused(workspace: Workspace) -> None:
+async def test_unpaired_surrogate_is_refused(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "old")
-    assert "half of a pair" in await _refusal(workspace, "old", chr(0xDC80))
+    assert "unpaired surrogate" in await _refusal(workspace, "old", chr(0xDC80))
     assert path.read_text() == "old"
 
 
@@ -241,7 +241,7 @@ async def test_half_a_character_is_refused(workspace: Workspace) -> None:
     ("fault", "reason"),
     [("full", "No space left"), ("torn", "only "), ("rename", "Input/output error"), ("fsync", "Input/output")],
 )
-async def test_a_failed_edit_says_why_and_leaves_the_old_file(fault: str, reason: str, workspace: Workspace) -> None:
+async def test_failed_edit_is_reported_and_keeps_old_file(fault: str, reason: str, workspace: Workspace) -> None:
     path = await _seen_file(workspace, "old")
     with file_faults(SeededFaults.from_mapping({"seed": 1, fault: 1.0})):
         assert f"a.txt could not be written: {reason}" in await _refusal(workspace, "old")
@@ -250,8 +250,8 @@ async def test_a_failed_edit_says_why_and_leaves_the_old_file(fault: str, reason
     assert not (await _edit(workspace, "old", "new")).is_error
 
 
-async def test_an_edit_that_has_begun_is_finished_though_cancelled(workspace: Workspace) -> None:
-    """The fault hook stands in the middle of the write, and cancels it from there."""
+async def test_started_edit_completes_although_cancelled(workspace: Workspace) -> None:
+    """The fault hook cancels the call in the middle of the write."""
 
     class Cancelling:
         def before(self, operation: Operation, path: Path, size: int) -> int:  # noqa: ARG002 - the interface of a hook
@@ -268,21 +268,21 @@ async def test_an_edit_that_has_begun_is_finished_though_cancelled(workspace: Wo
     workspace.seen.check(path)
 
 
-def test_a_call_touches_the_file_behind_its_links(workspace: Workspace) -> None:
+def test_affected_path_is_link_target(workspace: Workspace) -> None:
     (workspace.root / "link").symlink_to("a.txt")
     arguments = EditInput(file_path="link", old_string="a", new_string="b")
     assert Edit().paths_affected(arguments, workspace) == [workspace.root / "a.txt"]
 
 
 @pytest.mark.slow
-async def test_the_nearest_line_is_found_in_bounded_time(workspace: Workspace) -> None:
-    """Long lines that resemble each other are the worst case; those past the limit are not looked at."""
+async def test_closest_line_is_found_in_bounded_time(workspace: Workspace) -> None:
+    """Long similar lines are the worst case; lines after the limit are not compared."""
     await _seen_file(
         workspace, "".join(f"value_{n} = compute({'first, second, ' * 15})\n" for n in range(3 * COMPARED))
     )
     with trio.fail_after(20):
         refusal = await _refusal(workspace, f"valeu_77 = compute({'first, second, ' * 15})")
-    assert "The nearest line is 78:\n    78\tvalue_77 = " in refusal
+    assert "The closest line is 78:\n    78\tvalue_77 = " in refusal
 
 
 def _texts(alphabet: str) -> st.SearchStrategy[str]:
@@ -291,7 +291,7 @@ def _texts(alphabet: str) -> st.SearchStrategy[str]:
 
 @st.composite
 def _edits(draw: st.DrawFn) -> tuple[str, str, str]:
-    """A text, a part of it that stands nowhere else, and what to put there."""
+    """Draw a text, a part that occurs once, and a replacement."""
     text = draw(_texts("ab \n"))
     assume(text)
     begin = draw(st.integers(0, len(text) - 1))
@@ -312,10 +312,10 @@ async def _edited(workspace: Workspace, text: str, old: str, new: str) -> str:
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(_edits(), st.booleans())
-def test_an_edit_is_one_replacement_and_nothing_else(
+def test_edit_is_exactly_one_replacement(
     tmp_path_factory: pytest.TempPathFactory, edit: tuple[str, str, str], has_carriage_returns: bool
 ) -> None:
-    """With either line end, although the model writes plain newlines."""
+    """The file may have either line end, although the model writes plain newlines."""
     text, old, new = edit
     assume("\n" in text or not has_carriage_returns)
     end = "\r\n" if has_carriage_returns else "\n"

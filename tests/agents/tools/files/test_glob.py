@@ -1,4 +1,4 @@
-"""Glob finds files by their names, in real trees with and without git."""
+"""Tests of the Glob tool with and without git."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 def _grow(root: Path, *names: str) -> None:
-    """Make empty files, each a second younger than the one before."""
+    """Create empty files, each one second newer than the previous."""
     for age, name in enumerate(names):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,40 +45,40 @@ async def _names(directory: Path) -> list[str]:
     return list((await list_files(directory)).names)
 
 
-async def test_the_newest_file_comes_first(workspace: Workspace) -> None:
+async def test_newest_file_is_first(workspace: Workspace) -> None:
     _grow(workspace.root, "b.py", "src/a.py", "src/deep/c.py", "src/d.txt")
     assert await _glob(workspace, "**/*.py") == ToolResult(text="src/deep/c.py\nsrc/a.py\nb.py")
 
 
-async def test_files_of_one_age_come_in_the_order_of_their_paths(workspace: Workspace) -> None:
+async def test_files_of_same_age_are_sorted_by_path(workspace: Workspace) -> None:
     _grow(workspace.root, "c", "a", "b/x")
     for name in ("c", "a", "b/x"):
         os.utime(workspace.root / name, (5, 5))
     assert (await _glob(workspace, "**")).text == "a\nb/x\nc"
 
 
-async def test_paths_are_relative_to_the_working_directory_also_in_another_one(workspace: Workspace) -> None:
+async def test_paths_are_relative_to_project_for_subdirectory(workspace: Workspace) -> None:
     _grow(workspace.root, "src/a.py", "lib/a.py")
     assert (await _glob(workspace, "*.py", path="src")).text == "src/a.py"
     assert (await _glob(workspace, "*.py", path=str(workspace.root / "lib"))).text == "lib/a.py"
 
 
-async def test_outside_the_working_directory_paths_are_absolute(workspace: Workspace) -> None:
+async def test_paths_outside_project_are_absolute(workspace: Workspace) -> None:
     _grow(workspace.root, "inside/x", "outside/a.py")
     inside = Workspace(root=workspace.root / "inside", scratch=workspace.root)
     assert (await _glob(inside, "*.py", path="../outside")).text == str(workspace.root / "outside" / "a.py")
 
 
-async def test_no_match_is_an_answer_and_no_error(workspace: Workspace) -> None:
+async def test_no_match_is_not_an_error(workspace: Workspace) -> None:
     _grow(workspace.root, "a.py", "b.py")
-    assert await _glob(workspace, "*.rs") == ToolResult(text="no file matches '*.rs' (2 files looked at)")
+    assert await _glob(workspace, "*.rs") == ToolResult(text="no file matches '*.rs' (2 files checked)")
 
 
-async def test_a_hundred_are_shown_and_the_others_counted(workspace: Workspace) -> None:
+async def test_hundred_files_are_shown_and_the_rest_counted(workspace: Workspace) -> None:
     _grow(workspace.root, *(f"f{n:03}" for n in range(SHOWN + 1)))
     lines = (await _glob(workspace, "*")).text.split("\n")
     assert lines[0] == "f100"
-    assert lines[99:] == ["f001", "[1 more match: use a narrower pattern, or name a deeper directory]"]
+    assert lines[99:] == ["f001", "[1 more match: use a narrower pattern, or give a deeper directory]"]
     (workspace.root / "f000").unlink()
     assert (await _glob(workspace, "*")).text.split("\n")[99:] == ["f001"]
 
@@ -89,18 +89,18 @@ async def test_a_hundred_are_shown_and_the_others_counted(workspace: Workspace) 
         ("/etc/*", "leads out"),
         ("src/../../*", "leads out"),
         ("{a,/b}", "leads out"),
-        ("{a,b", "without its }"),
-        ("{a,b}" * 7, "over 64 alternatives"),
+        ("{a,b", "without a matching }"),
+        ("{a,b}" * 7, "more than 64 alternatives"),
         ("{" * 249 + "}" * 249, "no file matches"),
-        ("{,}" * 166, "over 64 alternatives"),
-        ("*" * 501, "may have 500 characters"),
+        ("{,}" * 166, "more than 64 alternatives"),
+        ("*" * 501, "the limit is 500"),
     ],
 )
-async def test_a_pattern_that_cannot_be_meant_is_refused(pattern: str, words: str, workspace: Workspace) -> None:
+async def test_invalid_pattern_is_refused(pattern: str, words: str, workspace: Workspace) -> None:
     assert words in (await _glob(workspace, pattern)).text
 
 
-async def test_what_is_no_directory_is_refused(workspace: Workspace) -> None:
+async def test_non_directory_is_refused(workspace: Workspace) -> None:
     _grow(workspace.root, "a.py")
     for path, words in (("nowhere", "No such file"), ("a.py", "Not a directory")):
         result = await _glob(workspace, "*", path=path)
@@ -108,16 +108,16 @@ async def test_what_is_no_directory_is_refused(workspace: Workspace) -> None:
         assert words in result.text
 
 
-async def test_a_name_that_cannot_be_printed_is_shown_as_one_line_that_json_can_carry(workspace: Workspace) -> None:
+async def test_unprintable_name_is_shown_on_one_line(workspace: Workspace) -> None:
     _grow(workspace.root, os.fsdecode(b"caf\xe9\n.py"))
     assert (await _glob(workspace, "*.py")).text == "caf\ufffd\ufffd.py"
 
 
-def test_it_touches_the_directory_behind_its_links(workspace: Workspace) -> None:
+def test_affected_path_is_link_target(workspace: Workspace) -> None:
     (workspace.root / "link").symlink_to("/etc")
     assert Glob().paths_affected(GlobInput(pattern="*", path="link"), workspace) == [Path("/etc")]
     assert Glob().paths_affected(GlobInput(pattern="*"), workspace) == [workspace.root.resolve()]
-    with pytest.raises(ToolFailed, match="not a usable path"):
+    with pytest.raises(ToolFailed, match="not a valid path"):
         Glob().paths_affected(GlobInput(pattern="*", path="a\0"), workspace)
 
 
@@ -142,13 +142,13 @@ def test_it_touches_the_directory_behind_its_links(workspace: Workspace) -> None
         ("", [], ["a"]),
     ],
 )
-def test_a_pattern_matches_what_a_shell_would(pattern: str, matching: list[str], other: list[str]) -> None:
+def test_pattern_matches_like_shell(pattern: str, matching: list[str], other: list[str]) -> None:
     wildcard = GlobPattern.parse(pattern)
     assert [path for path in [*matching, *other] if wildcard.matches(path)] == matching
 
 
-def test_many_stars_do_not_make_it_slow() -> None:
-    """Tried star by star, this would take longer than the universe is old."""
+def test_many_stars_match_in_linear_time() -> None:
+    """A backtracking matcher would take exponential time."""
     assert not GlobPattern.parse("*a" * 60 + "b").matches("a" * 255)
     assert not GlobPattern.parse("**/a/" * 60 + "b").matches("a/" * 400 + "c")
 
@@ -158,8 +158,8 @@ def test_many_stars_do_not_make_it_slow() -> None:
     parts=st.lists(st.text("ab.", min_size=1, max_size=3), min_size=1, max_size=4),
     steps=st.lists(st.sampled_from(["**", "*", "a", "?b", "a*", "*.b"]), min_size=1, max_size=4),
 )
-def test_two_stars_stand_for_any_number_of_directories(parts: list[str], steps: list[str]) -> None:
-    """Compared with the definition, followed word for word."""
+def test_double_star_matches_any_number_of_directories(parts: list[str], steps: list[str]) -> None:
+    """Compared with a recursive implementation of the definition."""
 
     def fits(steps: list[str], parts: list[str]) -> bool:
         if not steps or not parts:
@@ -172,14 +172,14 @@ def test_two_stars_stand_for_any_number_of_directories(parts: list[str], steps: 
     assert GlobPattern.parse("/".join(steps)).matches("/".join(parts)) == fits(expected, parts)
 
 
-async def test_a_walk_is_sorted_and_leaves_out_what_is_made_by_machines(tmp_path: Path) -> None:
+async def test_walk_is_sorted_and_skips_caches(tmp_path: Path) -> None:
     left_out = [f"{name}/x" for name in (".git", "node_modules", ".venv", "__pycache__", "src/node_modules")]
     _grow(tmp_path, "b", "a/x", "a-b/x", "a/.hidden", *left_out)
     assert await _names(tmp_path) == ["a-b/x", "a/.hidden", "a/x", "b"]
     assert await _names(tmp_path / "node_modules") == ["x"]
 
 
-async def test_a_walk_follows_no_link(tmp_path: Path) -> None:
+async def test_walk_follows_no_link(tmp_path: Path) -> None:
     _grow(tmp_path, "outside/secret", "top/a/x")
     (tmp_path / "top" / "a" / "round").symlink_to("..")
     (tmp_path / "top" / "file").symlink_to("../outside/secret")
@@ -188,7 +188,7 @@ async def test_a_walk_follows_no_link(tmp_path: Path) -> None:
     assert await _names(tmp_path / "top") == ["a/x"]
 
 
-async def test_in_a_work_tree_ignored_files_are_left_out(tmp_path: Path) -> None:
+async def test_ignored_files_of_work_tree_are_skipped(tmp_path: Path) -> None:
     _git(tmp_path, "init")
     _grow(tmp_path, "a.py", "b.log", "forced.log", "build/x", "src/c.py", "src/d.tmp", "node_modules/tracked", "gone")
     (tmp_path / ".gitignore").write_text("*.log\nbuild/\n")
@@ -200,7 +200,7 @@ async def test_in_a_work_tree_ignored_files_are_left_out(tmp_path: Path) -> None
     assert await _names(tmp_path / "src") == [".gitignore", "c.py"]
 
 
-async def test_an_ignored_directory_is_listed_when_it_is_named(tmp_path: Path) -> None:
+async def test_ignored_directory_is_listed_if_named(tmp_path: Path) -> None:
     _git(tmp_path, "init")
     _grow(tmp_path, "build/x", "build/deep/y", "logs/a.log")
     (tmp_path / ".gitignore").write_text("build/\n*.log\n")
@@ -209,7 +209,7 @@ async def test_an_ignored_directory_is_listed_when_it_is_named(tmp_path: Path) -
     assert await _names(tmp_path / "logs") == []
 
 
-async def test_an_empty_work_tree_has_no_files(tmp_path: Path) -> None:
+async def test_empty_work_tree_has_no_files(tmp_path: Path) -> None:
     _git(tmp_path, "init")
     assert await _names(tmp_path) == []
     _grow(tmp_path, "a.log")
@@ -218,7 +218,7 @@ async def test_an_empty_work_tree_has_no_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_outer_a_repository", [True, False])
-async def test_repositories_below_have_their_own_rules(is_outer_a_repository: bool, tmp_path: Path) -> None:
+async def test_nested_repositories_use_their_own_ignore_rules(is_outer_a_repository: bool, tmp_path: Path) -> None:
     _grow(tmp_path, "a.txt", "deep/inner/b.txt", "deep/inner/b.log")
     if is_outer_a_repository:
         _git(tmp_path, "init")
@@ -227,7 +227,7 @@ async def test_repositories_below_have_their_own_rules(is_outer_a_repository: bo
     assert await _names(tmp_path) == ["a.txt", "deep/inner/.gitignore", "deep/inner/b.txt"]
 
 
-async def test_a_tracked_directory_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
+async def test_tracked_directory_replaced_by_link_is_not_followed(tmp_path: Path) -> None:
     _grow(tmp_path, "outside/x", "top/a/x")
     _git(tmp_path / "top", "init")
     _git(tmp_path / "top", "add", "a")
@@ -236,7 +236,7 @@ async def test_a_tracked_directory_that_became_a_link_is_not_followed(tmp_path: 
     assert await _names(tmp_path / "top") == ["b/x"]
 
 
-async def test_a_repository_cannot_have_its_programs_run(tmp_path: Path) -> None:
+async def test_repository_configuration_runs_no_program(tmp_path: Path) -> None:
     _git(tmp_path, "init")
     _grow(tmp_path, "a")
     _git(tmp_path, "add", "a")
@@ -248,7 +248,7 @@ async def test_a_repository_cannot_have_its_programs_run(tmp_path: Path) -> None
     assert not (tmp_path / "ran").exists()
 
 
-async def test_the_variables_of_a_hook_do_not_mislead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_git_hook_variables_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _git(tmp_path, "init")
     _grow(tmp_path, "a.log", "b")
     (tmp_path / ".git" / "info" / "exclude").write_text("*.log\n")
@@ -256,7 +256,7 @@ async def test_the_variables_of_a_hook_do_not_mislead(tmp_path: Path, monkeypatc
     assert await _names(tmp_path) == ["b"]
 
 
-async def test_without_git_everything_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_files_are_listed_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _git(tmp_path, "init")
     _grow(tmp_path, "a.log", "b")
     (tmp_path / ".git" / "info" / "exclude").write_text("*.log\n")
@@ -264,19 +264,17 @@ async def test_without_git_everything_is_listed(tmp_path: Path, monkeypatch: pyt
     assert await _names(tmp_path) == ["a.log", "b"]
 
 
-async def test_a_walk_that_finds_too_much_ends_and_says_so(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_large_walk_is_cut_with_note(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_walk, "FILE_LIMIT", 3)
     _grow(workspace.root, "a/1", "b/2", "c/3")
     assert not (await list_files(workspace.root)).is_cut
     _grow(workspace.root, "a/1", "b/2", "c/3", "d/4")
     assert await _names(workspace.root) == ["a/1", "b/2", "c/3"]
     text = (await _glob(workspace, "**/[34]")).text
-    assert text == "c/3\n[only the first 3 files were looked at: name a deeper directory]"
+    assert text == "c/3\n[only the first 3 files were listed: give a deeper directory]"
 
 
-async def test_a_cancelled_walk_ends_a_git_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_walk_kills_hanging_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "ready")
     git = tmp_path / "git"
     git.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/ready\nexec sleep 60\n")

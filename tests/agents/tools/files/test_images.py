@@ -1,4 +1,4 @@
-"""Read shows images as images, and lets none into a conversation that the API would refuse."""
+"""Tests of images in Read."""
 
 import base64
 import struct
@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from coterie.agents.tools.files.images import LARGEST_IMAGE, LONGEST_SIDE
+from coterie.agents.tools.files.images import MAX_IMAGE_BYTES, MAX_SIDE
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.tool import Image, ToolResult, Workspace, call_tool
@@ -36,7 +36,7 @@ def _gif(width: int, height: int) -> bytes:
 
 
 def _jpeg(width: int, height: int, *, frame: int = 0xC0) -> bytes:
-    """With a table between the header and the frame whose marker looks like that of a frame, and a filled marker."""
+    """Build a JPEG with a segment whose marker resembles a frame marker, and with fill bytes before a marker."""
     header = b"\xff\xe0\x00\x10JFIF\0\1\1\0\0\1\0\1\0\0"
     table = b"\xff\xc4\x00\x05\1\2\3"
     return (
@@ -84,7 +84,7 @@ async def _read(workspace: Workspace, content: bytes, name: str = "picture") -> 
         (_extended(640, 480), "image/webp"),
     ],
 )
-async def test_an_image_is_shown_whatever_its_name(content: bytes, media_type: str, workspace: Workspace) -> None:
+async def test_image_is_shown_regardless_of_name(content: bytes, media_type: str, workspace: Workspace) -> None:
     result = await _read(workspace, content, "notes.txt")
     assert result == ToolResult(
         text=f"[notes.txt: {media_type}, 640 x 480 pixels, {len(content):,} bytes]",
@@ -92,29 +92,29 @@ async def test_an_image_is_shown_whatever_its_name(content: bytes, media_type: s
     )
 
 
-async def test_an_image_goes_into_a_block_behind_its_words(workspace: Workspace) -> None:
+async def test_image_follows_text_in_block(workspace: Workspace) -> None:
     block = msgspec.json.decode((await _read(workspace, _png(2, 2))).block("toolu_1"))
     assert [part["type"] for part in block["content"]] == ["text", "image"]
 
 
-async def test_an_image_may_be_larger_than_a_text(workspace: Workspace) -> None:
-    content = _png(2, 2, padding=LARGEST_IMAGE - len(_png(2, 2)) - 12)
-    assert len(content) == LARGEST_IMAGE
+async def test_image_may_exceed_text_limit(workspace: Workspace) -> None:
+    content = _png(2, 2, padding=MAX_IMAGE_BYTES - len(_png(2, 2)) - 12)
+    assert len(content) == MAX_IMAGE_BYTES
     result = await _read(workspace, content)
     assert not result.is_error
     assert len(result.images[0].data) == 5 * 1024 * 1024
 
 
-@pytest.mark.parametrize("padding", [LARGEST_IMAGE, 9 * 1024 * 1024])
-async def test_an_image_that_is_too_heavy_is_refused(padding: int, workspace: Workspace) -> None:
+@pytest.mark.parametrize("padding", [MAX_IMAGE_BYTES, 9 * 1024 * 1024])
+async def test_image_over_byte_limit_is_refused(padding: int, workspace: Workspace) -> None:
     result = await _read(workspace, _png(2, 2, padding=padding))
     assert result.is_error
-    assert "an image of over 3.75 MB" in result.text
+    assert "over the limit of 3.75 MB" in result.text
     assert "Make a smaller copy" in result.text
 
 
-@pytest.mark.parametrize("content", [_jpeg(LONGEST_SIDE + 1, 2), _extended(2, LONGEST_SIDE + 1)])
-async def test_an_image_that_is_too_long_is_refused(content: bytes, workspace: Workspace) -> None:
+@pytest.mark.parametrize("content", [_jpeg(MAX_SIDE + 1, 2), _extended(2, MAX_SIDE + 1)])
+async def test_image_over_pixel_limit_is_refused(content: bytes, workspace: Workspace) -> None:
     result = await _read(workspace, content)
     assert result.is_error
     assert "8,001" in result.text
@@ -134,25 +134,25 @@ async def test_an_image_that_is_too_long_is_refused(content: bytes, workspace: W
         *(picture[:-2] for picture in (_png(640, 480), _gif(640, 480), _jpeg(640, 480), _lossy(640, 480))),
     ],
 )
-async def test_a_damaged_image_is_refused(content: bytes, workspace: Workspace) -> None:
+async def test_damaged_image_is_refused(content: bytes, workspace: Workspace) -> None:
     result = await _read(workspace, content)
     assert result.is_error
     assert not result.images
-    assert "is damaged" in result.text
+    assert "is a damaged image" in result.text
 
 
 @pytest.mark.parametrize("content", [b"RIFF\0\0\0\0WAVE", b"\x7fELF\0"])
-async def test_other_binaries_are_refused(content: bytes, workspace: Workspace) -> None:
+async def test_other_binary_is_refused(content: bytes, workspace: Workspace) -> None:
     result = await _read(workspace, content)
     assert result.is_error
-    assert "is binary" in result.text
+    assert "is a binary file" in result.text
 
 
-async def test_a_text_about_an_image_is_a_text(workspace: Workspace) -> None:
+async def test_text_mentioning_image_type_is_text(workspace: Workspace) -> None:
     assert (await _read(workspace, b"GIF89a is a format\n")).text == "     1\tGIF89a is a format"
 
 
-async def test_an_image_that_was_read_is_not_to_be_read_again_but_no_text(workspace: Workspace) -> None:
+async def test_image_counts_as_read_but_is_refused_as_binary_by_write(workspace: Workspace) -> None:
     await _read(workspace, _png(2, 2))
     value = {"file_path": "picture", "content": "new"}
     result = await call_tool({"Write": Write()}, "Write", value, workspace)

@@ -1,4 +1,4 @@
-"""NotebookEdit changes one cell, and not one byte beside it."""
+"""Tests of NotebookEdit: one cell changes, all other bytes stay."""
 
 import copy
 import difflib
@@ -42,22 +42,18 @@ async def _refusal(workspace: Workspace, **value: Any) -> str:
 
 @pytest.mark.parametrize("end", ["\n", ""])
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_replacing_gives_what_the_program_that_wrote_it_would_have_written(
-    workspace: Workspace, layout: str, end: str
-) -> None:
+async def test_replaced_cell_equals_output_of_original_writer(workspace: Workspace, layout: str, end: str) -> None:
     value = analysis()
     path = await _seen(workspace, written(value, layout, end))
     result = await _edit(workspace, cell_id="load", new_source='import csv\nrows = "ä"')
-    assert result.text == "replaced cell 2 (id load), and removed what the old code gave, in a.ipynb"
+    assert result.text == "replaced cell 2 (id load), and removed the outputs of the old code, in a.ipynb"
     value["cells"][1] |= {"execution_count": None, "outputs": [], "source": ["import csv\n", 'rows = "ä"']}
     assert path.read_text() == written(value, layout, end)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("after", [0, 1, 4])
-async def test_inserting_gives_what_the_program_would_have_written(
-    workspace: Workspace, layout: str, after: int
-) -> None:
+async def test_inserted_cell_equals_output_of_original_writer(workspace: Workspace, layout: str, after: int) -> None:
     value = analysis()
     path = await _seen(workspace, written(value, layout))
     where = {"cell_number": after} if after else {}
@@ -70,9 +66,7 @@ async def test_inserting_gives_what_the_program_would_have_written(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("number", [1, 2, 4])
-async def test_deleting_gives_what_the_program_would_have_written(
-    workspace: Workspace, layout: str, number: int
-) -> None:
+async def test_deleted_cell_equals_output_of_original_writer(workspace: Workspace, layout: str, number: int) -> None:
     value = analysis()
     path = await _seen(workspace, written(value, layout))
     assert not (await _edit(workspace, edit_mode="delete", cell_number=number)).is_error
@@ -81,7 +75,7 @@ async def test_deleting_gives_what_the_program_would_have_written(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_the_last_cell_can_go_and_a_first_one_can_come(workspace: Workspace, layout: str) -> None:
+async def test_last_cell_can_be_deleted_and_first_one_inserted(workspace: Workspace, layout: str) -> None:
     path = await _seen(workspace, written(notebook(prose(["a"], id_="a")), layout))
     assert not (await _edit(workspace, edit_mode="delete", cell_id="a")).is_error
     assert path.read_text() == written(notebook(), layout)
@@ -91,7 +85,7 @@ async def test_the_last_cell_can_go_and_a_first_one_can_come(workspace: Workspac
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_a_cell_can_become_another_kind_and_back(workspace: Workspace, layout: str) -> None:
+async def test_cell_type_can_be_changed_and_restored(workspace: Workspace, layout: str) -> None:
     value = analysis()
     path = await _seen(workspace, written(value, layout))
     assert not (await _edit(workspace, cell_id="load", new_source="words", cell_type="markdown")).is_error
@@ -102,8 +96,8 @@ async def test_a_cell_can_become_another_kind_and_back(workspace: Workspace, lay
     assert path.read_text() == written(value, layout)
 
 
-async def test_what_is_odd_about_other_cells_stays(workspace: Workspace) -> None:
-    """Escapes, numbers, keys in any order, sources as one string, line ends of another system: all as they were."""
+async def test_unusual_formatting_of_other_cells_is_kept(workspace: Workspace) -> None:
+    """Escapes, numbers, key order, sources as strings and other line ends are kept."""
     odd = (
         '\ufeff{ "nbformat":4,\r\n  "nbformat_minor" : 4, "metadata":{"x": 1.50e+3, "é":"\\u00e9\\/"},\r\n'
         ' "cells":[ {"source":"a\\u0041","cell_type":"raw"  , "metadata":{ } },\r\n\r\n'
@@ -118,7 +112,7 @@ async def test_what_is_odd_about_other_cells_stays(workspace: Workspace) -> None
     assert path.read_bytes() == expected.encode()
 
 
-async def test_an_old_notebook_gets_no_ids(workspace: Workspace) -> None:
+async def test_old_notebook_gets_no_ids(workspace: Workspace) -> None:
     value = analysis(minor=4)
     path = await _seen(workspace, written(value))
     inserted = await _edit(workspace, edit_mode="insert", cell_number=1, cell_type="raw", new_source="r")
@@ -127,7 +121,7 @@ async def test_an_old_notebook_gets_no_ids(workspace: Workspace) -> None:
     assert path.read_text() == written(value)
 
 
-async def test_ids_are_new_and_the_same_change_gives_the_same_one(workspace: Workspace) -> None:
+async def test_new_ids_are_unique_and_reproducible(workspace: Workspace) -> None:
     text = written(analysis())
     ids = []
     for _ in range(2):
@@ -139,7 +133,7 @@ async def test_ids_are_new_and_the_same_change_gives_the_same_one(workspace: Wor
     assert len(set(ids[0])) == len(ids[0]) == 9
 
 
-async def test_who_has_not_read_this_version_changes_nothing(workspace: Workspace) -> None:
+async def test_unread_version_is_not_changed(workspace: Workspace) -> None:
     path = workspace.root / "a.ipynb"
     path.write_text(written(analysis()))
     assert "has not been read yet" in await _refusal(workspace, cell_id="load", new_source="x")
@@ -150,7 +144,7 @@ async def test_who_has_not_read_this_version_changes_nothing(workspace: Workspac
     assert path.read_text() == other
 
 
-async def test_one_change_after_another_needs_no_reading(workspace: Workspace) -> None:
+async def test_consecutive_changes_need_no_new_read(workspace: Workspace) -> None:
     await _seen(workspace, written(analysis()))
     for source in ("a", "b"):
         assert not (await _edit(workspace, cell_id="load", new_source=source)).is_error
@@ -159,23 +153,23 @@ async def test_one_change_after_another_needs_no_reading(workspace: Workspace) -
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ({"new_source": "x"}, "name it by cell_id or cell_number"),
-        ({"edit_mode": "delete"}, "name it by cell_id or cell_number"),
+        ({"new_source": "x"}, "give its cell_id or cell_number"),
+        ({"edit_mode": "delete"}, "give its cell_id or cell_number"),
         ({"cell_id": "laod", "new_source": "x"}, "no cell with the id 'laod': did you mean load"),
-        ({"cell_number": 0, "new_source": "x"}, "cells are counted from 1, and there are 4"),
+        ({"cell_number": 0, "new_source": "x"}, "the notebook has 4 cells, counted from 1"),
         ({"cell_number": 5, "new_source": "x"}, "there is no cell 5"),
-        ({"cell_number": 1, "cell_id": "load", "new_source": "x"}, "cell 1 has not the id 'load' but 'intro'"),
+        ({"cell_number": 1, "cell_id": "load", "new_source": "x"}, "cell 1 has the id 'intro', not 'load'"),
         ({"cell_id": "load"}, "new_source is missing"),
         ({"edit_mode": "insert", "new_source": "x"}, "cell_type is missing"),
         ({"edit_mode": "insert", "cell_type": "code"}, "new_source is missing"),
-        ({"cell_id": "fail", "new_source": "1 / 0"}, "cell 4 (id fail) is like this already"),
+        ({"cell_id": "fail", "new_source": "1 / 0"}, "cell 4 (id fail) already has this source and type"),
         ({"cell_id": "fail", "new_source": "x", "cell_type": "sql"}, "must be one of 'code', 'markdown', 'raw'"),
         ({"notebook_path": "b.ipynb", "cell_id": "x", "new_source": "x"}, "does not exist; did you mean a.ipynb"),
         ({"notebook_path": "a.py", "cell_id": "x", "new_source": "x"}, "Change other files with Edit"),
-        ({"cell_id": "fail", "new_source": "\ud800"}, "half of a pair"),
+        ({"cell_id": "fail", "new_source": "\ud800"}, "unpaired surrogate"),
     ],
 )
-async def test_what_cannot_be_done_is_said_and_changes_nothing(
+async def test_invalid_change_is_refused_without_effect(
     workspace: Workspace, value: dict[str, Any], reason: str
 ) -> None:
     path = await _seen(workspace, written(analysis()))
@@ -183,9 +177,9 @@ async def test_what_cannot_be_done_is_said_and_changes_nothing(
     assert path.read_text() == written(analysis())
 
 
-async def test_one_id_for_two_cells_names_neither(workspace: Workspace) -> None:
+async def test_duplicate_id_is_ambiguous(workspace: Workspace) -> None:
     await _seen(workspace, written(notebook(code(["a"], id_="x"), code(["b"], id_="x"))))
-    assert "2 cells have the id 'x': say which by cell_number, 1, 2" in await _refusal(
+    assert "2 cells have the id 'x': give one cell_number of 1, 2" in await _refusal(
         workspace, cell_id="x", new_source="c"
     )
 
@@ -195,14 +189,14 @@ async def test_one_id_for_two_cells_names_neither(workspace: Workspace) -> None:
     [
         ("{", "Expecting"),
         ("[]", "Expecting '{'"),
-        ('{"nbformat": 3, "worksheets": []}', "it says nbformat 3"),
+        ('{"nbformat": 3, "worksheets": []}', "its nbformat is 3"),
         ('{"nbformat": 4, "cells": {}}', "no list of cells"),
         ('{"nbformat": 4, "cells": [1]}', "no list of cells"),
-        (written(analysis()) + "}", "more behind its end"),
+        (written(analysis()) + "}", "text after its end"),
         ('{"cells": ' + "[" * 200_000, "nested too deep"),
     ],
 )
-async def test_what_is_no_notebook_is_left_alone(workspace: Workspace, text: str, reason: str) -> None:
+async def test_invalid_notebook_is_not_changed(workspace: Workspace, text: str, reason: str) -> None:
     path = await _seen(workspace, text)
     assert reason in await _refusal(workspace, cell_number=1, new_source="x")
     assert path.read_text() == text
@@ -217,7 +211,7 @@ _SOURCES = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=4
     number=st.integers(0, 4),
     source=_SOURCES,
 )
-def test_any_change_of_any_source_touches_one_cell(sources: list[str], layout: str, number: int, source: str) -> None:
+def test_any_change_affects_exactly_one_cell(sources: list[str], layout: str, number: int, source: str) -> None:
     value = notebook(*(prose(each.splitlines(keepends=True), id_=f"c{n}") for n, each in enumerate(sources)))
     text = written(value, layout)
     number %= len(sources)
@@ -237,7 +231,7 @@ def test_any_change_of_any_source_touches_one_cell(sources: list[str], layout: s
     ]
 
 
-async def test_a_change_is_a_small_difference(workspace: Workspace) -> None:
+async def test_change_is_small_diff(workspace: Workspace) -> None:
     before = written(analysis())
     path = await _seen(workspace, before)
     await _edit(workspace, cell_id="intro", new_source="# Übersicht\nof the month")

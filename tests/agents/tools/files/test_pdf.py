@@ -1,4 +1,4 @@
-"""Read shows pages of a PDF, and lets none into a conversation that the API would refuse."""
+"""Tests of PDFs in Read."""
 
 import base64
 import io
@@ -14,7 +14,7 @@ from pypdf import PdfReader
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.loop.conversation.token_estimate import PAGE_TOKENS, estimate_block
-from coterie.agents.tools.files.pdf import LARGEST_DOCUMENT, show_pdf
+from coterie.agents.tools.files.pdf import MAX_BYTES, show_pdf
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
@@ -32,7 +32,7 @@ async def _read(workspace: Workspace, content: bytes, name: str = "a.pdf", **val
 
 
 def _pages(result: ToolResult) -> list[str]:
-    """What stands on the pages that are shown."""
+    """Return the text of the shown pages."""
     [shown] = result.documents
     assert shown.media_type == "application/pdf"
     pages = PdfReader(io.BytesIO(base64.b64decode(shown.data))).pages
@@ -41,7 +41,7 @@ def _pages(result: ToolResult) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "scan"])
-async def test_a_short_document_is_shown_whole_whatever_its_name(workspace: Workspace, name: str) -> None:
+async def test_short_pdf_is_shown_completely_regardless_of_name(workspace: Workspace, name: str) -> None:
     result = await _read(workspace, pdf(10), name)
     assert result.text.startswith(f"[{name}: PDF, pages 1-10 of 10, ")
     assert _pages(result) == [f"page {n}" for n in range(1, 11)]
@@ -50,13 +50,13 @@ async def test_a_short_document_is_shown_whole_whatever_its_name(workspace: Work
 @pytest.mark.parametrize(
     ("pages", "first", "last"), [("3", 3, 3), ("1-5", 1, 5), (" 21 - 40 ", 21, 40), ("40-40", 40, 40)]
 )
-async def test_pages_that_are_asked_for_are_shown(workspace: Workspace, pages: str, first: int, last: int) -> None:
+async def test_requested_pages_are_shown(workspace: Workspace, pages: str, first: int, last: int) -> None:
     result = await _read(workspace, pdf(40), pages=pages)
     assert f"page {first} of 40" in result.text or f"pages {first}-{last} of 40" in result.text
     assert _pages(result) == [f"page {n}" for n in range(first, last + 1)]
 
 
-async def test_a_page_goes_into_a_block_behind_its_words_and_each_page_counts(workspace: Workspace) -> None:
+async def test_pages_follow_text_in_block_and_count_tokens(workspace: Workspace) -> None:
     block = (await _read(workspace, pdf(30), pages="5-7")).block("toolu_1")
     text, shown = msgspec.json.decode(block)["content"]
     assert text["type"] == "text"
@@ -64,7 +64,7 @@ async def test_a_page_goes_into_a_block_behind_its_words_and_each_page_counts(wo
     assert 3 * PAGE_TOKENS < estimate_block(block) < 3 * PAGE_TOKENS + 100
 
 
-async def test_a_document_without_a_password_to_read_it_is_shown(workspace: Workspace) -> None:
+async def test_pdf_with_empty_password_is_shown(workspace: Workspace) -> None:
     result = await _read(workspace, encrypted(""))
     assert "page 1 of 1" in result.text
     assert b"/Encrypt" not in base64.b64decode(result.documents[0].data)
@@ -76,26 +76,26 @@ async def test_a_document_without_a_password_to_read_it_is_shown(workspace: Work
         (
             pdf(11),
             {},
-            "has 11 pages, and up to 10 are shown without being asked for. Ask for some of them, at most 20 ",
+            "has 11 pages; over 10, give the pages to show, at most 20 ",
         ),
-        (pdf(11), {"pages": "12"}, "has 11 pages: ask for pages up to 11"),
-        (pdf(11), {"pages": "9-12"}, "has 11 pages: ask for pages up to 11"),
-        (pdf(40), {"pages": "1-21"}, "no more than 20 pages"),
+        (pdf(11), {"pages": "12"}, "has only 11 pages; give pages up to 11"),
+        (pdf(11), {"pages": "9-12"}, "has only 11 pages; give pages up to 11"),
+        (pdf(40), {"pages": "1-21"}, "at most 20 pages"),
         (pdf(4), {"pages": "0-2"}, "counted from 1"),
-        (pdf(4), {"pages": "3-2"}, "a range goes upwards"),
+        (pdf(4), {"pages": "3-2"}, "a range must be ascending"),
         (pdf(4), {"pages": "first"}, "such as 3 or 1-5"),
         (pdf(4), {"pages": "1,3"}, "such as 3 or 1-5"),
-        (encrypted("secret"), {}, "is encrypted, and cannot be read without its password"),
-        (b"%PDF-1.7\n\0", {}, "is damaged, and cannot be read as a PDF: "),
-        (pdf(3)[:200], {}, "is damaged, and cannot be read as a PDF: "),
-        (document([b"<< /Type /Catalog >>"]), {}, "is damaged, and cannot be read as a PDF: "),
+        (encrypted("secret"), {}, "is encrypted. Ask the user for a copy"),
+        (b"%PDF-1.7\n\0", {}, "is damaged and cannot be read as a PDF: "),
+        (pdf(3)[:200], {}, "is damaged and cannot be read as a PDF: "),
+        (document([b"<< /Type /Catalog >>"]), {}, "is damaged and cannot be read as a PDF: "),
         (document([b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Kids [] >>"]), {}, "it has no pages"),
         (document([b"<< /Type /Catalog /Pages 1 0 R >>"]), {}, "is damaged"),
         (bomb(), {}, "is damaged"),
-        (pdf(2, padding=LARGEST_DOCUMENT // 2), {}, "Ask for fewer pages"),
+        (pdf(2, padding=MAX_BYTES // 2), {}, "Read fewer pages"),
     ],
 )
-async def test_what_cannot_be_shown_is_one_line(
+async def test_unshowable_pdf_is_refused_with_one_line(
     workspace: Workspace, content: bytes, value: dict[str, Any], reason: str
 ) -> None:
     result = await _read(workspace, content, **value)
@@ -105,27 +105,27 @@ async def test_what_cannot_be_shown_is_one_line(
     assert "\n" not in result.text
 
 
-async def test_a_page_of_a_large_file_is_shown(workspace: Workspace) -> None:
+async def test_page_of_large_pdf_is_shown(workspace: Workspace) -> None:
     content = pdf(4, padding=3 * 1024 * 1024)
     assert len(content) > 8 * 1024 * 1024
     assert _pages(await _read(workspace, content, pages="2")) == ["page 2"]
 
 
-async def test_a_text_has_no_pages(workspace: Workspace) -> None:
+async def test_pages_of_text_file_are_refused(workspace: Workspace) -> None:
     result = await _read(workspace, b"text\n", "a.txt", pages="1")
     assert result.is_error
-    assert "is no PDF" in result.text
+    assert "is not a PDF" in result.text
 
 
-async def test_a_document_that_takes_forever_is_given_up_and_nothing_goes_on(workspace: Workspace) -> None:
+async def test_slow_pdf_is_stopped_without_leftover_process(workspace: Workspace) -> None:
     path = workspace.root / "a.pdf"
     path.write_bytes(endless())
-    with pytest.raises(ToolFailed, match=r"was not read after 1 s|is damaged"):
+    with pytest.raises(ToolFailed, match=r"was stopped after 1 s|is damaged"):
         await show_pdf("a.pdf", path, "1", time_limit=1)
     assert not [child for child in psutil.Process(os.getpid()).children() if "pdf_worker" in " ".join(child.cmdline())]
 
 
-async def test_a_call_that_is_cancelled_leaves_no_process(workspace: Workspace) -> None:
+async def test_cancelled_call_kills_worker(workspace: Workspace) -> None:
     path = workspace.root / "a.pdf"
     path.write_bytes(endless())
     with trio.move_on_after(0.3) as scope:
@@ -134,7 +134,7 @@ async def test_a_call_that_is_cancelled_leaves_no_process(workspace: Workspace) 
     assert not [child for child in psutil.Process(os.getpid()).children() if "pdf_worker" in " ".join(child.cmdline())]
 
 
-async def test_a_document_that_was_read_is_not_to_be_read_again_but_no_text(workspace: Workspace) -> None:
+async def test_pdf_counts_as_read_but_is_refused_as_binary_by_write(workspace: Workspace) -> None:
     await _read(workspace, pdf())
     result = await call_tool({"Write": Write()}, "Write", {"file_path": "a.pdf", "content": "new"}, workspace)
     assert result.is_error

@@ -1,4 +1,4 @@
-"""Read shows what stands in a file, and refuses with a way forward."""
+"""Tests of the Read tool with text files."""
 
 import os
 import re
@@ -30,32 +30,30 @@ async def _refusal(workspace: Workspace, file_path: str, **value: Any) -> str:
     return result.text
 
 
-async def test_lines_come_with_their_numbers(workspace: Workspace) -> None:
+async def test_lines_are_numbered(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("one\n\n\ttwo\r\nlast")
     result = await _read(workspace, "a.txt")
     assert result == ToolResult(text="     1\tone\n     2\t\n     3\t\ttwo\r\n     4\tlast")
 
 
-async def test_a_last_newline_begins_no_line(workspace: Workspace) -> None:
+async def test_final_newline_starts_no_line(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("one\n")
     assert (await _read(workspace, "a.txt")).text == "     1\tone"
 
 
-async def test_an_absolute_path_is_taken_as_it_is(
-    workspace: Workspace, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+async def test_absolute_path_is_used_unchanged(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("elsewhere") / "b.txt"
     path.write_text("there")
     assert (await _read(workspace, str(path))).text == "     1\tthere"
 
 
-async def test_a_range_shows_those_lines_only(workspace: Workspace) -> None:
+async def test_range_shows_only_its_lines(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("".join(f"l{n}\n" for n in range(1, 10)))
     assert (await _read(workspace, "a.txt", offset=3, limit=2)).text == "     3\tl3\n     4\tl4"
     assert (await _read(workspace, "a.txt", offset=9, limit=50)).text == "     9\tl9"
 
 
-async def test_an_empty_file_is_said_to_be_empty(workspace: Workspace) -> None:
+async def test_empty_file_is_reported_as_empty(workspace: Workspace) -> None:
     (workspace.root / "a.txt").touch()
     assert await _read(workspace, "a.txt") == ToolResult(text=EMPTY)
 
@@ -63,17 +61,17 @@ async def test_an_empty_file_is_said_to_be_empty(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ({"offset": 4}, "has 3 lines; line 4 is behind its end"),
+        ({"offset": 4}, "has only 3 lines, so there is no line 4"),
         ({"offset": 0}, "counted from 1"),
-        ({"limit": 0}, "at least 1 line"),
+        ({"limit": 0}, "must be at least 1"),
     ],
 )
-async def test_an_impossible_range_is_refused(value: dict[str, int], words: str, workspace: Workspace) -> None:
+async def test_invalid_range_is_refused(value: dict[str, int], words: str, workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("1\n2\n3\n")
     assert words in await _refusal(workspace, "a.txt", **value)
 
 
-async def test_a_missing_file_is_refused_with_the_nearest_names(workspace: Workspace) -> None:
+async def test_missing_file_is_refused_with_similar_names(workspace: Workspace) -> None:
     (workspace.root / "src").mkdir()
     (workspace.root / "src" / "Main.py").touch()
     (workspace.root / "src" / os.fsdecode(b"main\xff.py")).touch()
@@ -81,49 +79,49 @@ async def test_a_missing_file_is_refused_with_the_nearest_names(workspace: Works
     assert refusal == f"src/man.py does not exist; did you mean Main.py in {workspace.root / 'src'}?"
 
 
-async def test_a_missing_directory_is_named(workspace: Workspace) -> None:
+async def test_missing_directory_is_named(workspace: Workspace) -> None:
     refusal = await _refusal(workspace, "lib/main.py")
     assert refusal.endswith(f"neither does the directory {workspace.root / 'lib'}")
 
 
-async def test_a_path_through_a_file_does_not_exist(workspace: Workspace) -> None:
+async def test_path_through_file_does_not_exist(workspace: Workspace) -> None:
     (workspace.root / "a.txt").touch()
     assert "a.txt/b does not exist" in await _refusal(workspace, "a.txt/b")
 
 
-async def test_a_directory_is_refused(workspace: Workspace) -> None:
+async def test_directory_is_refused(workspace: Workspace) -> None:
     assert "is a directory" in await _refusal(workspace, ".")
 
 
-async def test_a_pipe_is_refused_and_does_not_block(workspace: Workspace) -> None:
+async def test_pipe_is_refused_without_blocking(workspace: Workspace) -> None:
     os.mkfifo(workspace.root / "pipe")
     with trio.fail_after(5):
         assert "not a regular file" in await _refusal(workspace, "pipe")
 
 
-async def test_a_file_that_cannot_be_read_is_refused_with_the_systems_reason(workspace: Workspace) -> None:
-    """The memory of a process is a regular file that fails at its first byte, whoever asks."""
+async def test_unreadable_file_is_refused_with_system_error(workspace: Workspace) -> None:
+    """/proc/PID/mem is a regular file whose first byte cannot be read, even by root."""
     assert "cannot be read: Input/output error" in await _refusal(workspace, "/proc/self/mem")
 
 
-async def test_a_name_that_is_too_long_is_refused(workspace: Workspace) -> None:
+async def test_too_long_name_is_refused(workspace: Workspace) -> None:
     assert "cannot be read: File name too long" in await _refusal(workspace, "x" * 300)
 
 
-async def test_a_binary_file_is_refused(workspace: Workspace) -> None:
+async def test_binary_file_is_refused(workspace: Workspace) -> None:
     (workspace.root / "a.bin").write_bytes(b"x" * 8191 + b"\0")
-    assert "is binary" in await _refusal(workspace, "a.bin")
+    assert "is a binary file" in await _refusal(workspace, "a.bin")
 
 
-async def test_a_large_file_needs_a_range(workspace: Workspace) -> None:
+async def test_large_file_requires_range(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("0123456789abcde\n" * 16_385)
     refusal = await _refusal(workspace, "a.txt")
-    assert "262,160 bytes, over the 256 KB" in refusal
+    assert "262,160 bytes; over 256 KB" in refusal
     assert "offset and limit" in refusal
     assert (await _read(workspace, "a.txt", limit=1)).text == "     1\t0123456789abcde"
 
 
-async def test_a_range_of_too_many_tokens_is_refused_with_one_that_fits(workspace: Workspace) -> None:
+async def test_range_with_too_many_tokens_is_refused_with_fitting_range(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("word " * 20 + "\n" + "another line of words\n" * 9_000)
     refusal = await _refusal(workspace, "a.txt")
     match = re.search(r"over 25,000 tokens.* offset=1 and limit=(\d+)", refusal)
@@ -136,12 +134,12 @@ async def test_a_range_of_too_many_tokens_is_refused_with_one_that_fits(workspac
     assert (await _read(workspace, "a.txt", limit=fitting + 1)).is_error
 
 
-async def test_what_is_not_utf8_is_shown_with_a_word_about_it(workspace: Workspace) -> None:
+async def test_invalid_utf8_is_shown_with_note(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_bytes(b"caf\xe9\nplain\n")
     assert (await _read(workspace, "a.txt")).text == f"{NOT_UTF8}\n     1\tcaf\ufffd\n     2\tplain"
 
 
-async def test_a_long_line_is_cut_between_characters(workspace: Workspace) -> None:
+async def test_long_line_is_cut_between_characters(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("é" * 100_000 + "\n" + "x" * 2_000 + "\n" + "y" * 2_001)
     cut, whole, over = (await _read(workspace, "a.txt", offset=1, limit=3)).text.split("\n")
     assert cut == "     1\t" + "é" * 2_000 + " [line cut after 2,000 characters; it has 200,000 bytes]"
@@ -155,10 +153,10 @@ async def test_a_long_line_is_cut_between_characters(workspace: Workspace) -> No
     repeat=st.sampled_from([1, 1, 700]),
     has_end=st.booleans(),
 )
-def test_every_text_is_shown_line_by_line(
+def test_any_text_is_shown_line_by_line(
     lines: list[str], repeat: int, has_end: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Lines of all lengths around the number of bytes that are looked at."""
+    """Lines of all lengths around LINE_BYTES."""
     lines = [(line * repeat)[:2_000] for line in lines[:8]]
     root = tmp_path_factory.getbasetemp()
     (root / "drawn.txt").write_bytes(("\n".join([*lines, ""]) if has_end else "\n".join([*lines, "end"])).encode())

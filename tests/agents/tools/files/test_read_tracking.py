@@ -1,4 +1,4 @@
-"""The version of a file that the model has seen is the only one it may change."""
+"""Tests of the tracking of read file versions."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ import trio
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.tool import Workspace, call_tool
-from coterie.agents.tools.workspace.read_tracking import LARGEST, REMEMBERED, ReadFiles
+from coterie.agents.tools.workspace.read_tracking import FILE_LIMIT, LARGEST, ReadFiles
 
 
 @pytest.fixture
@@ -19,18 +19,18 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_never_seen_is_to_be_read_first(path: Path) -> None:
+def test_unread_file_must_be_read_first(path: Path) -> None:
     with pytest.raises(ToolFailed, match=r"has not been read yet\. Read it first"):
         ReadFiles().check(path)
 
 
-def test_a_file_seen_as_it_is_passes(path: Path) -> None:
+def test_current_version_passes(path: Path) -> None:
     seen = ReadFiles()
     seen.record(path, b"one\n")
     seen.check(path)
 
 
-def test_a_changed_file_is_to_be_read_again(path: Path) -> None:
+def test_changed_file_must_be_read_again(path: Path) -> None:
     seen = ReadFiles()
     seen.record(path, b"one\n")
     path.write_text("two\n")
@@ -40,14 +40,14 @@ def test_a_changed_file_is_to_be_read_again(path: Path) -> None:
     seen.check(path)
 
 
-def test_a_touch_is_no_change(path: Path) -> None:
+def test_touched_file_is_unchanged(path: Path) -> None:
     seen = ReadFiles()
     seen.record(path, b"one\n")
     os.utime(path, ns=(1, 1))
     seen.check(path)
 
 
-def test_a_change_that_keeps_time_and_size_is_one(path: Path) -> None:
+def test_change_with_same_time_and_size_is_detected(path: Path) -> None:
     seen = ReadFiles()
     seen.record(path, b"one\n")
     before = path.stat()
@@ -57,7 +57,7 @@ def test_a_change_that_keeps_time_and_size_is_one(path: Path) -> None:
         seen.check(path)
 
 
-def test_content_at_hand_is_checked_in_place_of_the_file(path: Path) -> None:
+def test_given_content_is_checked_instead_of_file(path: Path) -> None:
     seen = ReadFiles()
     seen.record(path, b"one\n")
     with pytest.raises(ToolFailed, match="has changed"):
@@ -66,9 +66,9 @@ def test_content_at_hand_is_checked_in_place_of_the_file(path: Path) -> None:
     seen.check(path, b"one\n")
 
 
-def test_of_too_many_files_the_one_noted_longest_ago_is_forgotten() -> None:
+def test_oldest_file_is_forgotten_over_limit() -> None:
     seen = ReadFiles()
-    for number in range(REMEMBERED):
+    for number in range(FILE_LIMIT):
         seen.record(Path(f"/{number}"), b"")
     seen.record(Path("/0"), b"again")
     seen.record(Path("/new"), b"")
@@ -78,7 +78,7 @@ def test_of_too_many_files_the_one_noted_longest_ago_is_forgotten() -> None:
         seen.check(Path("/1"), b"")
 
 
-def test_what_was_noted_is_drained_once_and_restored_elsewhere(path: Path) -> None:
+def test_changes_are_taken_once_and_can_be_restored(path: Path) -> None:
     seen, resumed = ReadFiles(), ReadFiles()
     seen.record(Path("/other"), b"")
     seen.record(path, b"old\n")
@@ -92,7 +92,7 @@ def test_what_was_noted_is_drained_once_and_restored_elsewhere(path: Path) -> No
         resumed.check(path, b"old\n")
 
 
-def test_a_version_that_was_drained_is_not_drained_again(path: Path) -> None:
+def test_taken_version_is_not_taken_again(path: Path) -> None:
     seen = ReadFiles()
     seen.record(path, b"one\n")
     first = seen.take_changes()
@@ -102,7 +102,7 @@ def test_a_version_that_was_drained_is_not_drained_again(path: Path) -> None:
     assert seen.take_changes().keys() == first.keys()
 
 
-def test_what_was_restored_is_not_drained(path: Path) -> None:
+def test_restored_version_is_not_taken(path: Path) -> None:
     seen, resumed = ReadFiles(), ReadFiles()
     seen.record(path, b"one\n")
     resumed.restore(seen.take_changes())
@@ -110,7 +110,7 @@ def test_what_was_restored_is_not_drained(path: Path) -> None:
     assert resumed.take_changes() == {}
 
 
-def test_a_path_that_is_not_utf8_is_seen_but_not_drained() -> None:
+def test_non_utf8_path_is_tracked_but_not_taken() -> None:
     seen = ReadFiles()
     path = Path(os.fsdecode(b"/caf\xe9"))
     seen.record(path, b"")
@@ -118,12 +118,12 @@ def test_a_path_that_is_not_utf8_is_seen_but_not_drained() -> None:
     assert seen.take_changes() == {}
 
 
-def test_a_forgotten_file_is_not_drained() -> None:
+def test_forgotten_file_is_not_taken() -> None:
     seen = ReadFiles()
-    for number in range(REMEMBERED + 1):
+    for number in range(FILE_LIMIT + 1):
         seen.record(Path(f"/{number}"), b"")
     drained = seen.take_changes()
-    assert len(drained) == REMEMBERED
+    assert len(drained) == FILE_LIMIT
     assert "/0" not in drained
 
 
@@ -131,21 +131,21 @@ async def _read(workspace: Workspace, **value: object) -> bool:
     return not (await call_tool({"Read": Read()}, "Read", {"file_path": "a.txt", **value}, workspace)).is_error
 
 
-async def test_what_read_shows_is_seen_whole_or_in_part(path: Path) -> None:
+async def test_file_shown_by_read_is_recorded_even_in_part(path: Path) -> None:
     for value in ({}, {"offset": 1, "limit": 1}):
         workspace = Workspace(root=path.parent, scratch=path.parent)
         assert await _read(workspace, **value)
         workspace.seen.check(path)
 
 
-async def test_what_read_refuses_is_not_seen(path: Path) -> None:
+async def test_file_refused_by_read_is_not_recorded(path: Path) -> None:
     workspace = Workspace(root=path.parent, scratch=path.parent)
     assert not await _read(workspace, offset=5)
     with pytest.raises(ToolFailed, match="not been read"):
         workspace.seen.check(path)
 
 
-async def test_what_a_cancelled_read_would_have_shown_is_not_seen(path: Path) -> None:
+async def test_file_of_cancelled_read_is_not_recorded(path: Path) -> None:
     workspace = Workspace(root=path.parent, scratch=path.parent)
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -154,7 +154,7 @@ async def test_what_a_cancelled_read_would_have_shown_is_not_seen(path: Path) ->
         workspace.seen.check(path)
 
 
-async def test_a_file_too_large_to_edit_is_shown_but_not_noted(path: Path) -> None:
+async def test_too_large_file_is_shown_but_not_recorded(path: Path) -> None:
     workspace = Workspace(root=path.parent, scratch=path.parent)
     (workspace.root / "a.txt").write_bytes(b"x\n" * (LARGEST // 2 + 1))
     assert await _read(workspace, limit=1)
@@ -162,7 +162,7 @@ async def test_a_file_too_large_to_edit_is_shown_but_not_noted(path: Path) -> No
         workspace.seen.check(path)
 
 
-async def test_each_workspace_has_seen_its_own_files(path: Path) -> None:
+async def test_workspaces_track_files_separately(path: Path) -> None:
     first, second = (Workspace(root=path.parent, scratch=path.parent) for _ in range(2))
     assert await _read(first)
     with pytest.raises(ToolFailed, match="not been read"):

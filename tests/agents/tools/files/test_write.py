@@ -1,4 +1,4 @@
-"""Write creates files, and replaces only those whose content the model knows."""
+"""Tests of the Write tool."""
 
 import os
 import stat
@@ -52,17 +52,17 @@ async def _seen_file(workspace: Workspace, content: bytes = b"old\n") -> Path:
         ("one\n\nthree", "3 lines, 10 bytes"),
     ],
 )
-async def test_a_new_file_has_exactly_the_content(content: str, size: str, workspace: Workspace) -> None:
+async def test_new_file_has_exactly_the_content(content: str, size: str, workspace: Workspace) -> None:
     assert await _write(workspace, "a.txt", content) == ToolResult(text=f"wrote a.txt: {size} (created)")
     assert (workspace.root / "a.txt").read_bytes() == content.encode()
 
 
-async def test_missing_directories_are_made(workspace: Workspace) -> None:
+async def test_missing_directories_are_created(workspace: Workspace) -> None:
     await _write(workspace, "src/deep/a.py", "x = 1\n")
     assert (workspace.root / "src" / "deep" / "a.py").read_text() == "x = 1\n"
 
 
-async def test_a_new_file_has_the_mode_that_the_umask_leaves(workspace: Workspace) -> None:
+async def test_new_file_mode_follows_umask(workspace: Workspace) -> None:
     before = os.umask(0o027)
     try:
         await _write(workspace, "a.txt", "x")
@@ -71,7 +71,7 @@ async def test_a_new_file_has_the_mode_that_the_umask_leaves(workspace: Workspac
     assert stat.S_IMODE((workspace.root / "a.txt").stat().st_mode) == 0o640
 
 
-async def test_a_file_that_was_read_is_replaced_and_keeps_its_mode(workspace: Workspace) -> None:
+async def test_read_file_is_replaced_and_keeps_mode(workspace: Workspace) -> None:
     path = await _seen_file(workspace)
     path.chmod(0o751)
     assert await _write(workspace, "a.txt", "new\n") == ToolResult(text="wrote a.txt: 1 line, 4 bytes (replaced)")
@@ -79,26 +79,26 @@ async def test_a_file_that_was_read_is_replaced_and_keeps_its_mode(workspace: Wo
     assert stat.S_IMODE(path.stat().st_mode) == 0o751
 
 
-async def test_what_was_written_counts_as_seen(workspace: Workspace) -> None:
+async def test_written_file_counts_as_read(workspace: Workspace) -> None:
     for content in ("one", "two", "three"):
         assert not (await _write(workspace, "a.txt", content)).is_error
     assert (workspace.root / "a.txt").read_text() == "three"
 
 
-async def test_a_file_never_read_is_not_replaced(workspace: Workspace) -> None:
+async def test_unread_file_is_not_replaced(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("precious")
     assert "Read it first" in await _refusal(workspace, "a.txt")
     assert (workspace.root / "a.txt").read_text() == "precious"
 
 
-async def test_a_file_that_changed_since_it_was_read_is_not_replaced(workspace: Workspace) -> None:
+async def test_file_changed_since_read_is_not_replaced(workspace: Workspace) -> None:
     path = await _seen_file(workspace)
     path.write_text("newer")
     assert "changed since it was read" in await _refusal(workspace, "a.txt")
     assert path.read_text() == "newer"
 
 
-async def test_a_link_stays_and_its_target_is_replaced(workspace: Workspace) -> None:
+async def test_link_is_kept_and_target_replaced(workspace: Workspace) -> None:
     path = await _seen_file(workspace)
     (workspace.root / "link").symlink_to("a.txt")
     assert not (await _write(workspace, "link", "new")).is_error
@@ -106,52 +106,52 @@ async def test_a_link_stays_and_its_target_is_replaced(workspace: Workspace) -> 
     assert path.read_text() == "new"
 
 
-async def test_a_link_to_nothing_stays_and_its_target_is_created(workspace: Workspace) -> None:
+async def test_dangling_link_is_kept_and_target_created(workspace: Workspace) -> None:
     (workspace.root / "link").symlink_to("a.txt")
     assert not (await _write(workspace, "link", "new")).is_error
     assert (workspace.root / "link").is_symlink()
     assert (workspace.root / "a.txt").read_text() == "new"
 
 
-async def test_a_directory_is_refused(workspace: Workspace) -> None:
+async def test_directory_is_refused(workspace: Workspace) -> None:
     assert "is a directory" in await _refusal(workspace, ".")
 
 
-async def test_a_pipe_is_refused_and_does_not_block(workspace: Workspace) -> None:
+async def test_pipe_is_refused_without_blocking(workspace: Workspace) -> None:
     os.mkfifo(workspace.root / "pipe")
     with trio.fail_after(5):
         assert "not a regular file" in await _refusal(workspace, "pipe")
 
 
-async def test_a_read_only_file_is_refused(workspace: Workspace) -> None:
+async def test_read_only_file_is_refused(workspace: Workspace) -> None:
     path = await _seen_file(workspace)
     path.chmod(0o444)
     assert await _refusal(workspace, "a.txt") == "a.txt is read-only"
     assert path.read_text() == "old\n"
 
 
-async def test_a_file_that_is_not_utf8_is_refused(workspace: Workspace) -> None:
+async def test_non_utf8_file_is_refused(workspace: Workspace) -> None:
     path = await _seen_file(workspace, b"caf\xe9\n")
     assert "not valid UTF-8 (byte 3)" in await _refusal(workspace, "a.txt")
     assert path.read_bytes() == b"caf\xe9\n"
 
 
-async def test_a_huge_file_is_refused(workspace: Workspace) -> None:
+async def test_huge_file_is_refused(workspace: Workspace) -> None:
     with (workspace.root / "a.txt").open("wb") as file:
         file.truncate(LARGEST + 1)
-    assert "8,388,609 bytes, over the 8 MB" in await _refusal(workspace, "a.txt")
+    assert "8,388,609 bytes, over the limit of 8 MB" in await _refusal(workspace, "a.txt")
 
 
-async def test_a_path_through_a_file_is_refused_with_the_systems_reason(workspace: Workspace) -> None:
+async def test_path_through_file_is_refused_with_system_error(workspace: Workspace) -> None:
     (workspace.root / "a.txt").touch()
     assert "Not a directory" in await _refusal(workspace, "a.txt/b")
 
 
-async def test_a_name_that_is_too_long_is_refused(workspace: Workspace) -> None:
+async def test_too_long_name_is_refused(workspace: Workspace) -> None:
     assert "File name too long" in await _refusal(workspace, "x" * 300)
 
 
-async def test_half_a_character_is_refused_and_nothing_written(workspace: Workspace) -> None:
+async def test_unpaired_surrogate_is_refused_without_write(workspace: Workspace) -> None:
     assert "character 2 of the new text" in await _refusal(workspace, "a.txt", f"ok{chr(0xD800)}")
     assert not (workspace.root / "a.txt").exists()
 
@@ -160,7 +160,7 @@ async def test_half_a_character_is_refused_and_nothing_written(workspace: Worksp
     ("fault", "reason"),
     [("full", "No space left"), ("torn", "only "), ("rename", "Input/output error"), ("fsync", "Input/output")],
 )
-async def test_a_failed_write_says_why_and_leaves_the_old_file(fault: str, reason: str, workspace: Workspace) -> None:
+async def test_failed_write_is_reported_and_keeps_old_file(fault: str, reason: str, workspace: Workspace) -> None:
     path = await _seen_file(workspace)
     with file_faults(SeededFaults.from_mapping({"seed": 1, fault: 1.0})):
         assert f"a.txt could not be written: {reason}" in await _refusal(workspace, "a.txt")
@@ -170,8 +170,8 @@ async def test_a_failed_write_says_why_and_leaves_the_old_file(fault: str, reaso
     assert not (await _write(workspace, "a.txt", "new")).is_error
 
 
-async def test_a_write_that_has_begun_is_finished_though_cancelled(workspace: Workspace) -> None:
-    """The fault hook stands in the middle of the write, and cancels it from there."""
+async def test_started_write_completes_although_cancelled(workspace: Workspace) -> None:
+    """The fault hook cancels the call in the middle of the write."""
 
     class Cancelling:
         def before(self, operation: Operation, path: Path, size: int) -> int:  # noqa: ARG002 - the interface of a hook
@@ -187,6 +187,6 @@ async def test_a_write_that_has_begun_is_finished_though_cancelled(workspace: Wo
     workspace.seen.check(workspace.root / "a.txt")
 
 
-def test_a_call_touches_the_file_behind_its_links(workspace: Workspace) -> None:
+def test_affected_path_is_link_target(workspace: Workspace) -> None:
     (workspace.root / "link").symlink_to("a.txt")
     assert Write().paths_affected(WriteInput(file_path="link", content=""), workspace) == [workspace.root / "a.txt"]

@@ -1,4 +1,4 @@
-"""Write and Edit on memories: through their store, in their author's name, and nowhere else by that right."""
+"""Tests of Write and Edit on memories."""
 
 import os
 import unicodedata
@@ -23,7 +23,7 @@ TOOLS = {tool.name: tool for tool in (Read(), Write(), Edit())}
 
 
 class MemoryWorkspace:
-    """An agent with one store, outside its project."""
+    """An agent with one memory store outside of its project."""
 
     def __init__(self, directory: Path) -> None:
         self.told: list[MemoryChange] = []
@@ -34,15 +34,15 @@ class MemoryWorkspace:
         self.workspace = Workspace(root=directory / "project", scratch=directory / "scratch", memory=memory)
 
     def path(self, name: str) -> str:
-        """Of a memory, as the model gives it."""
+        """Return the path of a memory as given by the model."""
         return str(self.store.directory / name)
 
     async def call(self, tool: str, **value: str) -> ToolResult:
-        """What a call comes to that nobody denies."""
+        """Return the result of an allowed call."""
         return await call_tool(TOOLS, tool, value, self.workspace)
 
     async def write(self, path: str, content: str = "A fact.\n") -> ToolResult:
-        """Write whole."""
+        """Write a complete file."""
         return await self.call("Write", file_path=path, content=content)
 
 
@@ -51,7 +51,7 @@ def desk(tmp_path: Path) -> MemoryWorkspace:
     return MemoryWorkspace(tmp_path)
 
 
-async def test_a_memory_is_written_with_its_author_its_index_line_and_its_history(desk: MemoryWorkspace) -> None:
+async def test_memory_write_records_author_index_and_history(desk: MemoryWorkspace) -> None:
     text = "---\nname: Ports\ndescription: which ports are taken\ntype: project\n---\nStaging is on 8080.\n"
     result = await desk.write(desk.path("ports.md"), text)
     assert not result.is_error, result.text
@@ -66,7 +66,7 @@ async def test_a_memory_is_written_with_its_author_its_index_line_and_its_histor
     assert [change.action for change in desk.store.changes()] == ["added", "changed"]
 
 
-async def test_a_writer_whose_base_has_changed_is_told_and_given_the_new_text(desk: MemoryWorkspace) -> None:
+async def test_write_on_changed_base_is_refused_with_new_text(desk: MemoryWorkspace) -> None:
     path = desk.path("a.md")
     await desk.write(path, "one\n")
     desk.store.write("a.md", b"two, by somebody else\n", SOMEBODY, base=b"one\n")
@@ -78,7 +78,7 @@ async def test_a_writer_whose_base_has_changed_is_told_and_given_the_new_text(de
     assert not again.is_error, "what it was shown it knows"
 
 
-async def test_a_memory_that_was_not_read_is_shown_before_it_can_be_changed(desk: MemoryWorkspace) -> None:
+async def test_unread_memory_is_shown_before_it_can_be_changed(desk: MemoryWorkspace) -> None:
     desk.store.write("a.md", b"what is known\n", SOMEBODY, base=None)
     refused = await desk.write(desk.path("a.md"))
     assert refused.is_error
@@ -88,7 +88,7 @@ async def test_a_memory_that_was_not_read_is_shown_before_it_can_be_changed(desk
     assert not (await desk.write(desk.path("a.md"))).is_error
 
 
-async def test_a_secret_is_refused_with_a_reason_that_does_not_repeat_it(desk: MemoryWorkspace) -> None:
+async def test_secret_is_refused_without_repeating_it(desk: MemoryWorkspace) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
     refused = await desk.write(desk.path("a.md"), f"The token is {secret}.\n")
     assert refused.is_error
@@ -97,7 +97,7 @@ async def test_a_secret_is_refused_with_a_reason_that_does_not_repeat_it(desk: M
 
 
 @pytest.mark.parametrize("mode", ["default", "acceptEdits", "dontAsk", "plan"])
-def test_memories_are_free_but_for_plan_mode_and_rules(desk: MemoryWorkspace, mode: Mode) -> None:
+def test_memory_writes_are_free_except_in_plan_mode_or_by_rule(desk: MemoryWorkspace, mode: Mode) -> None:
     def verdict(path: str, *deny: str) -> type:
         rules = tuple(Rule.parse(text, "test") for text in deny)
         arguments = WriteInput(file_path=path, content="x")
@@ -109,13 +109,13 @@ def test_memories_are_free_but_for_plan_mode_and_rules(desk: MemoryWorkspace, mo
 
 
 @pytest.mark.parametrize("name", ["../other/a.md", "../memory2/a.md", "a/../../other/a.md", ".."])
-def test_the_right_ends_at_the_store(desk: MemoryWorkspace, name: str) -> None:
+def test_write_access_ends_at_the_store(desk: MemoryWorkspace, name: str) -> None:
     arguments = WriteInput(file_path=desk.path(name), content="x")
     verdict = Permissions(mode="acceptEdits").evaluate(Write(), arguments, desk.workspace)
     assert not isinstance(verdict, Allowed)
 
 
-async def test_a_link_in_the_store_is_neither_followed_nor_replaced(desk: MemoryWorkspace, tmp_path: Path) -> None:
+async def test_link_in_store_is_neither_followed_nor_replaced(desk: MemoryWorkspace, tmp_path: Path) -> None:
     victim = tmp_path / "victim.md"
     victim.write_text("mine\n")
     outside = tmp_path / "outside"
@@ -138,12 +138,12 @@ async def test_a_link_in_the_store_is_neither_followed_nor_replaced(desk: Memory
     )
 
 
-async def test_the_directory_itself_is_no_memory(desk: MemoryWorkspace) -> None:
+async def test_store_directory_is_not_a_memory(desk: MemoryWorkspace) -> None:
     assert (await desk.write(desk.path("."))).is_error
     assert desk.store.paths() == []
 
 
-async def test_no_memory_is_changed_by_a_link_from_elsewhere(desk: MemoryWorkspace) -> None:
+async def test_memory_cannot_be_changed_through_outside_link(desk: MemoryWorkspace) -> None:
     await desk.write(desk.path("a.md"))
     link = desk.workspace.root / "memories"
     link.symlink_to(desk.store.directory)
@@ -153,7 +153,7 @@ async def test_no_memory_is_changed_by_a_link_from_elsewhere(desk: MemoryWorkspa
     assert desk.store.read("a.md") == b"A fact.\n"
 
 
-async def test_a_store_that_is_reached_by_a_link_is_one_all_the_same(desk: MemoryWorkspace, tmp_path: Path) -> None:
+async def test_store_reached_by_link_is_recognised(desk: MemoryWorkspace, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(tmp_path)
     memory = WritableMemory(stores=(MemoryStore.at(tmp_path / "alias" / "memory"),), author=lambda: ME)
     workspace = Workspace(root=tmp_path / "project", scratch=tmp_path / "scratch", memory=memory)
@@ -163,7 +163,7 @@ async def test_a_store_that_is_reached_by_a_link_is_one_all_the_same(desk: Memor
     assert desk.store.read("a.md") == b"memory/a.md"
 
 
-async def test_a_hard_link_is_not_written_through(desk: MemoryWorkspace, tmp_path: Path) -> None:
+async def test_hard_link_is_not_written_through(desk: MemoryWorkspace, tmp_path: Path) -> None:
     victim = tmp_path / "victim.md"
     victim.write_text("mine\n")
     desk.store.directory.mkdir()
@@ -173,7 +173,7 @@ async def test_a_hard_link_is_not_written_through(desk: MemoryWorkspace, tmp_pat
     assert victim.read_text() == "mine\n"
 
 
-async def test_names_that_are_one_file_elsewhere_are_one_file_here(desk: MemoryWorkspace) -> None:
+async def test_names_equal_on_other_systems_are_one_file(desk: MemoryWorkspace) -> None:
     name = unicodedata.normalize("NFC", "café.md")
     assert not (await desk.write(desk.path(name))).is_error
     for twin in (unicodedata.normalize("NFD", name), name.upper().replace(".MD", ".md"), "Café.md"):

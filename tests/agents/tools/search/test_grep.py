@@ -1,4 +1,4 @@
-"""Grep finds lines in real files, and no expression can hold it up."""
+"""Tests of the Grep tool with real files."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, search
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 
 EVIL = "(a+)+$"
-"""On a row of letters a and something else this takes longer than anybody waits."""
+"""Takes exponential time for many letters a followed by another character."""
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def tree(workspace: Workspace) -> Workspace:
-    """A small project."""
+    """Create a small project."""
     (workspace.root / "src").mkdir()
     (workspace.root / "src" / "main.py").write_text("import os\n\ndef main():\n    run()\n\ndef Run():\n    pass\n")
     (workspace.root / "src" / "note.txt").write_text("how to run\n")
@@ -48,15 +48,15 @@ async def _content(workspace: Workspace, pattern: str, **value: Any) -> list[str
     return result.text.split("\n")
 
 
-async def test_files_that_match_come_in_the_order_of_their_paths(tree: Workspace) -> None:
+async def test_matching_files_are_sorted_by_path(tree: Workspace) -> None:
     assert await _grep(tree, "run") == ToolResult(text="readme.md\nsrc/main.py\nsrc/note.txt")
 
 
-async def test_content_comes_with_paths_and_line_numbers(tree: Workspace) -> None:
+async def test_content_lines_have_path_and_number(tree: Workspace) -> None:
     assert await _content(tree, r"def \w+\(") == ["src/main.py:3:def main():", "src/main.py:6:def Run():"]
 
 
-async def test_a_count_is_of_lines_and_only_where_there_are_some(tree: Workspace) -> None:
+async def test_count_lists_only_files_with_matches(tree: Workspace) -> None:
     assert (await _grep(tree, "[Rr]un", output_mode="count")).text == "readme.md:2\nsrc/main.py:2\nsrc/note.txt:1"
     assert (await _grep(tree, "how", output_mode="count")).text == "src/note.txt:1"
 
@@ -66,7 +66,7 @@ async def test_case_can_be_ignored(tree: Workspace) -> None:
     assert (await _grep(tree, "DEF RUN")).text == "no line matches 'DEF RUN' (3 files searched)"
 
 
-async def test_a_file_can_be_searched_alone_also_one_that_git_ignores(tree: Workspace) -> None:
+async def test_single_file_is_searched_even_if_git_ignores_it(tree: Workspace) -> None:
     assert await _content(tree, "run", path="src/note.txt") == ["src/note.txt:1:how to run"]
     (tree.root / "node_modules").mkdir()
     (tree.root / "node_modules" / "x.js").write_text("run\n")
@@ -83,17 +83,17 @@ async def test_a_file_can_be_searched_alone_also_one_that_git_ignores(tree: Work
         ("*.py", "src", "src/main.py"),
     ],
 )
-async def test_a_glob_chooses_the_files(glob: str, path: str | None, expected: str, tree: Workspace) -> None:
+async def test_glob_selects_files(glob: str, path: str | None, expected: str, tree: Workspace) -> None:
     assert (await _grep(tree, "run", glob=glob, path=path)).text == expected
 
 
-async def test_outside_the_working_directory_paths_are_absolute(tree: Workspace) -> None:
+async def test_paths_outside_project_are_absolute(tree: Workspace) -> None:
     inside = Workspace(root=tree.root / "src", scratch=tree.root)
     assert (await _grep(inside, "it", path="..", glob="*.md")).text == f"{tree.root}/readme.md"
     assert (await _grep(inside, "it", path="../readme.md")).text == f"{tree.root}/readme.md"
 
 
-async def test_context_lines_are_told_from_matches_and_gaps_are_marked(workspace: Workspace) -> None:
+async def test_context_lines_differ_from_matches_and_gaps_are_marked(workspace: Workspace) -> None:
     (workspace.root / "a").write_text("x1\n2\n3\n4\n5\nx6\n7\nx8\n9\n")
     (workspace.root / "b").write_text("1\nx2\n")
     assert await _content(workspace, "x", context=1) == [
@@ -106,18 +106,18 @@ async def test_context_lines_are_told_from_matches_and_gaps_are_marked(workspace
 
 
 @pytest.mark.parametrize("mode", ["files_with_matches", "content", "count"])
-async def test_output_ends_at_the_limit_and_says_so(mode: str, workspace: Workspace) -> None:
+async def test_output_is_cut_at_head_limit_with_note(mode: str, workspace: Workspace) -> None:
     for number in range(4):
         (workspace.root / f"f{number}").write_text("x\n")
     cut = (await _grep(workspace, "x", output_mode=mode, head_limit=3)).text.split("\n")
     assert len(cut) == 4
-    assert cut[3] == "[cut after 3 lines: narrow the search, or ask for a larger head_limit]"
+    assert cut[3] == "[cut after 3 lines: narrow the search, or use a larger head_limit]"
     whole = (await _grep(workspace, "x", output_mode=mode, head_limit=4)).text.split("\n")
     assert len(whole) == 4
     assert whole[:3] == cut[:3]
 
 
-async def test_by_default_250_lines_are_shown(workspace: Workspace) -> None:
+async def test_default_head_limit_is_250_lines(workspace: Workspace) -> None:
     (workspace.root / "a").write_text("x\n" * 300)
     lines = await _content(workspace, "x")
     assert lines[249] == "a:250:x"
@@ -125,7 +125,7 @@ async def test_by_default_250_lines_are_shown(workspace: Workspace) -> None:
     assert len(lines) == 251
 
 
-async def test_a_long_line_is_cut_with_a_note(workspace: Workspace) -> None:
+async def test_long_line_is_cut_with_note(workspace: Workspace) -> None:
     (workspace.root / "a").write_text("é" * 500 + "\n" + "é" * 2_000 + "x\n")
     whole, cut = await _content(workspace, "é$|x$")
     assert whole == "a:1:" + "é" * 500
@@ -139,8 +139,8 @@ async def test_binary_files_are_skipped(workspace: Workspace) -> None:
     assert (await _grep(workspace, "word")).text == "a.txt"
 
 
-async def test_all_kinds_of_text_are_searched(workspace: Workspace) -> None:
-    """Line ends of other systems, a byte order mark, bytes that are not UTF-8, a last line without an end."""
+async def test_text_variants_are_searched(workspace: Workspace) -> None:
+    """Other line ends, a byte order mark, invalid UTF-8, and a last line without newline."""
     (workspace.root / "crlf").write_bytes(b"end\r\n")
     (workspace.root / "mark").write_bytes(b"\xef\xbb\xbfend\n")
     (workspace.root / "latin").write_bytes(b"caf\xe9\nend")
@@ -148,20 +148,20 @@ async def test_all_kinds_of_text_are_searched(workspace: Workspace) -> None:
     assert await _content(workspace, "caf") == ["latin:1:caf\ufffd"]
 
 
-async def test_a_file_too_large_to_search_is_mentioned(workspace: Workspace) -> None:
+async def test_too_large_file_is_mentioned(workspace: Workspace) -> None:
     with (workspace.root / "a").open("wb") as file:
         file.truncate(LARGEST + 1)
     (workspace.root / "b").write_text("x\n")
     assert (await _grep(workspace, "x")).text == "b\n[1 files over 256 MB were not searched]"
 
 
-async def test_a_file_that_cannot_be_read_is_mentioned(workspace: Workspace) -> None:
-    """The memory of a process is a regular file that fails at its first byte, whoever asks."""
+async def test_unreadable_file_is_mentioned(workspace: Workspace) -> None:
+    """/proc/PID/mem is a regular file whose first byte cannot be read, even by root."""
     result = await _grep(workspace, "x", path=f"/proc/{os.getpid()}/mem")
     assert result.text == "no line matches 'x' (0 files searched)\n[1 files could not be read]"
 
 
-def test_a_file_that_became_a_link_or_a_pipe_is_not_read(tmp_path: Path) -> None:
+def test_file_replaced_by_link_or_pipe_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x\n")
     (tmp_path / "link").symlink_to("secret")
     os.mkfifo(tmp_path / "pipe")
@@ -171,14 +171,14 @@ def test_a_file_that_became_a_link_or_a_pipe_is_not_read(tmp_path: Path) -> None
     assert (finding.lines, finding.searched, finding.unreadable) == ([], 0, 3)
 
 
-async def test_what_git_ignores_is_not_searched_unless_it_is_named(tree: Workspace) -> None:
+async def test_ignored_files_are_searched_only_if_named(tree: Workspace) -> None:
     await trio.run_process(["git", "init"], cwd=tree.root, capture_stdout=True, capture_stderr=True)
     (tree.root / ".gitignore").write_text("src/\n")
     assert (await _grep(tree, "run")).text == "readme.md"
     assert (await _grep(tree, "run", path="src")).text == "src/main.py\nsrc/note.txt"
 
 
-async def test_a_link_does_not_lead_the_search_outside(tmp_path: Path) -> None:
+async def test_link_is_not_followed_outside(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("word\n")
     root = tmp_path / "root"
     root.mkdir()
@@ -188,7 +188,7 @@ async def test_a_link_does_not_lead_the_search_outside(tmp_path: Path) -> None:
     assert result.text == "no line matches 'word' (0 files searched)"
 
 
-async def test_a_strange_name_is_searched_and_shown_in_one_line(workspace: Workspace) -> None:
+async def test_unusual_file_name_is_searched_and_shown_on_one_line(workspace: Workspace) -> None:
     (workspace.root / os.fsdecode(b"a\xff\n")).write_text("x\n")
     assert await _content(workspace, "x") == ["a\ufffd\ufffd:1:x"]
 
@@ -203,14 +203,14 @@ async def test_a_strange_name_is_searched_and_shown_in_one_line(workspace: Works
         ("(" * 5_000 + ")" * 5_000, "recursion"),
     ],
 )
-async def test_a_bad_expression_is_refused_with_the_position(pattern: str, words: str, workspace: Workspace) -> None:
+async def test_invalid_expression_is_refused_with_position(pattern: str, words: str, workspace: Workspace) -> None:
     result = await _grep(workspace, pattern)
     assert result.is_error
-    assert "is not a regular expression" in result.text
+    assert "is not a valid Python regular expression" in result.text
     assert words in result.text
 
 
-async def test_an_expression_that_python_warns_about_is_searched_for(workspace: Workspace) -> None:
+async def test_expression_with_python_warning_is_searched(workspace: Workspace) -> None:
     (workspace.root / "a").write_text("[\n")
     assert await _content(workspace, "[[]") == ["a:1:["]
 
@@ -224,11 +224,11 @@ async def test_an_expression_that_python_warns_about_is_searched_for(workspace: 
         ({"head_limit": 10_001}, "from 1 to 10,000"),
         ({"path": "nowhere"}, "nowhere cannot be searched: No such file"),
         ({"path": "pipe"}, "neither a regular file nor a directory"),
-        ({"glob": "{a"}, "without its }"),
+        ({"glob": "{a"}, "without a matching }"),
         ({"output_mode": "lines"}, "'files_with_matches', 'content', 'count'"),
     ],
 )
-async def test_what_cannot_be_meant_is_refused(value: dict[str, Any], words: str, workspace: Workspace) -> None:
+async def test_invalid_arguments_are_refused(value: dict[str, Any], words: str, workspace: Workspace) -> None:
     os.mkfifo(workspace.root / "pipe")
     result = await _grep(workspace, "x", **value)
     assert result.is_error
@@ -236,15 +236,15 @@ async def test_what_cannot_be_meant_is_refused(value: dict[str, Any], words: str
 
 
 @pytest.mark.slow
-async def test_an_endless_expression_is_stopped_when_its_time_is_up(workspace: Workspace) -> None:
+async def test_exponential_expression_is_stopped_at_time_limit(workspace: Workspace) -> None:
     (workspace.root / "a").write_text("a" * 60 + "b\n")
     result = await _grep(workspace, EVIL, time_limit=0.4)
     assert result.is_error
-    assert "not done after 0.4 s" in result.text
+    assert "stopped after 0.4 s" in result.text
 
 
 @pytest.mark.slow
-async def test_a_cancelled_search_ends_its_process(workspace: Workspace) -> None:
+async def test_cancelled_search_kills_worker(workspace: Workspace) -> None:
     (workspace.root / "a").write_text("a" * 60 + "b\n")
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
@@ -267,15 +267,15 @@ def _is_worker(child: psutil.Process) -> bool:
 
 
 @pytest.mark.slow
-def test_a_search_whose_agent_is_gone_ends_by_itself() -> None:
-    """Its first act is to set an alarm; here the alarm ends it at once, with its seconds as the exit code."""
+def test_worker_ends_itself_after_its_lifetime() -> None:
+    """The worker first sets an alarm; here the patched alarm exits immediately with its seconds as the exit code."""
     script = (
         f"import runpy, signal; signal.alarm = lambda s: exit(s); runpy.run_path({str(WORKER)!r}, run_name='__main__')"
     )
     assert subprocess.run([sys.executable, "-I", "-c", script], check=False).returncode == 60
 
 
-def test_it_touches_what_is_searched(tree: Workspace) -> None:
+def test_affected_path_is_searched_path(tree: Workspace) -> None:
     (tree.root / "link").symlink_to("/etc/passwd")
     assert Grep().paths_affected(GrepInput(pattern="x", path="link"), tree) == [Path("/etc/passwd")]
     assert Grep().paths_affected(GrepInput(pattern="x"), tree) == [tree.root.resolve()]
@@ -293,8 +293,8 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize(("pattern", "options"), EXPECTED)
-async def test_output_is_what_other_search_programs_print(pattern: str, options: str, tree: Workspace) -> None:
-    """Checked against ripgrep itself where it is installed."""
+async def test_output_matches_other_search_programs(pattern: str, options: str, tree: Workspace) -> None:
+    """Compared with ripgrep if it is installed."""
     values: dict[str, dict[str, Any]] = {
         "-n": {"output_mode": "content"},
         "-nC1": {"output_mode": "content", "context": 1},

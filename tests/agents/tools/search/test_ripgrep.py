@@ -1,4 +1,4 @@
-"""With ripgrep, Grep says to the byte what it says without: whatever the expression, the files or the program."""
+"""Tests that Grep gives the same output with and without ripgrep."""
 
 import os
 import random
@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.agents.tools.search.byte_pattern import SAME_LETTERS, byte_pattern
-from coterie.agents.tools.search.grep import BEGINNING, Grep
+from coterie.agents.tools.search.grep import FIRST_BATCH, Grep
 from coterie.agents.tools.search.grep_worker import LARGEST, SNIFFED, GrepRequest, Mode, search
 from coterie.agents.tools.search.ripgrep import BATCH, files_without, installed_ripgrep
 from coterie.agents.tools.tool import Workspace, call_tool
@@ -30,7 +30,7 @@ EXAMPLES = 150
 
 @pytest.fixture(scope="session")
 def ripgrep() -> str:
-    """The program as it comes with the packages for development, or else from the path."""
+    """Return ripgrep from the development packages, or else from PATH."""
     program = shutil.which("rg", path=os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]))
     assert program is not None, "ripgrep is not installed: install the extra dev"
     return program
@@ -38,8 +38,8 @@ def ripgrep() -> str:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Workspace:
-    """A directory with more files than are searched at first; `late` and `later` come behind these."""
-    for number in range(BEGINNING):
+    """Create more files than the first batch; `late` and `later` come after them."""
+    for number in range(FIRST_BATCH):
         (tmp_path / f"a{number:04}").write_text("word\n" if number == 7 else "x\n")
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "late").write_bytes(b"\xef\xbb\xbfword\r\nno\r\nno\r\nlast word\r\n")
@@ -54,7 +54,7 @@ async def _grep(workspace: Workspace, program: str | None, **value: Any) -> str:
 
 
 def _program(path: Path, script: str, version: str = "ripgrep 15.0.0") -> str:
-    """A program that says it is ripgrep, and does what *script* says when it is to search."""
+    """Create a program that reports the version of ripgrep and runs *script* for a search."""
     path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{version}"; exit; fi\n{script}\n')
     path.chmod(0o755)
     return str(path)
@@ -97,7 +97,7 @@ SCRAWLS = st.lists(
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
-    """Short ones, so that most have nothing but the oddity that an expression may stumble over."""
+    """Short contents, so that most consist only of an edge case for expressions."""
     directory, source = tmp_path_factory.mktemp("drawn"), random.Random(5)
     for number in range(FILES):
         line = source.choices(BYTES, k=source.randint(1, 4))
@@ -108,15 +108,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
 
 
 def _check(program: str, expression: str, files: list[tuple[str, str]], order: dict[str, Any]) -> None:
-    """What ripgrep passes over makes no difference to what is found."""
+    """Excluding files with ripgrep does not change the result."""
     pattern = byte_pattern(expression, ignore_case=order["ignore_case"])
     if pattern is None:
         return
     without = trio.run(files_without, program, pattern, [path for path, _ in files])
-    hopeless = [place for place, (path, _) in enumerate(files) if path in without]
+    excluded = [place for place, (path, _) in enumerate(files) if path in without]
     whole = GrepRequest(pattern=expression, files=files, **order)
     with warnings.catch_warnings(action="ignore"):
-        assert search(whole._replace(hopeless=hopeless)) == search(whole)
+        assert search(whole._replace(excluded=excluded)) == search(whole)
 
 
 ORDERS = st.fixed_dictionaries(
@@ -132,7 +132,7 @@ ORDERS = st.fixed_dictionaries(
 @pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(expression=EXPRESSIONS, order=ORDERS)
-def test_whatever_the_files_hold_the_same_is_found(
+def test_result_is_same_with_ripgrep_for_any_files(
     expression: str, order: dict[str, Any], ripgrep: str, files: list[tuple[str, str]]
 ) -> None:
     assert byte_pattern(expression, ignore_case=False) is not None
@@ -142,7 +142,7 @@ def test_whatever_the_files_hold_the_same_is_found(
 @pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(expression=SCRAWLS, order=ORDERS)
-def test_whatever_the_expression_looks_like_the_same_is_found(
+def test_result_is_same_with_ripgrep_for_any_expression(
     expression: str, order: dict[str, Any], ripgrep: str, files: list[tuple[str, str]]
 ) -> None:
     _check(ripgrep, expression, files, order)
@@ -186,7 +186,7 @@ def test_whatever_the_expression_looks_like_the_same_is_found(
         ("no", b"\xff\xfeno\n"),
     ],
 )
-async def test_a_file_that_python_finds_is_never_passed_over(
+async def test_file_with_python_match_is_never_excluded(
     expression: str, content: bytes, ripgrep: str, tmp_path: Path
 ) -> None:
     (tmp_path / "there").write_bytes(content)
@@ -214,7 +214,7 @@ async def test_a_file_that_python_finds_is_never_passed_over(
         *('[^"\\n]*', "caf\u00e9 \U0001f600", "[\u00e0-\u00ff]{2,}", "a{,3}", "]}", "", r"\.\*\_\-\t"),
     ],
 )
-def test_what_people_search_for_has_a_pattern(expression: str) -> None:
+def test_common_expression_has_byte_pattern(expression: str) -> None:
     pattern = byte_pattern(expression, ignore_case=False)
     assert pattern is not None
     assert pattern.isascii()
@@ -236,20 +236,20 @@ def test_what_people_search_for_has_a_pattern(expression: str) -> None:
         *("a{1000}", "a{1,9999}", "a{" + "9" * 5_000 + "}"),
     ],
 )
-def test_what_may_mean_something_else_has_none(expression: str) -> None:
+def test_ambiguous_expression_has_no_byte_pattern(expression: str) -> None:
     assert byte_pattern(expression, ignore_case=False) is None
     assert byte_pattern(f"word|{expression}", ignore_case=False) is None
 
 
 @pytest.mark.slow
-def test_no_other_letter_is_the_same_as_one_of_ascii() -> None:
+def test_same_letter_table_is_complete_for_ascii() -> None:
     beyond = "".join(chr(code) for code in range(128, 0x110000))
     same = {letter: "".join(re.findall(letter, beyond, re.IGNORECASE)) for letter in "iks"}
     assert same == SAME_LETTERS
     assert sorted(re.findall("[a-z]", beyond, re.IGNORECASE)) == sorted("".join(SAME_LETTERS.values()))
 
 
-async def test_only_text_that_was_searched_in_vain_is_passed_over(ripgrep: str, tmp_path: Path) -> None:
+async def test_only_text_files_without_match_are_excluded(ripgrep: str, tmp_path: Path) -> None:
     contents = {"no": b"x\n", "yes": b"word\n", "empty": b"", "zeros": b"\0x"}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
@@ -261,7 +261,7 @@ async def test_only_text_that_was_searched_in_vain_is_passed_over(ripgrep: str, 
     assert await files_without(ripgrep, "word", [*files, "/proc/version"]) == {str(tmp_path / "no")}
 
 
-async def test_strange_names_are_told_apart(ripgrep: str, tmp_path: Path) -> None:
+async def test_unusual_file_names_are_distinguished(ripgrep: str, tmp_path: Path) -> None:
     names = [b"-l", b"a\nb", b"\xff", "\u00e9".encode(), b".hidden", b"*", b" "]
     for name in names:
         (tmp_path / os.fsdecode(name)).write_text("word\n")
@@ -272,7 +272,7 @@ async def test_strange_names_are_told_apart(ripgrep: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_more_files_than_fit_on_a_command_line_are_given_in_turn(ripgrep: str, tmp_path: Path) -> None:
+async def test_paths_beyond_command_line_limit_are_batched(ripgrep: str, tmp_path: Path) -> None:
     files = [tmp_path / f"{number:0200}" for number in range(BATCH // 200 + 10)]
     for path in files:
         path.write_text("x\n")
@@ -283,8 +283,8 @@ async def test_more_files_than_fit_on_a_command_line_are_given_in_turn(ripgrep: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_answer_is_the_same_with_and_without_it(mode: str, ripgrep: str, tree: Workspace) -> None:
-    """Also where the limit falls between the files searched at first and the others, or where lines of both meet."""
+async def test_grep_output_is_same_with_and_without_ripgrep(mode: str, ripgrep: str, tree: Workspace) -> None:
+    """Also if the limit falls between the first batch and the other files, or if lines of both are adjacent."""
     values: list[dict[str, Any]] = [
         {"pattern": "word"},
         {"pattern": "word", "ignore_case": True, "context": 1},
@@ -300,7 +300,7 @@ async def test_the_answer_is_the_same_with_and_without_it(mode: str, ripgrep: st
 
 
 @pytest.mark.slow
-async def test_it_is_asked_about_what_comes_behind_the_first_files(
+async def test_ripgrep_gets_only_files_after_first_batch(
     tree: Workspace, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     liar = _program(tmp_path_factory.mktemp("bin") / "rg", "exit 1")
@@ -322,18 +322,16 @@ async def test_it_is_asked_about_what_comes_behind_the_first_files(
         ("exit 1", ""),
     ],
 )
-async def test_a_program_that_fails_or_is_another_is_not_believed(script: str, version: str, tmp_path: Path) -> None:
+async def test_failing_or_foreign_program_is_ignored(script: str, version: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x\n")
     assert not await files_without(_program(tmp_path / "rg", script, version), "word", [str(tmp_path / "file")])
 
 
-async def test_a_program_that_is_gone_is_not_missed(tree: Workspace) -> None:
+async def test_missing_program_is_ignored(tree: Workspace) -> None:
     assert await _grep(tree, "/nowhere/rg", pattern="word") == "a0007\nlate\nlater"
 
 
-def test_it_is_found_on_the_path_but_not_below_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ripgrep_is_found_on_path_but_not_in_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = _program(tmp_path / "rg", "")
     find: Callable[[], str | None] = installed_ripgrep.__wrapped__
     monkeypatch.chdir(tmp_path)
@@ -343,7 +341,7 @@ def test_it_is_found_on_the_path_but_not_below_the_working_directory(
 
 
 @pytest.mark.slow
-async def test_a_cancelled_search_ends_the_program(tree: Workspace, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_cancelled_search_kills_ripgrep(tree: Workspace, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("bin")
     started = directory / "started"
     slow = _program(directory / "rg", f"echo $$ >{directory}/pid; mv {directory}/pid {started}; exec sleep 61")

@@ -1,4 +1,4 @@
-"""The SearchTranscript tool over transcripts written as agents write them: cleared, compacted, forked, torn."""
+"""Tests of SearchTranscript over cleared, compacted, forked and torn transcripts."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +34,7 @@ def result(id_: str, words: str) -> bytes:
 
 @pytest.fixture
 def past(tmp_path: Path) -> Iterator[tuple[Conversation, TranscriptWriter]]:
-    """Two turns: a file was read, and a search made; then mail came."""
+    """Write two turns: a file is read and a search is made; then mail arrives."""
     conversation = Conversation.begin(HEADER)
     with TranscriptWriter.open(tmp_path / "transcript.jsonl") as writer:
         conversation.append("user", [text("Find the port of the gateway.")])
@@ -60,23 +60,23 @@ Past = tuple[Conversation, TranscriptWriter]
 
 
 @pytest.mark.slow
-async def test_a_line_says_when_who_and_what_the_newest_first(past: Past, tmp_path: Path) -> None:
+async def test_results_show_turn_source_and_text_newest_first(past: Past, tmp_path: Path) -> None:
     lines = (await search(tmp_path, pattern="port|conf/")).text.splitlines()
     assert lines[0] == 'turn 3, mail: <message from="scout"> port 99 </message>'
     assert lines[1].startswith("turn 2, result of Read: name = gateway port = 4711 padding padding")
     assert lines[2] == "turn 1, call Read: file_path: conf/a.ini"
     assert lines[3] == "turn 1, user: Find the port of the gateway."
-    assert lines[4:] == ["[4 in all; turn=N shows one turn whole]"]
+    assert lines[4:] == ["[4 in all; turn=N shows a complete turn]"]
     assert max(map(len, lines)) < 250
 
 
 @pytest.mark.slow
-async def test_searching_does_not_find_itself(past: Past, tmp_path: Path) -> None:
+async def test_search_does_not_find_its_own_calls(past: Past, tmp_path: Path) -> None:
     assert (await search(tmp_path, pattern="4711")).text.count("\n") == 1
 
 
 @pytest.mark.slow
-async def test_what_was_cleared_and_what_was_summed_up_is_found_once(past: Past, tmp_path: Path) -> None:
+async def test_cleared_and_compacted_texts_are_found_once(past: Past, tmp_path: Path) -> None:
     conversation, writer = past
     conversation.rewrite(clear_results(conversation.segments, {"t1"}))
     writer.record(conversation)
@@ -93,11 +93,11 @@ async def test_what_was_cleared_and_what_was_summed_up_is_found_once(past: Past,
 
 
 @pytest.mark.slow
-async def test_a_search_can_be_narrowed_and_gone_on_with(past: Past, tmp_path: Path) -> None:
+async def test_search_can_be_filtered_and_continued(past: Past, tmp_path: Path) -> None:
     first = (await search(tmp_path, pattern="PORT", ignore_case=True, limit=1)).text.splitlines()
     assert first[0].startswith("turn 3, mail")
     assert first[1] == (
-        "[3 in all, 2 older ones not shown: narrow the search, or use before_turn; turn=N shows one turn whole]"
+        "[3 in all, 2 older ones not shown: narrow the search, or use before_turn; turn=N shows a complete turn]"
     )
     older = (await search(tmp_path, pattern="port", before_turn=3, limit=1)).text
     assert older.startswith("turn 2, result of Read")
@@ -105,7 +105,7 @@ async def test_a_search_can_be_narrowed_and_gone_on_with(past: Past, tmp_path: P
 
 
 @pytest.mark.slow
-async def test_one_turn_is_shown_with_long_texts_cut(past: Past, tmp_path: Path) -> None:
+async def test_turn_is_shown_with_long_texts_cut(past: Past, tmp_path: Path) -> None:
     shown = (await search(tmp_path, turn=2)).text
     assert shown.startswith("[result of Read]\nname = gateway\nport = 4711\npadding")
     assert (
@@ -120,7 +120,7 @@ async def test_one_turn_is_shown_with_long_texts_cut(past: Past, tmp_path: Path)
 
 
 @pytest.mark.slow
-async def test_what_a_fork_began_with_is_older_than_its_first_turn(past: Past, tmp_path: Path) -> None:
+async def test_inherited_texts_of_fork_precede_its_first_turn(past: Past, tmp_path: Path) -> None:
     conversation, _ = past
     fork = tmp_path / "fork"
     fork.mkdir()
@@ -132,33 +132,36 @@ async def test_what_a_fork_began_with_is_older_than_its_first_turn(past: Past, t
 
 
 @pytest.mark.slow
-async def test_a_torn_last_line_is_left_out(past: Past, tmp_path: Path) -> None:
+async def test_torn_last_line_is_skipped(past: Past, tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     path.write_bytes(path.read_bytes() + b'\n{"kind":"message","v":1,"role":"user","blocks":[{"type":"text","te')
     assert (await search(tmp_path, pattern="I look")).text.startswith("turn 1, assistant: I look.")
 
 
 @pytest.mark.slow
-async def test_a_search_without_end_is_stopped(past: Past, tmp_path: Path) -> None:
+async def test_exponential_expression_is_stopped(past: Past, tmp_path: Path) -> None:
     conversation, writer = past
     conversation.append("user", [text("a" * 40)])
     writer.record(conversation)
     result = await search(tmp_path, pattern="(a+)+b", time_limit=0.5)
     assert result.is_error
-    assert result.text.startswith("The search was not done after 0.5 s")
+    assert result.text.startswith("The search was stopped after 0.5 s")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"pattern": "("}, "'(' is not a regular expression: missing ), unterminated subpattern at position 0"),
+        (
+            {"pattern": "("},
+            "'(' is not a valid Python regular expression: missing ), unterminated subpattern at position 0",
+        ),
         ({}, "Give either a pattern to search for, or the turn to show"),
         ({"pattern": "a", "turn": 1}, "Give either a pattern to search for, or the turn to show"),
         ({"pattern": "a", "limit": 51}, "limit is 51, but must be from 1 to 50"),
     ],
 )
-async def test_what_cannot_be_searched_for_is_said(
+async def test_invalid_arguments_are_refused(
     past: Past, tmp_path: Path, arguments: dict[str, Any], reason: str
 ) -> None:
     result = await search(tmp_path, **arguments)
@@ -166,7 +169,7 @@ async def test_what_cannot_be_searched_for_is_said(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_looking_back_needs_no_permission_in_any_mode(tmp_path: Path, mode: Mode) -> None:
+def test_search_transcript_is_allowed_in_every_mode(tmp_path: Path, mode: Mode) -> None:
     tool = SearchTranscript(path=tmp_path / "transcript.jsonl")
     arguments = SearchTranscriptInput(pattern="x")
     verdict = Permissions(mode=mode).evaluate(tool, arguments, Workspace(root=tmp_path, scratch=tmp_path))

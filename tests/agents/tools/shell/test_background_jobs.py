@@ -1,4 +1,4 @@
-"""Commands in the background are started, watched and ended, and none outlives its block."""
+"""Tests of background jobs: start, output, end, and no leftover process."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ import trio.testing
 from coterie.agents.tools.shell.bash import Bash
 from coterie.agents.tools.shell.bash_output import BashOutput, BashOutputInput, KillBash, KillBashInput
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
-from coterie.agents.tools.workspace.background_jobs import MOST_RUNNING, BackgroundJobs, open_jobs
+from coterie.agents.tools.workspace.background_jobs import MAX_RUNNING, BackgroundJobs, open_jobs
 from coterie.files import SeededFaults, file_faults
 
 pytestmark = pytest.mark.slow
@@ -58,7 +58,7 @@ def _fifo(workspace: Workspace, name: str) -> Path:
 
 
 async def _read_fifo(fifo: Path) -> str:
-    """What a job says on the fifo; returns when it has said it."""
+    """Return the line that a job writes to the fifo."""
     return await trio.to_thread.run_sync(fifo.read_text, abandon_on_cancel=True)
 
 
@@ -76,17 +76,17 @@ def _is_running(pid: int) -> bool:
     return False
 
 
-async def test_a_job_is_started_and_not_waited_for(tmp_path: Path) -> None:
+async def test_job_start_returns_without_waiting(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         result = await _start(workspace, "echo $$; sleep 100")
         path = workspace.scratch / "jobs" / "bash_1.out"
         assert result == ToolResult(
-            text=f"Started job bash_1. BashOutput shows what it prints, KillBash ends it. All it prints is in {path}."
+            text=f"Started job bash_1. BashOutput shows its output, KillBash ends it. Output file: {path}"
         )
         assert _jobs(workspace).find("bash_1").is_running
 
 
-async def test_new_output_is_shown_once_with_the_status_last(tmp_path: Path) -> None:
+async def test_new_output_is_shown_once_with_status_last(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         said, go = _fifo(workspace, "said"), _fifo(workspace, "go")
         await _start(workspace, "echo one; echo 1 > said; read < go; echo two >&2; exit 3")
@@ -100,7 +100,7 @@ async def test_new_output_is_shown_once_with_the_status_last(tmp_path: Path) -> 
         assert (await _output(workspace)).text == "[bash_1: ended with exit code 3]"
 
 
-async def test_a_character_that_is_half_printed_is_shown_when_it_is_whole(tmp_path: Path) -> None:
+async def test_partial_character_is_shown_when_complete(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         said, go = _fifo(workspace, "said"), _fifo(workspace, "go")
         await _start(workspace, r"printf 'caf\xc3'; echo 1 > said; read < go; printf '\xa9'")
@@ -112,7 +112,7 @@ async def test_a_character_that_is_half_printed_is_shown_when_it_is_whole(tmp_pa
         assert (await _output(workspace)).text == "é\n[bash_1: ended with exit code 0]"
 
 
-async def test_a_filter_shows_the_lines_that_match(tmp_path: Path) -> None:
+async def test_filter_shows_only_matching_lines(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         await _start(workspace, r"printf 'error: 1\nfine\r\n\xff error: 2\nlast error'")
         await _end_of(workspace)
@@ -121,8 +121,10 @@ async def test_a_filter_shows_the_lines_that_match(tmp_path: Path) -> None:
         assert (await _output(workspace)).text == "[bash_1: ended with exit code 0]"
 
 
-@pytest.mark.parametrize(("pattern", "words"), [("(", "not a regular expression"), ("a" * 40 + "(a+)+$", "not done")])
-async def test_a_filter_that_fails_shows_nothing_and_loses_nothing(pattern: str, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "words"), [("(", "not a valid Python regular expression"), ("a" * 40 + "(a+)+$", "stopped after")]
+)
+async def test_failed_filter_shows_and_loses_nothing(pattern: str, words: str, tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         await _start(workspace, f"echo {'a' * 80}b")
         await _end_of(workspace)
@@ -133,7 +135,7 @@ async def test_a_filter_that_fails_shows_nothing_and_loses_nothing(pattern: str,
         assert (await _output(workspace)).text == f"{'a' * 80}b\n[bash_1: ended with exit code 0]"
 
 
-async def test_looks_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+async def test_concurrent_reads_lose_nothing(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         await _start(workspace, "echo one")
         await _end_of(workspace)
@@ -149,33 +151,27 @@ async def test_looks_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
         assert (await _output(workspace)).text == "[bash_1: ended with exit code 0]"
 
 
-async def test_output_is_kept_up_to_a_limit_and_the_loss_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("coterie.agents.tools.workspace.background_jobs.LARGEST_OUTPUT", 2 * 1024 * 1024)
+async def test_output_is_kept_up_to_limit_with_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.agents.tools.workspace.background_jobs.MAX_OUTPUT", 2 * 1024 * 1024)
     async with _opened(tmp_path) as workspace:
         await _start(workspace, "head -c 3000000 /dev/zero | tr '\\0' x; echo end > done")
         await _end_of(workspace)
         assert (workspace.root / "done").exists()
         assert (workspace.scratch / "jobs" / "bash_1.out").stat().st_size == 2 * 1024 * 1024
         result = await _output(workspace)
-        assert result.text.endswith(
-            "xxx\n[what it printed next was not kept: over 2 MB]\n[bash_1: ended with exit code 0]"
-        )
+        assert result.text.endswith("xxx\n[later output was not kept: over 2 MB]\n[bash_1: ended with exit code 0]")
 
 
-async def test_a_full_disk_is_a_loss_and_no_failure(tmp_path: Path) -> None:
+async def test_full_disk_loses_output_but_not_the_job(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         with file_faults(SeededFaults(seed=1, full=1.0)):
             await _start(workspace, "echo lost")
             await _end_of(workspace)
         result = await _output(workspace)
-        assert result.text == (
-            "[what it printed next was not kept: No space left on device]\n[bash_1: ended with exit code 0]"
-        )
+        assert result.text == ("[later output was not kept: No space left on device]\n[bash_1: ended with exit code 0]")
 
 
-async def test_a_killed_job_and_all_it_started_have_ended(tmp_path: Path) -> None:
+async def test_killed_job_and_its_children_have_ended(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         ready = _fifo(workspace, "ready")
         stubborn = "(trap '' TERM; echo $$ $BASHPID > ready; while :; do sleep 0.01; done) & wait"
@@ -189,14 +185,14 @@ async def test_a_killed_job_and_all_it_started_have_ended(tmp_path: Path) -> Non
         assert _jobs(workspace).take_finished() == []
 
 
-async def test_a_job_that_has_ended_cannot_be_killed(tmp_path: Path) -> None:
+async def test_ended_job_cannot_be_killed(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         await _start(workspace, "exit 4")
         await _end_of(workspace)
         assert (await _kill(workspace)).text == "bash_1: already ended with exit code 4"
 
 
-async def test_the_end_of_the_block_is_the_end_of_every_job(tmp_path: Path) -> None:
+async def test_all_jobs_end_with_the_block(tmp_path: Path) -> None:
     pids: list[int] = []
     async with _opened(tmp_path) as workspace:
         ready = _fifo(workspace, "ready")
@@ -212,7 +208,7 @@ async def test_the_end_of_the_block_is_the_end_of_every_job(tmp_path: Path) -> N
     assert not any(map(_is_running, pids))
 
 
-async def test_a_job_is_asked_before_it_is_killed(tmp_path: Path) -> None:
+async def test_job_gets_sigterm_before_sigkill(tmp_path: Path) -> None:
     async with _opened(tmp_path, grace=5) as workspace:
         ready = _fifo(workspace, "ready")
         await _start(workspace, "trap 'echo tidied > done; exit' TERM; echo 1 > ready; sleep 100 & wait")
@@ -220,7 +216,7 @@ async def test_a_job_is_asked_before_it_is_killed(tmp_path: Path) -> None:
     assert (workspace.root / "done").read_text() == "tidied\n"
 
 
-async def test_a_failing_block_ends_its_jobs_too(tmp_path: Path) -> None:
+async def test_jobs_end_when_block_fails(tmp_path: Path) -> None:
     pids: list[int] = []
     with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
         async with _opened(tmp_path) as workspace:
@@ -231,7 +227,7 @@ async def test_a_failing_block_ends_its_jobs_too(tmp_path: Path) -> None:
     assert not psutil.pid_exists(pids[0])
 
 
-async def test_what_a_job_put_in_the_background_ends_with_it(tmp_path: Path) -> None:
+async def test_background_processes_of_job_end_with_it(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         await _start(workspace, "sleep 100 & echo $!")
         await _end_of(workspace)
@@ -240,7 +236,7 @@ async def test_what_a_job_put_in_the_background_ends_with_it(tmp_path: Path) -> 
         assert not _is_running(int(pid))
 
 
-async def test_a_cancelled_call_leaves_the_job(tmp_path: Path) -> None:
+async def test_cancelled_call_does_not_stop_job(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         await _start(workspace, "echo $$; sleep 100")
         with trio.CancelScope() as scope:
@@ -249,7 +245,7 @@ async def test_a_cancelled_call_leaves_the_job(tmp_path: Path) -> None:
         assert _jobs(workspace).find("bash_1").is_running
 
 
-async def test_news_of_an_end_come_once(tmp_path: Path) -> None:
+async def test_end_of_job_is_notified_once(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         go = _fifo(workspace, "go")
         await _start(workspace, "read < go\nexit 3")
@@ -264,7 +260,7 @@ async def test_news_of_an_end_come_once(tmp_path: Path) -> None:
         assert _jobs(workspace).take_finished() == []
 
 
-async def test_an_end_that_was_shown_is_no_news(tmp_path: Path) -> None:
+async def test_end_already_shown_is_not_notified(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         await _start(workspace, "true")
         await _end_of(workspace)
@@ -272,7 +268,7 @@ async def test_an_end_that_was_shown_is_no_news(tmp_path: Path) -> None:
         assert _jobs(workspace).take_finished() == []
 
 
-async def test_a_job_starts_in_the_directory_of_the_shell_and_does_not_move_it(tmp_path: Path) -> None:
+async def test_job_starts_in_shell_directory_and_does_not_change_it(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         (workspace.root / "sub" / "deep").mkdir(parents=True)
         await call_tool(TOOLS, "Bash", {"command": "cd sub"}, workspace)
@@ -282,7 +278,7 @@ async def test_a_job_starts_in_the_directory_of_the_shell_and_does_not_move_it(t
         assert workspace.shell.directory == workspace.root / "sub"
 
 
-async def test_keys_are_not_in_the_environment_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_job_environment_has_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "secret-value")
     async with _opened(tmp_path) as workspace:
         await _start(workspace, "env")
@@ -290,18 +286,18 @@ async def test_keys_are_not_in_the_environment_of_a_job(tmp_path: Path, monkeypa
         assert "secret-value" not in (await _output(workspace)).text
 
 
-async def test_there_are_no_more_jobs_than_allowed(tmp_path: Path) -> None:
+async def test_number_of_running_jobs_is_limited(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
-        for _ in range(MOST_RUNNING):
+        for _ in range(MAX_RUNNING):
             assert not (await _start(workspace, "exec sleep 100")).is_error
         refused = await _start(workspace, "exec sleep 100")
         assert refused.is_error
-        assert "10 jobs are running" in refused.text
+        assert "10 background jobs are running" in refused.text
         await _kill(workspace, "bash_4")
         assert (await _start(workspace, "true")).text.startswith("Started job bash_11.")
 
 
-async def test_a_job_that_cannot_be_started_is_refused_and_no_job(tmp_path: Path) -> None:
+async def test_unstartable_job_is_refused_and_not_listed(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         refused = await _start(workspace, "echo \0")
         assert refused.is_error
@@ -310,7 +306,7 @@ async def test_a_job_that_cannot_be_started_is_refused_and_no_job(tmp_path: Path
         assert _jobs(workspace).take_finished() == []
 
 
-async def test_a_job_without_room_for_its_output_is_refused(tmp_path: Path) -> None:
+async def test_job_is_refused_without_output_file(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         (workspace.scratch / "jobs").touch()
         refused = await _start(workspace, "touch ran")
@@ -319,14 +315,14 @@ async def test_a_job_without_room_for_its_output_is_refused(tmp_path: Path) -> N
         assert not (workspace.root / "ran").exists()
 
 
-async def test_an_unknown_job_is_answered_with_the_nearest(tmp_path: Path) -> None:
+async def test_unknown_job_is_refused_with_suggestion(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         await _start(workspace, "true")
         for answer in (await _output(workspace, "bash1"), await _kill(workspace, "bash1")):
             assert answer == ToolResult(text="There is no job 'bash1' in this run: did you mean bash_1?", is_error=True)
 
 
-async def test_jobs_of_a_later_run_have_new_names(tmp_path: Path) -> None:
+async def test_jobs_of_later_run_get_new_ids(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         await _start(workspace, "echo first")
         await _end_of(workspace)
@@ -336,21 +332,21 @@ async def test_jobs_of_a_later_run_have_new_names(tmp_path: Path) -> None:
         assert (workspace.scratch / "jobs" / "bash_1.out").read_text() == "first\n"
 
 
-async def test_a_workspace_without_jobs_says_so(tmp_path: Path) -> None:
+async def test_workspace_without_jobs_refuses_job_tools(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path, scratch=tmp_path)
     started, shown, killed = await _start(workspace, "true"), await _output(workspace), await _kill(workspace)
     assert started.is_error
     assert "without run_in_background" in started.text
-    assert shown == killed == ToolResult(text="There are no background jobs here.", is_error=True)
+    assert shown == killed == ToolResult(text="Background jobs are not available here.", is_error=True)
 
 
-def test_looking_and_ending_touch_no_path(tmp_path: Path) -> None:
+def test_job_tools_affect_no_path(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path, scratch=tmp_path)
-    assert BashOutput().paths_affected(BashOutputInput(bash_id="bash_1"), workspace) == []
-    assert KillBash().paths_affected(KillBashInput(bash_id="bash_1"), workspace) == []
+    assert BashOutput().paths_affected(BashOutputInput(bash_id="bash_1"), workspace) == ()
+    assert KillBash().paths_affected(KillBashInput(bash_id="bash_1"), workspace) == ()
 
 
-async def test_after_the_block_no_job_can_be_started(tmp_path: Path) -> None:
+async def test_jobs_cannot_be_started_after_block(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         pass
     with pytest.raises(trio.ClosedResourceError):

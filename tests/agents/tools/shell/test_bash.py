@@ -1,4 +1,4 @@
-"""Bash runs real commands, and leaves nothing behind that was not asked for."""
+"""Tests of the Bash tool with real commands."""
 
 import contextlib
 import fcntl
@@ -38,7 +38,7 @@ async def _bash(workspace: Workspace, command: str, *, grace: float = 0.1, **val
 
 
 def _is_running(pid: int) -> bool:
-    """A zombie has ended: it waits for whoever adopted it."""
+    """Return True if the process runs; a zombie has ended."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -47,7 +47,7 @@ def _is_running(pid: int) -> bool:
 
 @asynccontextmanager
 async def _started(workspace: Workspace, command: str, **fields: Any) -> AsyncIterator[list[int]]:
-    """Run *command* in a block, which gets the process ids it writes to `ready`; the end of the block cancels it."""
+    """Run *command* until the block ends; the block gets the process ids that it writes to `ready`."""
     ready = workspace.root / "ready"
     os.mkfifo(ready)
     async with trio.open_nursery() as nursery:
@@ -67,16 +67,16 @@ async def _end_of(pid: int) -> None:
             os.close(descriptor)
 
 
-async def test_output_and_errors_come_in_the_order_they_were_printed(workspace: Workspace) -> None:
+async def test_stdout_and_stderr_keep_their_order(workspace: Workspace) -> None:
     result = await _bash(workspace, "for n in 1 2 3; do echo out $n; echo err $n >&2; done")
     assert result == ToolResult(text="out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3")
 
 
-async def test_a_command_starts_in_the_workspace_without_input(workspace: Workspace) -> None:
+async def test_command_starts_in_workspace_without_input(workspace: Workspace) -> None:
     assert (await _bash(workspace, "pwd; cat; echo end")).text == f"{workspace.root}\nend"
 
 
-async def test_a_silent_command_has_an_empty_result(workspace: Workspace) -> None:
+async def test_command_without_output_has_empty_result(workspace: Workspace) -> None:
     assert await _bash(workspace, "true") == ToolResult(text="")
 
 
@@ -90,20 +90,20 @@ async def test_a_silent_command_has_an_empty_result(workspace: Workspace) -> Non
         ("nonexistent-command 2> /dev/null", "[exit code 127]"),
     ],
 )
-async def test_a_failed_command_says_its_exit_code_last(command: str, text: str, workspace: Workspace) -> None:
+async def test_failed_command_ends_with_exit_code(command: str, text: str, workspace: Workspace) -> None:
     assert await _bash(workspace, command) == ToolResult(text=text, is_error=True)
 
 
-async def test_a_writer_into_a_closed_pipe_ends_as_in_any_shell(workspace: Workspace) -> None:
+async def test_writer_into_closed_pipe_ends_by_sigpipe(workspace: Workspace) -> None:
     assert await _bash(workspace, "yes | head -n 1") == ToolResult(text="y")
 
 
-async def test_what_is_not_utf8_is_replaced(workspace: Workspace) -> None:
+async def test_invalid_utf8_is_replaced(workspace: Workspace) -> None:
     assert (await _bash(workspace, r"printf 'caf\xe9 \xc3\xa9'")).text == "caf\ufffd é"
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 601])
-async def test_an_impossible_timeout_is_refused(seconds: float, workspace: Workspace) -> None:
+async def test_invalid_timeout_is_refused(seconds: float, workspace: Workspace) -> None:
     result = await _bash(workspace, "touch ran", timeout=seconds)
     assert result.is_error
     assert "at most 600 seconds" in result.text
@@ -111,7 +111,7 @@ async def test_an_impossible_timeout_is_refused(seconds: float, workspace: Works
 
 
 @pytest.mark.parametrize("command", ["echo \0", "echo " + "x" * 200_000])
-async def test_a_command_that_cannot_be_started_is_refused(command: str, workspace: Workspace) -> None:
+async def test_unstartable_command_is_refused(command: str, workspace: Workspace) -> None:
     descriptors = count_descriptors()
     result = await _bash(workspace, command)
     assert result.is_error
@@ -119,7 +119,7 @@ async def test_a_command_that_cannot_be_started_is_refused(command: str, workspa
     assert count_descriptors() == descriptors
 
 
-async def test_a_command_out_of_time_is_ended_and_its_output_kept(workspace: Workspace) -> None:
+async def test_timed_out_command_is_killed_and_its_output_kept(workspace: Workspace) -> None:
     result = await _bash(workspace, "echo $$; trap 'echo bye; exit' TERM; sleep 100 & wait", timeout=1)
     pid, *rest = result.text.split("\n")
     assert rest == ["bye", "[timed out after 1 s]"]
@@ -127,29 +127,29 @@ async def test_a_command_out_of_time_is_ended_and_its_output_kept(workspace: Wor
     assert not _is_running(int(pid))
 
 
-async def test_a_stubborn_command_is_killed_and_reaped(workspace: Workspace) -> None:
+async def test_command_ignoring_sigterm_is_killed_and_reaped(workspace: Workspace) -> None:
     result = await _bash(workspace, "trap '' TERM; echo $$; while :; do sleep 0.01; done", timeout=1)
     pid, note = result.text.split("\n")
     assert note == "[timed out after 1 s]"
     assert not psutil.pid_exists(int(pid))
 
 
-async def test_a_stubborn_grandchild_does_not_outlive_a_shell_that_obeys(workspace: Workspace) -> None:
-    """It has closed the pipe, so that nothing but its group tells of it."""
+async def test_grandchild_ignoring_sigterm_is_killed_after_shell_ended(workspace: Workspace) -> None:
+    """The grandchild has closed the pipe, so only its process group reveals it."""
     stubborn = "trap '' TERM; exec > /dev/null 2>&1; echo $BASHPID > ready; while :; do sleep 0.01; done"
     async with _started(workspace, f"({stubborn}) & wait") as [pid]:
         assert _is_running(pid)
     assert not _is_running(pid)
 
 
-async def test_a_grandchild_gets_its_grace_after_the_shell_has_gone(workspace: Workspace) -> None:
+async def test_grandchild_gets_grace_after_shell_ended(workspace: Workspace) -> None:
     polite = "trap 'sleep 0.05; echo tidied > done; exit' TERM; echo $BASHPID > ready; while :; do sleep 0.01; done"
     async with _started(workspace, f"({polite}) & wait", grace=5):
         pass
     assert (workspace.root / "done").read_text() == "tidied\n"
 
 
-async def test_cancellation_ends_the_whole_group(workspace: Workspace) -> None:
+async def test_cancellation_kills_whole_group(workspace: Workspace) -> None:
     command = "sleep 100 & (sleep 100 & echo $$ $BASHPID $! > ready; wait) & wait"
     async with _started(workspace, command) as pids:
         assert len(set(pids)) == 3
@@ -157,8 +157,8 @@ async def test_cancellation_ends_the_whole_group(workspace: Workspace) -> None:
     assert not any(map(_is_running, pids))
 
 
-async def test_a_process_in_the_background_does_not_hold_the_call(workspace: Workspace) -> None:
-    """It has the pipe open, and it lives on."""
+async def test_background_process_does_not_delay_call(workspace: Workspace) -> None:
+    """The process keeps the pipe open and survives the call."""
     result = await _bash(workspace, "sleep 100 & echo $!", timeout=5)
     pid = int(result.text)
     try:
@@ -168,16 +168,16 @@ async def test_a_process_in_the_background_does_not_hold_the_call(workspace: Wor
         os.kill(pid, signal.SIGKILL)
 
 
-async def test_a_chatterer_in_the_background_does_not_hold_the_call(workspace: Workspace) -> None:
-    """The pipe it writes to is closed, which ends it as in any shell."""
+async def test_background_writer_does_not_delay_call(workspace: Workspace) -> None:
+    """SIGPIPE ends the process when its pipe is closed."""
     result = await _bash(workspace, "yes & echo $! > pid", timeout=5)
     assert not result.is_error
     assert result.text.startswith("y\ny\n")
     await _end_of(int((workspace.root / "pid").read_text()))
 
 
-async def test_last_words_are_heard_though_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """We are held up until the shell has ended, and it has left more in the pipe than one read takes."""
+async def test_last_output_is_read_although_drain_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader is delayed until the shell has ended and the pipe holds more than one read returns."""
     monkeypatch.setattr("coterie.agents.tools.workspace.shell_process.DRAIN", 0.0)
     chunks: list[bytes] = []
 
@@ -189,11 +189,11 @@ async def test_last_words_are_heard_though_time_is_up(tmp_path: Path, monkeypatc
     speech = f"import fcntl, os; fcntl.fcntl(1, {fcntl.F_SETPIPE_SZ}, {PIPE_SIZE}); os.write(1, b'x' * 300_000)"
     with trio.fail_after(10):
         command = f'echo $$; {sys.executable} -P -c "{speech}"'
-        await run_shell(command, tmp_path, os.environ, heard=hear_late, grace=0.1)
+        await run_shell(command, tmp_path, os.environ, on_output=hear_late, grace=0.1)
     assert len(b"".join(chunks[1:])) == 300_000
 
 
-async def test_fifty_megabytes_are_capped_in_bounded_memory(workspace: Workspace) -> None:
+async def test_large_output_is_capped_in_bounded_memory(workspace: Workspace) -> None:
     tracemalloc.start()
     try:
         result = await _bash(workspace, "echo begin; head -c 50000000 /dev/zero | tr '\\0' x; echo; echo end")
@@ -208,21 +208,21 @@ async def test_fifty_megabytes_are_capped_in_bounded_memory(workspace: Workspace
     assert len(result.text) < 2 * KEPT + 100
 
 
-async def test_output_over_what_a_conversation_bears_is_given_whole(workspace: Workspace) -> None:
-    """Storing it is for whoever puts results into a conversation."""
+async def test_output_over_result_cap_is_returned_completely(workspace: Workspace) -> None:
+    """A layer stores long results later."""
     result = await _bash(workspace, "seq 200000")
     assert result.text.split("\n") == [str(number) for number in range(1, 200_001)]
 
 
-def test_a_chatty_command_is_no_slower_than_a_terse_one() -> None:
-    """A copy of all that is kept for each of its lines would be 400 GB."""
+def test_many_short_lines_are_as_fast_as_few_long_ones() -> None:
+    """Copying the kept output for each line would copy 400 GB."""
     capped = BoundedOutput(2_000_000)
     for _ in range(200_000):
         capped.add(b"0123456789abcdefghijklmnopqrstuvwxyz\n")
     assert len(capped.finish()) == 4_000_000 + len("\n[... 3,400,000 characters left out ...]\n")
 
 
-async def test_keys_are_not_in_the_environment(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_environment_has_no_keys(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "COTERIE_CONTROL_TOKEN"):
         monkeypatch.setenv(name, "secret-value")
     monkeypatch.setenv("HARMLESS", "plain-value")
@@ -231,7 +231,7 @@ async def test_keys_are_not_in_the_environment(workspace: Workspace, monkeypatch
     assert "HARMLESS=plain-value" in result.text
 
 
-async def test_calls_at_the_same_time_do_not_mix(workspace: Workspace) -> None:
+async def test_concurrent_calls_do_not_mix(workspace: Workspace) -> None:
     results: dict[int, str] = {}
 
     async def run(number: int) -> None:
@@ -244,7 +244,7 @@ async def test_calls_at_the_same_time_do_not_mix(workspace: Workspace) -> None:
 
 
 @given(text=st.text(max_size=60), half=st.integers(1, 20), size=st.integers(1, 7))
-def test_capped_text_keeps_both_ends_however_it_arrives(text: str, half: int, size: int) -> None:
+def test_bounded_output_keeps_both_ends_for_any_chunks(text: str, half: int, size: int) -> None:
     capped, content = BoundedOutput(half), text.encode()
     for start in range(0, len(content), size):
         capped.add(content[start : start + size])

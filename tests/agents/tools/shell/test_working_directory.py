@@ -1,4 +1,4 @@
-"""A command starts where the last one ended, and does not notice how that is known."""
+"""Tests of the working directory between commands."""
 
 import os
 import subprocess
@@ -33,14 +33,14 @@ async def _bash(workspace: Workspace, command: str, **value: Any) -> ToolResult:
 
 
 async def _next(workspace: Workspace) -> str:
-    """Where the next command starts, relative to the root."""
+    """Return the directory of the next command, relative to the root."""
     result = await _bash(workspace, "pwd -P")
     assert not result.is_error
     return str(Path(result.text).relative_to(workspace.root))
 
 
 def _in_a_plain_shell(command: str, directory: Path) -> list[str]:
-    """What *command* prints, and its exit code unless that is 0, as the tool would show them."""
+    """Run *command* in a plain shell and format its output and exit code like the tool."""
     ended = subprocess.run(
         [SHELL, "-c", command],
         cwd=directory,
@@ -76,7 +76,9 @@ def _in_a_plain_shell(command: str, directory: Path) -> list[str]:
     ],
 )
 @pytest.mark.slow
-async def test_the_next_command_starts_where_one_ended(command: str, directory: str, workspace: Workspace) -> None:
+async def test_next_command_starts_in_final_directory_of_previous(
+    command: str, directory: str, workspace: Workspace
+) -> None:
     await _bash(workspace, command)
     assert workspace.shell.directory == workspace.root / directory
     if "\n" not in directory:
@@ -100,7 +102,7 @@ async def test_the_next_command_starts_where_one_ended(command: str, directory: 
     ],
 )
 @pytest.mark.slow
-async def test_a_command_runs_as_in_a_plain_shell(command: str, workspace: Workspace) -> None:
+async def test_command_runs_like_in_plain_shell(command: str, workspace: Workspace) -> None:
     expected = _in_a_plain_shell(command, workspace.root)
     (workspace.root / "sub").mkdir(exist_ok=True)
     shown = (await _bash(workspace, command)).text.split("\n")
@@ -109,7 +111,7 @@ async def test_a_command_runs_as_in_a_plain_shell(command: str, workspace: Works
 
 
 @pytest.mark.slow
-async def test_the_users_own_start_up_file_is_read(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_users_bash_env_file_is_sourced(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     start_up = workspace.scratch / "it's mine"
     start_up.write_text("greet() { echo hello; }\n")
     monkeypatch.setenv("BASH_ENV", str(start_up))
@@ -121,7 +123,7 @@ async def test_the_users_own_start_up_file_is_read(workspace: Workspace, monkeyp
 
 
 @pytest.mark.slow
-async def test_a_command_out_of_time_leaves_the_directory_as_it_was(workspace: Workspace) -> None:
+async def test_timed_out_command_does_not_change_directory(workspace: Workspace) -> None:
     await _bash(workspace, "cd sub")
     assert (await _bash(workspace, "cd deep; sleep 100", timeout=0.2)).text == "[timed out after 0.2 s]"
     assert await _next(workspace) == "sub"
@@ -130,56 +132,58 @@ async def test_a_command_out_of_time_leaves_the_directory_as_it_was(workspace: W
 
 @pytest.mark.parametrize("command", ["cd sub/deep; cd /usr; echo out", "cd sub; ln -s /usr link; cd link; echo out"])
 @pytest.mark.slow
-async def test_a_command_that_ends_outside_leads_back_to_the_root(command: str, workspace: Workspace) -> None:
+async def test_command_ending_outside_resets_directory_to_root(command: str, workspace: Workspace) -> None:
     result = await _bash(workspace, command)
     assert result == ToolResult(text=f"out\n[the working directory is {workspace.root} again: /usr is outside it]")
     assert await _next(workspace) == "."
 
 
 @pytest.mark.slow
-async def test_a_command_that_fails_outside_says_its_exit_code_last(workspace: Workspace) -> None:
+async def test_failed_command_ending_outside_shows_exit_code_last(workspace: Workspace) -> None:
     result = await _bash(workspace, "cd /usr; exit 3")
     assert result.is_error
     assert result.text.endswith("/usr is outside it]\n[exit code 3]")
 
 
 @pytest.mark.slow
-async def test_a_directory_deleted_by_the_command_leads_back_to_the_root(workspace: Workspace) -> None:
+async def test_directory_deleted_by_command_resets_to_root(workspace: Workspace) -> None:
     gone = workspace.root / "sub"
     result = await _bash(workspace, "cd sub; rm -r ../sub")
-    assert result == ToolResult(text=f"[the working directory is {workspace.root} again: {gone} is gone]")
+    assert result == ToolResult(
+        text=f"[the working directory is {workspace.root} again: {gone} does not exist any longer]"
+    )
     assert await _next(workspace) == "."
 
 
 @pytest.mark.slow
-async def test_a_directory_deleted_meanwhile_leads_back_to_the_root(workspace: Workspace) -> None:
+async def test_directory_deleted_between_commands_resets_to_root(workspace: Workspace) -> None:
     await _bash(workspace, "cd sub/deep")
     (workspace.root / "sub" / "deep").rmdir()
     result = await _bash(workspace, "pwd")
     gone = workspace.root / "sub" / "deep"
     assert result == ToolResult(
-        text=f"{workspace.root}\n[the working directory is {workspace.root} again: {gone} is gone]"
+        text=f"{workspace.root}\n[the working directory is {workspace.root} again: {gone} does not exist any longer]"
     )
     assert await _bash(workspace, "pwd") == ToolResult(text=str(workspace.root))
 
 
-def test_a_directory_that_became_a_link_to_elsewhere_is_gone(workspace: Workspace) -> None:
+def test_directory_replaced_by_link_is_refused(workspace: Workspace) -> None:
     assert workspace.shell.update_directory(workspace.root / "sub" / "deep") is None
     (workspace.root / "sub" / "deep").rmdir()
     (workspace.root / "sub" / "deep").symlink_to("/usr")
-    assert "is gone" in (workspace.shell.enter() or "")
+    assert "does not exist" in (workspace.shell.enter() or "")
     assert workspace.shell.directory == workspace.root
 
 
 @pytest.mark.slow
-async def test_a_directory_that_no_record_can_name_leads_back_to_the_root(workspace: Workspace) -> None:
+async def test_unrecordable_directory_resets_to_root(workspace: Workspace) -> None:
     result = await _bash(workspace, r"mkdir $'caf\xe9'; cd caf*")
     assert result.text.endswith("caf\ufffd is not UTF-8]")
     assert workspace.shell.directory == workspace.root
 
 
 @pytest.mark.slow
-async def test_paths_of_other_tools_begin_at_the_root(workspace: Workspace) -> None:
+async def test_paths_of_other_tools_are_relative_to_root(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("root")
     (workspace.root / "sub" / "a.txt").write_text("sub")
     assert (await _bash(workspace, "cd sub; cat a.txt")).text == "sub"
@@ -187,7 +191,7 @@ async def test_paths_of_other_tools_begin_at_the_root(workspace: Workspace) -> N
 
 
 @pytest.mark.slow
-async def test_without_room_for_its_files_a_command_is_not_started(workspace: Workspace) -> None:
+async def test_command_is_refused_if_report_file_cannot_be_created(workspace: Workspace) -> None:
     with file_faults(SeededFaults(seed=1, full=1.0)):
         result = await _bash(workspace, "touch ran")
     assert result.is_error
@@ -198,24 +202,24 @@ async def test_without_room_for_its_files_a_command_is_not_started(workspace: Wo
 
 
 @pytest.mark.slow
-async def test_a_command_that_clears_the_scratch_directory_is_none_the_worse(workspace: Workspace) -> None:
+async def test_command_may_delete_scratch_directory(workspace: Workspace) -> None:
     assert await _bash(workspace, f"rm -rf {workspace.scratch}/.shell-*; cd sub") == ToolResult(text="")
     assert await _next(workspace) == "."
 
 
-def test_a_call_touches_the_directory_it_starts_in(workspace: Workspace) -> None:
+def test_affected_path_is_start_directory(workspace: Workspace) -> None:
     workspace.shell.update_directory(workspace.root / "sub")
     assert Bash().paths_affected(BashInput(command="ls"), workspace) == [workspace.root / "sub"]
 
 
-def test_a_root_behind_a_link_is_the_directory_it_leads_to(workspace: Workspace) -> None:
+def test_root_link_is_resolved(workspace: Workspace) -> None:
     (workspace.scratch / "link").symlink_to(workspace.root)
     shell = ShellState(root=workspace.scratch / "link")
     assert shell.directory == workspace.root
     assert shell.update_directory(workspace.root / "sub") is None
 
 
-def test_the_way_back_to_the_root_is_a_change_too(workspace: Workspace) -> None:
+def test_reset_to_root_is_recorded_as_change(workspace: Workspace) -> None:
     shell = workspace.shell
     shell.update_directory(workspace.root / "sub")
     assert shell.take_changes() == "sub"
@@ -223,14 +227,14 @@ def test_the_way_back_to_the_root_is_a_change_too(workspace: Workspace) -> None:
     assert shell.take_changes() == "."
 
 
-def test_what_was_restored_is_looked_at_before_it_is_used(workspace: Workspace) -> None:
+def test_restored_directory_is_checked_before_use(workspace: Workspace) -> None:
     workspace.shell.restore("missing")
-    assert "is gone" in (workspace.shell.enter() or "")
+    assert "does not exist" in (workspace.shell.enter() or "")
     assert workspace.shell.directory == workspace.root
 
 
 @pytest.mark.parametrize("recorded", ["..", "sub/../..", "/usr"])
-def test_nothing_outside_is_restored(recorded: str, workspace: Workspace) -> None:
+def test_directory_outside_root_is_not_restored(recorded: str, workspace: Workspace) -> None:
     with pytest.raises(ValueError, match="outside the root"):
         workspace.shell.restore(recorded)
     assert workspace.shell.directory == workspace.root

@@ -1,4 +1,4 @@
-"""The ExitPlanMode tool: what it submits, and what the model is told."""
+"""Tests of the ExitPlanMode tool: submitted plans, and its results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,32 +10,32 @@ import pytest
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.plan_approval import PlanDecision
 from coterie.agents.permissions.types import MODES, Allowed, Mode
-from coterie.agents.tools.team.control_tools import LONGEST_PLAN, ExitPlanMode, ExitPlanModeInput
+from coterie.agents.tools.team.control_tools import MAX_PLAN_LENGTH, ExitPlanMode, ExitPlanModeInput
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 
-AGAIN = "Plan again, and call ExitPlanMode with the new plan; until then only read."
+AGAIN = "Revise the plan and call ExitPlanMode again; until then only read."
 
 
 @attrs.define(eq=False)
 class FixedReviewer:
-    """Judges every plan alike."""
+    """Approver that gives every plan the same decision."""
 
     judgement: PlanDecision
     plans: list[tuple[str, list[str]]] = attrs.field(factory=list)
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """As `PlanApprover.submit`."""
+        """Record the plan; see `PlanApprover.submit`."""
         self.plans.append((plan, list(files)))
         return self.judgement
 
 
-async def call(court: FixedReviewer, directory: Path, **arguments: Any) -> ToolResult:
-    tool = ExitPlanMode(court)
+async def call(reviewer: FixedReviewer, directory: Path, **arguments: Any) -> ToolResult:
+    tool = ExitPlanMode(reviewer)
     return await call_tool({tool.name: tool}, tool.name, arguments, Workspace(root=directory, scratch=directory))
 
 
 @pytest.mark.parametrize(
-    ("judgement", "words"),
+    ("decision", "lines"),
     [
         (PlanDecision(approve=True, by="lead"), ["Your plan is approved: begin.", "The lead has decided."]),
         (PlanDecision(approve=True, by="rule"), ["Your plan is approved: begin.", "A rule has decided."]),
@@ -50,36 +50,34 @@ async def call(court: FixedReviewer, directory: Path, **arguments: Any) -> ToolR
         (PlanDecision(approve=False, by="root"), ["Your plan is not approved.", AGAIN]),
     ],
 )
-async def test_the_model_is_told_who_decided_and_what_to_do(
-    tmp_path: Path, judgement: PlanDecision, words: list[str]
-) -> None:
-    court = FixedReviewer(judgement)
-    result = await call(court, tmp_path, plan="1. Look.", files=["a.py"])
-    assert (result.text.splitlines(), result.is_error) == (words, False)
-    assert court.plans == [("1. Look.", ["a.py"])]
+async def test_result_names_approver_and_next_step(tmp_path: Path, decision: PlanDecision, lines: list[str]) -> None:
+    reviewer = FixedReviewer(decision)
+    result = await call(reviewer, tmp_path, plan="1. Look.", files=["a.py"])
+    assert (result.text.splitlines(), result.is_error) == (lines, False)
+    assert reviewer.plans == [("1. Look.", ["a.py"])]
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         ({"plan": " \n\t"}, "The plan is empty."),
-        ({"plan": "x" * (LONGEST_PLAN + 1)}, "The plan has 40,001 of at most 40,000 characters"),
-        ({"plan": "x", "files": ["y" * 400] * 100}, "The plan has 40,001 of at most 40,000 characters"),
+        ({"plan": "x" * (MAX_PLAN_LENGTH + 1)}, "The plan has 40,001 characters; the limit is 40,000"),
+        ({"plan": "x", "files": ["y" * 400] * 100}, "The plan has 40,001 characters; the limit is 40,000"),
         ({}, "plan"),
         ({"plan": "x", "files": "a.py"}, "files"),
     ],
     ids=["empty", "too long", "too many files", "no plan", "files that are no list"],
 )
-async def test_what_nobody_could_judge_is_not_submitted(tmp_path: Path, arguments: dict[str, Any], reason: str) -> None:
-    court = FixedReviewer(PlanDecision(approve=True, by="lead"))
-    result = await call(court, tmp_path, **arguments)
+async def test_invalid_plan_is_not_submitted(tmp_path: Path, arguments: dict[str, Any], reason: str) -> None:
+    reviewer = FixedReviewer(PlanDecision(approve=True, by="lead"))
+    result = await call(reviewer, tmp_path, **arguments)
     assert result.is_error
     assert reason in result.text
-    assert court.plans == []
+    assert reviewer.plans == []
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_plan_may_be_submitted_in_every_mode(tmp_path: Path, mode: Mode) -> None:
+def test_plan_submission_is_allowed_in_every_mode(tmp_path: Path, mode: Mode) -> None:
     tool, workspace = (
         ExitPlanMode(FixedReviewer(PlanDecision(approve=True, by="lead"))),
         Workspace(root=tmp_path, scratch=tmp_path),

@@ -1,4 +1,4 @@
-"""The SendMessage tool: receipts, refusals the model can mend, structured messages."""
+"""Tests of the SendMessage tool: receipts, errors, structured messages."""
 
 import json
 from pathlib import Path
@@ -13,65 +13,65 @@ from coterie.agents.tools.tool import ToolResult, Workspace, call_tool, tool_def
 from tests.mailbox.test_router import RouterHarness, sender
 
 
-async def send(office: RouterHarness, tmp_path: Path, **arguments: Any) -> ToolResult:
-    tool = SendMessage(router=office.router, sender=sender())
+async def send(mail: RouterHarness, tmp_path: Path, **arguments: Any) -> ToolResult:
+    tool = SendMessage(router=mail.router, sender=sender())
     workspace = Workspace(root=tmp_path, scratch=tmp_path)
     return await call_tool({"SendMessage": tool}, "SendMessage", arguments, workspace)
 
 
-async def test_a_receipt_is_one_line(tmp_path: Path) -> None:
-    office = RouterHarness()
-    result = await send(office, tmp_path, to="scout", message="Look.", summary="a look")
-    [envelope] = await office.received("scout")
+async def test_receipt_is_one_line(tmp_path: Path) -> None:
+    mail = RouterHarness()
+    result = await send(mail, tmp_path, to="scout", message="Look.", summary="a look")
+    [envelope] = await mail.received("scout")
     assert result.text == f"Stored for scout as {envelope.id}"
     assert (envelope.body, envelope.summary, envelope.kind) == ("Look.", "a look", "message")
 
 
-async def test_everyone_gets_it_and_each_receipt_is_told(tmp_path: Path) -> None:
+async def test_broadcast_result_has_receipt_for_each_recipient(tmp_path: Path) -> None:
     result = await send(RouterHarness(), tmp_path, to="*", message="Stop.")
     assert result.text.startswith("Stored for scout as ")
     assert "; Stored for worker as " in result.text
 
 
-async def test_a_wrong_name_is_an_error_with_the_nearest_ones(tmp_path: Path) -> None:
+async def test_unknown_recipient_is_error_with_suggestion(tmp_path: Path) -> None:
     result = await send(RouterHarness(), tmp_path, to="skout", message="x")
     assert result.is_error
     assert result.text == "The message was not sent: there is no 'skout'; did you mean scout?"
 
 
-async def test_an_object_is_sent_as_what_its_type_says(tmp_path: Path) -> None:
-    office = RouterHarness()
+async def test_object_is_sent_with_its_type(tmp_path: Path) -> None:
+    mail = RouterHarness()
     message = {"type": "task_assignment", "task_id": 7}
-    assert not (await send(office, tmp_path, to="scout", message=message)).is_error
-    [envelope] = await office.received("scout")
+    assert not (await send(mail, tmp_path, to="scout", message=message)).is_error
+    [envelope] = await mail.received("scout")
     assert (envelope.kind, json.loads(envelope.body)) == ("task_assignment", {"task_id": 7})
 
 
-async def test_an_answer_names_its_request_by_its_id(tmp_path: Path) -> None:
-    office = RouterHarness()
+async def test_response_references_request_by_id(tmp_path: Path) -> None:
+    mail = RouterHarness()
     message = {"type": "plan_approval_response", "request_id": "r1", "approve": True}
-    assert not (await send(office, tmp_path, to="scout", message=message)).is_error
-    [envelope] = await office.received("scout")
+    assert not (await send(mail, tmp_path, to="scout", message=message)).is_error
+    [envelope] = await mail.received("scout")
     assert envelope.in_reply_to == "r1"
 
 
 @pytest.mark.parametrize("message", [{}, {"type": "task_assignmnt"}, {"type": "message"}, {"type": 3}])
-async def test_an_object_of_no_known_type_is_refused_with_the_nearest(tmp_path: Path, message: dict[str, Any]) -> None:
-    office = RouterHarness()
-    result = await send(office, tmp_path, to="scout", message=message)
+async def test_object_of_unknown_type_is_refused_with_suggestion(tmp_path: Path, message: dict[str, Any]) -> None:
+    mail = RouterHarness()
+    result = await send(mail, tmp_path, to="scout", message=message)
     assert result.is_error
-    assert "needs a `type`" in result.text
-    assert await office.received("scout") == []
+    assert "is not a known `type`" in result.text
+    assert await mail.received("scout") == []
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_writing_to_others_needs_no_permission_in_any_mode(tmp_path: Path, mode: Mode) -> None:
+def test_send_message_is_allowed_in_every_mode(tmp_path: Path, mode: Mode) -> None:
     tool = SendMessage(router=RouterHarness().router, sender=sender())
     workspace = Workspace(root=tmp_path, scratch=tmp_path)
     arguments = SendMessageInput(to="scout", message="x")
     assert type(Permissions(mode=mode).evaluate(tool, arguments, workspace)).__name__ == "Allowed"
 
 
-def test_the_model_may_send_text_or_an_object() -> None:
+def test_schema_allows_text_or_object() -> None:
     schema = json.loads(tool_definition(SendMessage(router=RouterHarness().router, sender=sender())))["input_schema"]
     assert schema["properties"]["message"]["anyOf"] == [{"type": "string"}, {"type": "object"}]

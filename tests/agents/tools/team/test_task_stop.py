@@ -1,4 +1,4 @@
-"""TaskStop stops what its agent has started, and says why it stops nothing else."""
+"""Tests of the TaskStop tool."""
 
 from pathlib import Path
 
@@ -15,39 +15,39 @@ from coterie.mailbox.envelope import Envelope
 
 @attrs.define(eq=False)
 class Parent:
-    """Has started one agent."""
+    """Spawner with one started agent."""
 
     child: str
     stopped: list[str] = attrs.field(factory=list)
 
     async def spawn(self, request: SpawnRequest) -> Spawned:
-        """As `Spawner.spawn`."""
+        """See `Spawner.spawn`."""
         raise AssertionError(request)
 
     async def stop(self, name: str) -> None:
-        """As `Spawner.stop`."""
+        """See `Spawner.stop`."""
         await trio.lowlevel.checkpoint()
         if name != self.child:
             raise SpawnRefused(f"You have no agent {name!r} at work that could be stopped: there is {self.child}")
         self.stopped.append(name)
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.request_shutdown`."""
+        """See `Spawner.request_shutdown`."""
         raise AssertionError(request)
 
     async def wait_until_idle(self) -> None:
-        """As `Spawner.wait_until_idle`."""
+        """See `Spawner.wait_until_idle`."""
         raise AssertionError
 
 
-async def test_it_stops_an_agent_that_was_started(tmp_path: Path) -> None:
+async def test_started_agent_is_stopped(tmp_path: Path) -> None:
     parent = Parent("scout")
     workspace = Workspace(root=tmp_path, scratch=tmp_path)
     result = await TaskStop(parent).run(TaskStopInput(name="scout"), workspace)
-    assert (parent.stopped, result.text) == (["scout"], "scout is stopped, with all that it had started.")
+    assert (parent.stopped, result.text) == (["scout"], "scout is stopped, with all agents that it had started.")
 
 
-async def test_another_name_is_the_models_mistake(tmp_path: Path) -> None:
+async def test_unknown_agent_name_is_tool_error(tmp_path: Path) -> None:
     parent = Parent("scout")
     workspace = Workspace(root=tmp_path, scratch=tmp_path)
     with pytest.raises(ToolFailed, match="no agent 'main' at work that could be stopped: there is scout"):

@@ -1,4 +1,4 @@
-"""The tools of the task list, called as the model calls them."""
+"""Tests of the task tools, called like a model calls them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,25 +28,25 @@ def tasks(tmp_path: Path) -> TaskList:
 
 @attrs.frozen
 class Caller:
-    """An agent with its tools."""
+    """The task tools of one agent."""
 
     tools: Mapping[str, Tool]
     workspace: Workspace
 
     async def __call__(self, name: str, **value: Any) -> str:
-        """What a call that works gives."""
+        """Return the result of a successful call."""
         result = await self.call(name, value)
         assert not result.is_error, result.text
         return result.text
 
     async def refused(self, name: str, **value: Any) -> str:
-        """What a call that does not work gives."""
+        """Return the error of a failed call."""
         result = await self.call(name, value)
         assert result.is_error, result.text
         return result.text
 
     async def call(self, name: str, value: Mapping[str, Any]) -> ToolResult:
-        """The result, whatever it is."""
+        """Return the result or error of a call."""
         return await call_tool(self.tools, name, value, self.workspace)
 
 
@@ -55,7 +55,7 @@ def caller(tasks: TaskList, owner: TaskOwner) -> Caller:
     return Caller({tool.name: tool for tool in task_tools(tasks, owner)}, workspace)
 
 
-async def test_a_team_gets_through_its_tasks(tasks: TaskList) -> None:
+async def test_two_agents_complete_dependent_tasks(tasks: TaskList) -> None:
     ann, bob = caller(tasks, ANN), caller(tasks, BOB)
     assert await ann("TaskList") == "There are no unfinished tasks."
     assert await ann("TaskCreate", subject="Write it", description="In a.py.") == "Created task 1: Write it"
@@ -70,7 +70,7 @@ async def test_a_team_gets_through_its_tasks(tasks: TaskList) -> None:
     assert await ann("TaskList", state="done") == "1 [done] Write it"
 
 
-async def test_a_refusal_says_what_is_in_the_way(tasks: TaskList) -> None:
+async def test_refusal_names_the_reason(tasks: TaskList) -> None:
     ann, bob = caller(tasks, ANN), caller(tasks, BOB)
     await ann("TaskCreate", subject="one")
     await ann("TaskCreate", subject="two", blocked_by=[1])
@@ -80,17 +80,17 @@ async def test_a_refusal_says_what_is_in_the_way(tasks: TaskList) -> None:
     assert await bob.refused("TaskUpdate", task_id=1, status="done") == owned
     blocked = "Nothing was changed: task 2 is blocked: it waits for task 1."
     assert await bob.refused("TaskClaim", task_id=2) == blocked
-    nothing = "There is no task that can be begun now. TaskList shows which are blocked or in progress."
+    nothing = "No task can be started now. TaskList shows which are blocked or in progress."
     assert await bob.refused("TaskClaim") == nothing
     circle = "Nothing was changed: tasks would wait for each other: 1 -> 2 -> 1."
     assert await bob.refused("TaskUpdate", task_id=1, add_blocked_by=[2]) == circle
     unknown = "Nothing was changed: there is no task 9; the highest number is 2."
     assert await bob.refused("TaskClaim", task_id=9) == unknown
-    assert "say what is to be different" in await bob.refused("TaskUpdate", task_id=1)
+    assert "give at least one field" in await bob.refused("TaskUpdate", task_id=1)
     assert "the subject cannot be used: it is empty" in await bob.refused("TaskCreate", subject=" ")
 
 
-async def test_a_damaged_file_is_told_and_does_not_hide_the_others(tasks: TaskList) -> None:
+async def test_damaged_task_file_is_reported_and_others_listed(tasks: TaskList) -> None:
     ann = caller(tasks, ANN)
     await ann("TaskCreate", subject="one")
     await ann("TaskCreate", subject="two")
@@ -102,8 +102,8 @@ async def test_a_damaged_file_is_told_and_does_not_hide_the_others(tasks: TaskLi
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_lets_an_agent_use_the_task_list(tasks: TaskList, mode: Any) -> None:
-    """They touch nothing but the session, so nobody is asked; a rule can still deny them."""
+def test_task_tools_are_allowed_in_every_mode_unless_denied(tasks: TaskList, mode: Any) -> None:
+    """They affect only the session, so no permission is requested; a rule can still deny them."""
     ann = caller(tasks, ANN)
     values: dict[str, dict[str, Any]] = {"TaskCreate": {"subject": "x"}, "TaskUpdate": {"task_id": 1}}
     for name, tool in ann.tools.items():
@@ -111,7 +111,7 @@ def test_every_mode_lets_an_agent_use_the_task_list(tasks: TaskList, mode: Any) 
         assert Permissions(mode=mode).evaluate(tool, arguments, ann.workspace) == Allowed()
 
 
-def test_the_api_takes_their_schemas(tasks: TaskList) -> None:
+def test_api_accepts_task_tool_schemas(tasks: TaskList) -> None:
     for tool in task_tools(tasks, ANN):
         check_schema(input_schema(tool.input_type), tool.name)
         assert tool.description

@@ -1,4 +1,4 @@
-"""A web server on loopback, in a thread."""
+"""Web server on loopback in a thread."""
 
 import gzip
 import ssl
@@ -12,7 +12,7 @@ import attrs
 
 @attrs.define
 class Site:
-    """What a server has, and what it was asked."""
+    """Pages of a server, and its log of requests."""
 
     pages: dict[str, tuple[int, dict[str, str], bytes]] = attrs.field(factory=dict)
     asked: list[tuple[str, str]] = attrs.field(factory=list)
@@ -20,19 +20,19 @@ class Site:
     headers: list[dict[str, str]] = attrs.field(factory=list)
     port: int = 0
     hang: threading.Event = attrs.field(factory=threading.Event)
-    """Set when the server is to stop waiting on `/hang`."""
+    """Ends the wait of requests for `/hang`."""
 
     def page(self, path: str, body: str | bytes, kind: str = "text/html; charset=utf-8", *, status: int = 200) -> None:
-        """Have *body* at *path*."""
+        """Serve *body* at *path*."""
         content = body if isinstance(body, bytes) else body.encode()
         self.pages[path] = (status, {"Content-Type": kind} if kind else {}, content)
 
     def redirect(self, path: str, target: str, status: int = 302) -> None:
-        """Send whoever asks for *path* to *target*."""
+        """Redirect *path* to *target*."""
         self.pages[path] = (status, {"Location": target}, b"")
 
     def packed(self, path: str, body: bytes) -> None:
-        """Have *body* at *path*, packed."""
+        """Serve *body* at *path*, compressed."""
         self.pages[path] = (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, gzip.compress(body))
 
 
@@ -52,7 +52,7 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *_arguments: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler
 

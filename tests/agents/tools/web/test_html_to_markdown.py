@@ -1,4 +1,4 @@
-"""Pages as people write them become Markdown."""
+"""Tests of the conversion from HTML to Markdown."""
 
 import pytest
 from hypothesis import given
@@ -36,7 +36,7 @@ URL = "https://example.org/a/b"
         ("<!-- no -->y", "y"),
     ],
 )
-def test_a_page_becomes_text(html: str, text: str) -> None:
+def test_html_becomes_markdown(html: str, text: str) -> None:
     assert to_markdown(html, URL) == text
 
 
@@ -71,11 +71,11 @@ PARTS = st.lists(
 
 
 @given(PARTS)
-def test_no_page_is_too_broken(parts: list[str]) -> None:
+def test_any_broken_html_is_converted(parts: list[str]) -> None:
     text = to_markdown("".join(parts), URL)
     assert "\n\n\n" not in text.replace("```", "")
 
 
-def test_a_very_deep_page_is_read() -> None:
+def test_deeply_nested_html_is_converted() -> None:
     text = to_markdown("<ul><li>" * 3_000 + "deep" + "<div>" * 3_000, URL)
     assert text.strip("- \n") == "deep"

@@ -1,4 +1,4 @@
-"""Which hosts are allowed, and which addresses are nobody's business."""
+"""Tests of host lists, URLs and public addresses."""
 
 from ipaddress import ip_address
 
@@ -33,7 +33,7 @@ from coterie.errors import ConfigInvalid
         ("xn--bcher-kva.example", "https://bücher.example", True),
     ],
 )
-def test_a_host_is_allowed_or_not(listed: str, url: str, *, is_allowed: bool) -> None:
+def test_host_list_matches_host_and_port(listed: str, url: str, *, is_allowed: bool) -> None:
     if not listed.isascii():
         with pytest.raises(ConfigInvalid):
             HostList.parse([listed])
@@ -45,15 +45,15 @@ def test_a_host_is_allowed_or_not(listed: str, url: str, *, is_allowed: bool) ->
     ("url", "reason"),
     [
         ("ftp://example.org", "begins with https://"),
-        ("file:///etc/passwd", "not an address of the web"),
-        ("example.org", "not an address of the web"),
-        ("https://", "it has no host"),
-        ("https://user:secret@example.org/", "user's name or password"),
-        ("https://example.org\\@evil.net/", "user's name or password"),
-        ("https://example.org/a b", "must be escaped"),
-        ("https://example.org/\n", "must be escaped"),
-        ("https://example.org:99999/", "not an address"),
-        ("https://exa%6dple.org/", "not the name of a host"),
+        ("file:///etc/passwd", "is not a valid URL"),
+        ("example.org", "is not a valid URL"),
+        ("https://", "the host is missing"),
+        ("https://user:secret@example.org/", "user name or password"),
+        ("https://example.org\\@evil.net/", "user name or password"),
+        ("https://example.org/a b", "unescaped characters"),
+        ("https://example.org/\n", "unescaped characters"),
+        ("https://example.org:99999/", "is not a valid URL"),
+        ("https://exa%6dple.org/", "not a valid host name"),
         (f"https://example.org/{'x' * 2000}", "longer than"),
     ],
 )
@@ -65,8 +65,8 @@ def test_invalid_addresses_are_refused(url: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["http://example.org", "exa mple", "a/b", "example.org:x", "*.*.org", ".org", ""])
-def test_a_list_with_what_is_no_host_is_refused_where_it_stands(text: str) -> None:
-    with pytest.raises(ConfigInvalid, match=r"settings\.toml.*which is no host; write docs\.python\.org") as refused:
+def test_invalid_host_entry_is_refused_with_its_source(text: str) -> None:
+    with pytest.raises(ConfigInvalid, match=r"settings\.toml.*which is not a host; write docs\.python\.org") as refused:
         HostList.parse(["ok.org", text], ["settings.toml", "settings.toml"])
     assert "\n" not in str(refused.value)
 
@@ -87,10 +87,10 @@ def test_a_list_with_what_is_no_host_is_refused_where_it_stands(text: str) -> No
         *("::1", "fe80::1", "fd00::1", "::", "ff02::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::"),
     ],
 )
-def test_what_is_inside_is_not_public(place: str) -> None:
+def test_private_address_is_not_public(place: str) -> None:
     assert not is_public(ip_address(place))
 
 
 @pytest.mark.parametrize("place", ["93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "::ffff:93.184.215.14"])
-def test_what_is_outside_is_public(place: str) -> None:
+def test_internet_address_is_public(place: str) -> None:
     assert is_public(ip_address(place))
