@@ -1,4 +1,4 @@
-"""Runs the benchmarks one after another and prints each figure beside its goal."""
+"""Command that runs the benchmarks in sequence and prints each figure with its goal."""
 
 import importlib
 import inspect
@@ -12,7 +12,7 @@ import trio
 
 from benchmarks.figures import Figure, rows
 
-# Those that hold much memory come last, so that the others' garbage collection does not walk it.
+# Benchmarks with much memory come last, so that the garbage collection of the others does not walk it.
 NAMES = (
     "trace_path",
     "cache_lookup",
@@ -38,7 +38,7 @@ NAMES = (
 @click.argument("names", nargs=-1, type=click.Choice(NAMES))
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def main(*, names: tuple[str, ...], as_json: bool) -> None:
-    """Measure what NAMES say, or everything. A missed goal is shown, and is no failure: timings are the machine's."""
+    """Run the benchmarks in NAMES, or all. A missed goal is reported, but exits with 0: timings vary."""
     report: dict[str, Any] = {}
     for name in names or NAMES:
         module = importlib.import_module(f"benchmarks.{name}")
@@ -46,7 +46,7 @@ def main(*, names: tuple[str, ...], as_json: bool) -> None:
         figures: list[Figure] = trio.run(module.measure)
         report[name] = {"seconds": time.perf_counter() - began, "figures": [figure.to_mapping() for figure in figures]}
         if not as_json:
-            # A benchmark of many figures lays them out itself.
+            # A benchmark with many figures formats them itself.
             _print(name, inspect.getdoc(module) or "", getattr(module, "table", rows)(figures))
     if as_json:
         click.echo(json.dumps(report))

@@ -1,7 +1,7 @@
-"""What the input of a team costs, over the least that it could: forks, fresh workers, and a parent that waits.
+"""Input cost of a team relative to the optimum, for forks, fresh workers, and a waiting parent.
 
-Each case is played three times: as it is meant, with agents that pass no common gate, and with agents that do not begin
-with the same bytes. All are held against the optimum of the first.
+Each case runs three times: as designed, with agents without a common gateway, and with agents that do not start with
+the same bytes. All runs are compared with the optimum of the first.
 """
 
 import os
@@ -40,7 +40,7 @@ CHILDREN = 3
 WAIT = 1_200.0
 """Seconds that a parent waits for its children."""
 DELAY = 0.05
-"""Seconds before a reply begins: while it has not, nobody can read what it writes."""
+"""Seconds before a reply begins; until then no other request can read its cache entry."""
 
 LOOK: dict[str, Any] = {"tools": [{"Look": {}}]}
 PARENT = [LOOK, LOOK, {"text": "I have read it and share out the work."}, {"text": "Done."}]
@@ -51,7 +51,7 @@ LOOKING, LISTING = FixedResultTool(name="Look", result=CODE), FixedResultTool(na
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """A team, and the goal for what it costs over the optimum."""
+    """A kind of team, and the goal for its cost relative to the optimum."""
 
     name: str
     goal: Goal
@@ -60,18 +60,18 @@ class Case:
 
 @attrs.frozen(kw_only=True)
 class Billed:
-    """What a case cost in each way, in dollars of input."""
+    """Input cost of a case in each setup, in dollars."""
 
     case: Case
     optimum: Decimal
     dollars: dict[str, Decimal]
 
     def over_optimum(self, way: str) -> float:
-        """How many times the optimum."""
+        """Cost relative to the optimum."""
         return float(self.dollars[way] / self.optimum)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The case as JSON shows it."""
+        """Return the case as JSON data."""
         ratios = {way: self.over_optimum(way) for way in self.dollars}
         goal = self.case.goal
         return {
@@ -85,20 +85,20 @@ class Billed:
 
 
 async def run_forks(bench: TeamServer) -> None:
-    """Forks of a parent with a long conversation, all started at once."""
+    """Forks of a parent with a long conversation, all started at the same time."""
     async with _open_parent(bench) as parent:
         await _run_forks(bench, parent, FORKS)
 
 
 async def run_workers(bench: TeamServer) -> None:
-    """Fresh workers of one type, all started at once."""
+    """Fresh workers of one type, all started at the same time."""
     async with trio.open_nursery() as nursery:
         for number in range(WORKERS):
             nursery.start_soon(_run_worker, bench, f"worker-{number}")
 
 
 async def run_waiting(bench: TeamServer) -> None:
-    """A parent that goes on when its children, who began with its conversation, have reported."""
+    """A parent that continues after its children, which share its conversation, have reported."""
     async with _open_parent(bench) as parent:
         await _run_forks(bench, parent, CHILDREN)
         await _wait(bench, parent)
@@ -114,12 +114,12 @@ CASES = (
 
 
 async def bill() -> list[Billed]:
-    """Every case in every way."""
+    """Measure every case in every setup."""
     return [await _bill(case) for case in CASES]
 
 
 async def measure() -> list[Figure]:
-    """The ratios as figures."""
+    """Return the ratios as figures."""
     return [
         Figure(
             name=f"{billed.case.name}, {way.replace('_', ' ')}",
@@ -150,13 +150,13 @@ async def _bill(case: Case) -> Billed:
 
 @attrs.define(eq=False)
 class _Passing:
-    """Time that passes as fast as somebody sleeps through it, for so many seconds."""
+    """Simulated time that advances while tasks sleep, for a limited number of seconds."""
 
     left: float = WAIT
     is_over: trio.Event = attrs.field(factory=trio.Event)
 
     async def sleep_until(self, clock: Clock, at: float) -> None:
-        """Move *clock* to *at*; what would come after the end never comes."""
+        """Move *clock* to *at*; sleeps beyond the end never return."""
         seconds = min(self.left, at - clock.now())
         clock.advance(seconds)
         self.left -= seconds
@@ -167,7 +167,7 @@ class _Passing:
 
 @attrs.frozen(kw_only=True)
 class _Parent:
-    """A parent that has read 100,000 tokens, where it can be forked, and what it does while it waits."""
+    """A parent that has read 100,000 tokens, with its fork point, and its activity while it waits."""
 
     agent: Agent
     point: ForkPoint
@@ -199,7 +199,7 @@ async def _run_worker(bench: TeamServer, name: str) -> None:
 
 
 async def _wait(bench: TeamServer, parent: _Parent) -> None:
-    """Let the time pass, with the refresh calls that a waiting agent makes."""
+    """Advance the time, with the keepalive calls that a waiting agent makes."""
     if not bench.way.has_gate:
         bench.server.clock.advance(WAIT)
         return
@@ -211,7 +211,7 @@ async def _wait(bench: TeamServer, parent: _Parent) -> None:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the cases as JSON.")
 def main(*, as_json: bool) -> None:
-    """Print what each case cost over its optimum. A missed goal is shown, and is no failure."""
+    """Print the cost of each case relative to its optimum. A missed goal is reported but no failure."""
     if as_json:
         click.echo(msgspec.json.encode({"cases": [billed.to_mapping() for billed in trio.run(bill)]}).decode())
         return
@@ -220,7 +220,7 @@ def main(*, as_json: bool) -> None:
 
 
 if __name__ == "__main__" and not __package__:
-    # Run as a file it is the module of this name, which finds the others from the root directory only.
+    # Run as a file, this module can import the others only from the root directory.
     os.chdir(Path(__file__).parents[1])
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.bill", *sys.argv[1:]])  # noqa: S606 - our own program
 

@@ -1,8 +1,8 @@
-"""The least that requests could have cost: every prefix written at most once, and read whenever it comes again.
+"""Lowest possible cost of requests: every prefix is written at most once, and read whenever it occurs again.
 
-Worked out afterwards, from the requests that were made. Each block is judged by itself, by the times at which a request
-began with all up to it: it is paid plainly, or written for minutes or an hour and then read, with refresh calls in
-between where they cost less than another write. Markers are free and may stand anywhere, so no client can do better.
+The optimum is computed from the recorded requests. Each block is priced separately, by the times of the requests that
+contain everything up to this block: as plain input, or written for minutes or an hour and then read, with keepalive
+calls where they cost less than another write. Markers are free and allowed at any place, so no client can do better.
 """
 
 import hashlib
@@ -20,30 +20,30 @@ from coterie.agents.loop.model.usage import Ttl
 from coterie.scenarios.api_server.caching.token_count import count_block
 
 LIVES: dict[Ttl, float] = {"5m": 300.0, "1h": 3_600.0}
-"""Seconds."""
+"""In seconds."""
 
 
 @attrs.frozen(kw_only=True)
 class Sent:
-    """One request as it reached the server."""
+    """One request as the server received it."""
 
     agent: str
     purpose: str
     at: float
-    """On the server's clock."""
+    """Time of the server's clock."""
     body: bytes
 
 
 @attrs.define(eq=False)
 class _Node:
-    """A block behind all that stands before it."""
+    """A block, with the prefix before it."""
 
     tokens: int
     uses: list[float] = attrs.field(factory=list)
 
 
 def optimum(requests: Iterable[Sent], price: Price) -> Decimal:
-    """The least dollars for the input of *requests*, which stand in the order they came in."""
+    """Return the lowest cost in dollars of the input of *requests*, which are in order of arrival."""
     nodes: dict[bytes, _Node] = {}
     for request in requests:
         for key, tokens in _prefixes(request.body):
@@ -52,12 +52,12 @@ def optimum(requests: Iterable[Sent], price: Price) -> Decimal:
 
 
 def input_tokens(body: bytes) -> int:
-    """Tokens of a request's whole input, as the server counts."""
+    """Tokens of the whole input of a request, as the server counts them."""
     return sum(tokens for _, tokens in _prefixes(body))
 
 
 def _least(uses: Sequence[float], price: Price) -> Decimal:
-    """The least price of a token that is sent at each of *uses*."""
+    """Return the lowest price of a token that is sent at each of *uses*."""
     written: dict[Ttl, Decimal] = {"5m": price.write_5m, "1h": price.write_1h}
     best, kept = price.input, dict(written)
     for before, now in itertools.pairwise(uses):
@@ -70,7 +70,7 @@ def _least(uses: Sequence[float], price: Price) -> Decimal:
 
 
 def _prefixes(body: bytes) -> Iterator[tuple[bytes, int]]:
-    """A key for each prefix of a request that ends with a block, and the tokens of that block."""
+    """Return a key for each prefix of a request that ends with a block, with the tokens of that block."""
     request = msgspec.json.decode(body)
     digest = hashlib.blake2b(request["model"].encode(), digest_size=16)
     for place, block in _blocks(request):

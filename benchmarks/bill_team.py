@@ -1,4 +1,4 @@
-"""Plays teams on the embedded server and keeps every request: real agents, with the session's gate or without."""
+"""Teams of real agents on the embedded server, with or without the session's gateway; every request is recorded."""
 
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -45,17 +45,17 @@ TURNS = RunLimits(turns=20)
 
 @attrs.frozen(kw_only=True)
 class Way:
-    """How a team is run."""
+    """Setup of a team."""
 
     has_gate: bool = True
-    """Whether the session's gate warms prefixes up and plans for waits."""
+    """True if the session's gateway warms up prefixes and plans for waits."""
     shares: bool = True
-    """Whether agents begin with the same bytes; otherwise each has its name at the top of its system prompt."""
+    """True if agents start with the same bytes; otherwise the system prompt of each begins with its name."""
 
 
 @attrs.frozen(kw_only=True)
 class NoInput:
-    """What the tools are called with."""
+    """Arguments of the tools."""
 
 
 @attrs.frozen(kw_only=True)
@@ -71,17 +71,17 @@ class FixedResultTool:
     result_cap: int | None = RESULT_CAP
 
     def paths_affected(self, _arguments: NoInput, _workspace: Workspace) -> Iterable[Path]:
-        """No path."""
+        """Return no path."""
         return ()
 
     async def run(self, _arguments: NoInput, _workspace: Workspace) -> ToolResult:
-        """The result."""
+        """Return the result."""
         return ToolResult(text=self.result)
 
 
 @attrs.define(eq=False)
 class TeamServer:
-    """A running server, a client of it, and what was sent."""
+    """A running server, a client of it, and the requests sent."""
 
     way: Way
     server: EmbeddedServer
@@ -93,7 +93,7 @@ class TeamServer:
     _files: ExitStack
 
     def fresh(self, name: str, system: str, *words: str, client: ModelClient | None = None) -> Agent:
-        """An agent that was just told *words*."""
+        """Return an agent that has just received the user text *words*."""
         top = system if self.way.shares else f"You are {name}. {system}"
         conversation = Conversation.begin(
             KeyHeader(model=MODEL.id),
@@ -117,7 +117,7 @@ class TeamServer:
         return agent
 
     async def run_fork(self, parent: Agent, point: ForkPoint, number: int, system: str) -> None:
-        """Run a fork to its end; where nothing is shared, it is a fresh agent that is told the same history."""
+        """Run a fork to its end; without sharing, run a fresh agent with the same history."""
         name, directive = f"fork-{number}", f"Look at part {number}."
         async with self.open_client(name, parent="main") as client:
             if self.way.shares:
@@ -138,7 +138,7 @@ class TeamServer:
 
     @asynccontextmanager
     async def open_client(self, name: str, parent: str | None = None) -> AsyncIterator[ModelClient]:
-        """The client of one agent."""
+        """Return the model client of one agent."""
         if not self.way.has_gate:
             yield self.client
             return
@@ -146,7 +146,7 @@ class TeamServer:
             yield self.client.with_gateway(asker)
 
     def input_dollars(self) -> Decimal:
-        """What the input of all requests cost, by the server's log. Raises `AssertionError` if a request failed."""
+        """Return the input cost of all requests by the server's log. Raises `AssertionError` if a request failed."""
         log: list[dict[str, Any]] = msgspec.json.decode(self.server.log.to_bytes())["requests"]
         assert all(entry["status"] == 200 for entry in log), log
         used = [Usage.from_api(entry["usage"]) for entry in log]
@@ -163,7 +163,7 @@ class TeamServer:
 
 @attrs.define(eq=False)
 class _RecordingServer:
-    """The server, with a note of each request."""
+    """Embedded server that records each request."""
 
     server: EmbeddedServer
     sent: list[Sent] = attrs.field(factory=list)
@@ -188,7 +188,7 @@ class _RecordingServer:
 
 @asynccontextmanager
 async def open_team_server(way: Way, script: dict[str, Any], *tools: Tool) -> AsyncIterator[TeamServer]:
-    """A server that plays *script*, for one team."""
+    """Start a server that replays *script*, for one team."""
     server = EmbeddedServer(ServerOptions(script=parse_script(msgspec.json.encode(script).decode(), "bill")))
     noting = _RecordingServer(server)
     async with trio.open_nursery() as nursery:

@@ -1,7 +1,7 @@
-"""CPU of the server's cache work on one request of 800 KB in about 2,000 blocks, step by step and in sum.
+"""CPU time of the server's cache work on one request of 800 KB in about 2,000 blocks, by step and in total.
 
-The prompt was cached up to its last turn but one, as in any running conversation. Measured in this process, against
-a limit; the steps are timed within one pass, so their sum is that pass.
+The prompt is cached up to its second to last turn, as in a running conversation. Measured in this process, with a
+limit as the goal; the steps are timed within one pass, so they add up to that pass.
 """
 
 import time
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 @attrs.define(eq=False)
 class _Pass:
-    """The CPU of one request's steps, in milliseconds."""
+    """CPU times of the steps of one request, in milliseconds."""
 
     steps: dict[str, float] = attrs.field(factory=dict)
 
@@ -41,7 +41,7 @@ class _Pass:
 
 
 async def measure() -> list[Figure]:
-    """Each step and their sum: the median of all passes, and the best sum."""
+    """Measure each step and the total: the median of all passes, and the best total."""
     conversation = build_conversation(SIZE)
     cache = PromptCache()
     earlier = conversation.render(max_tokens=MAX_TOKENS)

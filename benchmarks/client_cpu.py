@@ -1,7 +1,7 @@
-"""CPU of the client for one request on a long history: the SDK's `messages.create` against `ModelClient.ask`.
+"""CPU time of the client for one request on a long history: the SDK's `messages.create` against `ModelClient.ask`.
 
-Both send the same bytes to the embedded server in another process; ours renders the conversation first, the SDK gets
-the same request as dictionaries. Only this process's CPU counts.
+Both send the same bytes to the embedded server in another process. Coterie renders the conversation first; the SDK gets
+the same request as dictionaries. Only the CPU time of this process counts.
 """
 
 import time
@@ -27,11 +27,11 @@ ROUNDS = 30
 TIMES_LESS = 4.0
 
 Send = Callable[[], Awaitable[object]]
-"""Makes one request and reads its answer to the end."""
+"""Function that makes one request and reads its reply to the end."""
 
 
 async def measure() -> list[Figure]:
-    """The median of each way to ask, and the ratios to ours."""
+    """Measure the median of each client, and the ratios to Coterie's."""
     conversation = build_conversation(SIZE)
     transport = anthropic.DefaultAsyncHttpxClient(verify=False)
     async with (
@@ -52,13 +52,13 @@ async def measure() -> list[Figure]:
 
 
 async def ask(client: ModelClient, conversation: Conversation) -> None:
-    """One turn as an agent takes it: render, ask, read the reply."""
+    """One turn of an agent: render, ask, read the reply."""
     rendered = conversation.render(max_tokens=MAX_TOKENS)
     await client.ask(request_of(*rendered.chunks, prefix=conversation.prefix_hash))
 
 
 def request_of(*chunks: bytes, prefix: bytes = b"") -> ModelRequest:
-    """A request with this body."""
+    """Return a request with this body."""
     return ModelRequest(
         body=chunks,
         model=known_models().get(MODEL),
@@ -69,7 +69,7 @@ def request_of(*chunks: bytes, prefix: bytes = b"") -> ModelRequest:
 
 
 async def cpu_of(ways: list[Send], *, rounds: int) -> list[float]:
-    """Milliseconds of this process's CPU that each of *ways* takes: medians over interleaved rounds."""
+    """Measure the CPU milliseconds of this process for each of *ways*: medians over interleaved rounds."""
     spent: list[list[float]] = [[] for _ in ways]
     for number in range(rounds + 2):
         for way, taken in zip(ways, spent, strict=True):

@@ -1,8 +1,8 @@
-"""How the client's CPU grows when the history doubles, against the write of as many bytes to the same server.
+"""Growth of the client's CPU time when the history doubles, compared with writing the same number of bytes.
 
-The server is the fixed reply in another process, so its work does not depend on what it is sent. Two writes of bytes
-that are ready stand beside ours: through the SDK's transport, which ours must pass, and straight to a socket. The goal
-is the first: rendering and everything else that is ours adds nothing that grows.
+The server sends fixed replies from another process, so its work does not depend on the request. Two baselines write
+ready bytes: through the SDK's transport, which Coterie uses, too, and directly to a socket. The goal is the first
+baseline: rendering and all other work of Coterie adds nothing that grows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ READY = "SDK's write of ready bytes"
 
 
 async def measure() -> list[Figure]:
-    """Both clients at each size, and by how much each grows from one size to the next."""
+    """Measure both clients at each size, and the growth from one size to the next."""
     conversations = [build_conversation(size) for size in SIZES]
     bodies = [conversation.render(max_tokens=MAX_TOKENS).body for conversation in conversations]
     async with (

@@ -1,9 +1,9 @@
-"""What it costs to work for days in a small window: all layers against what is common, in dollars and in words kept.
+"""Cost of working for days in a small window: all layers compared with common practice, in dollars and kept user texts.
 
-One session of real parts, of thousands of turns and millions of tokens of tool results, is played once with each
-strategy: claude-opus-5-5 thinking, the embedded server strict, a window of 200,000 tokens that it enforces. Dollars are
-the server's own count. A rewrite is what a turn writes to the cache because an epoch began anew, or the
-API had cleared.
+One session of recorded runs, with thousands of turns and millions of tokens of tool results, runs once with each
+strategy: claude-opus-5-5 with thinking, the strict embedded server, and a window of 200,000 tokens that it enforces.
+Dollars are computed by the server. A rewrite is what a turn writes to the cache after a new epoch, or after the API had
+cleared.
 """
 
 import sys
@@ -27,7 +27,7 @@ YOUNG = msgspec.structs.replace(WHOLE, calls=EARLY.stop + 1)
 RESULTS = 5_000_000
 SEED = 2
 AT_ONCE = 2
-"""Sessions that are played at the same time; each has a server beside it."""
+"""Number of sessions that run at the same time; each has its own server."""
 
 OTHERS = (OVERFLOWING.name, SUMMARISING.name, EDITING.name)
 NOTES_SHARE = 0.1
@@ -45,7 +45,7 @@ LEGEND = (
 
 
 async def measure() -> list[Figure]:
-    """The session with each strategy; nothing where the recorded runs are missing."""
+    """Run the session with each strategy; return nothing if the recorded runs are missing."""
     if not has_runs():
         print(f"context: skipped: {DIRECTORY} is not there", file=sys.stderr, flush=True)
         return []
@@ -53,7 +53,7 @@ async def measure() -> list[Figure]:
 
 
 async def run_all(names: Sequence[str], size: Size, *, compares_turns: bool = False) -> dict[str, Outcome]:
-    """What becomes of one session with each strategy, by name; whether the turns of ours stay as quick, if asked."""
+    """Run one session with each strategy; on request also compare the CPU time of early and late turns."""
     outcomes: dict[str, Outcome] = {}
     limiter = trio.CapacityLimiter(AT_ONCE)
 
@@ -64,7 +64,7 @@ async def run_all(names: Sequence[str], size: Size, *, compares_turns: bool = Fa
         async with limiter:
             outcomes[name] = await run_in_process(order)
             if order.compares_turns:
-                # Within seconds of the late turns: minutes before, the machine may have been another one.
+                # Measured within seconds of the late turns, because the speed of the machine changes over minutes.
                 young = await run_in_process(msgspec.structs.replace(order, size=YOUNG))
                 outcomes[name] = msgspec.structs.replace(outcomes[name], again=young.cpu)
 
@@ -75,14 +75,14 @@ async def run_all(names: Sequence[str], size: Size, *, compares_turns: bool = Fa
 
 
 def figures_of(outcomes: dict[str, Outcome]) -> list[Figure]:
-    """What the outcomes of all strategies say together."""
+    """Return the figures of all strategies together."""
     ours = outcomes[OURS.name]
     compared = [figure for outcome in outcomes.values() for figure in _compared(outcome, ours)]
     return [*_described(ours), *_goals(outcomes), *compared]
 
 
 def table(figures: Sequence[Figure]) -> Iterator[str]:
-    """What is asked of all layers, then a line for each strategy, and one for whatever is not as it should be."""
+    """Return the goals of all layers, then a line for each strategy and for each violated expectation."""
     if others := [figure for figure in figures if ": " not in figure.name]:
         yield from rows(others)
         yield from aligned(figures, COLUMNS)
@@ -91,12 +91,12 @@ def table(figures: Sequence[Figure]) -> Iterator[str]:
 
 
 def notes_share(outcome: Outcome) -> float:
-    """What notes cost, of what the turns do."""
+    """Cost of notes as a share of the cost of turns."""
     return float(outcome.helpers.get("notes", Decimal(0)) / (outcome.turns_else + outcome.rewrites))
 
 
 def by_notes(outcome: Outcome) -> float:
-    """Of all compactions, those for which no model was asked."""
+    """Share of compactions that needed no model call."""
     ways = Counter(compaction.by for compaction in outcome.compactions)
     return ways["notes"] / max(1, ways.total())
 

@@ -1,4 +1,4 @@
-"""What became of a session: what it cost, by the server's own log, and what is left of it in the last request."""
+"""Outcome of a session: its cost by the server's log, and the content of its last request."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,116 +20,116 @@ from coterie.scenarios.api_server.caching.token_count import BYTES_PER_TOKEN, TO
 
 EARLY = slice(9, 109)
 LATE = slice(-100, None)
-"""The turns whose CPU is compared."""
+"""Turns whose CPU time is compared."""
 
 
 class Compaction(msgspec.Struct, frozen=True):
-    """One of them."""
+    """One of these turns."""
 
     by: str
     tokens: int
-    """Before it."""
+    """Turns before it."""
     seconds: float
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left when the files are gone."""
+    """Results that remain after the files are deleted."""
 
     strategy: str
     turns: int
     ended: list[str]
-    """Why the run ended before its time."""
+    """Reason why the run ended early."""
     refused: int
-    """Requests that the server found too long."""
+    """Requests that the server rejected as too long."""
     words: int
-    """Messages of the human."""
+    """User texts."""
     lost_words: int
-    """Those that are no longer in the last request word for word."""
+    """User texts that are no longer in the last request verbatim."""
     results: int
     """Tokens of all tool results, before any layer."""
     largest: int
     """Tokens of the largest prompt."""
     sent: int
-    """Tokens of all prompts of turns."""
+    """Tokens of the prompts of all turns."""
     read: int
-    """Those that came from the cache."""
+    """Prompt tokens read from the cache."""
     helpers: dict[str, Decimal]
     """Dollars by purpose."""
     rewrites: Decimal
-    """Dollars for what turns wrote to the cache because an epoch began anew, or the API had cleared."""
+    """Dollars for cache writes of turns after a new epoch, or after the API had cleared."""
     turns_else: Decimal
-    """Dollars of turns for all else."""
+    """Dollars for all other input and output of turns."""
     epochs: int
     breaks: list[str]
-    """Of the cache, unexpected ones."""
+    """Unexpected cache misses."""
     expired: int
     updates: int
-    """Of the notes."""
+    """Updates of the notes."""
     compactions: list[Compaction]
     failures: list[str]
-    """Of layers."""
+    """Failures of layers."""
     cpu: list[float]
-    """Seconds of the client for each turn without a compaction."""
+    """Client CPU seconds of each turn without a compaction."""
     again: list[float] = []
-    """The same for the first turns of a session that began when this one was over."""
+    """The same for the first turns of a session that started after this one."""
 
     @property
     def dollars(self) -> Decimal:
-        """All of it."""
+        """Total dollars."""
         return self.turns_else + self.rewrites + sum(self.helpers.values())
 
     @property
     def late(self) -> float:
-        """CPU of a late turn."""
+        """CPU time of a late turn."""
         return median(self.cpu[LATE])
 
     @property
     def early(self) -> float:
-        """CPU of an early turn; it was played minutes before, on what may have been another machine by its speed."""
+        """CPU time of an early turn, measured minutes before, when the machine may have had another speed."""
         return median(self.cpu[EARLY])
 
     @property
     def early_again(self) -> float:
-        """CPU of an early turn that was played right after the late ones."""
+        """CPU time of an early turn, measured directly after the late ones."""
         return median(self.again[EARLY])
 
 
 @attrs.define(eq=False)
 class Observed:
-    """Watches an agent."""
+    """Observer of an agent."""
 
     agent: Agent
     ended: list[str] = attrs.field(factory=list)
     events: list[tuple[int, Event]] = attrs.field(factory=list)
-    """Each with the number of the next model call."""
+    """Events, each with the number of the next model call."""
     replied: list[tuple[int, int, float]] = attrs.field(factory=list)
-    """Turn, epoch, and the client's CPU so far."""
+    """Turn, epoch, and client CPU time so far."""
 
     def __attrs_post_init__(self) -> None:
         self.agent.emit = lambda event: self.events.append((self.agent.turn, event))
 
     def on_reply(self, agent: Agent, _reply: Reply) -> None:
-        """Note when a reply came, and to which epoch."""
+        """Record the time and epoch of a reply."""
         self.replied.append((agent.turn - 1, agent.conversation.epoch, time.process_time()))
 
     @property
     def renewals(self) -> set[int]:
-        """The turns with which an epoch began, but for the first."""
+        """Turns that started an epoch, except the first."""
         return {turn for (_, before, _), (turn, epoch, _) in pairwise(self.replied) if epoch != before}
 
     @property
     def clearings(self) -> set[int]:
-        """The turns whose prompts the API made shorter."""
+        """Turns whose prompts were shortened by the API."""
         cleared = ((turn, event) for turn, event in self.events if isinstance(event, ResultsCleared))
         return {turn - 1 for turn, event in cleared if event.mechanism == "api"}
 
     def of(self, kind: type[Event]) -> Iterator[Any]:
-        """The events of one kind."""
+        """Return the events of one kind."""
         return (event for _, event in self.events if isinstance(event, kind))
 
 
 def outcome_of(strategy: str, seen: Observed, requests: Sequence[Mapping[str, Any]]) -> Outcome:
-    """What *seen* and the server's log say together."""
+    """Combine *seen* and the server's log."""
     answered = [entry for entry in requests if entry["status"] == 200]
     turns = [entry for entry in answered if entry["purpose"] == "turn"]
     rewritten = seen.renewals | seen.clearings
@@ -178,7 +178,7 @@ def _dollars(entries: Iterable[Mapping[str, Any]]) -> Decimal:
 
 
 def _written(entry: Mapping[str, Any]) -> Decimal:
-    """Dollars for what a request wrote to the cache."""
+    """Dollars for the cache writes of a request."""
     price = known_models().get(MODEL).price(_prompt(entry))
     written: dict[str, int] = entry["usage"]["cache_creation"]
     short, long = written["ephemeral_5m_input_tokens"], written["ephemeral_1h_input_tokens"]

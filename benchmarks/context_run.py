@@ -1,7 +1,7 @@
-"""Plays a session of days in a window of its own size, with one strategy, alone in a process of its own.
+"""Run of a session of days in a window of given size with one strategy, in a separate process.
 
-The window is a row of the table of models, which the server reads as well: what is too long, it refuses. Run as a
-module this is such a process: a `ContextRunOrder` on its standard input, an `Outcome` on its standard output.
+The window is a row of the table of models, which the server reads too, so it rejects longer requests. As a module, this
+file is such a process: it reads a `ContextRunOrder` from standard input and prints an `Outcome`.
 """
 
 import os
@@ -48,22 +48,22 @@ from coterie.clock import Clock
 from coterie.orchestrator.processes.api_server_process import open_api_server
 
 PROGRESS = 250
-"""Turns after which a line is printed."""
+"""Number of turns between two progress lines."""
 _ROOT = Path(__file__).resolve().parents[1]
 
 
 class ContextRunOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be played."""
+    """Parameters of a run."""
 
     strategy: str
     size: Size
     seed: int
     compares_turns: bool = False
-    """Whether the CPU of early and late turns is to be compared."""
+    """True if the CPU time of early and late turns is compared."""
 
 
 async def run_in_process(order: ContextRunOrder) -> Outcome:
-    """Play in a process of its own, which is reaped; cancellation kills it, and it ends with us in any case.
+    """Run in a separate process, which is reaped; cancellation kills it, and it never outlives this process.
 
     Raises `CalledProcessError` in a group.
     """
@@ -84,7 +84,7 @@ async def run_in_process(order: ContextRunOrder) -> Outcome:
 
 
 async def run_session(order: ContextRunOrder) -> Outcome:
-    """Play to the end of the session; files are thrown away."""
+    """Run to the end of the session; its files are deleted."""
     session, strategy = build_days(order.size, order.seed), STRATEGIES[order.strategy]
     with tempfile.TemporaryDirectory() as directory:
         scratch = Path(directory)
@@ -110,20 +110,20 @@ async def run_session(order: ContextRunOrder) -> Outcome:
 
 @attrs.frozen
 class _Passing:
-    """Lets the time pass that the session says."""
+    """Advances the simulated time by the pauses of the session."""
 
     _pauses: Sequence[float]
     _notes: SessionNotesLayer | None
 
     async def wait(self, agent: Agent) -> None:
-        """The pause behind the reply that was recorded last."""
+        """Apply the pause after the last recorded reply."""
         if self._notes is not None:
-            # An update takes seconds, and so do the calls that run meanwhile.
+            # An update takes seconds, and so do the calls that run at the same time.
             await self._notes.wait_until_written()
         agent.clock.advance(self._pauses[agent.turn - 2])
 
     async def transform_results(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
-        """The answers as they are: this is how long their calls took, unless they are a helper's."""
+        """Apply the duration of the recorded calls, except for those of a helper."""
         if answers[0].call["id"] in agent.conversation.open_tool_uses:
             await self.wait(agent)
         return answers
@@ -131,13 +131,13 @@ class _Passing:
 
 @attrs.frozen
 class _Progress:
-    """Says how far the session is."""
+    """Reports the progress of the session."""
 
     _name: str
     _turns: int
 
     def on_reply(self, agent: Agent, _reply: Reply) -> None:
-        """Print a line now and then."""
+        """Print a progress line from time to time."""
         turn = agent.turn - 1
         if turn % PROGRESS == 0:
             print(f"context: {self._name}, turn {turn} of {self._turns}", file=sys.stderr, flush=True)
@@ -198,7 +198,7 @@ async def _run_until_stdin_ends(order: ContextRunOrder) -> Outcome:
         outcome = await run_session(order)
         nursery.cancel_scope.cancel()
         return outcome
-    raise SystemExit("nobody waits for the outcome any more")
+    raise SystemExit("standard input was closed before the run ended")
 
 
 async def _stop_at_end_of_stdin(scope: trio.CancelScope) -> None:

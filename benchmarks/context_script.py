@@ -1,4 +1,4 @@
-"""The model's side of a session of days: its turns, and what its helpers say when they keep notes or summarise."""
+"""Model side of a session of days: its turns, and the replies of its helpers for notes and summaries."""
 
 import json
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ PARTS = (
     "Next step",
 )
 FILES = 10
-"""That a part of the summary names."""
+"""Files that a part of the summary names."""
 THINKING = 0.1
-"""Seconds that the model takes for a turn whose CPU is compared."""
+"""Seconds that the model takes for a turn whose CPU time is compared."""
 STEP = "- step {{turn}}: looked at how others have done this, compared what was found, and went on with the task"
 
 
 def days_script(session: LongSession, notes: Path, compared: Sequence[slice] = ()) -> str:
-    """The script for the embedded server; *notes* is the file that the helper edits.
+    """Return the script for the embedded server; *notes* is the file that the helper edits.
 
     The server answers a short prompt in less than a tenth of the time of a long one, which no model does, and a program
     that has waited may find its caches cold. So the server takes its time with all turns that are *compared*.
@@ -49,7 +49,7 @@ def days_script(session: LongSession, notes: Path, compared: Sequence[slice] = (
 
 
 def _update(notes: Path, old: str, new: str) -> dict[str, Any]:
-    """What a helper says that goes on with the log, and puts what is new above all else in two other sections."""
+    """Return the reply of a helper that extends the log, and puts new entries first in two other sections."""
     state = "After step {{turn}}: the task of the user is under way, nothing is broken, and the next file waits."
     found = "- seen in step {{turn}}: the files that the calls before it name; none of them has been changed"
     edits = [(old, new), *((hint, f"{hint}\n{text}") for hint, text in _news(state, found))]
@@ -67,13 +67,13 @@ def _news(state: str, found: str) -> list[tuple[str, str]]:
 
 
 def _hint(heading: str) -> str:
-    """The line below a heading, which stands in the notes exactly once and stays there."""
+    """Return the line below a heading, which occurs in the notes exactly once and stays there."""
     [section] = [section for section in default_template().sections if section.heading == heading]
     return section.hint[0]
 
 
 def _summary(session: LongSession) -> str:
-    """Nine parts of the length that people's summaries have, over files that the session looks at."""
+    """Return nine parts as long as real summaries, about files that the session reads."""
     calls = (call for reply in session.replies for call in reply.calls if call.name == "Read")
     paths = list(dict.fromkeys(str(call.arguments["file_path"]) for call in calls))
     lines = [f"- {path}: looked at to see how others have done this; it was not changed" for path in paths]

@@ -1,4 +1,4 @@
-"""A session of thousands of model calls: an agent that works for days on few words of its user."""
+"""A session of thousands of model calls: an agent that works for days on a few user texts."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,27 +16,27 @@ from benchmarks.replayed_tools import session_tools
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace, call_tool
 
 AT_ONCE = (1, 1, 2, 2)
-"""How many calls a look makes."""
+"""Number of calls of one exploration."""
 PLACES = 400
-"""To which an agent comes back: as many calls are drawn, and each is made several times."""
+"""Number of different calls to which an agent returns; each is made several times."""
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a session, and of the window that it is played in."""
+    """Size of a session and of its window."""
 
     calls: int
-    """Of the model; there may be more, up to the end of an exchange."""
+    """Minimum number of model calls; the last exchange is completed."""
     window: int
     looks: tuple[int, ...]
-    """How many looks into the packages precede a recorded call: one of these."""
+    """Number of explorations before a recorded call: one of these."""
     weights: tuple[int, int, int, int] = (20, 3, 1, 1)
-    """Of the kinds of calls that a look makes, as `PackageCalls` has them."""
+    """Weights of the kinds of calls in an exploration, see `PackageCalls`."""
     lines: tuple[int | None, ...] = LINES
-    """That a call of Read asks for: one of these."""
+    """Number of lines that a call of Read requests: one of these."""
 
 
 def build_days(size: Size, seed: int) -> LongSession:
-    """A session of this *size*; the same for the same seed. Runs that are used up come again in another order."""
+    """Build a session of this *size*; deterministic for a seed. Used-up runs repeat in another order."""
     source = random.Random(seed)
     coding, service = read_runs(CODING), read_runs(SERVICE)
     packages = PackageCalls(source, weights=size.weights, lines=size.lines)
@@ -52,7 +52,7 @@ def build_days(size: Size, seed: int) -> LongSession:
 
 
 async def remembering_tools(session: LongSession, workspace: Workspace) -> dict[str, Tool]:
-    """All tools of *session*. What only looks and is slow has made each of its calls already, for real."""
+    """Return all tools of *session*. Slow read-only tools have executed each of their calls before."""
     tools = session_tools(session)
     slow = {name: RememberingTool(tools[name]) for name in ("Bash", "Glob", "Grep")}
     for call in chain.from_iterable(map(_calls, session.exchanges)):
@@ -63,47 +63,47 @@ async def remembering_tools(session: LongSession, workspace: Workspace) -> dict[
 
 @attrs.define(eq=False)
 class RememberingTool:
-    """A built-in tool that answers a call as it did the first time, so that only the agent's own time is measured."""
+    """Built-in tool that repeats its first result of a call, so that only the agent's own time is measured."""
 
     _tool: Tool
     _results: dict[Any, ToolResult] = attrs.field(factory=dict)
 
     @property
     def name(self) -> str:
-        """The tool's own, as all that follows."""
+        """Forwarded to the tool, like the attributes below."""
         return self._tool.name
 
     @property
     def description(self) -> str:
-        """For the model."""
+        """Description for the model."""
         return self._tool.description
 
     @property
     def input_type(self) -> type[attrs.AttrsInstance]:
-        """The class of its arguments."""
+        """Class of its arguments."""
         return self._tool.input_type
 
     @property
     def access(self) -> Access:
-        """What a call may do."""
+        """Effects of a call."""
         return self._tool.access
 
     @property
     def is_clearable(self) -> bool:
-        """Whether an old result may leave."""
+        """True if an old result may be cleared."""
         return self._tool.is_clearable
 
     @property
     def result_cap(self) -> int | None:
-        """Characters over which a result is stored."""
+        """Number of characters above which a result is stored."""
         return self._tool.result_cap
 
     def paths_affected(self, arguments: Any, workspace: Workspace) -> Iterable[Path]:
-        """The paths that a call names."""
+        """Return the paths that a call names."""
         return self._tool.paths_affected(arguments, workspace)
 
     async def run(self, arguments: Any, workspace: Workspace) -> ToolResult:
-        """The result, the first time for real."""
+        """Return the recorded result; execute the call the first time."""
         if arguments not in self._results:
             self._results[arguments] = await self._tool.run(arguments, workspace)
         return self._results[arguments]

@@ -1,4 +1,4 @@
-"""Ways to live with a window that is too small for the session: all layers, some of them, or what is common today."""
+"""Strategies for a window that is too small for the session: all layers, some of them, or common practice."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
@@ -33,18 +33,18 @@ TWO_LAYERS = LayersSettings()
 
 @attrs.frozen(kw_only=True)
 class Strategy:
-    """One way."""
+    """One strategy."""
 
     name: str
     layers: LayersSettings
-    """The first two."""
+    """Layers 1 and 2."""
     has_notes: bool = False
     compaction: CompactionSettings | None = None
-    """None: when the window is full, the oldest rounds leave."""
+    """None: the oldest rounds are dropped when the window is full."""
 
     @asynccontextmanager
     async def open_steps(self, agent: Agent) -> AsyncIterator[SessionNotesLayer | None]:
-        """Give *agent* its pipeline, and its notes their task, until the block ends."""
+        """Give *agent* its pipeline, and run the background work of its notes until the block ends."""
         workspace, notes = agent.workspace, None
         if self.has_notes:
             writer = load_writer(agent.identity.agent, workspace.root, workspace.scratch, NotesSettings())
@@ -70,21 +70,21 @@ STRATEGIES = {each.name: each for each in (OURS, WITHOUT_NOTES, OVERFLOWING, SUM
 
 @attrs.frozen
 class DropOldest:
-    """Without a layer for it, the oldest half of a conversation leaves when the next reply might not fit."""
+    """Drops the oldest half of a conversation when the next reply might not fit."""
 
     window: int
     share: float = 0.5
 
     async def before_call(self, agent: Agent) -> None:
-        """Make room if it is time."""
+        """Drop messages if the window is nearly full."""
         if agent.meter.tokens(agent.conversation) > self.window - OUTPUT_SIZES[0]:
             await self.on_overflow(agent, PromptTooLong())
 
     async def on_overflow(self, agent: Agent, _overflow: PromptTooLong) -> bool:
-        """Begin a new epoch with the newest rounds, behind a word that there was more."""
+        """Start a new epoch with the newest rounds, after a note that earlier ones were dropped."""
         messages = split_messages(agent.conversation.segments)
         sizes = [sum(estimate_block(segment.data) for segment in message) for message in messages]
-        # The last round stays whatever its size: its calls wait for their results to be read.
+        # The last round stays whatever its size, because the model has not read its results yet.
         start = oldest_rounds(messages[:-2], sizes[:-2], int(sum(sizes) * self.share))
         staying = [segment for message in messages[start:] for segment in message]
         agent.conversation.rewrite([("user", [text_block(LEFT_OUT)]), *clear_results(staying, has_changed=True)])
@@ -94,6 +94,6 @@ class DropOldest:
 
 
 def _dropping(pipeline: Pipeline, drop: DropOldest) -> Pipeline:
-    """*pipeline* with *drop* in the place of what ends a run whose window is full."""
+    """Return *pipeline* with *drop* instead of the step that ends a run with a full window."""
     calls = (step for step in pipeline.before_call if not isinstance(step, WindowCheck))
     return attrs.evolve(pipeline, before_call=(*calls, drop), overflow=(drop,))

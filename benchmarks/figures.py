@@ -1,4 +1,4 @@
-"""What a benchmark gives: figures, some with a goal, as a table for people and as JSON for programs."""
+"""Results of benchmarks: figures with optional goals, as a table and as JSON."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
@@ -16,7 +16,7 @@ class Goal:
     limit: float
 
     def is_met_by(self, value: float) -> bool:
-        """Whether *value* keeps the limit; the limit itself does."""
+        """True if *value* keeps the limit, inclusive."""
         return value >= self.limit if self.kind == "at least" else value <= self.limit
 
 
@@ -28,32 +28,32 @@ class Figure:
     value: float
     unit: str
     digits: int = 2
-    """Decimals shown to people."""
+    """Number of decimals in the table."""
     goal: Goal | None = None
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the goal was met; None without one."""
+        """True if the goal was met; None without a goal."""
         return None if self.goal is None else self.goal.is_met_by(self.value)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The figure as JSON shows it."""
+        """Return the figure as JSON data."""
         goal = None if self.goal is None else attrs.asdict(self.goal)
         return {"name": self.name, "value": self.value, "unit": self.unit, "goal": goal, "met": self.is_met}
 
 
 def at_least(limit: float) -> Goal:
-    """The goal of a figure that should be high."""
+    """Return a goal for a figure that should be high."""
     return Goal(kind="at least", limit=limit)
 
 
 def at_most(limit: float) -> Goal:
-    """The goal of a figure that should be low."""
+    """Return a goal for a figure that should be low."""
     return Goal(kind="at most", limit=limit)
 
 
 def rows(figures: Sequence[Figure]) -> Iterator[str]:
-    """One line a figure: name, value with unit, goal, and whether it was met."""
+    """Return a line for each figure: name, value with unit, goal, and result."""
     width = max(len(figure.name) for figure in figures)
     for figure in figures:
         value = f"{figure.value:>12,.{figure.digits}f} {figure.unit:<10}"
@@ -63,7 +63,7 @@ def rows(figures: Sequence[Figure]) -> Iterator[str]:
 
 
 def aligned(figures: Iterable[Figure], columns: Sequence[str]) -> Iterator[str]:
-    """One line for each subject of figures named `subject: column`; others are passed over.
+    """Return a line for each subject of figures named `subject: column`; other figures are skipped.
 
     Where a cell has several, they are named `subject: column, part`.
     """
@@ -81,7 +81,7 @@ def aligned(figures: Iterable[Figure], columns: Sequence[str]) -> Iterator[str]:
 
 
 def missed(figures: Iterable[Figure]) -> Iterator[str]:
-    """One line for each goal that was not met."""
+    """Return a line for each goal that was missed."""
     for figure in figures:
         if figure.is_met is False and figure.goal is not None:
             yield f"  MISSED  {figure.name}: {figure.value:,g}, goal {figure.goal.kind} {figure.goal.limit:,g}"

@@ -1,6 +1,6 @@
-"""The embedded server's HTTP edge in a process of its own, reduced to constant answers: what any server there costs.
+"""HTTP layer of the embedded server with constant replies, in a separate process: the minimum cost of any server.
 
-Run as a file it listens on a free port, prints the port, and ends when its standard input closes.
+As a script it listens on a free port, prints the port, and ends when its standard input closes.
 """
 
 import os
@@ -21,7 +21,7 @@ from coterie.scenarios.api_server.http.http_server import Responder, serve_http
 from coterie.scenarios.api_server.request.errors import ApiError
 
 TEXT = "The clock moves for every process that reads its file."
-"""What the model says in both servers, so that their answers are of one size."""
+"""Reply of the model in both servers, so that their responses have the same size."""
 
 _VERDICT = CacheResult(
     hit=None, read=0, write_5m=0, write_1h=0, uncached=12, writes=(), started=0.0, lookups=0, deleted=None
@@ -45,10 +45,10 @@ _AS_EVENTS = [("content-type", "text/event-stream; charset=utf-8"), *_SHARED]
 
 
 class FixedReply:
-    """Answers every request alike, by as many writes as the embedded server makes."""
+    """Sends the same response to every request, in as many writes as the embedded server."""
 
     async def handle(self, request: HttpRequest, respond: Responder) -> None:
-        """Answer with events where the beginning of the body asks for a stream, else whole."""
+        """Respond with events if the start of the body requests a stream, else with one message."""
         if b'"stream":true' in request.body[:100]:
             await respond.start(200, _AS_EVENTS)
             await respond.write(_EVENTS)
@@ -57,7 +57,7 @@ class FixedReply:
             await respond.send(200, _AS_JSON, _WHOLE)
 
     def refusal(self, error: ApiError) -> tuple[Sequence[tuple[str, str]], bytes]:
-        """The error's own words."""
+        """Return the text of the error."""
         return (), error.message.encode()
 
 
@@ -70,13 +70,13 @@ class FixedServer:
 
     @property
     def url(self) -> str:
-        """What a client's base URL would be."""
+        """Base URL for a client."""
         return f"http://127.0.0.1:{self.port}"
 
 
 @asynccontextmanager
 async def open_fixed_server() -> AsyncIterator[FixedServer]:
-    """Run this file as a child process until the block ends; it is reaped then, and ends with us in any case."""
+    """Run this file as a child process until the block ends; the child is reaped, and never outlives this process."""
     command = [sys.executable, "-P", str(Path(__file__))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # noqa: ASYNC220 - starting blocks for milliseconds only
         assert process.stdin is not None

@@ -1,6 +1,6 @@
-"""Seconds of a Grep over the installed packages with ripgrep and with Python alone, as ratios.
+"""Duration of a Grep over the installed packages with ripgrep relative to pure Python.
 
-Both answer the same calls in turns, the walk through the directory included; the best of several counts.
+Both execute the same calls in turns, including the walk through the directory; the best of several runs counts.
 """
 
 import os
@@ -28,7 +28,7 @@ CALLS: tuple[tuple[str, GrepInput, Goal | None], ...] = (
 
 
 async def measure() -> list[Figure]:
-    """For each call the seconds of both, and how many times faster it is with ripgrep."""
+    """Measure each call with both, and return the speedup of ripgrep."""
     program = shutil.which("rg", path=os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]))
     if program is None:
         return [Figure(name="ripgrep is not installed", value=0, unit="")]
@@ -45,7 +45,7 @@ async def measure() -> list[Figure]:
 
 
 async def _race(quick: Grep, plain: Grep, call: GrepInput) -> tuple[float, float]:
-    """The best seconds of both, which must give the same answer."""
+    """Return the best seconds of both, which must give the same result."""
     workspace = Workspace(root=PACKAGES, scratch=Path(os.devnull))
     best = [float("inf"), float("inf")]
     for _ in range(ROUNDS):

@@ -1,8 +1,8 @@
-"""What the first two context layers save in a long session, and how often each of their mechanisms fires.
+"""Savings of the first two context layers in a long session, and how often each of their mechanisms fires.
 
-One session of real parts is played once for each choice of layers: the same words, calls and pauses, claude-opus-5-5
-thinking, the embedded server strict. Tokens and dollars are the server's own count. The API clears as in a window that
-the session outgrows without layer 2; nobody is stopped there, so that all do the same work.
+One session of recorded runs is run once with each setup of layers: the same texts, calls and pauses, claude-opus-5-5
+with thinking, the strict embedded server. Tokens and dollars are computed by the server. The API clears as in a window
+that the session exceeds without layer 2; no run stops there, so that all do the same work.
 """
 
 import sys
@@ -27,7 +27,7 @@ COMPACT_WINDOW = 140_000
 BASELINE = "none"
 FOLLOWED, UNFOLLOWED = "1 + 2c", "1 + 2c, results sent again"
 PROVES = {"1": "stored", "1 + 2a": "time", "1 + 2b": "cache", FOLLOWED: "api"}
-"""Setup -> the mechanism that must fire in it. Where several work, the cheaper ones may leave the others nothing."""
+"""Setup -> mechanism that must fire in it. With several active, the cheaper ones may leave nothing to the others."""
 MECHANISM_COLUMNS = ("stored", "by time", "by cache", "by API")
 COLUMNS = ("calls", *MECHANISM_COLUMNS, "largest", "sent", "cached", "dollars", "ratio", "breaks", "expired", "again")
 LEGEND = (
@@ -37,7 +37,7 @@ LEGEND = (
 
 
 def setups(compact_window: int) -> list[Setup]:
-    """The choices of layers, each compared with the first."""
+    """Setups of layers, each compared with the first."""
 
     def setup(name: str, *, stores: bool = True, mechanisms: str = "", follows_api: bool = True) -> Setup:
         layers = LayersSettings(
@@ -58,7 +58,7 @@ def setups(compact_window: int) -> list[Setup]:
 
 
 async def measure() -> list[Figure]:
-    """The session, then each choice of layers; nothing where the recorded runs are missing."""
+    """Run the session with each setup; return nothing if the recorded runs are missing."""
     if not has_runs():
         _progress(f"skipped: {DIRECTORY} is not there")
         return []
@@ -72,7 +72,7 @@ async def measure() -> list[Figure]:
 
 
 def table(figures: Sequence[Figure]) -> Iterator[str]:
-    """One line for each choice of layers, and one for everything that is not as it should be."""
+    """Return a line for each setup, and for each violated expectation."""
     if others := [figure for figure in figures if ": " not in figure.name]:
         yield from rows(others)
         yield from aligned(figures, COLUMNS)
@@ -124,7 +124,7 @@ def _compared(played: SessionOutcome, baseline: SessionOutcome) -> Iterator[Figu
 
 
 def _following(played: Sequence[SessionOutcome]) -> Figure:
-    """Whether it pays to leave out what the API has cleared, though that writes the rest to the cache once more."""
+    """True if leaving out content that the API cleared pays, although it writes the rest to the cache again."""
     dollars = {each.setup.name: each.dollars for each in played}
     ratio = float(dollars[FOLLOWED] / dollars[UNFOLLOWED])
     return Figure(name="2c, of the price without leaving results out", value=ratio, unit="x", goal=at_most(1))

@@ -1,4 +1,4 @@
-"""A long session of one agent, made of real parts: recorded runs one after another, and real calls in between."""
+"""A long session of one agent, built from recorded runs in sequence with real calls in between."""
 
 import json
 import random
@@ -12,7 +12,7 @@ from benchmarks.package_calls import PackageCalls
 from benchmarks.recorded_runs import CODING, SERVICE, Exchange, RecordedReply, read_runs
 
 CALLED_IN_BETWEEN = 0.25
-"""How often a recorded call is preceded by a look into the packages."""
+"""Probability that an exploration of the packages precedes a recorded call."""
 AT_ONCE = (1, 1, 1, 2, 3)
 """How many calls such a look makes."""
 SHORT = (2.0, 200.0)
@@ -24,27 +24,27 @@ LONG_IN_A_TURN, LONG_BETWEEN_TURNS = 0.03, 0.1
 
 @attrs.frozen(kw_only=True)
 class LongSession:
-    """What the user says, what the model says and calls, and how much time passes."""
+    """User texts, model replies with calls, and pauses of a session."""
 
     exchanges: tuple[Exchange, ...]
     pauses: tuple[float, ...]
     """Seconds after each reply, until its calls have run or the user has read it."""
     service_tools: frozenset[str]
-    """Names of the tools that stand for those of other servers, whose results are never cleared."""
+    """Names of tools that represent those of other servers, whose results are never cleared."""
 
     @property
     def replies(self) -> list[RecordedReply]:
-        """All replies, in the order of the model calls that they answer."""
+        """All replies, in the order of the model calls."""
         return [reply for exchange in self.exchanges for reply in exchange.replies]
 
     def script(self) -> str:
-        """The model's side for the embedded server. Nobody recorded thoughts: a reply thinks what it says."""
+        """Return the script for the embedded server. No thinking was recorded: a reply's thinking repeats its text."""
         # JSON is YAML.
         return json.dumps({"default": [scripted(reply) for reply in self.replies]})
 
 
 def build_session(calls: int, seed: int = 0) -> LongSession:
-    """A session of *calls* model calls, or a few more up to the end of an exchange; the same for the same seed."""
+    """Build a session of at least *calls* model calls, up to the end of an exchange; deterministic for a seed."""
     source = random.Random(seed)
     coding, service = read_runs(CODING), read_runs(SERVICE)
     service_tools = {
@@ -63,7 +63,7 @@ def build_session(calls: int, seed: int = 0) -> LongSession:
 
 
 def _with_package_calls(exchange: Exchange, packages: PackageCalls) -> Exchange:
-    """*exchange* with calls over the packages before some of its own."""
+    """Return *exchange* with calls over the packages before some of its own."""
     source = packages.source
     replies: list[RecordedReply] = []
     for reply in exchange.replies:
@@ -75,14 +75,14 @@ def _with_package_calls(exchange: Exchange, packages: PackageCalls) -> Exchange:
 
 
 def draw_pauses(source: random.Random, replies: int) -> Iterator[float]:
-    """After each reply of an exchange; the last one waits for the user."""
+    """Return the pause after each reply of an exchange; the last one waits for the user."""
     for left in reversed(range(replies)):
         share = LONG_IN_A_TURN if left else LONG_BETWEEN_TURNS
         yield source.uniform(*(LONG if source.random() < share else SHORT))
 
 
 def scripted(reply: RecordedReply) -> dict[str, Any]:
-    """*reply* as a script has it."""
+    """Return *reply* in the format of a script."""
     text = {"text": reply.text} if reply.text else {}
     tools = {"tools": [{call.name: call.arguments} for call in reply.calls]} if reply.calls else {}
     return {"thinking": reply.text or f"Next comes {reply.calls[0].name}.", **text, **tools}

@@ -1,9 +1,9 @@
-"""CPU of one turn on a long history: the agent's loop with all its layers and files against a bare loop of the SDK.
+"""CPU time of one turn on a long history: the agent loop with all layers and files against a bare loop of the SDK.
 
-Each loop is alone in a process of its own, and only that one's CPU counts; the embedded server is another. Run as a
-module this is such a process: for each line `SIZE TURNS` on its standard input it prints the CPU of one turn in
-milliseconds. Ours should grow with the history by no more than the write of ready bytes does, which it must pass. That
-is asked of the one that never syncs: what a sync costs is the disk's, and differs by more than all else grows.
+Each loop has its own process, and only the CPU time of that process counts; the embedded server is another one. As a
+module, this file is such a process: for each line `SIZE TURNS` of standard input it prints the CPU milliseconds of one
+turn. Coterie's loop should grow with the history by no more than a write of ready bytes does, which it must do anyway.
+The goal applies to the loop without syncs, because the cost of a sync varies by more than everything else grows.
 """
 
 import subprocess
@@ -25,19 +25,19 @@ SIZES = (100_000, 200_000, 400_000, 800_000)
 COMPARED = 400_000
 ROUNDS = 10
 TURNS = 3
-"""Of one loop in one round."""
+"""CPU time of one loop in one round."""
 SHARE = 1 / 3
 NOISE = 0.3
-"""Milliseconds that the growth of one loop differs by from run to run."""
+"""Milliseconds by which the growth of one loop varies between runs."""
 
 _ROOT = Path(__file__).resolve().parents[1]
 
 Rounds = Mapping[tuple[str, int], list[float]]
-"""By loop and size: milliseconds for one turn in each round."""
+"""Milliseconds per turn in each round, by loop and size."""
 
 
 async def measure() -> list[Figure]:
-    """All loops at each size, the share of ours in the SDK's, and what each grows by."""
+    """Measure all loops at each size, the ratio of Coterie to the SDK, and the growth of each."""
     rounds: dict[tuple[str, int], list[float]] = {(name, size): [] for size in SIZES for name in LOOPS}
     async with open_scripted_server(tools=[CALL]) as server, AsyncExitStack() as stack:
         workers = {name: await stack.enter_async_context(_open_worker(name, server.url)) for name in LOOPS}
@@ -58,7 +58,7 @@ def _totals(rounds: Rounds) -> Iterator[Figure]:
 def _shares(rounds: Rounds) -> Iterator[Figure]:
     bare = rounds[SDK, COMPARED]
     for name, goal in ((UNSYNCED, None), (OURS, at_most(SHARE))):
-        # Round by round: what slows the machine down for a while then slows both.
+        # Interleaved rounds, so that a slow period of the machine affects both.
         share = median(own / other for own, other in zip(rounds[name, COMPARED], bare, strict=True))
         yield Figure(name=f"{COMPARED // 1000} KB: {name}, of the {SDK}", value=share, unit="x", goal=goal)
 
@@ -66,13 +66,13 @@ def _shares(rounds: Rounds) -> Iterator[Figure]:
 def _growths(rounds: Rounds) -> Iterator[Figure]:
     first, second, *_, last = SIZES
     yield from _growth(rounds, first, second)
-    # From the second size on: a history shorter than a chunk of the log is joined anew in each request.
+    # From the second size on: a history shorter than a chunk of the log is joined again for each request.
     yield from _growth(rounds, second, last, flat=UNSYNCED)
 
 
 def _growth(rounds: Rounds, least: int, most: int, flat: str | None = None) -> Iterator[Figure]:
-    """By how much each loop grows; *flat* is the one that should by no more than the write of ready bytes does."""
-    # Of the best rounds: whatever else the machine does can only add.
+    """Return the growth of each loop; *flat* should grow by no more than writing ready bytes does."""
+    # Of the best rounds, because other load on the machine only adds time.
     growth = {name: min(rounds[name, most]) - min(rounds[name, least]) for name in LOOPS}
     for name, grown in growth.items():
         goal = at_most(growth[READY] + NOISE) if name == flat else None
@@ -86,7 +86,7 @@ class _Worker:
     _process: subprocess.Popen[str]
 
     async def cpu(self, size: int) -> float:
-        """Let it take a round's turns; milliseconds of its CPU for one of them."""
+        """Run the turns of one round and return the CPU milliseconds per turn."""
         return await trio.to_thread.run_sync(self._ask, f"{size} {TURNS}\n")
 
     def _ask(self, line: str) -> float:
@@ -99,7 +99,7 @@ class _Worker:
 
 @asynccontextmanager
 async def _open_worker(name: str, url: str) -> AsyncIterator[_Worker]:
-    """A worker that is reaped when the block ends; it ends with us in any case, because its standard input does."""
+    """Start a worker that is reaped when the block ends; closing its standard input also ends it."""
     command = [sys.executable, "-m", "benchmarks.loop_cpu", name, url]
     with subprocess.Popen(  # noqa: ASYNC220 - starting blocks for milliseconds only
         command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -1,11 +1,11 @@
-"""Mail between processes, 1 KB a message, beside other ways to pass it on: rate, latency, and the price of a backlog.
+"""Mail between processes with 1 KB per message, compared with other ways: rate, latency, and cost of a backlog.
 
-All take turns, round by round, on the same disk and processors; gaps under 1.5x are noise. Ours goes through the whole
-public API: a message is an envelope that is signed, checked against the roster, stored, verified and acknowledged. The
-others carry the bare text, by the libraries that programs use them by; SQLite and Redis carry our envelopes once more,
-and Redis is also spoken to in the bytes of its protocol alone, the limit of what it could do. A latency is half a round
-trip. The price of a backlog is that of a message sent, received and acknowledged while as many others wait, against the
-same with 100 of them.
+All peers take turns, round by round, on the same disk and CPUs; differences below 1.5x are noise. The file mailbox is
+used through its whole public API: a message is an envelope that is signed, checked against the roster, stored, verified
+and acknowledged. The others carry the bare text with the usual libraries. SQLite and Redis also carry signed envelopes,
+and Redis is also used with its bare protocol, as an upper limit. A latency is half a round trip. The cost of a backlog
+is that of a message sent, received and acknowledged while this number of others is pending, relative to 100 pending
+ones.
 """
 
 import os
@@ -29,7 +29,7 @@ from benchmarks.mail_runs import Flow, Placement, measure_flow, measure_latency,
 ROUNDS = 5
 WRITERS = (1, 8)
 P50_LIMIT = 0.3
-"""Milliseconds."""
+"""In milliseconds."""
 NOISE = 1.5
 TIMES_REDIS = 3.0
 ON_DISK = "/var/tmp"  # noqa: S108 - /tmp may be memory, where a sync costs nothing
@@ -53,14 +53,14 @@ LEGEND = (
 
 @attrs.define(eq=False)
 class _Measured:
-    """What was found out about one peer."""
+    """Measurements of one peer."""
 
     peer: Peer
     flows: dict[int, dict[Placement, list[Flow]]] = attrs.field(
         factory=lambda: {writers: {placement: [] for placement in placements(writers)} for writers in WRITERS}
     )
     latencies: list[list[float]] = attrs.field(factory=list)
-    """Seconds, sorted, by round."""
+    """Sorted seconds of each round."""
     costs: list[Cost] = attrs.field(factory=list)
 
     async def measure_round(self) -> None:
@@ -75,27 +75,27 @@ class _Measured:
                 self.latencies.append(await trio.to_thread.run_sync(measure_latency, post))
 
     async def pile_up(self) -> None:
-        """Measure what a backlog costs."""
+        """Measure the cost of a backlog."""
         with tempfile.TemporaryDirectory(dir=ON_DISK) as directory:
             async with self.peer.open_post(Path(directory)) as post:
                 self.costs = await trio.to_thread.run_sync(measure_costs, post)
 
     def rate(self, writers: int) -> float:
-        """Messages a second, on average of all placements."""
+        """Messages per second, averaged over all placements."""
         return mean(median(flow.rate for flow in flows) for flows in self.flows[writers].values())
 
     def latency(self, percent: int) -> float:
-        """Milliseconds."""
+        """In milliseconds."""
         return median(latencies[len(latencies) * percent // 100] for latencies in self.latencies) * 1e3
 
     @property
     def disordered(self) -> int:
-        """In all rounds."""
+        """Total over all rounds."""
         return sum(flow.disordered for placed in self.flows.values() for flows in placed.values() for flow in flows)
 
 
 async def measure() -> list[Figure]:
-    """Every peer that is here, and how ours stands among them."""
+    """Measure every available peer, and compare the file mailbox with them."""
     for peer in PEERS:
         if peer.absence is not None:
             _progress(f"{peer.name} is skipped: {peer.absence}")
@@ -111,7 +111,7 @@ async def measure() -> list[Figure]:
 
 
 def table(figures: Sequence[Figure]) -> Iterator[str]:
-    """One line for each peer, then what each promises, then the goals."""
+    """Return a line for each peer, then its guarantees, then the goals."""
     cells: dict[str, dict[str, str]] = {peer.name: {"survives": peer.survives} for peer in PEERS}
     for figure in figures:
         name, colon, column = figure.name.partition(": ")
@@ -178,6 +178,6 @@ def _progress(line: str) -> None:
 
 
 if __name__ == "__main__":
-    # Run as a file it is the benchmark of this name, whose modules are found from the root directory only.
+    # Run as a file, this module can import the others only from the root directory.
     os.chdir(Path(__file__).parents[1])
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks", "mail", *sys.argv[1:]])  # noqa: S606 - our own program

@@ -1,4 +1,4 @@
-"""What a message costs while others wait."""
+"""Cost of a message while others are pending."""
 
 import time
 from collections.abc import Sequence
@@ -16,27 +16,27 @@ BACKLOGS = (100, 100_000)
 EXCHANGING = 1.5
 """Seconds of exchanging messages over a backlog."""
 EXCHANGED = 64
-"""Messages that are sent, and then received, in one go; fewer if that takes too long."""
+"""Number of messages that are sent and then received in one batch; fewer if that takes too long."""
 
 
 @attrs.frozen(kw_only=True)
 class Cost:
-    """What a message costs while others wait."""
+    """Cost of a message while others are pending."""
 
     waiting: int
     sending: float
-    """Seconds for one."""
+    """Seconds to send one message."""
     receiving: float
-    """Seconds for one, acknowledged."""
+    """Seconds to receive and acknowledge one message."""
 
     @property
     def both(self) -> float:
-        """Seconds from one end to the other."""
+        """Seconds from sender to reader."""
         return self.sending + self.receiving
 
 
 def measure_costs(post: Mailboxes) -> list[Cost]:
-    """What a message costs over each of the `BACKLOGS`; empty if the post keeps none."""
+    """Measure the cost of a message over each of the `BACKLOGS`; empty if the peer keeps none."""
     costs: list[Cost] = run_roles(_cost, [], post)
     return costs
 
@@ -58,7 +58,7 @@ async def _cost(post: Mailboxes, _barrier: Barrier, _number: int, told: Connecti
 
 
 async def _exchange(lanes: Sequence["_Lane"]) -> None:
-    """Go through *lanes* in turn, so that what slows the machine down for a while slows all of them."""
+    """Measure *lanes* in turn, so that a slow period of the machine affects all of them."""
     for lane in lanes:
         await lane.go(1)
         lane.forget()
@@ -70,12 +70,12 @@ async def _exchange(lanes: Sequence["_Lane"]) -> None:
 
 @attrs.define(eq=False)
 class _Lane:
-    """A mailbox whose backlog stays: as much is received as is sent."""
+    """A mailbox with a constant backlog: as many messages are received as are sent."""
 
     sender: SendingEnd
     receiver: ReceivingEnd
     sending: list[float] = attrs.field(factory=list)
-    """Seconds for a message, by goes."""
+    """Seconds per message of each batch."""
     receiving: list[float] = attrs.field(factory=list)
 
     async def go(self, count: int) -> None:
@@ -92,10 +92,10 @@ class _Lane:
         self.receiving.append((time.perf_counter() - began) / sent)
 
     def forget(self) -> None:
-        """Begin to count: the first time, much is read that need not be read again."""
+        """Start counting; the first batch reads much data that is not read again."""
         self.sending.clear()
         self.receiving.clear()
 
     def cost(self, waiting: int) -> Cost:
-        """The median of all goes."""
+        """Return the median of all batches."""
         return Cost(waiting=waiting, sending=median(self.sending), receiving=median(self.receiving))

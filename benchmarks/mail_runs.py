@@ -1,9 +1,9 @@
-"""How many messages a second a way to pass them takes, and how long one is under way.
+"""Throughput and latency of ways to pass messages between processes.
 
-Every writer and reader is a process of its own, forked from a warm one.
+Every writer and reader is a process, forked from a warm one.
 
-A disk interrupts one processor, and a synced write of a process on another may take half as long again. So it is not
-left to chance on which one a writer that is alone finds itself: it and its reader change places, for every peer alike.
+A disk interrupts one CPU, and a synced write of a process on another CPU may take 1.5 times as long. So a single writer
+and its reader exchange their CPUs, for every peer alike.
 """
 
 import multiprocessing
@@ -21,7 +21,7 @@ import trio
 from benchmarks.mail_peers.peer import Mailboxes
 
 SENDING = 0.5
-"""Seconds for which writers send; the reader is timed until it has acknowledged everything."""
+"""Seconds for which writers send; the reader is timed until it has acknowledged all messages."""
 PINGING = 0.4
 UNCOUNTED_PINGS = 20
 BODY_BYTES = 1024
@@ -32,7 +32,7 @@ _END = "end"
 _PADDING = "x" * BODY_BYTES
 
 Placement = int | None
-"""By how much processes are moved on along the processors; None leaves them to the kernel."""
+"""Offset by which processes are moved to other CPUs; None leaves the placement to the kernel."""
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])
@@ -40,40 +40,41 @@ _context.set_forkserver_preload([__name__])
 
 @attrs.frozen(kw_only=True)
 class Flow:
-    """What came through."""
+    """Result of a run."""
 
     rate: float
-    """Messages a second, from the first send to the last acknowledgement."""
+    """Messages per second, from the first send to the last acknowledgement."""
     disordered: int
-    """Messages that did not follow the one their writer sent before."""
+    """Messages received out of the order of their writer."""
 
 
 def placements(writers: int) -> Sequence[Placement]:
-    """Those to measure so many writers in; many are on all processors anyway."""
+    """Placements to measure with this number of writers; many writers use all CPUs anyway."""
     return range(2) if writers == 1 and len(os.sched_getaffinity(0)) > 1 else [None]
 
 
 def measure_flow(post: Mailboxes, writers: int, placement: Placement = None) -> Flow:
-    """Let *writers* send 1 KB messages to one reader, each as fast as it is given receipts."""
+    """Let *writers* send 1 KB messages to one reader, each as fast as it gets receipts."""
     flow: Flow = run_roles(_read, [_write] * writers, post, placement)
     return flow
 
 
 def measure_latency(post: Mailboxes) -> list[float]:
-    """Seconds from one process to another: half of each round trip, sorted.
+    """Return the sorted seconds from one process to another: half of each round trip.
 
-    A message is acknowledged once it has been answered, so that the other's time goes on only until it is there.
+    The reader acknowledges a message after it has replied, so that the measured time ends with the arrival of the
+    reply.
     """
     latencies: list[float] = run_roles(_ping, [_pong], post)
     return sorted(latencies[UNCOUNTED_PINGS:])
 
 
 Role = Callable[[Mailboxes, Barrier, int, Connection | None], Awaitable[None]]
-"""What a process does: with a post, a barrier for all of them, its number, and where to tell what was found out."""
+"""Role of a process: gets the peer, a barrier, its number, and a queue for its results."""
 
 
 def run_roles(first: Role, others: Sequence[Role], post: Mailboxes, placement: Placement = None) -> Any:
-    """What the *first* of these roles found out, each being played in its own process."""
+    """Run each role in a process and return the result of the *first*."""
     heard, told = _context.Pipe(duplex=False)
     barrier = _context.Barrier(len(others) + 1)
     places: Sequence[int | None] = [None] * (len(others) + 1)
@@ -115,7 +116,7 @@ def _run_role(
 
 
 def message(writer: int, number: int) -> str:
-    """1 KB that tells which message it is."""
+    """Build a message of 1 KB with its number."""
     return f"{writer} {number} {_PADDING}"[:BODY_BYTES]
 
 
@@ -172,7 +173,7 @@ async def _ping(post: Mailboxes, barrier: Barrier, _number: int, told: Connectio
         barrier.wait(LIMIT)
         async with post.open_sender("right", 0) as sender:
             ends = time.perf_counter() + PINGING
-            # A slow one must get beyond what is not counted, too.
+            # A slow peer must also get beyond the uncounted messages.
             while time.perf_counter() < ends or len(latencies) <= UNCOUNTED_PINGS:
                 began = time.perf_counter()
                 await sender.send(message(0, len(latencies)))
@@ -194,6 +195,6 @@ async def _pong(post: Mailboxes, barrier: Barrier, _number: int, _told: Connecti
 
 
 def send_result(told: Connection | None, found: object) -> None:
-    """Give back what the first role *found* out."""
+    """Send the result of the first role."""
     assert told is not None
     told.send(found)

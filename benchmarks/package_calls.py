@@ -1,4 +1,4 @@
-"""Calls of Read, Grep, Glob and Bash over the sources of the installed packages, drawn at random."""
+"""Random calls of Read, Grep, Glob and Bash over the sources of the installed packages."""
 
 import random
 import shlex
@@ -13,24 +13,24 @@ from benchmarks.recorded_runs import Call
 PACKAGES = Path(sysconfig.get_path("purelib"))
 PATTERNS = ("^class ", "^import ", "def __init__", "raise ", "return None", "isinstance", "TODO")
 LINES = (None, 100, 400)
-"""That a call of Read asks for: one of these."""
+"""Number of lines that a call of Read requests: one of these."""
 MOST_PRINTED = 150_000
-"""Bytes a drawn command prints: some are far over what a conversation takes, none fills a window alone."""
+"""Output size of a drawn command in bytes: some exceed the limit of a conversation, none fills a window alone."""
 
 
 @attrs.define(eq=False)
 class PackageCalls:
-    """Draws calls; the same ones for the same seed and the same packages."""
+    """Generator of calls, deterministic for a seed and the installed packages."""
 
     source: random.Random
     files: Sequence[Path] = attrs.field(factory=lambda: _sources(PACKAGES))
-    """Relative to the directory of the packages."""
+    """Paths relative to the directory of the packages."""
     weights: Sequence[int] = (9, 5, 2, 4)
-    """How often a file is read, searched, listed with others, and printed with others by a command."""
+    """Weights of reading, searching, listing, and printing by a command."""
     lines: Sequence[int | None] = LINES
 
     def draw(self) -> Call:
-        """A call as an agent makes it that finds its way in a strange project."""
+        """Return a call as an agent makes it when it explores an unknown project."""
         kinds: tuple[Callable[[Path], Call], ...] = (self._read, self._grep, self._glob, self._bash)
         [kind] = self.source.choices(kinds, weights=self.weights)
         return kind(self.source.choice(self.files))
@@ -67,6 +67,6 @@ class PackageCalls:
 
 
 def _sources(packages: Path) -> list[Path]:
-    """The Python files that lie in packages and say something."""
+    """Return the non-empty Python files of packages."""
     found = (path for path in packages.rglob("*.py") if path.parent != packages and path.stat().st_size > 500)
     return sorted(path.relative_to(packages) for path in found)

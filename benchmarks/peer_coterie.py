@@ -1,7 +1,7 @@
-"""Coterie at the work that other frameworks are given.
+"""Coterie in the comparison with other frameworks.
 
-Run as a module with an order in JSON this is one agent, alone in its process: its loop with all layers, transcript and
-events on disk, as an agent of a session has them. The fan-out is a whole session: root, zygote, lead, and agents.
+As a module with an order in JSON, this file is one agent in its own process: its loop with all layers, with transcript
+and events on disk, as in a session. The fan-out is a whole session: root, zygote, lead, and agents.
 """
 
 import json
@@ -47,7 +47,7 @@ from coterie.scenarios.runner.run_scenario import run_scenario
 from coterie.scenarios.runner.scenario import Scenario
 
 SECONDS = 900
-"""After which a fan-out is given up."""
+"""Seconds after which a fan-out is aborted."""
 
 
 @attrs.frozen(kw_only=True)
@@ -76,7 +76,7 @@ class _Read:
 
 
 async def _converse(url: str, model_name: str, system: str) -> None:
-    """One agent from its task to its answer."""
+    """Run one agent from its task to its answer."""
     clock, model, tools = Clock(), known_models().get(model_name), {"read": _Read()}
     settings, thresholds = (
         LayersSettings(clearing=ClearingSettings(by_cache=False)),
@@ -125,13 +125,13 @@ async def _work(order: dict[str, Any], system: str) -> None:
 
 @attrs.frozen(kw_only=True)
 class FannedOut:
-    """What a session with many agents used."""
+    """Resources that a session with many agents used."""
 
     wall: float
     cpu: float
-    """Seconds, of all processes but the server's."""
+    """CPU seconds of all processes except the server."""
     memory: float
-    """Megabytes, of the same at their most."""
+    """Peak memory of the same processes, in megabytes."""
     dollars: float
     calls: int
     prompt: int
@@ -139,7 +139,7 @@ class FannedOut:
 
 
 async def fan_out(agents: int, turns: int, *, is_shared: bool, model: str) -> FannedOut:
-    """Play a session whose lead starts so many agents at once, each of which takes so many turns."""
+    """Run a session whose lead starts *agents* agents at the same time, each with *turns* turns."""
     with tempfile.TemporaryDirectory() as directory:
         story = _scenario(Path(directory), agents, turns, is_shared=is_shared, model=model)
         with open_environment(story, 0, is_kept=False) as stage:

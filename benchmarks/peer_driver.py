@@ -1,11 +1,11 @@
-"""One framework at work: run as a script by its own interpreter, with an order in JSON, it prints what it used.
+"""Driver of one framework: a script for its own interpreter that takes an order in JSON and prints its resource use.
 
-It knows nothing of Coterie. Each framework is used as its documentation begins: an agent with a system prompt and one
-tool, one task an agent in a fan-out, all in one process. What a turn costs is seen from the tool, which is called once
-a turn.
+It does not import Coterie. Each framework is used as in the beginning of its documentation: an agent with a system
+prompt and one tool, one task per agent in a fan-out, all in one process. The cost of a turn is measured in the tool,
+which is called once per turn.
 """
 
-import asyncio  # noqa: TID251 - the frameworks run on nothing else, and this process is theirs
+import asyncio  # noqa: TID251 - the frameworks support only asyncio, and this process runs nothing else
 import importlib
 import json
 import resource
@@ -17,28 +17,28 @@ from typing import NamedTuple
 
 LINE = '    value = "what a tool gives back is a page of a file, as a rule"\n'
 RESULT_LINES = 36
-"""Of one result: about 2,500 characters, the mean of recorded sessions."""
+"""Size of one result: about 2,500 characters, the mean of recorded sessions."""
 
 
 class DriverOrder(NamedTuple):
-    """What to do."""
+    """Parameters of the work."""
 
     framework: str
     url: str
     warm_url: str | None
-    """A server at which one agent may warm the program up; None if its start is to be measured too."""
+    """Server for one warm-up agent; None if the start is measured too."""
     model: str
     system: str
-    """The system prompt; on the command line, a file with it."""
+    """System prompt; on the command line, the path of a file with it."""
     turns: int
     """Model calls of each agent; the last one answers."""
     agents: int
     caches: bool
-    """Whether the framework's own options for the prompt cache are on."""
+    """True if the framework's options for the prompt cache are on."""
 
 
 MARKS: list[float] = []
-"""CPU in seconds at each call of the tool."""
+"""CPU seconds at each call of the tool."""
 
 RunAgents = Callable[[DriverOrder], Awaitable[None]]
 
@@ -65,7 +65,7 @@ def _name(number: int) -> str:
 
 
 async def run_pydantic_ai(order: DriverOrder) -> None:
-    """One agent for all, a run for each, as its documentation says."""
+    """Use one agent for all runs, as in its documentation."""
     pydantic_ai = importlib.import_module("pydantic_ai")
     models = importlib.import_module("pydantic_ai.models.anthropic")
     providers = importlib.import_module("pydantic_ai.providers.anthropic")
@@ -88,7 +88,7 @@ async def run_pydantic_ai(order: DriverOrder) -> None:
 
 
 async def run_langgraph(order: DriverOrder) -> None:
-    """A graph for each agent, because its headers differ; it is made once, before the first turn."""
+    """Use a graph for each agent, because its headers differ; it is built once, before the first turn."""
     chat = importlib.import_module("langchain_anthropic")
     middleware = importlib.import_module("langchain_anthropic.middleware")
     agents = importlib.import_module("langchain.agents")
@@ -110,7 +110,7 @@ async def run_langgraph(order: DriverOrder) -> None:
 
 
 async def run_autogen(order: DriverOrder) -> None:
-    """An assistant for each agent; it has no option for the prompt cache."""
+    """Use an assistant for each agent; it has no option for the prompt cache."""
     agents = importlib.import_module("autogen_agentchat.agents")
     models = importlib.import_module("autogen_ext.models.anthropic")
     facts = {"vision": False, "function_calling": True, "json_output": False, "family": "unknown"}
@@ -146,12 +146,12 @@ FRAMEWORKS: dict[str, RunAgents] = {
 
 
 def main() -> None:
-    """Do what the only argument asks for."""
+    """Do the work described by the only argument."""
     order = DriverOrder(**json.loads(sys.argv[1]))
     order = order._replace(system=Path(order.system).read_text())
     run = FRAMEWORKS[order.framework]
     if order.warm_url is not None:
-        # Imports and a first call are paid once by a program, whatever it does then.
+        # A program pays for imports and the first call once, whatever it does later.
         asyncio.run(_run(run, order._replace(url=order.warm_url, agents=1)))
         MARKS.clear()
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Where the frameworks live that we are held against: each in an environment of its own, made once and kept."""
+"""Environments of the compared frameworks, each created once and kept."""
 
 import hashlib
 import json
@@ -17,13 +17,13 @@ DRIVER = Path(__file__).with_name("peer_driver.py")
 
 @attrs.frozen(kw_only=True)
 class Framework:
-    """One of them."""
+    """One framework."""
 
     name: str
     packages: Sequence[str]
-    """What pip is asked for; the first is the framework itself."""
+    """Requirements for pip; the first is the framework itself."""
     caches: bool
-    """Whether it has options for the prompt cache."""
+    """True if it has options for the prompt cache."""
 
 
 FRAMEWORKS: Mapping[str, Framework] = {
@@ -31,7 +31,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
     for each in (
         Framework(name="pydantic-ai", packages=("pydantic-ai-slim[anthropic]",), caches=True),
         Framework(name="langgraph", packages=("langgraph", "langchain", "langchain-anthropic"), caches=True),
-        # Its client imports tiktoken without asking for it, and gives the SDK arguments that later ones do not take.
+        # Its client imports tiktoken without requiring it, and passes arguments that later versions of the SDK reject.
         Framework(
             name="autogen",
             packages=("autogen-agentchat", "autogen-ext[anthropic]", "tiktoken", "anthropic<1"),
@@ -43,7 +43,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
 
 @attrs.define(eq=False)
 class NotMeasured(Exception):
-    """A framework cannot be installed, or does not do the work; the others are measured nevertheless."""
+    """A framework cannot be installed or fails; the others are still measured."""
 
     framework: str
     reason: str
@@ -54,14 +54,14 @@ class NotMeasured(Exception):
 
 @attrs.frozen(kw_only=True)
 class Environment:
-    """A framework that is installed."""
+    """An installed framework."""
 
     framework: Framework
     directory: Path
     version: str
 
     async def run(self, order: Mapping[str, object]) -> dict[str, object]:
-        """Let it do what *order* says, in a process of its own; what that used. Raises `NotMeasured`."""
+        """Run *order* in a separate process and return its resource use. Raises `NotMeasured`."""
         whole = {"framework": self.framework.name, **order}
         done = await trio.run_process(
             [str(self.directory / "bin/python"), "-P", str(DRIVER), json.dumps(whole)],
@@ -76,7 +76,7 @@ class Environment:
 
 
 async def installed(framework: Framework) -> Environment:
-    """The environment of *framework*, made if there is none; who waits is told on standard error.
+    """Return the environment of *framework*, created if missing; progress goes to standard error.
 
     Raises `NotMeasured`.
     """

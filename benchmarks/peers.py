@@ -1,10 +1,10 @@
-"""The same work by Coterie and by other frameworks, at the same embedded server: CPU, growth, time, memory, dollars.
+"""The same work by Coterie and other frameworks on the same embedded server: CPU, growth, time, memory, dollars.
 
-Two works. A conversation: one agent calls a tool that gives back a page of a file, turn after turn; each is alone in
-its process and warm. A fan-out: many agents at once, from the start of the program to its end. The frameworks run
-theirs as tasks of one process, as their documentation does; ours are processes with a root, mail, transcripts and a
-gate, or tasks of the lead's (`process: shared`). Prompts are equally long. Dollars are the server's own count. Each
-framework is installed into an environment of its own, which is kept in the user's cache directory.
+There are two kinds of work. In the conversation, one warm process runs an agent that calls a tool for a page of a file
+in every turn. In the fan-out, many agents run concurrently, measured from the start of the program to its end. The
+other frameworks run agents as tasks of one process, as in their documentation. Coterie runs processes with a root,
+mail, transcripts and a gateway, or tasks of the lead's process (`process: shared`). Prompts are equally long. Dollars
+are computed by the server. Each framework is installed into a separate environment in the user's cache directory.
 """
 
 import json
@@ -32,10 +32,10 @@ from coterie.orchestrator.processes.api_server_process import ApiServerHandle, o
 MODEL = "claude-opus-5-5"
 SYSTEM_TOKENS = 4_000
 TOKEN = 4
-"""Characters, as the server counts."""
+"""Size in characters, as the server counts."""
 PROSE = "You work through a code base with care, look before you judge, and say in a few words what you have found. "
 WARM_TURNS = 10
-"""Turns at the beginning that do not count: connections and caches of the interpreter are made there."""
+"""Number of first turns that are not counted: they connect and fill the caches of the interpreter."""
 CONVERSATION, FAN_OUT = "conversation", "fan-out"
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     CONVERSATION: ("ms CPU a turn", "first turns", "last turns", "growth", "wall s", "MB", "dollars"),
@@ -54,7 +54,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 @attrs.frozen(kw_only=True)
 class Size:
-    """How much work there is."""
+    """Amount of work."""
 
     peers: tuple[str, ...] = tuple(FRAMEWORKS)
     turns: int = 200
@@ -65,14 +65,14 @@ class Size:
 
 
 async def measure(size: Size | None = None) -> list[Figure]:
-    """All that can be measured; what cannot is a line on standard error."""
+    """Measure all available frameworks; failures are reported on standard error."""
     size = size or Size()
     environments = [each for name in size.peers if (each := await _installed(name)) is not None]
     return [*await _conversations(size, environments), *await _fan_outs(size, environments)]
 
 
 def table(figures: Sequence[Figure]) -> Iterator[str]:
-    """One table for each of the two works."""
+    """Return one table for each of the two kinds of work."""
     for work, columns in COLUMNS.items():
         ours = [figure for figure in figures if figure.name.startswith(f"{work}, ")]
         if ours:
@@ -118,7 +118,7 @@ async def _fan_outs(size: Size, environments: Sequence[Environment]) -> list[Fig
         subject = _subject(environment, caches=caches)
         _print_progress(f"{FAN_OUT}: {subject}")
         try:
-            # Their prompts are made as long as ours, which have many tools and more to say.
+            # Prompts of the others are padded to the length of Coterie's, which have many tools and longer texts.
             async with open_work(size.agent_turns, prompt, is_warm=False) as work:
                 began = time.perf_counter()
                 used, dollars = await work.by(environment, caches=caches, agents=size.agents)
@@ -142,7 +142,7 @@ def _subject(environment: Environment, *, caches: bool) -> str:
 
 
 def conversation_figures(subject: str, turns: int, used: Mapping[str, Any], dollars: float) -> list[Figure]:
-    """What a conversation of so many turns used. Raises `NotMeasured` if it was another one."""
+    """Return the resource use of a conversation with this number of turns. Raises `NotMeasured` if it was another."""
     marks = used["marks"]
     if len(marks) != turns - 1:
         raise NotMeasured(subject, f"it called the tool {len(marks)} times in {turns} turns")
@@ -170,7 +170,7 @@ def _figures(
 
 @attrs.frozen(kw_only=True)
 class Work:
-    """A conversation that waits at a server, and another at which to warm up."""
+    """Servers with a conversation to measure and one for the warm-up."""
 
     server: ApiServerHandle
     warm: ApiServerHandle | None
@@ -178,7 +178,7 @@ class Work:
     turns: int
 
     def order(self, *, agents: int = 1, caches: bool = True) -> dict[str, Any]:
-        """What a process is told to do."""
+        """Return the order for a driver process."""
         return {
             "url": self.server.url,
             "warm_url": None if self.warm is None else self.warm.url,
@@ -190,12 +190,12 @@ class Work:
         }
 
     async def by(self, environment: Environment, *, caches: bool, agents: int = 1) -> tuple[dict[str, Any], float]:
-        """Have a framework do it; what that used, and what it cost. Raises `NotMeasured`."""
+        """Run a framework; return its resource use and its bill. Raises `NotMeasured`."""
         used = await environment.run(self.order(agents=agents, caches=caches))
         return used, await self._bill(environment.framework.name, agents)
 
     async def by_us(self) -> tuple[dict[str, Any], float]:
-        """Do it ourselves."""
+        """Run Coterie."""
         command = [sys.executable, "-m", "benchmarks.peer_coterie", json.dumps(self.order())]
         done = await trio.run_process(command, cwd=_ROOT, capture_stdout=True)
         return json.loads(done.stdout), await self._bill(OURS, 1)
@@ -210,13 +210,13 @@ class Work:
 
 @asynccontextmanager
 async def open_work(turns: int, prompt: int, *, is_warm: bool = True) -> AsyncIterator[Work]:
-    """Servers that play so many turns for each agent, with a system prompt of so many tokens."""
+    """Start servers that play *turns* turns for each agent, with a system prompt of this number of tokens."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         system = directory / "system.txt"
         system.write_text((PROSE * (1 + prompt * TOKEN // len(PROSE)))[: prompt * TOKEN])
         long, short = _script(directory / "long.yaml", turns), _script(directory / "short.yaml", 3)
-        # Lenient, because not all clients know what this model no longer takes; bills are the same.
+        # Lenient, because some clients send parameters that this model rejects; bills are the same.
         async with open_api_server(long, "--lenient") as server:
             if not is_warm:
                 yield Work(server=server, warm=None, system=system, turns=turns)
@@ -239,12 +239,16 @@ def _print_progress(line: str) -> None:
 
 
 @click.command()
-@click.option("--peers", default=",".join(FRAMEWORKS), show_default=True, help="Which, with commas between them.")
-@click.option("--turns", type=click.IntRange(30), default=Size().turns, show_default=True, help="Of the conversation.")
-@click.option("--agents", type=click.IntRange(1, 999), default=Size().agents, show_default=True, help="Of the fan-out.")
+@click.option("--peers", default=",".join(FRAMEWORKS), show_default=True, help="Frameworks, separated by commas.")
+@click.option(
+    "--turns", type=click.IntRange(30), default=Size().turns, show_default=True, help="Turns of the conversation."
+)
+@click.option(
+    "--agents", type=click.IntRange(1, 999), default=Size().agents, show_default=True, help="Agents of the fan-out."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def main(*, peers: str, turns: int, agents: int, as_json: bool) -> None:
-    """Hold Coterie against other frameworks. What cannot be installed is a line, and the others are measured."""
+    """Compare Coterie with other frameworks. Frameworks that cannot be installed are reported, the others measured."""
     names = tuple(filter(None, (name.strip() for name in peers.split(","))))
     if unknown := [name for name in names if name not in FRAMEWORKS]:
         raise click.UsageError(f"{unknown[0]!r} is none of {', '.join(FRAMEWORKS)}")
@@ -257,7 +261,7 @@ def main(*, peers: str, turns: int, agents: int, as_json: bool) -> None:
 
 
 if __name__ == "__main__" and not __package__:
-    # Run as a file it is the module of this name, whose like are found from the root directory only.
+    # Run as a file, this module can import the others only from the root directory.
     os.chdir(Path(__file__).parents[1])
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.peers", *sys.argv[1:]])  # noqa: S606 - our own program
 

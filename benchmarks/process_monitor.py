@@ -1,4 +1,4 @@
-"""Looks at the processes of a play from outside, while they live: how many, how much memory, whose CPU."""
+"""Monitor of the processes of a session from outside: number, memory, and CPU time by part."""
 
 import resource
 import time
@@ -14,30 +14,30 @@ from coterie.scenarios.runner.environment import ScenarioEnvironment
 from coterie.scenarios.runner.scenario_processes import ScenarioProcess, find_processes
 
 OFTEN = 0.05
-"""Seconds between two looks at the processes."""
+"""Seconds between two samples of the processes."""
 SELDOM = 10
-"""Looks between two at their memory, which costs more."""
+"""Number of samples between two samples of memory, which cost more."""
 _TICK = 100.0
 _USER, _SYSTEM = 11, 12
-"""In /proc/PID/stat, counted from the state, which stands behind the name."""
+"""Fields of /proc/PID/stat, counted from the state, which follows the name."""
 
 
 @attrs.define(eq=False)
 class ProcessMonitor:
-    """Looks at the processes of a play while they live."""
+    """Samples the processes of a session while they run."""
 
     stage: ScenarioEnvironment
     most_workers: int = 0
     most_memory: float = 0.0
-    """Megabytes, what processes share counted once."""
+    """Megabytes, with shared memory counted once."""
     most_without_server: float = 0.0
-    """The same without the model's side."""
+    """The same without the API server."""
     _first: float | None = None
     _last: float = 0.0
     _cpu: dict[tuple[int, int], tuple[str, float]] = attrs.field(factory=dict)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sample until cancelled."""
         looks = 0
         while True:
             await trio.to_thread.run_sync(self._sample, looks % SELDOM == 0)
@@ -46,11 +46,11 @@ class ProcessMonitor:
 
     @property
     def seconds(self) -> float:
-        """From the first process of a command to the end of the root, as far as was seen."""
+        """Seconds from the first process of a command to the end of the root, as sampled."""
         return 0.0 if self._first is None else self._last - self._first
 
     def cpu(self, who: str) -> float:
-        """Seconds that all processes of that part have used, as far as was seen."""
+        """CPU seconds of all processes of that part, as sampled."""
         used: defaultdict[str, float] = defaultdict(float)
         for name, seconds in self._cpu.values():
             used[name] += seconds
@@ -75,7 +75,7 @@ class ProcessMonitor:
 
 
 def _part(process: ScenarioProcess) -> str:
-    """Which part of a session a process is, by its title."""
+    """Return the part of a session that a process belongs to, by its title."""
     name = process.name
     if name == TITLE[:15]:
         return "zygote"
@@ -105,6 +105,6 @@ def _memory_of(pid: int) -> float:
 
 
 def children_cpu() -> float:
-    """Seconds of all children of this process that have ended."""
+    """CPU seconds of all ended children of this process."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -1,6 +1,6 @@
-"""Which memories local recall finds, beside plain BM25, and how quickly in a large store.
+"""Quality of local recall compared with plain BM25, and its speed in a large store.
 
-The questions are real ones about real chats (LongMemEval); the large store is made of the words of the same chats.
+The questions are real ones about real chats (LongMemEval); the large store consists of words of the same chats.
 """
 
 import statistics
@@ -30,12 +30,12 @@ Rank = Callable[[str], list[str]]
 
 
 async def measure() -> list[Figure]:
-    """Share of answers among the first five; then milliseconds in a store of many files."""
+    """Share of answers among the first five results; then milliseconds in a store of many files."""
     return await trio.to_thread.run_sync(_measure)
 
 
 def table(figures: Sequence[Figure]) -> Iterator[str]:
-    """The figures, and below them each question of which not all answers were found."""
+    """Return the figures, followed by each question with missing answers."""
     losses = [figure for figure in figures if figure.unit == "lost"]
     yield from rows([figure for figure in figures if figure.unit != "lost"])
     for figure in losses:
@@ -52,7 +52,7 @@ def _measure() -> list[Figure]:
 
 @attrs.define(eq=False)
 class _Found:
-    """What one way of recall found, over all questions."""
+    """Results of one kind of recall over all questions."""
 
     shares: list[float] = attrs.field(factory=list)
     losses: list[tuple[Question, float]] = attrs.field(factory=list)
@@ -140,7 +140,7 @@ def _speed(corpora: Sequence[Corpus], directory: Path) -> list[Figure]:
 
 
 def _agreement(ranker: Bm25Ranker, store: Path, queries: Sequence[str]) -> float:
-    """How much of what plain BM25 over all words of all files puts first is among ours."""
+    """Return the share of plain BM25's top results that local recall also returns."""
     plain = PlainBm25.of({path.name: path.read_text(encoding="utf-8") for path in store.iterdir()}, tokenize)
     shares = []
     for query in queries:
@@ -150,7 +150,7 @@ def _agreement(ranker: Bm25Ranker, store: Path, queries: Sequence[str]) -> float
 
 
 def _timed(work: Callable[[], T]) -> tuple[float, T]:
-    """Milliseconds, and what came of it."""
+    """Return the milliseconds of a call and its result."""
     began = time.perf_counter()
     result = work()
     return 1_000 * (time.perf_counter() - began), result

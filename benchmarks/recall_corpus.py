@@ -1,4 +1,4 @@
-"""Stores to recall from: real chats with questions, as memory files, and a large one made of their words."""
+"""Stores for recall: real chats with questions as memory files, and a large one made of their words."""
 
 import datetime as dt
 import gzip
@@ -22,7 +22,7 @@ SEED = 7
 
 @attrs.frozen(kw_only=True)
 class Memory:
-    """A row of the set."""
+    """A row of the data set."""
 
     id: str
     name: str
@@ -33,11 +33,11 @@ class Memory:
 
     @property
     def full_text(self) -> str:
-        """All that can be searched."""
+        """All searchable text."""
         return f"{self.name}\n{self.description}\n{self.text}"
 
     def write(self, directory: Path) -> None:
-        """Put it there as a memory file of its age."""
+        """Write it as a memory file with its age."""
         path = directory / f"{self.id}.md"
         description = msgspec.json.encode(self.description).decode()
         head = f"---\nname: {self.name}\ndescription: {description}\ntype: {self.type}\n---\n"
@@ -54,20 +54,20 @@ class Question:
     gold: frozenset[str]
 
     def found(self, ids: Sequence[str]) -> float:
-        """The share of the answers that is among *ids*."""
+        """Return the share of the answers that is in *ids*."""
         return len(self.gold.intersection(ids)) / len(self.gold)
 
 
 @attrs.frozen(kw_only=True)
 class Corpus:
-    """One store of the set, and what is asked of it."""
+    """One store of the data set, with its queries."""
 
     memories: tuple[Memory, ...]
     questions: tuple[Question, ...]
 
 
 def load_corpora() -> list[Corpus]:
-    """All stores of the set; none if the data is not there."""
+    """Return all stores of the data set; none if the data is missing."""
     documents, queries = (DATA / f"{SET}.{part}.jsonl.gz" for part in ("docs", "queries"))
     if not (documents.exists() and queries.exists()):
         return []
@@ -81,7 +81,7 @@ def load_corpora() -> list[Corpus]:
 
 
 def write_large_store(directory: Path, count: int, corpora: Sequence[Corpus], words: int = 150) -> None:
-    """Write *count* files of about so many words, drawn from the corpus as often as they are in it; always the same."""
+    """Write *count* files of about this many words, drawn with the word frequencies of the corpus; deterministic."""
     chance = random.Random(SEED)
     texts = [memory.text for corpus in corpora for memory in corpus.memories]
     vocabulary = list(itertools.chain.from_iterable(map(simple_tokens, texts)))

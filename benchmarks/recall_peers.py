@@ -1,4 +1,4 @@
-"""What local recall is held against: plain BM25 over all files, and the newest files."""
+"""Baselines for local recall: plain BM25 over all files, and the newest files."""
 
 import math
 import re
@@ -13,13 +13,13 @@ B = 0.75
 
 
 def simple_tokens(text: str) -> list[str]:
-    """Runs of letters and digits in lower case; no stop words, no endings taken off."""
+    """Runs of letters and digits in lower case, without stop words and stemming."""
     return re.findall(r"\w+", text.lower())
 
 
 @attrs.define(eq=False)
 class PlainBm25:
-    """Looks at every file for every query; nothing is left out and nothing is cached."""
+    """Scores every file for every query, without a cache."""
 
     _tokens: Tokens
     _counts: dict[str, Counter[str]]
@@ -28,13 +28,13 @@ class PlainBm25:
 
     @classmethod
     def of(cls, texts: Mapping[str, str], tokens: Tokens) -> "PlainBm25":
-        """Ready to rank *texts*, by name."""
+        """Prepare to rank *texts*, by name."""
         counts = {name: Counter(tokens(text)) for name, text in texts.items()}
         files = Counter(word for count in counts.values() for word in count)
         return cls(tokens, counts, files, sum(count.total() for count in counts.values()) / len(counts))
 
     def rank(self, query: str, k: int = 5) -> list[str]:
-        """The names of the best, the best first."""
+        """Return the names of the best files, best first."""
         words = self._tokens(query)
         scores = {name: self._score(words, count) for name, count in self._counts.items()}
         return sorted((name for name in scores if scores[name] > 0), key=lambda name: -scores[name])[:k]

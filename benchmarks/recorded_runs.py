@@ -1,4 +1,4 @@
-"""Real runs of agents that others have recorded, read as what a user asked and what the model then said and called."""
+"""Recorded runs of agents from public data sets, parsed into user texts and model replies with calls."""
 
 import gzip
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import msgspec
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "shared" / "data" / "trajectories"
 CODING = "swe_agent_demos"
-"""Agents that mend programs with a shell and an editor of their own."""
+"""Agents that repair programs with a shell and an editor."""
 SERVICE = "tau_bench"
 """Agents that serve customers with the functions of an airline."""
 CLOSING = "That is done."
@@ -23,7 +23,7 @@ class Call:
     name: str
     arguments: dict[str, Any]
     result: str | None = None
-    """What it gave when it was recorded; None for a call that is made for real."""
+    """Recorded result; None for a call that is executed for real."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,19 +36,19 @@ class RecordedReply:
 
 @attrs.frozen(kw_only=True)
 class Exchange:
-    """What a user says, and all replies up to the one without calls."""
+    """A user text, and all replies up to the one without calls."""
 
     prompt: str
     replies: tuple[RecordedReply, ...]
 
 
 def has_runs() -> bool:
-    """Whether the runs can be read."""
+    """True if the data set is present."""
     return all(_path(kind).is_file() for kind in (CODING, SERVICE))
 
 
 def read_runs(kind: str) -> list[list[Exchange]]:
-    """All runs of *kind*, each with at least one exchange."""
+    """Return all runs of *kind*, each with at least one exchange."""
     with gzip.open(_path(kind)) as lines:
         return [list(_exchanges(msgspec.json.decode(line)["messages"])) for line in lines]
 
@@ -72,7 +72,7 @@ def _exchanges(messages: list[dict[str, Any]]) -> Iterator[Exchange]:
 
 
 def _ended(prompt: str, replies: list[RecordedReply]) -> Iterator[Exchange]:
-    """The exchange, unless nobody replied; a run that was recorded up to its last call gets a last word."""
+    """Return the exchange, or None without replies; a run recorded up to its last call gets a final reply."""
     if replies:
         closing = (RecordedReply(text=CLOSING),) if replies[-1].calls else ()
         yield Exchange(prompt=prompt, replies=(*replies, *closing))
@@ -81,6 +81,6 @@ def _ended(prompt: str, replies: list[RecordedReply]) -> Iterator[Exchange]:
 def _calls(content: list[dict[str, Any]], results: dict[str, str]) -> Iterator[Call]:
     for block in content:
         if block["type"] == "tool_use":
-            # One recorded name is no name of a Python attribute, which is what an input's fields are.
+            # One recorded name is no valid Python attribute name, which fields of an input must be.
             arguments = {name.replace("-", "_"): value for name, value in block["input"].items()}
             yield Call(name=block["name"], arguments=arguments, result=results.get(block["id"], ""))

@@ -1,4 +1,4 @@
-"""The tools of a long session: the built-in ones, which run for real, and the recorded ones, which are played back."""
+"""Tools of a long session: built-in ones, which run for real, and recorded ones, which are replayed."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -16,28 +16,28 @@ from coterie.agents.tools.tool import RESULT_CAP, Access, Tool, ToolResult, Work
 
 @attrs.frozen(kw_only=True)
 class Replayed:
-    """A tool that was recorded. Its calls come in the order of the recording, so its results do."""
+    """A recorded tool. Its calls come in the order of the recording, so its results do, too."""
 
     name: str
     input_type: type[attrs.AttrsInstance]
     is_clearable: bool
     results: Iterator[str]
-    """Used up by one play of the session."""
+    """Results not replayed yet; used up by one run of the session."""
     description: str = "A tool of a recorded run."
     access: Access = "run"
     result_cap: int | None = RESULT_CAP
 
     def paths_affected(self, _arguments: Any, _workspace: Workspace) -> Iterable[Path]:
-        """Nothing of this machine."""
+        """Return no path of this machine."""
         return ()
 
     async def run(self, _arguments: Any, _workspace: Workspace) -> ToolResult:
-        """The next recorded result."""
+        """Return the next recorded result."""
         return ToolResult(text=next(self.results))
 
 
 def session_tools(session: LongSession) -> dict[str, Tool]:
-    """All tools that one play of *session* calls, and the other built-in ones."""
+    """Return all tools that one run of *session* calls, and the other built-in ones."""
     calls: dict[str, list[Call]] = {}
     for call in chain.from_iterable(reply.calls for reply in session.replies):
         if call.result is not None:
@@ -47,7 +47,7 @@ def session_tools(session: LongSession) -> dict[str, Tool]:
 
 
 def definitions(tools: dict[str, Tool]) -> list[bytes]:
-    """The entries of a request's `tools`; of a recorded one only the names of its arguments are known."""
+    """Return the entries of a request's `tools`; of a recorded tool only the argument names are known."""
     return [_open_definition(tool) if isinstance(tool, Replayed) else tool_definition(tool) for tool in tools.values()]
 
 

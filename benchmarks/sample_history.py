@@ -1,4 +1,4 @@
-"""The history that the benchmarks send: an agent's long session, in which it reads, searches and edits files."""
+"""History that the benchmarks send: a long session of an agent that reads, searches and edits files."""
 
 import random
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _NAMES = ("read", "search", "edit", "run")
 
 
 def build_conversation(size: int, seed: int = 0) -> Conversation:
-    """A conversation whose request body is *size* bytes or at most one turn longer; equal for equal arguments.
+    """Build a conversation whose request body has *size* bytes or at most one turn more; deterministic.
 
     A turn has four blocks of 400 bytes on average: some text and one or two tool calls, then their results.
     """

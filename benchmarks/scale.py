@@ -1,8 +1,8 @@
-"""A coordinator with a hundred workers, each a process: time, memory, events, dollars, and whose CPU it was.
+"""A coordinator with a hundred worker processes: time, memory, events, dollars, and CPU time by part.
 
-Each worker reads a file and then holds on until all are there. What they do is little, so that what is seen is the
-price of having them: the root, the zygote, the lead and the command that shows them stand against the workers' own
-processes. The embedded server is the model's side, and apart.
+Each worker reads a file and then waits until all workers are there. Their work is small, so that the overhead of the
+session is visible: the root, the zygote, the lead and the command, compared with the processes of the workers. The
+embedded server is counted separately.
 """
 
 import tempfile
@@ -25,11 +25,11 @@ from coterie.scenarios.runner.scenario import Scenario
 WORKERS = 100
 SECONDS = 600
 HOLD = 15
-"""Seconds that each worker sleeps: longer than it takes to start them all."""
+"""Seconds that each worker sleeps: longer than it takes to start all of them."""
 
 
 async def measure() -> list[Figure]:
-    """One play, watched from outside."""
+    """One run, monitored from outside."""
     with (
         tempfile.TemporaryDirectory() as directory,
         open_environment(_scenario(Path(directory)), 0, is_kept=False) as stage,
@@ -70,7 +70,7 @@ def _figures(played: ScenarioRun, watch: ProcessMonitor, seconds: float, cpu: fl
 
 
 def _scenario(directory: Path) -> Scenario:
-    """All workers are started in one turn, read a file, and report; the lead has nothing to say to each report."""
+    """Return the script: all workers start in one turn, read a file, and report; the lead does not reply to reports."""
     names = [f"w-{number:03}" for number in range(1, WORKERS + 1)]
     calls = [
         {"Agent": {"name": name, "description": "count", "prompt": f"Count, as {name}.", "run_in_background": True}}

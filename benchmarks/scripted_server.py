@@ -1,4 +1,4 @@
-"""The embedded server in its own process with a script of one reply, for as long as a benchmark runs."""
+"""Embedded server in a separate process with a script of one reply, for the duration of a benchmark."""
 
 import json
 import tempfile
@@ -13,7 +13,7 @@ from coterie.orchestrator.processes.api_server_process import ApiServerHandle, o
 
 @asynccontextmanager
 async def open_scripted_server(**reply: Any) -> AsyncIterator[ApiServerHandle]:
-    """A server that always says the fixed reply's text; *reply* adds to how it does."""
+    """Start a server that always sends the text of the fixed reply; *reply* adds options to it."""
     with tempfile.TemporaryDirectory() as directory:
         script = Path(directory) / "script.yaml"
         # JSON is YAML.

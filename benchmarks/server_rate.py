@@ -1,7 +1,7 @@
-"""Small requests a second, as JSON and as events, against the same HTTP edge reduced to a fixed reply.
+"""Small requests per second, as JSON and as events, compared with the same HTTP layer with a fixed reply.
 
-Both servers run in processes of their own and are loaded in turn, round by round, by this process over keep-alive
-connections. Load and server share the machine's cores, so the CPU a server spends on a request is the firmer figure.
+Both servers run in separate processes, and this process loads them in turn over keep-alive connections. Load and server
+share the cores of the machine, so the CPU time of the server per request is the more reliable figure.
 """
 
 from statistics import median
@@ -18,13 +18,13 @@ from benchmarks.scripted_server import open_scripted_server
 CONNECTIONS = 8
 ROUNDS = 12
 ROUND = 0.3
-"""Seconds one server is loaded in one round."""
+"""Seconds of load on one server in one round."""
 WITHIN = 2.0
 
 
 @attrs.define(eq=False)
 class _Target:
-    """One kind of request to one server, and what came of it."""
+    """One kind of request to one server, and its results."""
 
     port: int
     process: psutil.Process
@@ -32,7 +32,7 @@ class _Target:
     rates: list[float] = attrs.field(factory=list)
     answered: int = 0
     cpu: float = 0.0
-    """Seconds, of the server."""
+    """CPU seconds of the server."""
 
     async def load(self, seconds: float) -> None:
         answered, cpu, began = self.answered, self._cpu(), trio.current_time()
@@ -62,7 +62,7 @@ class _Target:
 
 
 async def measure() -> list[Figure]:
-    """Rates and CPU per request of both servers, and their ratios."""
+    """Measure rates and CPU time per request of both servers, and their ratios."""
     async with open_scripted_server() as ours, open_fixed_server() as fixed:
         pairs = {
             name: [
@@ -82,7 +82,7 @@ async def measure() -> list[Figure]:
 
 def _figures(name: str, ours: _Target, fixed: _Target) -> list[Figure]:
     goal = at_most(WITHIN)
-    # Round by round: what slows the machine down for a while then slows both.
+    # Interleaved rounds, so that a slow period of the machine affects both.
     slower = median(bare / own for own, bare in zip(ours.rates, fixed.rates, strict=True))
     return [
         Figure(name=f"{name}: embedded server", value=ours.rate, unit="requests/s", digits=0),

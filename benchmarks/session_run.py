@@ -1,4 +1,4 @@
-"""One long session, played by the real loop against the embedded server under one choice of layers."""
+"""Run of one long session by the real loop on the embedded server, with one setup of layers."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -41,29 +41,29 @@ from coterie.orchestrator.processes.api_server_process import open_api_server
 Kind = TypeVar("Kind", bound=Event)
 
 MECHANISMS = ("stored", "time", "cache", "api")
-"""What layers 1, 2a, 2b and 2c do."""
+"""Mechanisms of layers 1, 2a, 2b and 2c."""
 
 
 @attrs.frozen(kw_only=True)
 class Setup:
-    """One choice of layers."""
+    """One setup of layers."""
 
     name: str
     layers: LayersSettings
     compact_window: int
-    """By which the API is told when to clear. Nobody is stopped there, so that all setups do the same work."""
+    """Limit at which the API clears results. No agent stops there, so all setups do the same work."""
     follows_api: bool = True
-    """Whether what the API has cleared is left out of later requests."""
+    """True if content that the API has cleared is left out of later requests."""
 
     @property
     def mechanisms(self) -> list[str]:
-        """Those that work."""
+        """Active mechanisms."""
         layers = self.layers
         works = (layers.results.enabled, layers.clearing.by_time, layers.clearing.by_cache, layers.clearing.by_api)
         return [name for name, does in zip(MECHANISMS, works, strict=True) if does]
 
     def header(self, tools: dict[str, Tool]) -> KeyHeader:
-        """The key header from the first request on."""
+        """Key header from the first request on."""
         header = KeyHeader(model=MODEL)
         if self.layers.clearing.by_api:
             model = known_models().get(MODEL)
@@ -74,7 +74,7 @@ class Setup:
         return header
 
     def pipeline(self, tools: dict[str, Tool], scratch: Path, waiting: "Waiting") -> Pipeline:
-        """The agent's own pipeline, in which time passes."""
+        """Pipeline of the agent, with simulated time."""
         pipeline = arrange(context_steps(self.layers, tools, scratch), disabled_settings(Settings(layers=self.layers)))
         calls = [step for step in pipeline.before_call if self.follows_api or not isinstance(step, ClearByApi)]
         return attrs.evolve(pipeline, tool_results=(waiting, *pipeline.tool_results), before_call=tuple(calls))
@@ -82,61 +82,61 @@ class Setup:
 
 @attrs.frozen
 class Waiting:
-    """Lets the time pass that the session says."""
+    """Advances the simulated time by the pauses of the session."""
 
     pauses: Sequence[float]
 
     def wait(self, agent: Agent) -> None:
-        """The pause behind the reply that was recorded last."""
+        """Apply the pause after the last recorded reply."""
         agent.clock.advance(self.pauses[agent.turn - 2])
 
     async def transform_results(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
-        """The answers as they are: this is how long their calls took."""
+        """Return the results unchanged, after the duration of their calls."""
         self.wait(agent)
         return answers
 
 
 @attrs.frozen(kw_only=True)
 class Fired:
-    """What one mechanism did."""
+    """Effect of one mechanism."""
 
     times: int
     results: int
     tokens: int
-    """That it took out; of stored results an estimate."""
+    """Tokens removed; for stored results an estimate."""
 
 
 @attrs.frozen(kw_only=True)
 class SessionOutcome:
-    """What became of a session."""
+    """Outcome of a session."""
 
     setup: Setup
     requests: Sequence[dict[str, Any]]
-    """The server's log."""
+    """Log of the server."""
     told: Sequence[tuple[int, Event]]
-    """The agent's events, each with the number of the next model call."""
+    """Events of the agent, each with the number of the next model call."""
     history: int
     """Bytes of the conversation at its end."""
 
     @property
     def tokens_sent(self) -> int:
-        """The prompts of all requests together."""
+        """Total tokens of the prompts of all requests."""
         return sum(map(self._prompt, self.requests))
 
     @property
     def cache_share(self) -> float:
-        """How much of the prompts was read from the cache."""
+        """Share of the prompt tokens that was read from the cache."""
         read: int = sum(entry["usage"]["cache_read_input_tokens"] for entry in self.requests)
         return read / self.tokens_sent
 
     @property
     def dollars(self) -> Decimal:
-        """By the server's log."""
+        """Dollars by the server's log."""
         return sum((Decimal(entry["cost_usd"]) for entry in self.requests), Decimal(0))
 
     @property
     def largest_prompt(self) -> int:
-        """Tokens."""
+        """In tokens."""
         return max(map(self._prompt, self.requests))
 
     @property
@@ -145,15 +145,15 @@ class SessionOutcome:
         return sorted(event.characters for event in self.events(ToolEnded))
 
     def events(self, kind: type[Kind]) -> list[Kind]:
-        """The events of one kind."""
+        """Return the events of one kind."""
         return [event for _, event in self.told if isinstance(event, kind)]
 
     def breaks(self, *, is_expired: bool) -> list[CacheBroke]:
-        """Falls of the cache reads that nobody announced: because time had passed, or for any other reason."""
+        """Unannounced cache misses: due to expiry, or for any other reason."""
         return [event for event in self.events(CacheBroke) if (event.cause == "expired") == is_expired]
 
     def fired(self, mechanism: str) -> Fired:
-        """What *mechanism*, one of `MECHANISMS`, did."""
+        """Return the effect of *mechanism*, one of `MECHANISMS`."""
         if mechanism == "stored":
             stored = self.events(ResultsStored)
             characters = sum(event.characters_before - event.characters_after for event in stored)
@@ -165,7 +165,7 @@ class SessionOutcome:
 
     @property
     def repeats(self) -> int:
-        """How often the API cleared in two calls running, and so broke the cache again at once."""
+        """How often the API cleared in two consecutive calls, and so broke the cache twice."""
         turns = [turn for turn, event in self.told if isinstance(event, ResultsCleared) and event.mechanism == "api"]
         return sum(later - earlier == 1 for earlier, later in pairwise(turns))
 
@@ -176,7 +176,7 @@ class SessionOutcome:
 
 
 async def run_session(session: LongSession, setup: Setup) -> SessionOutcome:
-    """Play *session* to its end, which must be reached; time is the session's, and files are thrown away."""
+    """Run *session* to its end, with simulated time; its files are deleted."""
     with tempfile.TemporaryDirectory() as directory:
         scratch = Path(directory)
         script = scratch / "script.yaml"

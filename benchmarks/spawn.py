@@ -1,8 +1,9 @@
-"""From the call that starts a process to its first request at the server: zygote, cold Python, multiprocessing.
+"""Time from the call that starts a process to its first request: zygote, cold Python, multiprocessing.
 
-Every child makes the imports of an agent, or has them, opens a client and asks once. The three take turns, round by
-round. Private memory is what a child shares with nobody, at its entry and after its first turn; to look takes
-milliseconds, and has rounds of its own. In the end many are started that hold a client and wait, and all are ended.
+Every child imports the modules of an agent, unless it is forked with them, opens a client and sends one request. The
+three ways take turns. Private memory is what a child shares with no other process, at its entry and after its first
+turn; reading it takes milliseconds and has separate rounds. At the end many children that hold a client are started,
+and ended together.
 """
 
 import multiprocessing
@@ -35,16 +36,16 @@ from coterie.scenarios.api_server.http.http_server import Responder, serve_http
 ROOT = Path(__file__).parents[1]
 ROUNDS = 15
 COLD_ROUNDS = 5
-"""A cold start takes seconds."""
+"""Number of rounds for cold starts, which take seconds."""
 MANY = 1_000
 MB = 1e6
 
 Way = Callable[[Task], Awaitable[None]]
-"""Starts a process that does the task, and returns when it has ended."""
+"""Function that starts a process for the task, and returns when it has ended."""
 
 
 class NotingReply(FixedReply):
-    """Answers every request alike, and notes when the last one came."""
+    """Sends the same response to every request, and records the time of the last one."""
 
     arrived = 0.0
 
@@ -56,7 +57,7 @@ class NotingReply(FixedReply):
 
 @attrs.define(eq=False)
 class _Measured:
-    """What one way to start a process takes."""
+    """Measurements of one way to start a process."""
 
     way: Way
     rounds: int
@@ -69,7 +70,7 @@ class _Measured:
         self.seconds.append(server.arrived - began)
 
     async def weigh(self, url: str) -> list[Memory]:
-        """The memory of as many processes again."""
+        """Measure the memory of the same number of processes."""
         with tempfile.TemporaryDirectory() as directory:
             report = Path(directory) / "report"
             return [await self._weigh_one(Task(url=url, report=str(report))) for _ in range(self.rounds)]
@@ -80,14 +81,14 @@ class _Measured:
 
     @property
     def milliseconds(self) -> float:
-        """The median."""
+        """The median time."""
         return median(self.seconds) * 1e3
 
 
 async def measure() -> list[Figure]:
-    """Medians of each way, and the ratios to ours."""
+    """Measure medians of each way, and the ratios to Coterie's."""
     server = NotingReply()
-    os.environ["PYTHONPATH"] = str(ROOT)  # for the entries, which lie beside this module
+    os.environ["PYTHONPATH"] = str(ROOT)  # for the entry functions, which are in this folder
     async with _open_http(server) as url, open_zygote_starter([*AGENT_PRELOADS, spawn_child.__name__]) as warm:
         zygote = _Measured(_started_by(warm), ROUNDS)
         cold = _Measured(_started_by(ExecStarter()), COLD_ROUNDS)
@@ -103,7 +104,7 @@ async def _alternate(ways: Sequence[_Measured], server: NotingReply, url: str) -
         for measured in ways:
             if number < measured.rounds:
                 await measured.start_once(server, url)
-    for measured in ways:  # the first round starts the fork server and fills the machine's caches
+    for measured in ways:  # the first round starts the fork server and fills the caches of the machine
         del measured.seconds[0]
 
 
@@ -167,9 +168,9 @@ def _forked_by_server() -> Way:
 
 
 async def _crowd(starter: ProcessStarter, url: str) -> list[Figure]:
-    """Start many at once, hold them all, and end them together."""
+    """Start many processes at the same time, hold them all, and end them together."""
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))  # each child is held by a descriptor
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))  # each child needs a descriptor
     children: list[ChildProcess] = []
     ours, theirs = os.pipe()
 
@@ -200,6 +201,6 @@ async def _end(children: Sequence[ChildProcess]) -> None:
 
 
 if __name__ == "__main__":
-    # Run as a file it is the benchmark of this name, whose modules are found from the root directory only.
+    # Run as a file, this module can import the others only from the root directory.
     os.chdir(Path(__file__).parents[1])
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks", "spawn", *sys.argv[1:]])  # noqa: S606 - our own program

@@ -1,4 +1,4 @@
-"""What a started process does in the benchmark of starting: one turn with the model, or nothing."""
+"""Entry functions of processes in the spawn benchmark: one turn with the model, or nothing."""
 
 import os
 from collections.abc import AsyncIterator, Sequence
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 MODEL = "claude-opus-5-5"
 MODULES = tuple(name.partition(":")[0] for name in AGENT_PRELOADS)
-"""What a process imports that is not forked from a zygote."""
+"""Modules that a process imports unless it is forked from a zygote."""
 ASKING = b'{"stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"hello"}]}]}'
 
 
 @attrs.frozen(kw_only=True)
 class Task:
-    """What a child needs to know."""
+    """Parameters of a child."""
 
     url: str
     report: str = ""
-    """The file in which it says what it has found out about its memory; without one it does not look, which is slow."""
+    """File for its memory figures; None skips this slow measurement."""
 
 
 @attrs.frozen(kw_only=True)
 class Memory:
-    """Bytes of a process that no other one shares."""
+    """Bytes of a process that no other process shares."""
 
     before: int
     """At its entry."""
@@ -43,12 +43,12 @@ class Memory:
 
     @classmethod
     def read(cls, report: Path) -> Self:
-        """What a child has written there."""
+        """Read the figures that a child wrote there."""
         return msgspec.json.decode(report.read_bytes(), type=cls)
 
 
 def take_a_turn(payload: bytes, _descriptors: Sequence[int] = ()) -> None:
-    """Ask the model once."""
+    """Send one request to the model."""
     task = msgspec.json.decode(payload, type=Task)
     before = _private_bytes() if task.report else 0
     trio.run(_ask, task.url)
@@ -57,7 +57,7 @@ def take_a_turn(payload: bytes, _descriptors: Sequence[int] = ()) -> None:
 
 
 def stay_idle(payload: bytes, descriptors: Sequence[int]) -> None:
-    """Have a client ready, say so on the first descriptor, and wait for the end."""
+    """Open a client, report readiness on the first descriptor, and wait for the end."""
     trio.run(_stay, msgspec.json.decode(payload, type=Task).url, descriptors[0])
 
 
@@ -78,7 +78,7 @@ async def _stay(url: str, descriptor: int) -> None:
 
 @asynccontextmanager
 async def _open_client(url: str) -> AsyncIterator["ModelClient"]:
-    """A client, after the imports of an agent: a cold process makes them within the time that is measured."""
+    """Open a client after the imports of an agent; for a cold process they are part of the measured time."""
     prepare(MODULES)
     from coterie.agents.loop.model.client import open_model_client  # noqa: PLC0415
     from coterie.agents.loop.model.gateway_protocol import LocalGateway  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""A thousand streams held open at once: how many, what memory each costs the server, and that all of them end well.
+"""A thousand concurrent streams: their number, memory of the server per stream, and clean ends.
 
-Every stream begins, falls silent and goes on after a while; memory is read when the last one has begun. It is the
-server process's own: what the kernel keeps for a socket is not in it.
+Every stream begins, pauses and continues after a while; memory is read when the last one has begun. It is that of the
+server process: kernel memory of sockets is not counted.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from benchmarks.scripted_server import open_scripted_server
 STREAMS = 1_000
 WARM_UP = 100
 SILENCE = 10.0
-"""Seconds of each stream; opening all of them has to take less."""
+"""Duration of each stream in seconds; opening all of them must take less."""
 OPENING_AT_ONCE = 20
 
 _REQUEST = small_request(stream=True)
@@ -26,14 +26,14 @@ _REQUEST = small_request(stream=True)
 
 @attrs.define(eq=False)
 class _Crowd:
-    """*size* streams of one server, counted as they begin and end."""
+    """*size* streams of one server, counted at their start and end."""
 
     size: int
     port: int
     begun: int = 0
     ended: int = 0
     whole: int = 0
-    """Ended with the last event a reply has."""
+    """Number of streams that ended with the last event of a reply."""
     all_begun: trio.Event = attrs.field(factory=trio.Event)
     _opening: trio.Semaphore = attrs.field(factory=lambda: trio.Semaphore(OPENING_AT_ONCE))
 
@@ -55,7 +55,7 @@ class _Crowd:
 
 
 async def measure() -> list[Figure]:
-    """Counts of streams, and the memory of one."""
+    """Measure counts of streams, and memory per stream."""
     _raise_descriptor_limit()
     async with open_scripted_server() as server:
         process = psutil.Process(server.pid)

@@ -1,4 +1,4 @@
-"""A profile hook that notes the modules of the project whose functions run, for every process that imports it.
+"""Profile hook that records the project's modules whose functions run, for every process that imports it.
 
 `benchmarks/trace_path.py` copies this file to a directory of its own as `sitecustomize.py` and puts that directory
 into PYTHONPATH. It imports nothing of the project.
@@ -13,17 +13,17 @@ from types import FrameType
 from typing import Any
 
 VARIABLE = "COTERIE_TRACE_DIRECTORY"
-"""In the environment: the directory of the records, one file for each process, named by its number."""
+"""Environment variable with the directory of the records, one file for each process id."""
 WINDOW = "window"
-"""The file in it whose one byte is the number of the window of time: a new window notes every module anew."""
+"""File in that directory whose one byte is the number of the window: a new window records every module again."""
 PROJECT = "coterie"
 OPTIMIZED = 1
-"""The flag of the code of functions, which modules and class bodies lack."""
+"""Code flag of functions, which modules and class bodies lack."""
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
 
 
 class Recorder:
-    """The profile function of a process and of all that it forks.
+    """Profile function of a process and of its forks.
 
     A line is `time window kind module`, the time by the monotonic clock, which all processes share. The kind is `run`
     or, for a function that is called by the import of a module, `import`. A line is one write, so a process that is
@@ -32,19 +32,19 @@ class Recorder:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        with open(os.path.join(directory, WINDOW), "r+b") as file:  # noqa: PTH118, PTH123 - it imports little
+        with open(os.path.join(directory, WINDOW), "r+b") as file:  # noqa: PTH118, PTH123 - avoids an import
             self._window = mmap.mmap(file.fileno(), 1)
         self._pid = self._number = -1
         self._noted: set[tuple[str, str]] = set()
         self._others: set[str] = set()
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
-        """Note the module of a function that is called or goes on."""
+        """Record the module of a function that is called or resumed."""
         if event != "call":
             return
         name: str | None = frame.f_globals.get("__name__")
         if name is None or name in self._others:
-            return  # it is None while the interpreter ends
+            return  # it is None during interpreter shutdown
         if name == "__main__":
             spec = frame.f_globals.get("__spec__")
             name = "" if spec is None else spec.name
@@ -68,15 +68,15 @@ class Recorder:
             self._write(f"{time.monotonic_ns()} {number} {kind} {name}\n".encode())
 
     def _write(self, line: bytes) -> None:
-        """Open the file for each line: a process may close all descriptors that it does not know."""
-        path = os.path.join(self._directory, str(self._pid))  # noqa: PTH118 - it imports little
+        """Open the file for each line, because a process may close all descriptors that it does not know."""
+        path = os.path.join(self._directory, str(self._pid))  # noqa: PTH118 - avoids an import
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         os.write(file, line)
         os.close(file)
 
 
 def _is_importing(frame: FrameType) -> bool:
-    """Whether a function runs because a module is imported."""
+    """True if a function runs because a module is being imported."""
     caller: Any = frame.f_back
     while caller is not None:
         if caller.f_code.co_name == "<module>" and caller.f_globals.get("__name__") != "__main__":
@@ -86,7 +86,7 @@ def _is_importing(frame: FrameType) -> bool:
 
 
 def start(directory: str) -> None:
-    """Note what this thread and later ones run."""
+    """Profile this thread and later ones."""
     recorder = Recorder(directory)
     threading.setprofile(recorder)
     sys.setprofile(recorder)

@@ -1,13 +1,13 @@
-"""The modules that run functions on the way from `coterie run` to the first model request, and on the way of a message.
+"""Modules whose functions run between `coterie run` and the first model request, and for the delivery of a message.
 
-Every process has a profile hook (`benchmarks/trace_hook.py`), the embedded server excepted. A module counts when one
-of its functions runs; bodies of modules and classes, and functions that are called by the import of a module, do not.
+Every process except the embedded server has a profile hook (`benchmarks/trace_hook.py`). A module counts when one of
+its functions runs; bodies of modules and classes, and functions called during the import of a module, do not count.
 
-The first way ends when the first `POST /v1/messages` arrives at a proxy before the server. The second is that of a
-message between two agents in processes of their own: it begins when the proxy passes on the reply that calls
-SendMessage, and ends when the transcript of the recipient, looked at every millisecond, has the message. It is an
-approximation: work of other purpose that falls into that time is counted too, and the count of the second way differs
-by some modules from run to run. The first does not.
+The first path ends when the first `POST /v1/messages` arrives at a proxy in front of the server. The second path is
+that of a message between two agent processes. It begins when the proxy passes on the reply that calls SendMessage, and
+ends when the transcript of the recipient, which is polled every millisecond, has the message. It is an approximation:
+unrelated work during that time is counted too, so the count of the second path varies by some modules between runs. The
+first does not.
 """
 
 import json
@@ -53,12 +53,12 @@ type = "worker"
 prompt = "Wait for a message."
 """
 TITLE = re.compile(r"coterie (\w+)")
-"""The title that a process of a session gives itself; the client has its command line."""
+"""Process title that a process of a session sets; the client has its command line."""
 
 
 @attrs.frozen
 class Step:
-    """The first time in a window that a module ran a function in one process."""
+    """First time in a window that a module ran a function in one process."""
 
     nanoseconds: int
     process: str
@@ -68,27 +68,27 @@ class Step:
 
 @attrs.define(eq=False)
 class Trace:
-    """One run of `coterie`, with a hook in its processes and a proxy before its server."""
+    """One run of `coterie`, with a hook in its processes and a proxy in front of its server."""
 
     directory: Path
     titles: dict[int, str] = attrs.field(factory=dict)
     replied: trio.Event = attrs.field(factory=trio.Event)
-    """Set when another reply than the one that sends has been passed on: the first of the recipient."""
+    """Set when the proxy has passed on a reply other than the sender's: the first of the recipient."""
     asked: trio.Event = attrs.field(factory=trio.Event)
     sent: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def records(self) -> Path:
-        """The directory of the hooks."""
+        """Directory of the hooks."""
         return self.directory / "records"
 
     @property
     def project(self) -> Path:
-        """The directory in which the agents work."""
+        """Working directory of the agents."""
         return self.directory / "project"
 
     def begin(self) -> None:
-        """Make the directories and the hook."""
+        """Create the directories and the hook."""
         for path in (self.records, self.project, self.directory / "hook"):
             path.mkdir()
         shutil.copyfile(trace_hook.__file__, self.directory / "hook" / "sitecustomize.py")
@@ -97,7 +97,7 @@ class Trace:
         self.open_window(0)
 
     def open_window(self, number: int) -> None:
-        """Let the hooks note every module anew, under *number*; remember the titles of the processes."""
+        """Make the hooks record every module again, under *number*; save the titles of the processes."""
         with (self.records / trace_hook.WINDOW).open("r+b" if number else "wb") as file:
             file.write(bytes([number]))
         for path in self.records.glob("[0-9]*"):
@@ -107,7 +107,7 @@ class Trace:
                 self.titles[int(path.name)] = title[1] if title else "client"
 
     def environment(self, url: str) -> dict[str, str]:
-        """The environment of the run."""
+        """Environment of the run."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "COTERIE_"))}
         return {
             **kept,
@@ -121,7 +121,7 @@ class Trace:
         }
 
     def steps(self, window: int) -> list[Step]:
-        """What ran in a window, in order."""
+        """Return the records of a window, in order."""
         return sorted(self._read(window), key=lambda step: step.nanoseconds)
 
     def _read(self, window: int) -> Iterator[Step]:
@@ -133,7 +133,7 @@ class Trace:
                     yield Step(int(moment), title, kind, module)
 
     async def forward(self, port: int, client: trio.SocketStream) -> None:
-        """Pass on the bytes of a connection, both ways."""
+        """Forward the bytes of a connection in both directions."""
         async with client, await trio.open_tcp_stream("127.0.0.1", port) as server, trio.open_nursery() as nursery:
             nursery.start_soon(self._pass_requests, client, server, nursery.cancel_scope)
             await self._pass_replies(server, client)
@@ -163,7 +163,7 @@ class Trace:
     async def await_message(self) -> None:
         """Close the window of the message when it is in the transcript of the recipient."""
         await self.sent.wait()
-        while not self._has_arrived():  # noqa: ASYNC110 - another process makes it so
+        while not self._has_arrived():  # noqa: ASYNC110 - the transcript is written by another process
             await trio.sleep(0.001)
         self.open_window(3)
 
@@ -181,7 +181,7 @@ async def _chunks(stream: trio.SocketStream) -> AsyncIterator[bytes]:
 
 
 async def measure() -> list[Figure]:
-    """The number of modules, and each with the milliseconds after the beginning of its way, process by process."""
+    """Return the number of modules, and the start time of each in milliseconds, by process."""
     with trio.fail_after(WITHIN):
         first = await _trace("Say hello.", window=0)
         message = await _trace("Send a message.", "--team", "team.toml", window=2)
@@ -242,7 +242,7 @@ def _figures(way: str, steps: Sequence[Step]) -> Iterator[Figure]:
 
 
 def _agents_only(steps: Sequence[Step]) -> Iterator[Figure]:
-    """The counts of a message without the client and the root, which only watch and account."""
+    """Return the counts of a message without the client and the root, which only watch and account."""
     modules = {step.module for step in steps if step.kind == "run" and step.process in (SENDER, RECIPIENT)}
     of_mail = [module for module in modules if module.startswith("coterie.mailbox.")]
     yield Figure(name=f"{MESSAGE}: modules that run in the two agents", value=len(modules), unit="modules", digits=0)
@@ -250,7 +250,7 @@ def _agents_only(steps: Sequence[Step]) -> Iterator[Figure]:
 
 
 def table(figures: Sequence[Figure]) -> Iterator[str]:
-    """The counts, then the modules of each process in order of their first execution."""
+    """Return the counts, then the modules of each process in order of their first execution."""
     before = ""
     for figure in figures:
         way, *process, name = figure.name.split(": ")

@@ -1,6 +1,6 @@
-"""The turn loops that are compared: ours and the SDK's, and beside them the mere writing of as many bytes.
+"""Turn loops that are compared: Coterie's and the SDK's, and the mere writing of the same number of bytes.
 
-All of them begin with the same history and get the same replies: some text and one call, whose result is appended.
+All loops start with the same history and get the same replies: some text and one call, whose result is appended.
 """
 
 import tempfile
@@ -39,18 +39,18 @@ from coterie.clock import Clock
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 
 CALL = {"read": {"path": "src/part_7.py", "lines": [1, 40]}}
-"""The call that every reply makes, as a script has it."""
+"""The call in every reply, in the format of a script."""
 RESULT = "\n".join(f'{number:>5}\t    value = "a turn adds as much as those of the history"' for number in range(1, 10))
 
 TakeTurns = Callable[[int], Awaitable[None]]
-"""Takes so many turns, one after another, and returns when the last reply's call is answered."""
+"""Runs this number of turns in sequence, and returns when the last reply's call is answered."""
 OpenLoop = Callable[[str, int], AbstractAsyncContextManager[TakeTurns]]
-"""Connects to the server at a URL, with a history of so many bytes."""
+"""Function that connects to the server at a URL, with a history of this number of bytes."""
 
 
 @asynccontextmanager
 async def open_ours(url: str, size: int, *, durability: Durability) -> AsyncIterator[TakeTurns]:
-    """The loop of an agent with all its layers, whose transcript and events are on disk."""
+    """Agent loop with all layers, with transcript and events on disk."""
     clock = Clock()
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -93,7 +93,7 @@ def _agent(client: ModelClient, transcript: TranscriptWriter, directory: Path, c
 async def _run_our_turns(agent: Agent, turns: int) -> None:
     ended = await run_loop(agent, RunLimits(turns=turns))
     if ended.reason != "max_turns":
-        raise ValueError(f"the loop was to go on: {ended}")
+        raise ValueError(f"the loop ended early: {ended}")
 
 
 @attrs.frozen(kw_only=True)
@@ -104,7 +104,7 @@ class _Reading:
 
 @attrs.frozen(kw_only=True)
 class _Read:
-    """A tool that does nothing: what is measured is the loop around it."""
+    """A tool that does nothing, because only the loop is measured."""
 
     name: str = "read"
     description: str = ""
@@ -122,7 +122,7 @@ class _Read:
 
 @asynccontextmanager
 async def open_sdk_loop(url: str, size: int) -> AsyncIterator[TakeTurns]:
-    """The least one can write with the SDK: dictionaries, typed events put together, markers moved by hand.
+    """Minimal loop with the SDK: dictionaries, assembled events, markers moved by hand.
 
     `messages.stream`, which puts the message together itself, costs more.
     """
@@ -136,9 +136,9 @@ async def open_sdk_loop(url: str, size: int) -> AsyncIterator[TakeTurns]:
 class _SdkLoop:
     sdk: anthropic.AsyncAnthropic
     params: dict[str, Any]
-    """The next request."""
+    """Return the next request."""
     _marked: dict[str, Any] | None = None
-    """The block with the last marker of the request before the last."""
+    """The block with the last marker of the previous request."""
 
     async def run_turns(self, turns: int) -> None:
         messages = self.params["messages"]
@@ -167,7 +167,7 @@ class _SdkLoop:
         return blocks
 
     def _move_marker(self) -> None:
-        """Mark the new end and keep the mark of the last request's, as our own requests do."""
+        """Mark the new end and keep the last mark of the previous request, as Coterie does."""
         if self._marked is not None:
             del self._marked["cache_control"]
         *_, sent, _reply, new = self.params["messages"]
@@ -181,7 +181,7 @@ def _result(call: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_ready(url: str, size: int) -> AsyncIterator[TakeTurns]:
-    """Not a loop: the same request again and again, ready as bytes, through the transport that ours must pass."""
+    """Not a loop: sends the same ready bytes again and again, through the transport that Coterie uses."""
     request = request_of(build_conversation(size).render(max_tokens=MAX_TOKENS).body)
     async with open_model_client(LocalGateway(), base_url=url, api_key="benchmark") as client:
         yield partial(_ask_again, client, request)
@@ -194,7 +194,7 @@ async def _ask_again(client: ModelClient, request: ModelRequest, turns: int) -> 
 
 @asynccontextmanager
 async def open_bare_write(url: str, size: int) -> AsyncIterator[TakeTurns]:
-    """The same straight to a socket."""
+    """Sends the same bytes directly to a socket."""
     request = messages_request(build_conversation(size).render(max_tokens=MAX_TOKENS).body)
     async with open_connection(urlsplit(url).port or 0) as wire:
 

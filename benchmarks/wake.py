@@ -1,6 +1,6 @@
-"""From a message to an idle agent in its process being at work again, through the root of a real session.
+"""Time from a message to the next activity of an idle agent process, through the root of a real session.
 
-The time goes from the call that sends to the word `running`, which the root hears before the agent asks the model.
+The time runs from the call that sends to the state `running`, which the root gets before the agent calls the model.
 """
 
 import os
@@ -34,22 +34,22 @@ NAME = "mate"
 
 @attrs.define(eq=False)
 class _States:
-    """The states of the agent as the root tells them."""
+    """States of the agent as the root reports them."""
 
     reached: dict[str, trio.Event] = attrs.field(factory=dict)
 
     def note_event(self, event: Event) -> None:
-        """Wake whoever waits for a state."""
+        """Wake the tasks that wait for a state."""
         if isinstance(event, AgentChanged) and event.state in self.reached:
             self.reached.pop(event.state).set()
 
     def next(self, state: str) -> trio.Event:
-        """Set when the agent is in *state* again."""
+        """Return an event that is set when the agent is in *state* again."""
         return self.reached.setdefault(state, trio.Event())
 
 
 async def measure() -> list[Figure]:
-    """The median, and the longest, of many."""
+    """Measure the median and the maximum of many wakeups."""
     with _home() as project:
         session = SessionDirectory.create(project, Clock.from_environment(), task="a benchmark", model=MODEL.id)
         async with open_scripted_server() as server, open_root(session, server=server.url) as root:
@@ -94,7 +94,7 @@ def _lead(session: SessionDirectory) -> Sender:
 
 @contextmanager
 def _home() -> Iterator[Path]:
-    """A project, and a home and a place for sockets of its own."""
+    """Create a project, a home directory, and a directory for sockets."""
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="coterie-") as directory:
         os.environ |= {"COTERIE_HOME": str(Path(directory, "home")), "XDG_RUNTIME_DIR": directory}

@@ -1,4 +1,4 @@
-"""Ways to pass messages between processes, ours among them, behind one interface."""
+"""Ways to pass messages between processes, including Coterie's, behind one interface."""
 
 from benchmarks.mail_peers.coterie_file import OURS_POWER, OURS_PROCESS
 from benchmarks.mail_peers.in_memory import QUEUE, SOCKET

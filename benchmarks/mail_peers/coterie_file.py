@@ -18,7 +18,7 @@ from coterie.mailbox.transports.file.transport import Durability, FileTransport
 _ROOMY = MailLimits(messages=10**6, bytes=4 * 1024**3)
 KEY = b"benchmark"
 _PATIENCE = 30.0
-"""Seconds for filling: of ours it is to be known what the largest backlog costs."""
+"""Seconds for filling the mailbox, because the cost of the largest backlog is to be measured."""
 
 
 class _OneKey:
@@ -41,12 +41,12 @@ class Author:
 
     @classmethod
     def with_number(cls, writer: int, box: Box) -> "Author":
-        """The author that a writer of this number is."""
+        """Return the sender for a writer of this number."""
         sender = Sender(name=f"writer-{writer}", incarnation=1, session="benchmark", kind="peer")
         return cls(sender, Recipient(name=box))
 
     def write(self, body: str) -> Envelope:
-        """The next message."""
+        """Return the next message."""
         self._sequence += 1
         envelope = Envelope(
             sender=self.sender,
@@ -77,7 +77,7 @@ class _FileMailboxes:
             yield _Receiving(inbox)
 
     async def fill(self, box: Box, bodies: Sequence[str]) -> int:
-        # What lies in the files is the same in both classes; only the waiting differs.
+        # The files are the same in both classes; only the waiting differs.
         return await send_each(attrs.evolve(self, durability="process"), box, bodies, _PATIENCE)
 
     def _transport(self) -> FileTransport:

@@ -1,4 +1,4 @@
-"""How a mailbox is filled that knows no quicker way than to be sent to."""
+"""Default way to fill a mailbox: sending the messages one by one."""
 
 import time
 from collections.abc import Sequence

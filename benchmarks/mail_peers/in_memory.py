@@ -1,4 +1,4 @@
-"""The limits: a pipe and a socket that keep nothing."""
+"""Upper limits: a pipe and a socket that store nothing."""
 
 import multiprocessing
 import queue

@@ -1,4 +1,4 @@
-"""One JSON array for a mailbox, rewritten under a lock for every message: what is common today."""
+"""One JSON array per mailbox, rewritten under a lock for every message: common practice today."""
 
 import fcntl
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -16,13 +16,13 @@ _decoder = msgspec.json.Decoder(list[str])
 
 @attrs.frozen
 class _Array:
-    """The file; replaced whole, so a reader never sees half of it."""
+    """The file, replaced atomically, so that a reader never sees a partial array."""
 
     path: Path
 
     @contextmanager
     def change(self) -> Iterator[list[str]]:
-        """What the array holds, for whoever has the lock; written back as it is when the block ends."""
+        """Return the content of the array to the lock holder; it is written back when the block ends."""
         with self.path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             bodies = self.read()
@@ -50,7 +50,7 @@ class _Receiving:
     _taken: int = 0
 
     async def receive(self, limit: int = BATCH) -> list[str]:
-        while not (bodies := self._array.read()[self._taken : self._taken + limit]):  # noqa: ASYNC110 - nobody wakes it
+        while not (bodies := self._array.read()[self._taken : self._taken + limit]):  # noqa: ASYNC110 - there is no wakeup
             await trio.sleep(POLL)
         self._taken += len(bodies)
         return bodies

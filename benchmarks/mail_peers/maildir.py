@@ -1,6 +1,6 @@
-"""Maildir: a file for each message, written aside and moved into place; by the standard library, and as bare calls."""
+"""Maildir: a file for each message, written elsewhere and renamed; with the standard library, and with bare calls."""
 
-import mailbox  # noqa: TID251 - the standard library's own, as a peer
+import mailbox  # noqa: TID251 - the module of the standard library, as a peer
 import os
 import time
 from collections import deque
@@ -31,7 +31,7 @@ class _Folder(Protocol):
 
 @attrs.define(eq=False)
 class _BareFolder:
-    """The least that a maildir is: no sync, and names that sort by time as far as one can tell."""
+    """Minimal maildir: no sync, and names that usually sort by time."""
 
     _path: Path
     _writer: int
@@ -49,7 +49,7 @@ class _BareFolder:
         draft.rename(self._path / "new" / name)
 
     def keys(self) -> list[str]:
-        return os.listdir(self._path / "new")  # noqa: PTH208 - names are all that is wanted
+        return os.listdir(self._path / "new")  # noqa: PTH208 - only names are needed
 
     def read(self, key: str) -> str:
         return (self._path / "new" / key).read_text()
@@ -87,7 +87,7 @@ class _Sending:
 class _Receiving:
     _folder: _Folder
     _listed: deque[str] = attrs.field(factory=deque)
-    """What the last listing showed and was not taken: listing for every batch would cost more than reading it."""
+    """Entries of the last listing that were not taken: a listing for every batch would cost more than reading."""
     _taken: list[str] = attrs.field(factory=list)
 
     async def receive(self, limit: int = BATCH) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a way to pass messages between processes must offer to be measured beside ours."""
+"""Interface of a way to pass messages between processes that is measured."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -8,13 +8,13 @@ from typing import Literal, Protocol
 import attrs
 
 Box = Literal["left", "right"]
-"""The two mailboxes of a post."""
+"""The two mailboxes of a peer."""
 Survives = Literal["power cut", "kill -9", "nothing"]
 
 BATCH = 256
-"""The most that a reader takes at once."""
+"""Maximum number of messages that a reader takes in one call."""
 POLL = 0.001
-"""Seconds between two looks of a reader that nobody wakes."""
+"""Seconds between two polls of a reader without a wakeup."""
 
 
 class SendingEnd(Protocol):
@@ -29,27 +29,27 @@ class ReceivingEnd(Protocol):
     """The one reader of a mailbox."""
 
     async def receive(self, limit: int = BATCH) -> Sequence[str]:
-        """Wait for messages and take at most *limit* that were not taken before, oldest first."""
+        """Wait for messages and return at most *limit* that were not returned before, oldest first."""
         ...
 
     async def acknowledge(self) -> None:
-        """Return once nothing that was received can come again."""
+        """Return once no received message can be delivered again."""
         ...
 
 
 class Mailboxes(Protocol):
-    """Two mailboxes. It is pickled into the processes that write and read."""
+    """Two mailboxes. The object is pickled into the processes that write and read."""
 
     def open_sender(self, box: Box, writer: int) -> AbstractAsyncContextManager[SendingEnd]:
-        """A writer with this number."""
+        """Return the writer with this number."""
         ...
 
     def open_receiver(self, box: Box) -> AbstractAsyncContextManager[ReceivingEnd]:
-        """The reader."""
+        """Return the reader."""
         ...
 
     async def fill(self, box: Box, bodies: Sequence[str]) -> int:
-        """Store *bodies* in the quickest way there is, and return how many: fewer if it takes too long."""
+        """Store *bodies* in the fastest way available, and return their number: fewer if it takes too long."""
         ...
 
 
@@ -59,12 +59,12 @@ class Peer:
 
     name: str
     survives: Survives
-    """What a stored message does."""
+    """Failures that a stored message survives."""
     promises: str
-    """What it guarantees besides, in one line."""
+    """Other guarantees, in one line."""
     open_post: Callable[[Path], AbstractAsyncContextManager[Mailboxes]]
-    """Empty mailboxes in an empty directory."""
+    """Function that creates empty mailboxes in an empty directory."""
     absence: str | None = None
-    """Why it cannot be measured here."""
+    """Reason why the peer cannot be measured here."""
     is_bare: bool = False
-    """Whether it is measured without the library that programs use it by: a limit of what it could do."""
+    """True if the peer is measured without its usual library, as an upper limit."""

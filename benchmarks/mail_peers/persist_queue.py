@@ -1,4 +1,4 @@
-"""persist-queue's SQLite queue, in the way that acknowledges many messages at once."""
+"""SQLite queue of persist-queue, in the mode that acknowledges many messages in one call."""
 
 import importlib
 import importlib.util
@@ -30,7 +30,7 @@ class _Receiving:
     _nothing: type[Exception]
 
     async def receive(self, limit: int = BATCH) -> list[str]:
-        while not (bodies := self._take(limit)):  # noqa: ASYNC110 - nobody wakes it
+        while not (bodies := self._take(limit)):  # noqa: ASYNC110 - there is no wakeup
             await trio.sleep(POLL)
         return bodies
 
@@ -77,7 +77,7 @@ def _library() -> Any:
 async def _open_mailboxes(directory: Path) -> AsyncIterator[_SqliteQueueMailboxes]:
     post = _SqliteQueueMailboxes(directory)
     for box in ("left", "right"):
-        # The first to come makes the table; several at once would be in each other's way.
+        # The first process creates the table; several at the same time would conflict.
         async with post.open_sender(box, 0):
             pass
     yield post

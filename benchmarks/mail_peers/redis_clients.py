@@ -1,4 +1,4 @@
-"""Two ways to talk to Redis: its own library, as programs have it, and no more than the bytes that it takes."""
+"""Two clients for Redis: its Python library, and the bare protocol."""
 
 import importlib
 import importlib.util
@@ -16,42 +16,42 @@ _READER = "reader"
 HAS_LIBRARY = importlib.util.find_spec("redis") is not None
 
 Entry = tuple[str, str]
-"""The key of a message, and its text."""
+"""Key of a message, and its text."""
 
 
 class Client(Protocol):
-    """What is asked of Redis: a stream with a consumer group, one message a command."""
+    """Operations on Redis: a stream with a consumer group, one message per command."""
 
     def make(self, stream: str) -> None:
-        """An empty stream. Raises `OSError` as long as the server does not listen."""
+        """Create an empty stream. Raises `OSError` as long as the server does not listen."""
         ...
 
     def add(self, stream: str, body: str) -> None:
-        """Return once the server has it, as safely as it was told to keep it."""
+        """Return once the server has stored the message, with its configured durability."""
         ...
 
     def read(self, stream: str, limit: int) -> Sequence[Entry]:
-        """Wait for messages, and take at most *limit*."""
+        """Wait for messages, and return at most *limit*."""
         ...
 
     def acknowledge(self, stream: str, keys: Sequence[str]) -> None:
-        """They cannot come again."""
+        """Acknowledge messages, so that they are not delivered again."""
         ...
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         ...
 
 
 @attrs.define(eq=False)
 class LibraryClient:
-    """The library of Redis for Python."""
+    """Client that uses the Python library of Redis."""
 
     _redis: Any
 
     @classmethod
     def open(cls, path: Path) -> "LibraryClient":
-        """A client of the server on the socket *path*."""
+        """Connect to the server on the socket *path*."""
         redis = importlib.import_module("redis")
         return cls(redis.Redis(unix_socket_path=str(path), decode_responses=True, protocol=2))
 
@@ -79,14 +79,14 @@ class LibraryClient:
 
 @attrs.define(eq=False)
 class BareClient:
-    """The protocol of Redis, as far as it is needed here."""
+    """Client that implements the needed part of the Redis protocol."""
 
     _socket: socket.socket
     _file: BufferedRWPair
 
     @classmethod
     def open(cls, path: Path) -> "BareClient":
-        """A client of the server on the socket *path*. Raises `OSError` if it does not listen."""
+        """Connect to the server on the socket *path*. Raises `OSError` if it does not listen."""
         connected = socket.socket(socket.AF_UNIX)
         try:
             connected.connect(str(path))
@@ -119,7 +119,7 @@ class BareClient:
         self._socket.close()
 
     def _call(self, *words: str) -> Any:
-        """The answer to one command. Raises `ValueError` if it is an error."""
+        """Return the reply to one command. Raises `ValueError` for an error reply."""
         encoded = [word.encode() for word in words]
         parts = [b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded]
         self._file.write(b"*%d\r\n%s" % (len(parts), b"".join(parts)))

@@ -1,4 +1,4 @@
-"""Redis Streams with a consumer group, one message a command, over a Unix socket."""
+"""Redis Streams with a consumer group, one message per command, over a Unix socket."""
 
 import shutil
 import subprocess

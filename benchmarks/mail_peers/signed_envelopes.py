@@ -1,4 +1,4 @@
-"""Another way to pass messages, made to carry what ours does: envelopes that are signed, and verified by the reader."""
+"""Wrapper that makes another peer carry signed envelopes, which its reader verifies."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -61,7 +61,7 @@ async def _open_mailboxes(peer: Peer, directory: Path) -> AsyncIterator[_Envelop
 
 
 def enveloped(peer: Peer) -> Peer:
-    """*peer*, with the same message as ours."""
+    """Return *peer* with the same messages as Coterie."""
     return attrs.evolve(
         peer,
         name=f"{peer.name}, our mail",

@@ -1,4 +1,4 @@
-"""A queue in an SQLite table, with a write-ahead log and one transaction a message."""
+"""A queue in an SQLite table, with a write-ahead log and one transaction per message."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -33,7 +33,7 @@ class _Receiving:
 
     async def receive(self, limit: int = BATCH) -> list[str]:
         query = "SELECT id, body FROM message WHERE id > ? ORDER BY id LIMIT ?"
-        while not (found := self._database.execute(query, (self._last, limit)).fetchall()):  # noqa: ASYNC110 - nobody wakes it
+        while not (found := self._database.execute(query, (self._last, limit)).fetchall()):  # noqa: ASYNC110 - there is no wakeup
             await trio.sleep(POLL)
         self._last = found[-1][0]
         return [body for _, body in found]
@@ -65,7 +65,7 @@ class _TableMailboxes:
         return len(bodies)
 
     def connect(self, box: Box) -> sqlite3.Connection:
-        # Without an isolation level every statement is its own transaction.
+        # Without an isolation level, every statement is its own transaction.
         database = sqlite3.connect(self.directory / f"{box}.db", timeout=_BUSY_SECONDS, isolation_level=None)
         database.execute(f"PRAGMA synchronous={self.synchronous}")
         return database

@@ -1,4 +1,4 @@
-"""The cases of the cache conformance suite: one documented rule each, asked of the embedded server by the real SDK."""
+"""Helpers of the cache conformance suite: each case tests one documented rule with the real SDK and the server."""
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -19,7 +19,7 @@ Message = dict[str, Any]
 Test = TypeVar("Test", bound=Callable[..., Any])
 
 MODEL = "claude-opus-5"
-"""Caches from 512 tokens, takes every tool choice, and binds no thinking: most rules show on it plainly."""
+"""Caches from 512 tokens, accepts every tool choice, and binds no thinking, so that most rules are easy to test."""
 MINIMUM = 512
 SCRIPT = "default: [{text: okay, times: always}]"
 HOLDING = """
@@ -27,14 +27,14 @@ default:
   - {text: okay, until: go, when: {last_user_text: hold}}
   - {text: okay, times: always}
 """
-"""A request whose last text is `hold` is answered once the signal `go` is raised."""
+"""Script in which a request that ends with the text `hold` is answered after the signal `go`."""
 
 RULES: dict[str, str] = {}
-"""What each case refers to, by the full name of its test."""
+"""Reference of each case, by the full name of its test."""
 
 
 def rule(reference: str) -> Callable[[Test], Test]:
-    """Make a test a case of the suite; *reference* is the page of the documentation and its rule in short."""
+    """Mark a test as a case of the suite; *reference* names the page of the documentation and its rule."""
 
     def note(test: Test) -> Test:
         RULES[f"{test.__module__}.{test.__name__}"] = reference
@@ -44,16 +44,16 @@ def rule(reference: str) -> Callable[[Test], Test]:
 
 
 class StillClock(Clock):
-    """A clock that moves only when it is told to, so that borders are met exactly."""
+    """Clock that moves only on request, so that exact limits can be tested."""
 
     def now(self) -> float:
-        """A fixed moment, moved by the offset."""
+        """Return a fixed time plus the offset."""
         return 1_800_000_000.0 + self.offset
 
 
 @attrs.frozen(kw_only=True)
 class Bill:
-    """The input side of a usage object, by the price it is billed at."""
+    """Input side of a usage object, by price."""
 
     read: int = 0
     write_5m: int = 0
@@ -62,7 +62,7 @@ class Bill:
 
     @classmethod
     def of(cls, usage: Mapping[str, Any]) -> "Bill":
-        """What *usage* says; fails if its total of writes is not their sum."""
+        """Build the bill of *usage*; fails if its total of writes is not their sum."""
         created = usage["cache_creation"]
         bill = cls(
             read=usage["cache_read_input_tokens"],
@@ -75,12 +75,12 @@ class Bill:
 
     @property
     def written(self) -> int:
-        """Tokens written, for however long."""
+        """Tokens written, for any lifetime."""
         return self.write_5m + self.write_1h
 
     @property
     def cached(self) -> int:
-        """Tokens up to the last breakpoint: what the same request would read right afterwards."""
+        """Tokens up to the last breakpoint: what the same request would read immediately afterwards."""
         return self.read + self.written
 
     @property
@@ -91,15 +91,15 @@ class Bill:
 
 @attrs.frozen(kw_only=True)
 class Api:
-    """The embedded server behind the real SDK, which asks for whole replies or for streams."""
+    """The embedded server behind the real SDK, which requests whole replies or streams."""
 
     served: Served
     client: anthropic.AsyncAnthropic
     is_streamed: bool = False
-    """Streams go through the SDK's beta namespace, whole replies through the plain one."""
+    """Streams use the beta namespace of the SDK, whole replies the plain one."""
 
     async def send(self, **changes: Any) -> dict[str, Any]:
-        """The reply to a request that differs from the plainest one by *changes*; `betas` among them is a header."""
+        """Return the reply to the basic request with *changes*; `betas` in it is a header."""
         body = {"model": MODEL, "max_tokens": 16, "messages": [user(text(1))], **changes}
         if not self.is_streamed:
             whole = await _call(self.client.messages.create, body)
@@ -108,11 +108,11 @@ class Api:
             return (await stream.get_final_message()).to_dict()  # type: ignore[no-any-return]  # likewise
 
     async def ask(self, **changes: Any) -> Bill:
-        """What the input of such a request is billed as."""
+        """Return the bill of the basic request with *changes*."""
         return Bill.of((await self.send(**changes))["usage"])
 
     async def refusal(self, **changes: Any) -> str:
-        """The message with which such a request is refused as invalid."""
+        """Return the message with which such a request is rejected as invalid."""
         with pytest.raises(anthropic.BadRequestError) as caught:
             await self.send(**changes)
         body: Any = caught.value.body
@@ -120,7 +120,7 @@ class Api:
         return str(body["error"]["message"])
 
     async def count(self, **changes: Any) -> dict[str, Any]:
-        """The answer of `count_tokens` for such a request."""
+        """Return the result of `count_tokens` for such a request."""
         body = {"model": MODEL, "messages": [user(text(1))], **changes}
         counted = await _call(self.client.beta.messages.count_tokens, body)
         return counted.to_dict()  # type: ignore[no-any-return]  # the SDK's call is untyped here
@@ -130,19 +130,19 @@ class Api:
         self.served.clock.advance(seconds)
 
     def go(self, *signals: str) -> None:
-        """Let the replies that are held back begin."""
+        """Release the held replies."""
         for name in signals or ("go",):
             self.served.server.control.signals.raise_signal(name)
 
     async def until_held(self, *signals: str) -> None:
-        """Return when replies that have not begun wait for exactly these signals."""
+        """Return when exactly these signals hold back replies."""
         with trio.fail_after(5):
             while self.served.server.control.signals.awaited != list(signals or ("go",)):
                 await trio.lowlevel.checkpoint()
 
 
 def _call(method: Any, body: dict[str, Any]) -> Any:
-    """Call the SDK; parameters it has no name for go into the body beside the others."""
+    """Call the SDK; unknown parameters are added to the body."""
     betas = body.pop("betas", ())
     headers = {"anthropic-beta": ",".join(betas)} if betas else {}
     known = inspect.signature(method).parameters
@@ -153,24 +153,24 @@ def _call(method: Any, body: dict[str, Any]) -> Any:
 
 @asynccontextmanager
 async def open_api(script: str = SCRIPT, *, is_streamed: bool = False, **options: Any) -> AsyncIterator[Api]:
-    """Serve *script* on a clock that stands still."""
+    """Serve *script* on a clock that does not move."""
     async with open_served(script, **options) as served, open_sdk(served) as client:
         served.server.clock = StillClock()
         yield Api(served=served, client=client, is_streamed=is_streamed)
 
 
 def text(tokens: int, letter: str = "x") -> Block:
-    """A text block of exactly *tokens*, by the server's count of four bytes each."""
+    """Return a text block of exactly *tokens*, which the server counts as four bytes each."""
     return {"type": "text", "text": letter * (4 * tokens)}
 
 
 def text_block(words: str) -> Block:
-    """A text block with these words."""
+    """Return a text block with these words."""
     return {"type": "text", "text": words}
 
 
 def tool(tokens: int, name: str = "lookup", **fields: Any) -> Block:
-    """A tool definition of exactly *tokens*, by the server's count of three bytes of JSON each."""
+    """Return a tool definition of exactly *tokens*, which the server counts as three bytes of JSON each."""
     bare = {"name": name, "description": "", "input_schema": {"type": "object"}, **fields}
     padding = 3 * tokens - len(msgspec.json.encode(bare))
     assert padding >= 0, f"{name} needs more than {tokens} tokens"
@@ -178,42 +178,42 @@ def tool(tokens: int, name: str = "lookup", **fields: Any) -> Block:
 
 
 def tool_use(name: str, tool_name: str = "lookup", **arguments: Any) -> Block:
-    """A tool call with the id *name*."""
+    """Return a tool call with the id *name*."""
     return {"type": "tool_use", "id": name, "name": tool_name, "input": arguments}
 
 
 def tool_result(name: str, content: Any = "done") -> Block:
-    """The answer to the tool call with the id *name*."""
+    """Return the result of the tool call with the id *name*."""
     return {"type": "tool_result", "tool_use_id": name, "content": content}
 
 
 def image(data: str = "aGk=") -> Block:
-    """An image, which the server counts as 1,600 tokens."""
+    """Return an image, which the server counts as 1,600 tokens."""
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
 
 
 def marked(block: Block, ttl: str | None = None) -> Block:
-    """*block* as a breakpoint."""
+    """Return *block* as a breakpoint."""
     return {**block, "cache_control": control(ttl)}
 
 
 def control(ttl: str | None = None) -> dict[str, str]:
-    """A `cache_control` object."""
+    """Return a `cache_control` object."""
     return {"type": "ephemeral"} if ttl is None else {"type": "ephemeral", "ttl": ttl}
 
 
 def user(*blocks: Block) -> Message:
-    """A user message."""
+    """Return a user message."""
     return {"role": "user", "content": list(blocks)}
 
 
 def assistant(*blocks: Block) -> Message:
-    """An assistant message."""
+    """Return an assistant message."""
     return {"role": "assistant", "content": list(blocks)}
 
 
 def replied(message: Mapping[str, Any]) -> Message:
-    """A reply as the client sends it back."""
+    """Return a reply as the client sends it back."""
     content = [{name: value for name, value in block.items() if value is not None} for block in message["content"]]
     return assistant(*content)
 
@@ -223,7 +223,7 @@ TOOLS, SYSTEM, MESSAGES = 600, 670, 678
 
 
 def layered(**changes: Any) -> dict[str, Any]:
-    """A request with all three sections, each cached, that differs from the usual one by *changes*."""
+    """Return a request with all three sections, each cached, with *changes*."""
     return {
         "tools": [tool(300, "alpha"), marked(tool(300, "beta"))],
         "system": [marked(text(70, "s"))],

@@ -1,4 +1,4 @@
-"""The server that the cases ask: each case is asked for whole replies, and for streams."""
+"""Servers for the cases: each case runs with whole replies, and with streams."""
 
 from collections.abc import AsyncIterator
 
@@ -11,20 +11,20 @@ MANNERS = ["whole", "streamed"]
 
 @pytest.fixture(params=MANNERS)
 async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    """A server that says one word to everything."""
+    """A server that replies with one word to every request."""
     async with open_api(is_streamed=request.param == "streamed") as opened:
         yield opened
 
 
 @pytest.fixture
 async def whole() -> AsyncIterator[Api]:
-    """The same, for what is never streamed."""
+    """The same, without streams."""
     async with open_api() as opened:
         yield opened
 
 
 @pytest.fixture(params=MANNERS)
 async def holding(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    """A server that can be made to hold a reply back."""
+    """A server that can hold a reply back."""
     async with open_api(HOLDING, is_streamed=request.param == "streamed") as opened:
         yield opened

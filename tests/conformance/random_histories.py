@@ -29,7 +29,7 @@ MODELS = (
     "claude-haiku-4-5",
     "claude-sonnet-4-5",
 )
-# By name, so that a history that fails can be read.
+# By name, so that a failing history is readable.
 THOUGHTS: dict[str, list[Block]] = {
     "none": [],
     "said": [{"type": "text", "text": "I see"}],
@@ -53,9 +53,9 @@ WORDS: dict[str, list[Block]] = {
     "odd": [{"type": "text", "text": '"\\\n\x01é\u2028 </>'}, {"type": "text", "text": ""}],
 }
 WAITS = (*[0.0] * 14, 1.0, 1.0, 59.0, 240.0, 299.0, 300.0, 301.0, 3_300.0, 3_599.0, 3_600.0, 3_601.0)
-"""Seconds between two requests: most often none, or else all entries would be gone all the time."""
+"""Seconds between two requests: mostly zero, because otherwise all entries would expire."""
 ASIDE = 60.0
-"""Seconds the clock may move while a request waits for its response to begin."""
+"""Seconds by which the clock may move before a response begins."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,7 +67,7 @@ class Wait:
 
 @attrs.frozen(kw_only=True)
 class Send:
-    """A request starts; unless it is held its response begins at once."""
+    """A request starts; unless it is held, its response begins immediately."""
 
     body: bytes
     key: str
@@ -76,7 +76,7 @@ class Send:
 
 @attrs.frozen(kw_only=True)
 class Begin:
-    """The response to the oldest request that is held begins."""
+    """The response to the oldest held request begins."""
 
 
 Event = Wait | Send | Begin
@@ -84,7 +84,7 @@ Event = Wait | Send | Begin
 
 @attrs.define(eq=False)
 class Talk:
-    """One conversation and the parameters it is sent with; it ends with the user's message."""
+    """One conversation and its parameters; it ends with the user's message."""
 
     key: str = "a"
     tools: tuple[int, ...] = (0, 1)
@@ -93,7 +93,7 @@ class Talk:
     params: dict[str, Any] = attrs.field(factory=lambda: {"model": "claude-opus-5"})
 
     def request(self) -> dict[str, Any]:
-        """The request without markers, in objects of its own."""
+        """Return the request without markers, as separate objects."""
         effort, output_format = self.params.get("effort"), self.params.get("format")
         output = {"effort": effort, "format": output_format}
         request = {
@@ -108,7 +108,7 @@ class Talk:
         return given
 
     def fork(self, cut: int) -> "Talk":
-        """The same conversation without its last *cut* turns."""
+        """Return the conversation without its last *cut* turns."""
         messages = apart(self.messages)
         while cut and len(messages) > 2:
             messages, cut = messages[: last_reply(messages)], cut - 1
@@ -128,7 +128,7 @@ class Step:
 
 @attrs.define(eq=False)
 class History:
-    """Carries out steps; what has happened is the events it gives."""
+    """Executes steps and returns the resulting events."""
 
     talks: list[Talk] = attrs.field(factory=lambda: [begun()])
     held: int = 0
@@ -136,7 +136,7 @@ class History:
     calls: int = 0
 
     def events(self, steps: list[Step]) -> Iterator[Event]:
-        """What *steps* come to; at the end no request is held."""
+        """Return the events of *steps*; at the end no request is held."""
         for step in steps:
             talk = self.talks[step.number % len(self.talks)]
             self._change(talk, step.change)
@@ -187,17 +187,17 @@ class History:
 
 
 def begun() -> Talk:
-    """A conversation whose first request is long enough for most models to cache."""
+    """Return a conversation whose first request is long enough for most models to cache."""
     return Talk(system=[text("s" * 2_400), text("t" * 40)], messages=[{"role": "user", "content": [text("q" * 2_000)]}])
 
 
 def apart(value: Any) -> Any:
-    """A copy in which no two places are one object, so that each can be marked alone."""
+    """Return a copy without shared objects, so that each block can be marked separately."""
     return json.loads(json.dumps(value))
 
 
 def last_reply(messages: list[dict[str, Any]]) -> int:
-    """Where the assistant's last words begin."""
+    """Return the index of the last assistant message."""
     start = max(number for number, message in enumerate(messages) if message["role"] == "assistant")
     while messages[start - 1]["role"] == "assistant":
         start -= 1
@@ -205,12 +205,12 @@ def last_reply(messages: list[dict[str, Any]]) -> int:
 
 
 def text(words: str) -> Block:
-    """A text block."""
+    """Return a text block."""
     return {"type": "text", "text": words}
 
 
 def edit(block: Block) -> None:
-    """Change *block* a little, as a client would that breaks its own cache."""
+    """Change *block* slightly, like a client that breaks its own cache."""
     match block["type"]:
         case "text":
             block["text"] += "!"
@@ -221,7 +221,7 @@ def edit(block: Block) -> None:
 
 
 def split(messages: list[dict[str, Any]], at: int) -> None:
-    """Make two messages of one, with the same blocks: to the cache it is another conversation."""
+    """Split a message into two with the same blocks, which is another conversation for the cache."""
     role, content = messages[at]["role"], messages[at]["content"]
     if len(content) > 1:
         messages[at : at + 1] = [{"role": role, "content": content[:1]}, {"role": role, "content": content[1:]}]
@@ -232,7 +232,7 @@ _GROW = st.tuples(
     st.just("grow"), st.sampled_from([*THOUGHTS]), _CALLS, st.sampled_from([*RESULTS]), st.sampled_from([*WORDS])
 )
 
-# To the border of the lookback, from an entry at the end of the request before.
+# To the limit of the lookback, from an entry at the end of the previous request.
 _STRETCH = st.sampled_from([("grow", "said", 0, "string", f"{n} blocks") for n in (17, 18, 19, 20)])
 
 _SETTINGS: dict[str, tuple[Any, ...]] = {

@@ -7,7 +7,7 @@ from tests.conformance.cases import Bill
 
 
 async def send_raw(sdk: anthropic.AsyncAnthropic, body: bytes, agent: str = "main") -> Bill:
-    """Send *body*, which asks for a whole reply, and return what its input is billed as."""
+    """Send *body*, which requests a whole reply, and return the bill of its input."""
     headers = {"content-type": "application/json", "x-coterie-agent": agent}
     message = await sdk.post("/v1/messages", cast_to=Message, content=body, options={"headers": headers})
     return Bill.of(message.usage.to_dict())

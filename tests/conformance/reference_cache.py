@@ -1,4 +1,4 @@
-"""Prompt caching as the documentation tells it: the slow second opinion on what the embedded server bills.
+"""Prompt caching as documented: a slow second implementation to compare the bills of the embedded server with.
 
 It shares no code with the server, and is naive on purpose: a prefix is a tuple of strings, the cache is a list that is
 read from one end to the other, and every number is written out here again.
@@ -20,25 +20,25 @@ MINIMUMS = {
     "claude-opus-4-7": 2_048,
     "claude-haiku-4-5": 4_096,
 }
-"""Tokens below which a prefix is silently not cached."""
+"""Minimum tokens of a cached prefix; shorter ones are silently not cached."""
 FORGETFUL = ("claude-sonnet-4-5", "claude-haiku-4-5")
 """Models that drop the thinking of earlier turns."""
 ALWAYS_THINKING = ("claude-opus-5-5",)
 MEDIUM_EFFORT = ("claude-opus-5-5",)
 SECONDS = {"5m": 300.0, "1h": 3_600.0}
 POSITIONS = 20
-"""How far a breakpoint looks back, itself included."""
+"""Number of blocks that a breakpoint looks back, including itself."""
 
 
 @attrs.frozen(kw_only=True)
 class Position:
-    """One block of a prompt: all that stands up to its end, and what is known of it."""
+    """One block of a prompt, with the prefix up to its end."""
 
     prefix: tuple[str, ...]
     tokens: int
-    """Of the whole prefix."""
+    """Digest of the whole prefix."""
     step: int
-    """Where it stands for the lookback: a run of tool calls, or of their results, is one step."""
+    """Position for the lookback: a run of tool calls, or of their results, is one step."""
     ttl: str | None
     is_markable: bool
 
@@ -68,7 +68,7 @@ class ReferenceCache:
     entries: list[Entry] = attrs.field(factory=list)
 
     def begin(self, body: bytes, key: str, now: float) -> Begun:
-        """Read from the cache for a request that starts *now*, and bill it."""
+        """Return the bill of a request that starts *now*, with its cache reads."""
         request = json.loads(body)
         positions = lay_out(request, key)
         minimum = MINIMUMS[request["model"]]
@@ -84,7 +84,7 @@ class ReferenceCache:
         )
 
     def publish(self, begun: Begun) -> None:
-        """The response begins: what the request wrote can be read, for a time counted from its start."""
+        """Publish the entries of a request whose response begins; their lifetime counts from its start."""
         for prefix, life in begun.writes:
             alive = [e for e in self.entries if e.prefix == prefix and e.expiry >= begun.started]
             for entry in alive:
@@ -108,7 +108,7 @@ class ReferenceCache:
 
 
 def lay_out(request: dict[str, Any], key: str) -> list[Position]:
-    """Tools, system and messages in that order, with what else invalidates each of them before it."""
+    """Return the positions of tools, system and messages in that order, with the parameters that invalidate them."""
     output = request.get("output_config", {})
     messages = _remembered(request)
     blocks = [block for message in messages for block in _content(message["content"])]
@@ -158,7 +158,7 @@ class _Prompt:
 
 
 def _breakpoints(request: dict[str, Any], positions: list[Position]) -> list[tuple[int, str]]:
-    """Explicit ones, and the automatic one on the last block that can bear it."""
+    """Return explicit breakpoints, and the automatic one on the last eligible block."""
     marked = {at: position.ttl for at, position in enumerate(positions) if position.ttl}
     automatic = _ttl(request.get("cache_control"))
     markable = [at for at, position in enumerate(positions) if position.is_markable]
@@ -172,7 +172,7 @@ def _ttl(control: dict[str, str] | None) -> str | None:
 
 
 def _remembered(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages as the model reads them: some models forget what they thought before the user spoke last."""
+    """Return the messages as the model reads them: some models drop thinking from before the last user message."""
     messages: list[dict[str, Any]] = request["messages"]
     if request["model"] not in FORGETFUL:
         return messages
@@ -214,7 +214,7 @@ def _result(block: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _canonical(block: dict[str, Any]) -> str:
-    """A string is one text block, a marker is nothing, and the order of keys matters."""
+    """Encode a block: a string equals one text block, markers do not count, and the order of keys matters."""
     plain = {key: value for key, value in block.items() if key != "cache_control"}
     if plain.get("type") == "tool_result" and "content" in plain:
         plain["content"] = _result(plain)
@@ -226,7 +226,7 @@ def _json(value: Any) -> str:
 
 
 def count_tokens(block: dict[str, Any]) -> int:
-    """Tokens of one block, by the embedded server's published rule: four bytes of text each, three of JSON."""
+    """Count the tokens of a block by the embedded server's rule: four bytes of text each, three of JSON."""
     match block.get("type"):
         case "text" | "thinking" as name:
             return _text_tokens(block[name])

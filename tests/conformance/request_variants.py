@@ -11,25 +11,25 @@ Request = dict[str, Any]
 THINKING = {"type": "thinking", "thinking": "hm " * 200, "signature": "c2ln"}
 LIMIT = 4
 PLACES = ((), (-1,), (-1,), (1,), (1, -1), (3, -1), (1, 3, 4, -1), (3, -2, -1), (-20,), (-21, -1))
-"""As clients choose them: the ends of tools, system and first message, and the last blocks."""
+"""Common choices: the ends of tools, system and first message, and the last blocks."""
 
 
 @attrs.frozen(kw_only=True)
 class RequestVariant:
-    """How a request is written down."""
+    """Form of a request."""
 
     places: tuple[int, ...]
-    """Which of the blocks that can be marked are, counted from either end."""
+    """Indices of the marked blocks among those that can be marked, counted from either end."""
     hours: int
-    """How many of the markers live for an hour: the first ones."""
+    """Number of markers with a lifetime of an hour: the first ones."""
     is_automatic: bool
     is_plain: bool
-    """Whether a lone text block is sent as a string, and no white space."""
+    """True if a lone text block is sent as a string, without white space."""
     is_prefilled: bool
-    """Whether the request ends with thinking of the assistant, on which no marker can stand."""
+    """True if the request ends with thinking of the assistant, which cannot be marked."""
 
     def to_bytes(self, request: Request) -> bytes:
-        """The body of *request*, which is changed on the way; every marker stands where the API allows it."""
+        """Apply the variant to *request* in place and return its body; markers are only where the API allows them."""
         if self.is_prefilled:
             request["messages"].append({"role": "assistant", "content": [THINKING]})
         self._mark(request)

@@ -71,7 +71,7 @@ async def test_it_is_the_fifth_of_four_breakpoints(api: Api) -> None:
 
 @rule("automatic caching / edge cases: from an ineligible last block it walks back to the nearest eligible one")
 async def test_it_walks_back_over_what_cannot_be_marked(api: Api) -> None:
-    """A prefill that is still empty is the last block."""
+    """An empty prefill is the last block."""
     model, asked = "claude-haiku-4-5", text(5_000)
     bill = await api.ask(model=model, messages=[user(asked), assistant(text_block(""))], cache_control=control())
     assert bill.write_5m == 5_000
@@ -80,7 +80,7 @@ async def test_it_walks_back_over_what_cannot_be_marked(api: Api) -> None:
 
 @rule("automatic caching / edge cases: without an eligible block nothing is cached and nothing refused")
 async def test_nothing_eligible_is_silently_not_cached() -> None:
-    """Asked leniently: strictly no request is made of thinking alone."""
+    """Uses the lenient server: strict mode rejects a request of thinking only."""
     alone: list[dict[str, Any]] = [user({"type": "thinking", "thinking": "h" * 2_400, "signature": "s"})]
     async with open_api(is_strict=False) as api:
         assert await api.ask(messages=alone, cache_control=control()) == Bill(uncached=600)
@@ -98,7 +98,7 @@ async def test_a_short_prompt_is_not_cached(api: Api) -> None:
 
 
 def _searched(*behind: dict[str, Any]) -> list[dict[str, Any]]:
-    """A conversation in which the server's own tool has found something."""
+    """Return a conversation in which the server's own tool has found a result."""
     use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     return [user(text(1)), assistant(use, found), user(*behind)]

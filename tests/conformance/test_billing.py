@@ -13,7 +13,7 @@ ORDER = (
 
 
 def ttls(tools: str | None, system: str | None, messages: str | None) -> dict[str, Any]:
-    """`layered` with these ttls; an empty one is no breakpoint."""
+    """Return `layered` with these lifetimes; an empty one means no breakpoint."""
     sections = (tool(600, "alpha"), tools), (text(70, "s"), system), (text(8, "m"), messages)
     blocks = [block if ttl == "" else marked(block, ttl) for block, ttl in sections]
     return {"tools": blocks[:1], "system": blocks[1:2], "messages": [user(blocks[2], text_block("now?"))]}
@@ -96,12 +96,12 @@ PRICES = {
 
 
 async def _micros(api: Api, **request: Any) -> Decimal:
-    """What a request costs, in millionths of a dollar."""
+    """Return the cost of a request in millionths of a dollar."""
     await api.ask(**request)
     return Decimal(api.served.requests[-1]["cost_usd"]) * 1_000_000
 
 
-@pytest.mark.filterwarnings("ignore:The model:DeprecationWarning")  # the SDK warns of a model that is to end
+@pytest.mark.filterwarnings("ignore:The model:DeprecationWarning")  # the SDK warns of a deprecated model
 @pytest.mark.parametrize("model", PRICES)
 @rule("pricing / prompt caching: writes and reads have each model's own price")
 async def test_writes_and_reads_are_billed_at_the_models_prices(api: Api, model: str) -> None:

@@ -63,7 +63,7 @@ async def test_the_longest_hit_is_read(api: Api) -> None:
 
 @rule("prompt caching / prefix order: tools, system, messages")
 async def test_each_section_stands_behind_the_one_before(api: Api) -> None:
-    """What changes in one section costs the sections behind it, whatever the order of parameters."""
+    """A change in one section invalidates the sections after it, whatever the order of parameters."""
     await api.ask(**layered())
     changed = layered(messages=[user(marked(text(8, "n")))])
     assert await api.ask(**changed) == Bill(read=670, write_5m=8)
@@ -139,7 +139,7 @@ async def test_thinking_is_cached_as_part_of_what_comes_after_it() -> None:
 
 @rule("prompt caching / what cannot be cached: empty text blocks")
 async def test_an_empty_text_takes_no_breakpoint() -> None:
-    """Asked leniently, because strictly an empty text is refused whether it is marked or not."""
+    """Uses the lenient server, because strict mode rejects any empty text."""
     async with open_api(is_strict=False) as api:
         refusal = await api.refusal(messages=[user(BIG, marked(text_block("")))])
     assert refusal == "messages.0.content.1.text: cache_control cannot be set for empty text blocks"
@@ -147,7 +147,7 @@ async def test_an_empty_text_takes_no_breakpoint() -> None:
 
 @rule("prompt caching / what cannot be cached: sub-content blocks")
 async def test_a_part_of_a_block_takes_no_breakpoint(api: Api) -> None:
-    """The top-level block is to be marked instead."""
+    """Only the top-level block can be marked."""
     parts: list[Block] = [marked(BIG)]
     refusal = await api.refusal(messages=[*ROUND[:2], user(tool_result("toolu_1", parts))])
     assert refusal == (

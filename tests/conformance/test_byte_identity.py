@@ -1,4 +1,4 @@
-"""What reaches the server is the same bytes again and what is new, also after the agent was stopped and resumed."""
+"""Each request repeats the bytes of the one before and adds new ones, also after an agent was stopped and resumed."""
 
 import itertools
 from collections.abc import AsyncIterator, Sequence
@@ -38,23 +38,23 @@ main:
 TURNS = 5
 MARKER = b',"cache_control":{"type":"ephemeral"}'
 CLOSING = b"]}]}"
-"""Of the last message, the list of messages and the body."""
+"""Ends of the last message, of the list of messages, and of the body."""
 
 
 @attrs.define(eq=False)
 class Recorder:
-    """Keeps the bytes of every request on their way to the embedded server."""
+    """Records the bytes of every request to the embedded server."""
 
     server: EmbeddedServer
     bodies: list[bytes] = attrs.field(factory=list)
 
     async def handle(self, request: HttpRequest, respond: Responder) -> None:
-        """Record, and let the server answer."""
+        """Record the request and pass it to the server."""
         self.bodies.append(request.body)
         await self.server.handle(request, respond)
 
     def refusal(self, error: ApiError) -> tuple[Sequence[tuple[str, str]], bytes]:
-        """The server's own."""
+        """Return the refusal of the server."""
         return self.server.refusal(error)
 
 
@@ -68,7 +68,7 @@ class Agent:
     bills: list[Bill] = attrs.field(factory=list)
 
     async def run_turns(self, turns: int, first: int = 1) -> None:
-        """Ask and answer tool calls, *turns* times."""
+        """Run *turns* turns of replies and tool calls."""
         for turn in range(first, first + turns):
             rendered = self.conversation.render(max_tokens=8_000)
             reply = await self.client.ask(
@@ -91,7 +91,7 @@ class Agent:
 
 @attrs.frozen(kw_only=True)
 class Site:
-    """A strict server, what it has received, and a client of it."""
+    """A strict server, its recorded requests, and a client."""
 
     recorder: Recorder
     served: Served
@@ -99,13 +99,13 @@ class Site:
 
     @property
     def prefix_hashes(self) -> list[str]:
-        """Of each request, by the server's own reckoning."""
+        """Return the bill of each request, computed by the server."""
         return [entry["prefix_hash"] for entry in self.served.requests]
 
 
 @asynccontextmanager
 async def open_site() -> AsyncIterator[Site]:
-    """Two of them behave alike: they have the same script and the same seed."""
+    """Open a server; two of them behave alike, with the same script and seed."""
     recorder = Recorder(EmbeddedServer(ServerOptions(script=parse_script(SCRIPT, "test.yaml"))))
     async with trio.open_nursery() as nursery:
         port = await nursery.start(serve_http, recorder)
@@ -130,7 +130,7 @@ async def uninterrupted(site: Site, path: Path) -> Agent:
 
 
 async def resumed(site: Site, path: Path, turns: int) -> Agent:
-    """An agent that is stopped after *turns*, and another that goes on with nothing but the transcript."""
+    """Run an agent for *turns* turns, and resume it from nothing but its transcript."""
     with TranscriptWriter.open(path) as transcript:
         await Agent(site.client, begun(), transcript).run_turns(turns)
     with TranscriptWriter.open(path) as transcript:

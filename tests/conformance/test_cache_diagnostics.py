@@ -6,18 +6,18 @@ from tests.conformance.cases import MODEL, Api, assistant, layered, marked, rule
 from tests.embedded_server import open_sdk
 
 FIRST_TURN = {"previous_message_id": None}
-"""Asks for diagnoses from the next turn on."""
+"""Parameters that request diagnoses from the next turn on."""
 
 
 async def diagnose(api: Api, changes: dict[str, Any], **before: Any) -> Any:
-    """What a changed request is told about its difference from the usual one."""
+    """Return the diagnosis of a changed request."""
     earlier = await api.send(**layered(**before), diagnostics=FIRST_TURN)
     changed = layered(**changes, diagnostics={"previous_message_id": earlier["id"]})
     return (await api.send(**changed))["diagnostics"]
 
 
 def missed(kind: str, tokens: int) -> dict[str, Any]:
-    """A diagnosis that names the tokens that could not be read."""
+    """Return a diagnosis with the tokens that could not be read."""
     return {"cache_miss_reason": {"type": kind, "cache_missed_input_tokens": tokens}}
 
 

@@ -18,16 +18,16 @@ from tests.conformance.cases import (
 
 BETA = (load_models().betas["cache_edits"],)
 RESULT = 104
-"""Tokens of a tool result of a hundred tokens of text."""
+"""Tokens of a tool result with a hundred tokens of text."""
 
 
 def delete(*references: str) -> Block:
-    """An edit of the cached prefix."""
+    """Return an edit of the cached prefix."""
     return {"type": "cache_edits", "edits": [{"type": "delete", "cache_reference": name} for name in references]}
 
 
 def two_rounds(*last: Block) -> list[Message]:
-    """Two tool rounds, and behind the second result *last*."""
+    """Return two tool rounds, with *last* after the second result."""
     first, second = (tool_result(name, "r" * 400) for name in ("toolu_1", "toolu_2"))
     return [
         user(text(600)),
@@ -39,7 +39,7 @@ def two_rounds(*last: Block) -> list[Message]:
 
 
 async def _cached(api: Api) -> int:
-    """Write the two rounds; the tokens that are then cached."""
+    """Write the two rounds, and return the number of cached tokens."""
     return (await api.ask(messages=two_rounds())).cached
 
 

@@ -7,7 +7,7 @@ from tests.embedded_server import open_sdk
 
 @rule("prompt caching / isolation: organizations and workspaces share nothing")
 async def test_another_key_reads_nothing(api: Api) -> None:
-    """The server takes each key for a workspace of its own."""
+    """The server treats each key as a separate workspace."""
     await api.ask(**layered())
     async with open_sdk(api.served, key="another-key") as client:
         other = attrs.evolve(api, client=client)
@@ -46,7 +46,7 @@ async def test_an_alias_reads_what_the_dated_id_wrote(api: Api, alias: str, date
 
 @rule("prompt caching / branches: conversations that part share what came before")
 async def test_a_diverging_conversation_leaves_the_shared_prefix_alone(api: Api) -> None:
-    """Two conversations with one system prompt go on side by side."""
+    """Two conversations with one system prompt alternate."""
     for expected in (0, MESSAGES):
         assert (await api.ask(**layered())).read == expected
         other = layered(messages=[user(marked(text(9, "o")))])

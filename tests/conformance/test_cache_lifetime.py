@@ -12,7 +12,7 @@ LIVES = [(None, 300.0), ("5m", 300.0), ("1h", 3_600.0)]
 
 
 def cached(ttl: str | None, words: str = "hello") -> dict[str, Any]:
-    """A request that caches its system prompt."""
+    """Return a request that caches its system prompt."""
     return {"system": [marked(SYSTEM, ttl)], "messages": [user(text_block(words))]}
 
 
@@ -55,7 +55,7 @@ async def test_a_hit_behind_the_breakpoint_refreshes_its_entry(api: Api) -> None
 
 @rule("prompt caching / ttl: a longer prefix that was not hit is not refreshed")
 async def test_only_the_entry_that_was_hit_is_refreshed(api: Api) -> None:
-    """The conversation of another branch goes on ageing while the shared system prompt is read."""
+    """The conversation of another branch ages while the shared system prompt is read."""
     branch = {"system": [marked(SYSTEM)], "messages": [user(marked(text(10)))]}
     await api.ask(**branch)
     api.advance(200)

@@ -62,7 +62,7 @@ default:
 
 @rule("prompt caching / concurrency: the entry is readable while the first response still streams")
 async def test_an_entry_is_readable_as_soon_as_the_stream_has_begun() -> None:
-    """The first stream never gets past its opening."""
+    """The first stream never gets past its first event."""
     async with open_api(STALLING) as api, trio.open_nursery() as nursery:
         await nursery.start(_read_opening, api)
         assert await api.ask(system=SYSTEM) == Bill(read=600, uncached=1)
@@ -94,7 +94,7 @@ async def test_a_request_that_is_refused_leaves_no_entry(api: Api) -> None:
 
 
 async def _read_opening(api: Api, *, task_status: trio.TaskStatus[None]) -> None:
-    """Open a stream and hold it; started once its first event is here."""
+    """Open a stream and hold it; started after its first event."""
     open_stream: Any = api.client.messages.stream
     request = {"model": MODEL, "max_tokens": 16, "system": SYSTEM, "messages": [user(text_block("stall"))]}
     async with open_stream(**request) as stream:

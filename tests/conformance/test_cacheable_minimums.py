@@ -21,10 +21,10 @@ DOCUMENTED = {
     "claude-haiku-4-5": 4_096,
 }
 UNDOCUMENTED = {"claude-fable-5-2": 512, "claude-mythos-5-2": 512, "claude-haiku-5-5": 512}
-"""Taken to be as their neighbours."""
+"""Assumed to be like similar models."""
 MINIMUMS = DOCUMENTED | UNDOCUMENTED
 
-# The SDK warns of a model that is to end; the server serves it as long as the table has it.
+# The SDK warns of a deprecated model, which the server still serves.
 pytestmark = pytest.mark.filterwarnings("ignore:The model:DeprecationWarning")
 
 

@@ -23,32 +23,32 @@ FIRST = 600
 
 
 def clear_tools(**fields: Any) -> dict[str, Any]:
-    """The edit that clears tool results, triggered by the second tool use unless told otherwise."""
+    """Return the edit that clears tool results, by default triggered by the second tool use."""
     return {"type": "clear_tool_uses_20250919", "trigger": {"type": "tool_uses", "value": 1}, **fields}
 
 
 def clear_thinking(keep: Any) -> dict[str, Any]:
-    """The edit that clears thinking."""
+    """Return the edit that clears thinking."""
     return {"type": "clear_thinking_20251015", "keep": keep}
 
 
 def uses(value: int) -> dict[str, Any]:
-    """A number of tool uses."""
+    """Return a number of tool uses."""
     return {"type": "tool_uses", "value": value}
 
 
 def tokens(value: int) -> dict[str, Any]:
-    """An amount of input tokens."""
+    """Return an amount of input tokens."""
     return {"type": "input_tokens", "value": value}
 
 
 def edits(*listed: dict[str, Any]) -> dict[str, Any]:
-    """The parameters that ask for these edits."""
+    """Return the parameters for these edits."""
     return {"context_management": {"edits": list(listed)}, "betas": BETA}
 
 
 def rounds(count: int, tool_name: str = "lookup", *, size: int = 100) -> list[Message]:
-    """A conversation of *count* tool rounds, each with a result of *size* tokens."""
+    """Return a conversation of *count* tool rounds, each with a result of *size* tokens."""
     messages: list[Message] = [user(text(FIRST))]
     for number in range(count):
         call = f"toolu_{tool_name}_{number}"
@@ -57,14 +57,14 @@ def rounds(count: int, tool_name: str = "lookup", *, size: int = 100) -> list[Me
 
 
 async def applied(api: Api, messages: list[Message], *listed: dict[str, Any], **params: Any) -> list[dict[str, Any]]:
-    """The `applied_edits` of a reply."""
+    """Return the `applied_edits` of a reply."""
     reply = await api.send(messages=messages, **edits(*listed), **params)
     found: list[dict[str, Any]] = reply["context_management"]["applied_edits"]
     return found
 
 
 async def cleared(api: Api, messages: list[Message], *listed: dict[str, Any]) -> int:
-    """How many tool uses are cleared."""
+    """Return the number of cleared tool uses."""
     return sum(edit["cleared_tool_uses"] for edit in await applied(api, messages, *listed))
 
 
@@ -197,7 +197,7 @@ ADAPTIVE = {"max_tokens": 500, "thinking": {"type": "adaptive"}}
 
 
 async def thoughtful(api: Api, turns: int) -> list[Message]:
-    """A conversation of *turns* with thinking of a hundred tokens each, and a last question."""
+    """Return a conversation of *turns* with thinking of a hundred tokens each, and a last question."""
     messages: list[Message] = [user(text(FIRST))]
     for _ in range(turns):
         reply = await api.send(messages=messages, **ADAPTIVE)

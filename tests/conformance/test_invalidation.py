@@ -32,7 +32,7 @@ FORMAT = {"type": "json_schema", "schema": {"type": "object", "properties": {}, 
 
 
 async def read_after(api: Api, changed: dict[str, Any], before: dict[str, Any] | None = None) -> int:
-    """Tokens that the request *changed* reads of what the usual one, or *before*, has written."""
+    """Return the cached tokens that the request *changed* reads after the basic request, or *before*."""
     await api.ask(**layered(**(before or {})))
     return (await api.ask(**layered(**changed))).read
 
@@ -62,7 +62,7 @@ async def test_a_changed_tool_loses_everything(api: Api, tools: list[Block]) -> 
 
 @rule("prompt caching / invalidation: a tool appended behind a breakpoint loses system and messages")
 async def test_an_appended_tool_loses_what_stands_behind_it(api: Api) -> None:
-    """The prefix that ends with the tool marked before is still the same prefix."""
+    """The prefix that ends with the previously marked tool is unchanged."""
     assert await read_after(api, {"tools": [ALPHA, BETA, marked(tool(60, "gamma"))]}) == TOOLS
 
 

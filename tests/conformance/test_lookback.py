@@ -18,11 +18,11 @@ from tests.conformance.cases import (
 )
 
 FIRST = 600
-"""Tokens of the first block of `numbered`; every other has one."""
+"""Tokens of the first block of `numbered`; the others have one each."""
 
 
 def numbered(count: int, *breakpoints: int) -> dict[str, Any]:
-    """A request of *count* blocks, counted from 1 as the documentation does, with these marked."""
+    """Return a request of *count* blocks, counted from 1 as in the documentation, with these marked."""
     blocks: list[Block] = [text(FIRST), *(text_block(f"{number:04}") for number in range(2, count + 1))]
     return {"messages": [user(*(_marked_at(block, at, breakpoints) for at, block in enumerate(blocks, 1)))]}
 
@@ -32,7 +32,7 @@ def _marked_at(block: Block, at: int, breakpoints: tuple[int, ...]) -> Block:
 
 
 def up_to(block: int) -> int:
-    """Tokens of `numbered` up to this block."""
+    """Return the tokens of `numbered` up to this block."""
     return FIRST + block - 1
 
 
@@ -57,7 +57,7 @@ async def test_an_entry_is_found_up_to_nineteen_blocks_back(api: Api, steps: int
 
 @rule("prompt caching / lookback: it finds earlier writes, not content that stayed the same")
 async def test_stable_content_that_was_never_marked_is_not_found(api: Api) -> None:
-    """The marker stood on a block that changes each time, so there is no entry where the stable part ends."""
+    """The marker was on a block that always changes, so there is no entry where the stable part ends."""
     stable = text(FIRST)
     await api.ask(messages=[user(stable, marked(text_block("monday")))])
     assert (await api.ask(messages=[user(stable, marked(text_block("friday")))])).read == 0

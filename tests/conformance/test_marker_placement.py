@@ -1,4 +1,4 @@
-"""However a conversation goes on, its next request reads all that the one before had cached, and writes what is new."""
+"""The next request of a conversation reads everything that the previous one cached, and writes only new content."""
 
 import json
 import random
@@ -53,13 +53,13 @@ def whole(conversation: Conversation, *, helper: bool = False) -> RenderedReques
 
 @attrs.define(eq=False)
 class Expected:
-    """What the next request of a conversation must be billed, from the places of its markers alone."""
+    """Expected bill of the next request of a conversation, computed only from the places of its markers."""
 
     conversation: Conversation
     end: int = -1
-    """The last marker of the request before."""
+    """The last marker of the previous request."""
     cached: int = 0
-    """The tokens up to there, as that request was billed."""
+    """Tokens up to that marker, as that request was billed."""
 
     def check(self, rendered: RenderedRequest, bill: Bill) -> None:
         """Compare *bill*; from the second request on it is an exact hit."""
@@ -75,7 +75,7 @@ class Expected:
 
 
 def replies(dice: random.Random) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """What the assistant says and what it is told, turn after turn: from a single word to dozens of blocks."""
+    """Return replies and answers of many turns, from a single word to dozens of blocks."""
     for turn in range(TURNS):
         calls = [f"toolu_{turn}_{n}" for n in range(dice.choice([*FEW, dice.randint(4, CALLS)]))]
         said = dice.choice([[], [thinking()], [text("I see.")], [thinking(), text("So.")], [text("")]])
@@ -89,7 +89,7 @@ def replies(dice: random.Random) -> Iterator[tuple[list[bytes], list[bytes]]]:
 
 
 @pytest.mark.slow
-async def test_each_of_five_hundred_turns_hits_exactly_what_the_one_before_cached() -> None:
+async def test_each_of_five_hundred_turns_reads_exactly_the_cached_prefix() -> None:
     conversation = begun()
     expected = Expected(conversation)
     async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served) as sdk:
@@ -106,7 +106,7 @@ STRICT_TURNS = 30
 
 
 def strict_script() -> str:
-    """A tool loop of one to nine calls a turn, each turn with thinking; JSON is YAML."""
+    """Return a tool loop of one to nine calls per turn, each turn with thinking; JSON is YAML."""
     working = [
         {"thinking": f"Step {turn}.", "text": "Next.", "tools": [{"Bash": {"n": n}} for n in range(turn % 9 + 1)]}
         for turn in range(STRICT_TURNS - 1)
@@ -123,7 +123,7 @@ async def ask(client: ModelClient, conversation: Conversation, turn: int) -> tup
 
 @pytest.mark.slow
 async def test_a_strict_server_and_the_real_client_agree_turn_by_turn() -> None:
-    """Thinking, tool calls and their ids come from the model, and go back as they came."""
+    """Thinking, tool calls and their ids come from the model, and are sent back unchanged."""
     conversation = begun()
     expected = Expected(conversation)
     async with (
@@ -142,7 +142,7 @@ async def test_a_strict_server_and_the_real_client_agree_turn_by_turn() -> None:
 
 
 async def parent(sdk: anthropic.AsyncAnthropic) -> tuple[Conversation, Bill]:
-    """A conversation after its second request, with three tool calls open, and the bill of that request."""
+    """Return a conversation after its second request, with three pending tool calls, and the bill of that request."""
     conversation = begun()
     conversation.sent(rendered := whole(conversation))
     await send_raw(sdk, rendered.body)
@@ -182,7 +182,7 @@ async def test_a_helper_reads_what_its_parent_cached_and_writes_nothing() -> Non
         assert bill == Bill(read=before.cached, uncached=tokens(helper, 0, len(helper)) - before.cached)
 
 
-async def test_a_fork_goes_on_with_exact_hits_of_its_own() -> None:
+async def test_fork_continues_with_exact_hits() -> None:
     async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served) as sdk:
         lead, _ = await parent(sdk)
         fork = lead.fork_with("Started.", "Take the first part.")

@@ -1,4 +1,4 @@
-"""The server bills every request as a naive reading of the documentation does."""
+"""The server bills every request as a straightforward implementation of the documentation does."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,7 +26,7 @@ TABLE = load_models()
 
 @attrs.define(eq=False)
 class PureServer:
-    """The server's own code without its HTTP, beside the reference."""
+    """The server's code without HTTP, compared with the reference."""
 
     now: float = 1_000.0
     cache: PromptCache = attrs.field(factory=PromptCache)
@@ -34,7 +34,7 @@ class PureServer:
     held: list[tuple[CacheResult, Begun]] = attrs.field(factory=list)
 
     def act(self, event: Event) -> None:
-        """Let *event* happen to both, and compare their bills."""
+        """Pass *event* to both, and compare their bills."""
         match event:
             case Wait(seconds=seconds):
                 self.now += seconds
@@ -70,7 +70,7 @@ def check_history(steps: list[Step]) -> None:
 
 
 HELD = 12
-"""Requests that one history may hold back: as many as it can have."""
+"""Largest number of requests that a history may hold back."""
 SCRIPT = "\n".join(
     ["default: [{text: ok, times: always}]", *(f"held-{n}: [{{text: ok, until: begin-{n}}}]" for n in range(HELD))]
 )
@@ -78,7 +78,7 @@ SCRIPT = "\n".join(
 
 @attrs.define(eq=False)
 class ServerOverHttp:
-    """The running server and a real client for each key, beside the reference."""
+    """The running server and a real client for each key, compared with the reference."""
 
     served: Served
     sdks: dict[str, anthropic.AsyncAnthropic]
@@ -87,10 +87,10 @@ class ServerOverHttp:
     reference: ReferenceCache = attrs.field(factory=ReferenceCache)
     held: list[Begun] = attrs.field(factory=list)
     begun: int = 0
-    """How many of the held requests have been answered."""
+    """Number of held requests that have been answered."""
 
     async def act(self, event: Event, nursery: trio.Nursery) -> None:
-        """Let *event* happen to both; the bills of a request are compared when it is answered.
+        """Pass *event* to both; the bills of a request are compared when it is answered.
 
         Requests that are held wait in *nursery*.
         """
@@ -127,7 +127,7 @@ class ServerOverHttp:
 
 @asynccontextmanager
 async def open_server_over_http() -> AsyncIterator[ServerOverHttp]:
-    """A server that takes any documented parameter, with nothing in its cache."""
+    """Start a server that accepts any documented parameter, with an empty cache."""
     async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served, "a") as a, open_sdk(served, "b") as b:
         served.server.clock = StillClock()
         answers, answered = trio.open_memory_channel[Bill](0)

@@ -45,7 +45,7 @@ async def test_cached_tokens_count_towards_the_window(api: Api) -> None:
 
 @rule("errors / max_tokens: more than the model's longest reply is refused")
 async def test_too_many_output_tokens_are_refused(api: Api) -> None:
-    """The SDK wants a timeout for replies that long."""
+    """The SDK requires a timeout for such long replies."""
     assert await api.refusal(max_tokens=128_001, timeout=30) == (
         "max_tokens: 128001 > 128000, which is the maximum allowed number of output tokens for claude-opus-5"
     )
@@ -83,7 +83,7 @@ async def test_an_unanswered_tool_call_is_refused(api: Api) -> None:
 
 
 async def _loop(api: Api, **request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A reply that thinks and calls a tool, as it is sent back, and the message that answers it."""
+    """Return a reply with thinking and a tool call, as it is sent back, and the message that answers it."""
     spoken = replied(await api.send(tools=[tool(60)], max_tokens=500, **request))
     return spoken, user(tool_result(spoken["content"][1]["id"]))
 

@@ -1,4 +1,4 @@
-"""Every test of a module that states rules is a case, and no two cases are about the same rule."""
+"""Every test of a module with rules is a case, and each case has its own rule."""
 
 import importlib
 import inspect

@@ -14,7 +14,7 @@ default:
 
 
 async def _new_turn_after_a_tool_loop(**params: Any) -> tuple[int, int, int]:
-    """What a user's new message reads, and what the conversation had cached after its first and second request."""
+    """Return the tokens read for a new user message, and those cached after the first and the second request."""
     async with open_api(THINKING_LOOP) as api:
         request = {"max_tokens": 4_000, "tools": [ALPHA], **params}
         asked = [user(marked(text(5_000)))]

@@ -13,14 +13,14 @@ REQUESTS = [
 
 
 async def events_of(api: Api, **changes: Any) -> list[dict[str, Any]]:
-    """The raw events of a stream."""
+    """Return the raw events of a stream."""
     create: Any = api.client.messages.create
     stream = await create(**{"model": MODEL, "max_tokens": 16, "messages": [user(text(1))], **changes}, stream=True)
     return [event.to_dict() async for event in stream]
 
 
 def of_kind(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    """The one event of this kind."""
+    """Return the only event of this kind."""
     (found,) = [event for event in events if event["type"] == kind]
     return found
 

@@ -197,7 +197,7 @@ def test_authority_cannot_be_sent_through_files(box: Mail, kind: str, instead: s
 
 
 @pytest.mark.parametrize(
-    ("stdin", "reason"), [(b"a\xff", "byte 2 is wrong"), ("é".encode() * 600_000, "put it into a file")]
+    ("stdin", "reason"), [(b"a\xff", "byte 2 is wrong"), ("é".encode() * 600_000, "put the text into a file")]
 )
 def test_standard_input_that_is_no_message_is_refused(box: Mail, stdin: bytes, reason: str) -> None:
     assert reason in refused(mail("send", "--to", "worker", "-", stdin=stdin))
@@ -251,7 +251,7 @@ def test_a_damaged_roster_is_one_line_and_a_failure(box: Mail) -> None:
     (box.session.directory / "roster.json").write_text("{")
     done = mail("list")
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
-    assert "roster.json: it is not a roster" in done.stderr
+    assert "roster.json: it is not a valid roster" in done.stderr
 
 
 def test_reading_takes_nothing(box: Mail) -> None:

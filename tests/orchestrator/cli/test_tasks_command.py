@@ -85,7 +85,7 @@ def test_a_damaged_file_is_named_and_can_be_deleted(session: SessionDirectory) -
     assert f"{path}: cannot be read as a task" in listed.stderr
     shown = tasks("show", "1")
     assert shown.exit_code == 1
-    assert "mend it, or delete task 1" in shown.stderr
+    assert "delete task 1" in shown.stderr
     printed("update", "1", "--status", "deleted")
     assert printed("list") == "   2  open         two\n"
 
