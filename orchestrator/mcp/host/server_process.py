@@ -122,9 +122,9 @@ async def open_process(server: ServerSpec, environment: Mapping[str, str], log: 
 def _start(server: ServerSpec, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     try:
         return subprocess.Popen(  # noqa: S603 - configured or approved by the user
-            server.command,
-            cwd=server.cwd,
-            env={**environment, **server.env},
+            server.config.command,
+            cwd=server.config.cwd,
+            env={**environment, **server.config.env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -132,4 +132,4 @@ def _start(server: ServerSpec, environment: Mapping[str, str]) -> "subprocess.Po
             start_new_session=True,
         )
     except (OSError, ValueError) as exc:
-        raise CannotStart(f"{server.command[0]} cannot be started: {server.redact(str(exc))}") from exc
+        raise CannotStart(f"{server.config.command[0]} cannot be started: {server.redact(str(exc))}") from exc
