@@ -143,18 +143,14 @@ def _make_private(path: Path) -> None:
 def _prepare(cache: sqlite3.Connection) -> sqlite3.Connection:
     if _version(cache) == 0:
         with write_transaction(cache):
-            _make_tables(cache)
+            # Another process may have created the tables, and a foreign database is left alone.
+            if not cache.execute("SELECT 1 FROM sqlite_master").fetchone():
+                for statement in filter(str.strip, _TABLES.split(";")):
+                    cache.execute(statement)
+                cache.execute(f"PRAGMA user_version = {VERSION}")
     if (version := _version(cache)) != VERSION:
         raise sqlite3.DatabaseError(f"the cache is of version {version}")
     return cache
-
-
-def _make_tables(cache: sqlite3.Connection) -> None:
-    """Create the tables unless another process has done so; a foreign database is left alone."""
-    if not cache.execute("SELECT 1 FROM sqlite_master").fetchone():
-        for statement in filter(str.strip, _TABLES.split(";")):
-            cache.execute(statement)
-        cache.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _version(cache: sqlite3.Connection) -> int:

@@ -16,8 +16,7 @@ from mcp_types import CONNECTION_CLOSED, Implementation, Tool
 from coterie import __version__
 from coterie.agents.events.root_events import McpChanged
 from coterie.agents.mcp.messages import CallFailed, ToolCalled
-from coterie.orchestrator.mcp.host.server_process import CannotStart, open_process
-from coterie.orchestrator.mcp.host.stdio_transport import StdioTransport
+from coterie.orchestrator.mcp.host.server_process import CannotStart, StdioTransport, open_process
 from coterie.orchestrator.mcp.host.tool_conversion import to_content
 from coterie.orchestrator.mcp.host_protocol import ServerSpec, ServerStateChanged
 
@@ -102,7 +101,7 @@ class McpConnection:
         except trio.TooSlowError:
             return CallFailed(reason=f"The MCP server {name} has not answered within {seconds:g} seconds.")
         except MCPError as exc:
-            if not _is_end(exc):
+            if exc.code != CONNECTION_CLOSED and exc.message != _SESSION_OVER:
                 text = self.server.redact(exc.message)
                 return ToolCalled(text=f"The MCP server {name} refused the call: {text}", is_error=True)
             return CallFailed(reason=await self._loss_reason(live))
@@ -256,10 +255,6 @@ async def _lost_by_process(transport: StdioTransport, ended: Callable[[], Awaita
             await trio.sleep_forever()
         nursery.cancel_scope.cancel()
     return reason or transport.problem or "it closed its output without exiting"
-
-
-def _is_end(error: MCPError) -> bool:
-    return error.code == CONNECTION_CLOSED or error.message == _SESSION_OVER
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> BaseException:
