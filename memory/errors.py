@@ -18,9 +18,7 @@ class StoreError(Exception):
 
 
 @attrs.define(eq=False)
-class NotesUnusable(StoreError):
-    """Session notes, their template or their prompt are invalid, or an update of the notes failed."""
-
+class _ErrorWithReason(StoreError):
     reason: str
     """One line: the problem and the expected form."""
 
@@ -28,14 +26,12 @@ class NotesUnusable(StoreError):
         return self.reason
 
 
-@attrs.define(eq=False)
-class SummaryUnusable(StoreError):
+class NotesUnusable(_ErrorWithReason):
+    """Session notes, their template or their prompt are invalid, or an update of the notes failed."""
+
+
+class SummaryUnusable(_ErrorWithReason):
     """A summary cannot replace a conversation."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 @attrs.define(eq=False)
@@ -86,11 +82,5 @@ class CannotUndo(StoreError):
         return f"change {self.change} {self.reason}"
 
 
-@attrs.define(eq=False)
-class DreamRefused(StoreError):
+class DreamRefused(_ErrorWithReason):
     """No dream can start now."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason

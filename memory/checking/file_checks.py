@@ -5,26 +5,20 @@ from collections.abc import Collection, Iterator
 
 from coterie.memory.checking.issue import CheckedMemory, StoreIssue
 from coterie.memory.front_matter.front_matter import parse_front_matter
+from coterie.memory.markdown import lines_with_code
 from coterie.memory.store.memory_index import LONGEST_LINE, index_lines, is_memory, load_index
 from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.secret_scan import find_secrets
 from coterie.memory.store.transaction import LARGEST
 
-_FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
 _SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)(.+?)(?<!`)\1(?!`)")
 
 
 def prose_lines(text: str, first: int = 1) -> Iterator[tuple[int, str]]:
     """Yield the lines of *text* outside fenced code, numbered from *first*."""
-    fence: str | None = None
-    for number, line in enumerate(text.split("\n"), first):
-        mark = _FENCE.match(line)
-        if fence is None and mark is None:
+    for number, (line, is_code) in enumerate(lines_with_code(text.split("\n")), first):
+        if not is_code:
             yield number, line
-        elif fence is None and mark is not None:
-            fence = mark[1]
-        elif fence is not None and mark is not None and mark[1].startswith(fence):
-            fence = None
 
 
 def code_spans(line: str) -> list[str]:

@@ -54,9 +54,7 @@ class CheckedMemory:
 
     @property
     def text(self) -> str:
-        """The whole file with `\
-        ` line ends; invalid UTF-8 is replaced.
-        """
+        """The whole file with normalised line ends; invalid UTF-8 is replaced."""
         return self.content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
     @property

@@ -166,7 +166,7 @@ def _walk(project: Path, left_out: Collection[Path]) -> _ProjectFiles:
     tree = _ProjectFiles(Path(os.path.realpath(project)))
     for directory, below, names in os.walk(tree.root):
         here = Path(directory)
-        below[:] = sorted(name for name in below if not _is_skipped(here / name) and here / name not in left_out)
+        below[:] = sorted(name for name in below if _is_scanned(name) and here / name not in left_out)
         prefix = "" if here == tree.root else f"{here.relative_to(tree.root).as_posix()}/"
         for name in below:
             tree.add(prefix + name)
@@ -179,8 +179,8 @@ def _walk(project: Path, left_out: Collection[Path]) -> _ProjectFiles:
     return tree
 
 
-def _is_skipped(path: Path) -> bool:
-    return (path.name.startswith(".") and path.name != ".github") or path.name in SKIPPED
+def _is_scanned(name: str) -> bool:
+    return name == ".github" or not (name.startswith(".") or name in SKIPPED)
 
 
 def _is_path_reference(tree: _ProjectFiles, claim: ProjectReference) -> bool:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import attrs
 
-from coterie.memory.checking.contradictions import find_contradictions
-from coterie.memory.checking.duplicates import find_duplicates
 from coterie.memory.checking.file_checks import check_file, check_index
 from coterie.memory.checking.issue import CheckedMemory, IssueRate, StoreIssue, measure_issue_rate
+from coterie.memory.checking.memory_comparison import find_contradictions, find_duplicates
 from coterie.memory.checking.project_references import find_missing, find_references
 from coterie.memory.errors import MemoryRefused
 from coterie.memory.store.memory_entry import parse_entry

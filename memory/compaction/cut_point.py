@@ -77,7 +77,7 @@ def choose_start(
     chosen, at, tokens, texts = len(messages), len(messages), 0, 0
     for start in _starts_backwards(messages):
         tokens += sum(sizes[start:at])
-        texts += sum(map(_has_text, messages[start:at]))
+        texts += sum(_has_block(message, "text") for message in messages[start:at])
         at = start
         if chosen < len(messages) and tokens > settings.keep_most:
             break
@@ -109,12 +109,8 @@ def oldest_rounds(messages: Messages, sizes: Sequence[int], tokens: int) -> int:
 
 
 def _starts_backwards(messages: Messages) -> Iterator[int]:
-    return (number for number in range(len(messages) - 1, 0, -1) if not _has_results(messages[number]))
+    return (number for number in range(len(messages) - 1, 0, -1) if not _has_block(messages[number], "tool_result"))
 
 
-def _has_results(message: Sequence[SegmentView]) -> bool:
-    return any(segment.block_type == "tool_result" for segment in message)
-
-
-def _has_text(message: Sequence[SegmentView]) -> bool:
-    return any(segment.block_type == "text" for segment in message)
+def _has_block(message: Sequence[SegmentView], block_type: str) -> bool:
+    return any(segment.block_type == block_type for segment in message)

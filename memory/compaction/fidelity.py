@@ -36,17 +36,11 @@ _PROSE = re.compile(
 )
 
 
-def find_terms(text: str) -> dict[str, None]:
-    """Return the paths, identifiers and numbers of *text*, each once, in the order of their first occurrence.
-
-    A number has at least two digits and loses its commas. Line numbers of listings do not count.
-    """
-    return dict.fromkeys(filter(_is_marked, _terms_in(_chunks(text))))
-
-
 def find_lost_terms(before: Iterable[str], after: str) -> list[str]:
     """Return the terms of *before* that *after* no longer contains as separate words.
 
+    Terms are paths, identifiers and numbers with at least two digits, without commas. Line numbers of listings do not
+    count.
     *before* has a text for each turn, oldest first. The terms of the newest turn come first; each occurs once.
     """
     chunks = _chunks(after)

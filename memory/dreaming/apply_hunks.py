@@ -16,17 +16,8 @@ from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.transaction import PendingEdit
 
 
-@attrs.frozen(kw_only=True)
-class IndexMerge:
-    """An index after some hunks were applied."""
-
-    text: str
-    dropped: tuple[Hunk, ...]
-    """Hunks whose line is missing or ambiguous."""
-
-
-def apply_index_hunks(current: str, file: DreamFile, hunks: Sequence[Hunk]) -> IndexMerge:
-    """Apply *hunks* of *file* to the index *current*."""
+def _apply_index_hunks(current: str, file: DreamFile, hunks: Sequence[Hunk]) -> tuple[str, list[Hunk]]:
+    """Apply *hunks* of *file* to the index *current*; return it and the hunks whose line is missing or ambiguous."""
     lines, base = split_lines(current), split_lines(file.base or "")
     dropped: list[Hunk] = []
     # From the end, so that the line before an insertion still exists, and insertions at one place keep their order.
@@ -38,7 +29,7 @@ def apply_index_hunks(current: str, file: DreamFile, hunks: Sequence[Hunk]) -> I
             lines[at : at + 1] = hunk.added
         elif hunk.added or hunk.removed[0] in lines:  # otherwise the line was removed together with its memory
             dropped.append(hunk)
-    return IndexMerge(text="".join(lines), dropped=tuple(dropped))
+    return "".join(lines), dropped
 
 
 def _insert(lines: list[str], hunk: Hunk, base: Sequence[str]) -> None:
@@ -143,9 +134,9 @@ def _edits(store: MemoryStore, plan: _Plan) -> tuple[list[PendingEdit], dict[int
         if file.path == INDEX:
             current = store.read(INDEX)
             hunks = [hunk for hunk in file.hunks if hunk.number in plan.chosen]
-            indexed = apply_index_hunks((current or b"").decode(errors="replace"), file, hunks)
-            unmade |= {hunk.number: CHANGED for hunk in indexed.dropped}
-            content = _encoded(indexed.text or None)
+            text, dropped = _apply_index_hunks((current or b"").decode(errors="replace"), file, hunks)
+            unmade |= {hunk.number: CHANGED for hunk in dropped}
+            content = _encoded(text or None)
         else:
             current = _encoded(file.text(plan.applied))
             content = _encoded(file.text(plan.applied | plan.chosen))

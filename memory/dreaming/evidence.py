@@ -1,7 +1,7 @@
 """Evidence for hunks: transcript lines that the model names; each line is checked to exist."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -34,7 +34,14 @@ def parse_claims(text: str) -> list[EvidenceClaim]:
 
     Markup is ignored, the words may be missing, and a line may have several references.
     """
-    return list(_claims(text))
+    claims: list[EvidenceClaim] = []
+    for line in text.splitlines():
+        references = tuple(dict.fromkeys(match[0] for match in _REFERENCE.finditer(line)))
+        rest = _REFERENCE.sub(" ", line)
+        if references and (path := _PATH.search(rest)):
+            words = comparison_key(rest[path.end() :].strip(" |:`*,\u2014-"))
+            claims.append(EvidenceClaim(path=path[0].removeprefix("./"), words=words, references=references))
+    return claims
 
 
 def attach_evidence(change: DreamChange, claims: Sequence[EvidenceClaim], exists: ReferenceExists) -> DreamChange:
@@ -50,15 +57,6 @@ def attach_evidence(change: DreamChange, claims: Sequence[EvidenceClaim], exists
     invented = [name for name, is_there in checked.items() if not is_there]
     notes = (*change.notes, *(f"the evidence names a line that does not exist: {name}" for name in invented[:MOST]))
     return attrs.evolve(change, files=tuple(files), notes=notes)
-
-
-def _claims(text: str) -> Iterator[EvidenceClaim]:
-    for line in text.splitlines():
-        references = tuple(dict.fromkeys(match[0] for match in _REFERENCE.finditer(line)))
-        rest = _REFERENCE.sub(" ", line)
-        if references and (path := _PATH.search(rest)):
-            words = rest[path.end() :].strip(" |:`*,\u2014-")
-            yield EvidenceClaim(path=path[0].removeprefix("./"), words=comparison_key(words), references=references)
 
 
 def _parts(name: str) -> tuple[str, str, int]:

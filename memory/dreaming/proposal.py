@@ -49,9 +49,9 @@ def propose(
     The working copy then holds the memories as after the hunks that need no approval, or after all hunks if none is
     free of approval. Blocks. Raises `OSError` and the exceptions of *check*.
     """
-    draft = read_draft(copied)
-    kept = KeptFacts.of(read_texts(copied.base, check), draft.files)
-    change = attrs.evolve(change, files=tuple(classify(draft.files, kept)), notes=draft.notes)
+    files, notes = read_draft(copied)
+    kept = KeptFacts.of(read_texts(copied.base, check), files)
+    change = attrs.evolve(change, files=tuple(classify(files, kept)), notes=tuple(notes))
     chosen = auto_approved(change, kept, deletions)
     shown = chosen or {hunk.number for hunk in change.hunks}
     for file in change.files:

@@ -24,9 +24,22 @@ _HEADING = re.compile(r"\s*(?:#{1,6}\s|\|)")
 _END = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])")
 
 
+POINTER = "-> "
+"""Prefix of the key of an index line; no sentence has such a key."""
+LEAST_LETTERS = 3
+"""Least length of words that indicate a subject."""
+STEM = 5
+"""Number of letters that two forms of one word share."""
+
+_KEY = re.compile(r"\s*(?:-\s+)?([A-Za-z_][\w-]*)\s*:\s*(.*)", re.DOTALL)
+_NAMES = frozenset({"name", "type", "metadata"})
+"""Fields with the name and the type of a memory; these may change without losing a fact."""
+_DESCRIPTION = "description"
+
+
 @attrs.frozen(kw_only=True)
-class Sentence:
-    """One sentence and its position."""
+class StatedFact:
+    """One fact that a file states: a sentence, a field or an index line."""
 
     key: str
     """Comparison key: case, white space, punctuation and Markdown markup are ignored."""
@@ -35,6 +48,11 @@ class Sentence:
     """Index of the first line."""
     last: int
 
+    @property
+    def target(self) -> str | None:
+        """The memory to which an index line points; None for other facts."""
+        return self.key.removeprefix(POINTER) if self.key.startswith(POINTER) else None
+
 
 def comparison_key(text: str) -> str:
     """Return the words of *text* in comparable form; empty if there are none. Meaningful symbols count as words."""
@@ -42,7 +60,7 @@ def comparison_key(text: str) -> str:
     return " ".join(word for word in words if word and not _DASHES.issuperset(word))
 
 
-def split_sentences(lines: Iterable[str], start: int = 0) -> Iterator[Sentence]:
+def split_sentences(lines: Iterable[str], start: int = 0) -> Iterator[StatedFact]:
     """Yield the sentences of Markdown, in order; the first line has the index *start*.
 
     A sentence may span several lines of a paragraph. In a code block each line is a sentence.
@@ -65,7 +83,7 @@ def split_sentences(lines: Iterable[str], start: int = 0) -> Iterator[Sentence]:
     yield from _split(paragraph)
 
 
-def _split(paragraph: list[tuple[int, str]]) -> Iterator[Sentence]:
+def _split(paragraph: list[tuple[int, str]]) -> Iterator[StatedFact]:
     """Yield the sentences of one paragraph; its lines come with their indexes."""
     text, begins = "", []
     for _, line in paragraph:
@@ -79,37 +97,8 @@ def _split(paragraph: list[tuple[int, str]]) -> Iterator[Sentence]:
             lines = [
                 paragraph[bisect.bisect_right(begins, at) - 1][0] for at in (first, start + len(said.rstrip()) - 1)
             ]
-            yield Sentence(key=key, text=said.strip(), first=lines[0], last=lines[1])
+            yield StatedFact(key=key, text=said.strip(), first=lines[0], last=lines[1])
         start = end
-
-
-POINTER = "-> "
-"""Prefix of the key of an index line; no sentence has such a key."""
-LEAST_LETTERS = 3
-"""Least length of words that indicate a subject."""
-STEM = 5
-"""Number of letters that two forms of one word share."""
-
-_KEY = re.compile(r"\s*(?:-\s+)?([A-Za-z_][\w-]*)\s*:\s*(.*)", re.DOTALL)
-_NAMES = frozenset({"name", "type", "metadata"})
-"""Fields with the name and the type of a memory; these may change without losing a fact."""
-_DESCRIPTION = "description"
-
-
-@attrs.frozen(kw_only=True)
-class StatedFact:
-    """One fact that a file states."""
-
-    key: str
-    text: str
-    first: int
-    """Index of the first line."""
-    last: int
-
-    @property
-    def target(self) -> str | None:
-        """The memory to which an index line points; None for other facts."""
-        return self.key.removeprefix(POINTER) if self.key.startswith(POINTER) else None
 
 
 def split_lines(text: str) -> list[str]:
@@ -123,7 +112,7 @@ def facts_in(path: str, text: str) -> list[StatedFact]:
     if path == INDEX:
         return list(_facts_in_index(text, lines))
     body = _body_start(lines)
-    return [*_facts_in_fields(lines[:body]), *map(_fact_of, split_sentences(lines[body:], body))]
+    return [*_facts_in_fields(lines[:body]), *split_sentences(lines[body:], body)]
 
 
 def missing_facts(path: str, text: str) -> list[StatedFact]:
@@ -140,7 +129,7 @@ def _facts_in_index(text: str, lines: Sequence[str]) -> Iterator[StatedFact]:
         yield StatedFact(key=POINTER + pointer.path, text=lines[index].strip(), first=index, last=index)
     # Index lines become blank lines, because the text around them is separate.
     rest = ["" if index in pointers else line for index, line in enumerate(lines)]
-    yield from map(_fact_of, split_sentences(rest))
+    yield from split_sentences(rest)
 
 
 def _facts_in_fields(lines: Sequence[str]) -> Iterator[StatedFact]:
@@ -171,7 +160,3 @@ def _is_summary(said: StatedFact, rest: Collection[str]) -> bool:
 
 def _stem(word: str) -> str:
     return re.split("['\u2019]", word)[0][:STEM]
-
-
-def _fact_of(sentence: Sentence) -> StatedFact:
-    return StatedFact(key=sentence.key, text=sentence.text, first=sentence.first, last=sentence.last)

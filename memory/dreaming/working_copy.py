@@ -52,15 +52,6 @@ class WorkingCopy:
         shutil.rmtree(self.directory)
 
 
-@attrs.frozen(kw_only=True)
-class DraftFiles:
-    """The edits of a dream in its working copy."""
-
-    files: tuple[DreamFile, ...]
-    notes: tuple[str, ...]
-    """Files that were skipped, each with the reason."""
-
-
 def copy_store(store: MemoryStore, scratch: Path, check: StopCheck = never_stop) -> WorkingCopy:
     """Copy all memories, the index and the daily logs of *store* to a new directory in *scratch*.
 
@@ -76,7 +67,7 @@ def copy_store(store: MemoryStore, scratch: Path, check: StopCheck = never_stop)
         for path in (INDEX, *store.paths(), *_logs(store.directory)):
             check()
             if (content := _readable(store, path)) is not None:
-                _write(copied.base / path, content)
+                _write_file(copied.base / path, content)
                 _link_file(copied, path, content)
     except BaseException:
         shutil.rmtree(copied.directory, ignore_errors=True)
@@ -84,8 +75,8 @@ def copy_store(store: MemoryStore, scratch: Path, check: StopCheck = never_stop)
     return copied
 
 
-def read_draft(copied: WorkingCopy) -> DraftFiles:
-    """Return the edits in the working copy, and reset files that cannot be memories.
+def read_draft(copied: WorkingCopy) -> tuple[list[DreamFile], list[str]]:
+    """Return the edits in the working copy, and reset files that cannot be memories; return their reasons too.
 
     A file without text counts as deleted. Blocks. Raises `OSError`.
     """
@@ -101,13 +92,13 @@ def read_draft(copied: WorkingCopy) -> DraftFiles:
             continue
         if reason := _objection(path, result):
             notes.append(f"{path} {reason}")
-            _reset(copied, path, base)
+            _write_file(copied.work / path, base)
             continue
         text = None if result is None or not result.strip() else result.decode()
         if file := hunks_between(path, None if base is None else base.decode(), text):
             files.append(file)
     # The index comes first, so that the store finds the edited index lines when it updates the index.
-    return DraftFiles(files=tuple(sorted(files, key=lambda file: file.path != INDEX)), notes=tuple(notes))
+    return sorted(files, key=lambda file: file.path != INDEX), notes
 
 
 def read_texts(directory: Path, check: StopCheck = never_stop) -> Iterator[tuple[str, str]]:
@@ -129,10 +120,7 @@ def read_store_texts(store: MemoryStore) -> Iterator[tuple[str, str]]:
 
 def write_text(directory: Path, path: str, text: str | None) -> None:
     """Write *text* to the file *path* of a copy; None deletes the file. Blocks. Raises `OSError`."""
-    if text is None:
-        (directory / path).unlink(missing_ok=True)
-    else:
-        _write(directory / path, text.encode())
+    _write_file(directory / path, None if text is None else text.encode())
 
 
 def _readable(store: MemoryStore, path: str) -> bytes | None:
@@ -189,7 +177,7 @@ def _link_file(copied: WorkingCopy, path: str, content: bytes) -> None:
     try:
         place.hardlink_to(copied.base / path)
     except OSError:  # not supported by every file system
-        _write(place, content)
+        _write_file(place, content)
 
 
 def _is_untouched(copied: WorkingCopy, path: str) -> bool:
@@ -199,19 +187,15 @@ def _is_untouched(copied: WorkingCopy, path: str) -> bool:
         return False
 
 
-def _reset(copied: WorkingCopy, path: str, base: bytes | None) -> None:
-    if base is None:
-        (copied.work / path).unlink()
-    else:
-        _write(copied.work / path, base)
-
-
 def _content(path: Path) -> bytes:
     # One byte more than the limit is enough to detect a file that is too long.
     with path.open("rb") as file:
         return file.read(LARGEST + 1)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write_file(path: Path, content: bytes | None) -> None:
+    if content is None:
+        path.unlink(missing_ok=True)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, content, durable=False, mode=0o600)

@@ -1,12 +1,16 @@
-"""Front matter of Markdown files, parsed leniently, with warnings."""
+"""Front matter of Markdown files, parsed leniently, with warnings.
+
+Invalid YAML is parsed key by key, so that a mistake affects only the value of its key.
+"""
 
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 
 import attrs
 
-from coterie.memory.front_matter.lenient_yaml import KEY, parse_leniently
 from coterie.memory.front_matter.yaml_fields import (
+    DEPTH,
     FieldWarning,
     Value,
     YamlFields,
@@ -131,3 +135,144 @@ def _parse_mixed(lines: Sequence[str], first_line: int, strict: YamlInvalid) -> 
             FieldWarning(strict.line, f"this is not valid YAML ({strict.reason}) and was read key by key")
         )
     return fields
+
+
+KEY = re.compile(r"""[ \t]*(?P<key>[^\W\d][\w.-]*|"[^"]+"|'[^']+')[ \t]*:(?![:/])(?P<rest>.*)""")
+"""A line that begins a field. The space after the colon is often missing, but `http://` must not match."""
+
+_BLOCK_SCALAR = re.compile(r"([|>])[-+\d]{0,2}")
+_MARGIN = re.compile(r"^[ \t]+")
+
+
+@attrs.frozen(kw_only=True)
+class _Piece:
+    """The lines of one field."""
+
+    key: str
+    line: int
+    head: str
+    """The first line, from the key on."""
+    rest: str
+    """The text after the colon."""
+    following: tuple[str, ...]
+
+
+def parse_leniently(lines: Sequence[str], first_line: int = 1, depth: int = 0) -> YamlFields:
+    """Parse *lines* as one mapping; never raises. *first_line* is the number of the first line in its file.
+
+    A value that is valid YAML is parsed as YAML. Any other value is guessed from its form, with a warning.
+    """
+    fields = YamlFields()
+    for piece in _pieces(textwrap.dedent("\n".join(lines)).split("\n"), first_line, fields.notes):
+        fields.begin(piece.key, piece.line)
+        fields.values[piece.key] = _value(piece, fields.notes, depth)
+    return fields
+
+
+def _pieces(lines: list[str], first_line: int, notes: list[FieldWarning]) -> Iterator[_Piece]:
+    starts: list[int] = []
+    for at, line in enumerate(lines):
+        if KEY.match(line) and (not starts or not line[0].isspace()):
+            starts.append(at)
+        elif not starts and line.strip() and not line.startswith("#"):
+            notes.append(
+                FieldWarning(first_line + at, f"{quote_text(line.strip())} is not a `key: value` line and is ignored")
+            )
+    for at, end in zip(starts, [*starts[1:], len(lines)], strict=False):
+        found = KEY.match(lines[at])
+        assert found is not None
+        # A comment in column 1 belongs to no value.
+        following = tuple("" if line.startswith("#") else line for line in lines[at + 1 : end])
+        yield _Piece(
+            key=found["key"].strip("\"'"),
+            line=first_line + at,
+            head=lines[at].lstrip(),
+            rest=found["rest"].strip(),
+            following=following,
+        )
+
+
+def _value(piece: _Piece, notes: list[FieldWarning], depth: int) -> Value:
+    try:
+        return _strict(piece, piece.following, notes)
+    except YamlInvalid as exc:
+        problem = exc.reason
+    untabbed = tuple(_MARGIN.sub(lambda margin: margin[0].expandtabs(2), line) for line in piece.following)
+    try:
+        value = _strict(piece, untabbed, notes)
+    except YamlInvalid:
+        kind, value = _guess(piece, notes, depth)
+        hint = "; put it in quotes" if kind == "text" else ""
+        notes.append(
+            FieldWarning(
+                piece.line, f"{quote_text(piece.key)} is not valid YAML ({problem}) and is read as {kind}{hint}"
+            )
+        )
+    else:
+        notes.append(
+            FieldWarning(piece.line, f"{quote_text(piece.key)} is indented with tabs, which are read as two spaces")
+        )
+    return value
+
+
+def _strict(piece: _Piece, following: Sequence[str], notes: list[FieldWarning]) -> Value:
+    fields = parse_fields("\n".join([piece.head, *following]), piece.line)
+    if list(fields.values) != [piece.key]:
+        raise YamlInvalid(piece.line, "it is not one `key: value`")
+    notes += fields.notes
+    return fields.values[piece.key]
+
+
+def _guess(piece: _Piece, notes: list[FieldWarning], depth: int) -> tuple[str, Value]:
+    below = next((line for line in piece.following if line.strip()), "")
+    if not piece.rest and below.lstrip().startswith("-"):
+        return "a list", _dashed(piece.following)
+    if not piece.rest and _MARGIN.match(below) and KEY.match(below) and depth < DEPTH:
+        nested = parse_leniently(piece.following, piece.line + 1, depth + 1)
+        notes += nested.notes
+        return "a mapping", nested.values
+    text = _folded([piece.rest, *piece.following])
+    inside = text[1:].removesuffix("]")
+    if text.startswith("[") and not {"[", "]"} & set(inside):
+        return "a list", [_unquoted(item.strip()) for item in inside.split(",") if item.strip()]
+    return "text", _text(piece, text)
+
+
+def _dashed(lines: Sequence[str]) -> list[Value]:
+    items: list[list[str]] = []
+    for line in map(str.strip, lines):
+        if line.startswith("-") or not items:
+            items.append([])
+        items[-1].append(line.removeprefix("-").strip())
+    joined = (" ".join(filter(None, item)) for item in items)
+    return [_unquoted(item) for item in joined if item]
+
+
+def _text(piece: _Piece, folded: str) -> str:
+    header = _BLOCK_SCALAR.fullmatch(piece.rest)
+    if header is None:
+        return _unquoted(folded)
+    if header[1] == ">":
+        return _folded(piece.following)
+    return textwrap.dedent("\n".join(piece.following)).strip()
+
+
+def _folded(lines: Sequence[str]) -> str:
+    """Join lines as YAML does: a line break becomes a space, an empty line becomes a line break."""
+    paragraphs = "\n".join(map(str.strip, lines)).strip().split("\n\n")
+    return "\n".join(paragraph.strip().replace("\n", " ") for paragraph in paragraphs)
+
+
+def _unquoted(text: str) -> str:
+    """Remove the quotes around *text*, also if one is missing or there are others inside."""
+    quote = text[:1]
+    if quote not in {'"', "'"}:
+        return text
+    second = re.search(rf"(?<!\\){quote}", text[1:])
+    if second is None:
+        return text[1:]
+    behind = text[second.end() + 1 :][:1]
+    # A quote before a letter is part of the text, as in "say "hi" twice"; one before a space ends a quoted first word.
+    is_around = text.endswith(quote) and (not behind or behind.isalnum())
+    inside = text[1:-1] if is_around else text
+    return inside.replace('\\"', '"').replace("\\n", "\n") if is_around and quote == '"' else inside

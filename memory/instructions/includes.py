@@ -8,7 +8,8 @@ from pathlib import Path
 
 import attrs
 
-_FENCE = re.compile(r"[\s>]*(?:(?:[-*+]|\d+[.)])\s+)?(?P<mark>`{3,}|~{3,})(?P<rest>.*)")
+from coterie.memory.markdown import lines_with_code
+
 _BACKTICKS = re.compile(r"`+")
 _REFERENCE = re.compile(r"(?<!\S)@(?P<path>(?:\\ |[^\s`])+)")
 _SENTENCE_MARKS = ".,;:!?)]}>\"'*_"
@@ -48,28 +49,9 @@ def find_includes(text: str) -> list[IncludeReference]:
 def _prose(text: str) -> Iterator[str]:
     """Yield the lines of *text* without code; lines keep their numbers."""
     # A code span may span lines, but not the blank line that ends a paragraph.
-    for _, lines in itertools.groupby(_without_fences(text), key=lambda line: bool(line.strip())):
+    without_code = ("" if is_code else line for line, is_code in lines_with_code(text.split("\n")))
+    for _, lines in itertools.groupby(without_code, key=lambda line: bool(line.strip())):
         yield from _without_spans("\n".join(lines)).split("\n")
-
-
-def _without_fences(text: str) -> Iterator[str]:
-    fence = ""
-    for line in text.split("\n"):
-        mark = _FENCE.match(line)
-        if fence:
-            yield ""
-            if mark and mark["mark"].startswith(fence) and not mark["rest"].strip():
-                fence = ""
-        elif mark and not _is_span(mark):
-            yield ""
-            fence = mark["mark"]
-        else:
-            yield line
-
-
-def _is_span(mark: re.Match[str]) -> bool:
-    """True for a line such as ```x```, because an opening backtick fence has no later backticks."""
-    return mark["mark"].startswith("`") and "`" in mark["rest"]
 
 
 def _without_spans(paragraph: str) -> str:

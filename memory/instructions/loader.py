@@ -151,11 +151,10 @@ class _Loader:
             if not name.endswith("/"):
                 self._load_path(resolve_file_name(directory / name), scope)
                 continue
-            for path in list_rule_files(directory / name, self._warn_unlisted):
+            for path in list_rule_files(
+                directory / name, lambda path, exc: self._warn(path, f"cannot be listed: {exc.strerror}")
+            ):
                 self._load_path(path, scope, is_rule=True)
-
-    def _warn_unlisted(self, directory: Path, exc: OSError) -> None:
-        self._warn(directory, f"cannot be listed: {exc.strerror}")
 
     def _load_path(self, path: Path, scope: InstructionScope, *, is_rule: bool = False) -> None:
         try:

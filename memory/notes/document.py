@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
+from coterie.memory.markdown import fence_after
 from coterie.memory.notes.template import Template, fold_heading
 
 KEPT = "<!-- kept by the session: written anew at each update -->"
@@ -17,7 +18,6 @@ END_OF_KEPT = "<!-- end of what the session keeps -->"
 """
 
 _BROKEN = re.compile(r"[ \t]*(?:#{1,6}[ \t]*|\*\*|__)?(.*?)(?:\*\*|__)?[ \t]*:?[ \t]*#*[ \t]*")
-_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
 
 
 @attrs.frozen(kw_only=True)
@@ -79,7 +79,7 @@ def close_fences(body: str) -> str:
     """Close an open code block of *body*, because it would hide the headings of later sections."""
     fence = None
     for line in body.split("\n"):
-        fence = _fence_after(line, fence)
+        fence = fence_after(line, fence)
     return body if fence is None else f"{body}\n{fence}"
 
 
@@ -131,17 +131,6 @@ def _outside_fences(lines: Sequence[str], starts: Mapping[int, int]) -> Iterable
     fence = None
     for number, line in enumerate(lines):
         before = None if number in starts else fence
-        fence = _fence_after(line, before)
+        fence = fence_after(line, before)
         if before is None and fence is None:
             yield number
-
-
-def _fence_after(line: str, fence: str | None) -> str | None:
-    """Return the fence that closes the code block open after *line*; None if no block is open."""
-    found = _FENCE.fullmatch(line)
-    if found is None:
-        return fence
-    run, rest = found.group(1), found.group(2)
-    if fence is None:
-        return run
-    return None if run.startswith(fence) and not rest.strip() else fence

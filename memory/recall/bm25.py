@@ -13,8 +13,15 @@ from typing import Self, TypeAlias, TypeVar
 
 import attrs
 
-from coterie.memory.recall.index_cache import default_cache, discard_cache, is_damage, open_cache, open_in_memory
-from coterie.memory.recall.index_refresh import RefreshResult, refresh_cache
+from coterie.memory.recall.index_cache import (
+    RefreshResult,
+    default_cache,
+    discard_cache,
+    is_damage,
+    open_cache,
+    open_in_memory,
+    refresh_cache,
+)
 from coterie.memory.recall.tokenizer import tokenize
 
 K1 = 1.2
@@ -240,13 +247,6 @@ class Bm25Ranker:
             norms[file] = K1 * (1 - B + B * length / average)
         self._norms, self._once = norms, [(K1 + 1) / (1 + norm) for norm in norms]
         self._version = version
-
-
-def rank_memories(directory: Path, query: str, k: int = 5) -> list[RankedMemory]:
-    """Return the current memories below *directory* that match *query* best. Blocks; raises as `Bm25Ranker` does."""
-    with Bm25Ranker.open(directory) as ranker:
-        ranker.refresh()
-        return ranker.rank(query, k)
 
 
 def _rarity(total: int, files: int) -> float:

@@ -150,7 +150,8 @@ class ScannedMemory:
 
 def scan_newest(directory: Path, most: int = 200) -> list[ScannedMemory]:
     """Return the *most* newest memories below *directory*, newest first. Blocks; unreadable files are skipped."""
-    return scan_files(directory, heapq.nsmallest(most, list_memories(directory), key=_newest_first))
+    files = heapq.nsmallest(most, list_memories(directory), key=lambda file: (-file.modified, file.path))
+    return scan_files(directory, files)
 
 
 def scan_files(directory: Path, files: Iterable[ScannedFile]) -> list[ScannedMemory]:
@@ -158,10 +159,6 @@ def scan_files(directory: Path, files: Iterable[ScannedFile]) -> list[ScannedMem
     with open_memories(directory) as memories:
         found = [_scan_file(memories, file) for file in files] if memories else []
     return [scanned for scanned in found if scanned is not None]
-
-
-def _newest_first(file: ScannedFile) -> tuple[int, str]:
-    return -file.modified, file.path
 
 
 def _scan_file(memories: ConfinedDirectory, file: ScannedFile) -> ScannedMemory | None:

@@ -159,12 +159,8 @@ def is_single_token(text: str) -> bool:
 @functools.cache
 def _spellings() -> re.Pattern[str]:
     """Compile the pattern of a spelling: letters, digits and marks, joined by `_`, `-`, `.`, `/` and the like."""
-    marks = "".join(map(chr, filter(_is_mark, range(0x300, 0x10000))))
+    marks = "".join(mark for mark in map(chr, range(0x300, 0x10000)) if unicodedata.category(mark) in ("Mn", "Mc"))
     return re.compile(rf"[\w{marks}]+(?:[-./:@\\]+[\w{marks}]+)*")
-
-
-def _is_mark(point: int) -> bool:
-    return unicodedata.category(chr(point)) in ("Mn", "Mc")
 
 
 @functools.lru_cache(maxsize=REMEMBERED)

@@ -125,7 +125,7 @@ def _entries(lines: Iterable[str]) -> Iterator[IndexLine]:
         if "](" not in line or (found := _LINE.match(line)) is None:
             continue
         path = (found["quoted"] if found["path"] is None else found["path"]).removeprefix("./")
-        hook = found["rest"][len(_DASH.match(found["rest"])[0]) :].strip()  # the pattern matches any text
+        hook = found["rest"][len(_DASH.match(found["rest"])[0]) :].strip()  # type: ignore[index]  # matches any text
         yield IndexLine(line=number, title=found["title"], path=path, hook=hook)
 
 

@@ -71,15 +71,11 @@ class MemoryStore:
         Raises `BaseChanged` if the file holds something else, and `MemoryRefused` if *content* is not text, is too
         large or holds a secret that *base* does not hold.
         """
-        with self._transaction(author) as writing:
-            writing.prepare(PendingEdit(path=path, base=base, content=content), group)
-            return writing.commit()[-1]
+        return self._write(PendingEdit(path=path, base=base, content=content), author, group)
 
     def delete(self, path: str, author: Author, *, base: bytes) -> MemoryChange:
         """Delete *path*. Raises `BaseChanged` if the file does not hold *base*."""
-        with self._transaction(author) as writing:
-            writing.prepare(PendingEdit(path=path, base=base, content=None), None)
-            return writing.commit()[-1]
+        return self._write(PendingEdit(path=path, base=base, content=None), author)
 
     def apply(self, edits: Sequence[PendingEdit], author: Author, *, group: str) -> ApplyResult:
         """Make all valid *edits* in one transaction: after a crash either all of them are made or none.
@@ -138,6 +134,11 @@ class MemoryStore:
             steps = plan_undo(history, id_or_group, writing.held.root.read)
             writing.reverse(steps)
             return [change for change in writing.commit() if change.author.by != "outside"]
+
+    def _write(self, edit: PendingEdit, author: Author, group: str | None = None) -> MemoryChange:
+        with self._transaction(author) as writing:
+            writing.prepare(edit, group)
+            return writing.commit()[-1]
 
     @contextmanager
     def _transaction(self, author: Author) -> Iterator[StoreTransaction]:

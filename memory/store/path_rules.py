@@ -37,7 +37,9 @@ def check_path(path: str) -> tuple[str, ...]:
         raise MemoryRefused(quote_path(path), f"is longer than {LONGEST_PATH} bytes; give a shorter one")
     if not parts[-1].endswith(SUFFIX) or parts[-1] == SUFFIX:
         raise MemoryRefused(path, f"is not a Markdown file; its name should end with {SUFFIX}")
-    _check_reserved_names(path, parts)
+    for own in (INDEX, LOGS):
+        if parts[0] != own and fold_name(parts[0]) == fold_name(own):
+            raise MemoryRefused(path, f"differs only in case from {own}; write {own}, or give another name")
     return parts
 
 
@@ -89,10 +91,3 @@ def _objection(name: str) -> str | None:
     if len(name.encode()) > LONGEST_NAME:
         return f"has a component of more than {LONGEST_NAME} bytes; give a shorter one"
     return None
-
-
-def _check_reserved_names(path: str, parts: tuple[str, ...]) -> None:
-    """Refuse names that look like the index or the logs directory."""
-    for own in (INDEX, LOGS):
-        if parts[0] != own and fold_name(parts[0]) == fold_name(own):
-            raise MemoryRefused(path, f"differs only in case from {own}; write {own}, or give another name")

@@ -15,32 +15,20 @@ from coterie.memory.store.store_lock import StoreLock
 from coterie.memory.store.undo import UndoStep, replay
 
 
-def apply_changes(root: ConfinedDirectory, changes: Sequence[MemoryChange]) -> None:
+def apply_changes(root: ConfinedDirectory, changes: Sequence[MemoryChange], *, skip_refused: bool = False) -> None:
     """Write *changes* to the files, and update the index.
 
-    Raises `OSError` and `MemoryRefused`; then some files hold the old content and some the new, but none a mixture.
+    With *skip_refused* a link or directory in the place of a file is left alone. Raises `OSError` and `MemoryRefused`;
+    then some files hold the old content and some the new, but none a mixture.
     """
-    for path, chain in _final_contents(changes):
-        _write_file(root, path, chain, chain[-1].after)
-    _write_index(root, changes)
-
-
-def complete_pending(root: ConfinedDirectory, changes: Sequence[MemoryChange]) -> None:
-    """Write *changes* that a crash interrupted; a link or directory in the place of a file is left alone.
-
-    Raises `OSError`, and `MemoryRefused` if the index cannot be read.
-    """
-    for path, chain in _final_contents(changes):
-        with suppress(MemoryRefused):
-            _write_file(root, path, chain, chain[-1].after)
-    _write_index(root, changes)
+    _write_files(root, changes, is_rollback=False, skip_refused=skip_refused)
+    index = root.read(INDEX)
+    _replace_index(root, index, apply_to_index(index, changes))
 
 
 def roll_back(root: ConfinedDirectory, changes: Sequence[MemoryChange], index: bytes | None) -> None:
-    """Restore the files before *changes*, and *index*. Raises the same exceptions as `complete_pending`."""
-    for path, chain in _final_contents(changes):
-        with suppress(MemoryRefused):
-            _write_file(root, path, chain, chain[0].before)
+    """Restore the files before *changes*, and *index*. Raises as `apply_changes` with *skip_refused*."""
+    _write_files(root, changes, is_rollback=True, skip_refused=True)
     _replace_index(root, root.read(INDEX), index)
 
 
@@ -55,28 +43,24 @@ def apply_to_index(index: bytes | None, changes: Sequence[MemoryChange]) -> byte
     return index if after == text else encode_index(after)
 
 
-def _final_contents(changes: Sequence[MemoryChange]) -> list[tuple[str, list[MemoryChange]]]:
-    return [(path, chain) for path, chain in group_by_path(changes).items() if path != INDEX]
-
-
-def _write_file(root: ConfinedDirectory, path: str, chain: Sequence[MemoryChange], content: bytes | None) -> None:
-    current = root.read(path)
-    # Other content was written by a program that bypassed the store, and is kept.
-    if current != content and current in file_states(chain):
-        root.write(path, content)
-
-
-def _write_index(root: ConfinedDirectory, changes: Sequence[MemoryChange]) -> None:
-    index = root.read(INDEX)
-    _replace_index(root, index, apply_to_index(index, changes))
+def _write_files(
+    root: ConfinedDirectory, changes: Sequence[MemoryChange], *, is_rollback: bool, skip_refused: bool
+) -> None:
+    chains = group_by_path(changes)
+    chains.pop(INDEX, None)
+    for path, chain in chains.items():
+        content = chain[0].before if is_rollback else chain[-1].after
+        with suppress(*[MemoryRefused] if skip_refused else []):
+            current = root.read(path)
+            # Other content was written by a program that bypassed the store, and is kept.
+            if current != content and current in file_states(chain):
+                root.write(path, content)
 
 
 def _replace_index(root: ConfinedDirectory, old: bytes | None, new: bytes | None) -> None:
-    if new == old:
-        return
-    if new is None:
+    if new is None and old is not None:
         root.write(INDEX, None)
-    else:
+    elif new is not None and new != old:
         root.append(INDEX, old, new)
 
 
@@ -118,7 +102,7 @@ class StoreTransaction:
         """
         end = held.history.end()
         if end.pending:
-            complete_pending(held.root, end.pending)
+            apply_changes(held.root, end.pending, skip_refused=True)
             held.history.mark_applied(end.pending[-1])
         return cls(held, author, at, end.last)
 

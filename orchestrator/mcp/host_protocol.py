@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import attrs
 import msgspec
 
-from coterie.agents.mcp.server_config import ServerConfig, Transport
+from coterie.agents.events.root_events import McpChanged
+from coterie.agents.mcp.server_config import ServerConfig
 from coterie.agents.mcp.tool_list_file import ListedTool
 from coterie.agents.root_link.wire_format import WireMessage
 
-ServerState = Literal["connected", "failed", "lost"]
-""""failed": the server could not be connected. "lost": an open connection was lost."""
 SECRET_LENGTH = 8
 """Least number of characters of a secret; shorter values occur too often in other text."""
 
@@ -20,14 +18,7 @@ SECRET_LENGTH = 8
 class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A server that may be started, with its variables substituted."""
 
-    name: str
-    transport: Transport
-    command: tuple[str, ...] = ()
-    env: Mapping[str, str] = msgspec.field(default_factory=dict)
-    cwd: str | None = None
-    url: str = ""
-    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
-    is_shared: bool = True
+    config: ServerConfig
     kinds: tuple[str, ...] | None = None
     """Agent types that may use the server; None for all. See `ListedTool.kinds`."""
     secrets: tuple[str, ...] = ()
@@ -51,7 +42,12 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
         values = (*used, *filled.env.values(), *filled.headers.values())
         # In `Authorization: Bearer ...` the token alone is a secret too.
         parts = {part for value in values for part in (value, *value.split()) if len(part) >= SECRET_LENGTH}
-        return cls(**attrs.asdict(filled), kinds=kinds, secrets=tuple(sorted(parts, key=len, reverse=True)))
+        return cls(config=filled, kinds=kinds, secrets=tuple(sorted(parts, key=len, reverse=True)))
+
+    @property
+    def name(self) -> str:
+        """The name of the server."""
+        return self.config.name
 
     def redact(self, text: str) -> str:
         """Replace the secrets in *text*."""
@@ -94,12 +90,7 @@ class ServersListed(WireMessage, tag="listed", frozen=True):
 class ServerStateChanged(WireMessage, tag="server_told", frozen=True):
     """The state of a server has changed."""
 
-    server: str
-    state: ServerState
-    reason: str = ""
-    owner: str | None = None
-    """Agent that the connection belongs to; None for a connection shared by all agents."""
-    pid: int | None = None
+    event: McpChanged
 
 
 HostMessage = ServersListed | ServerStateChanged

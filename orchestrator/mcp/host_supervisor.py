@@ -15,7 +15,6 @@ import trio
 from coterie.agents.errors import ControlLost
 from coterie.agents.events.agent_events import Event, Noticed
 from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.events.root_events import McpChanged
 from coterie.agents.mcp.client import McpAccess
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
 from coterie.agents.settings import McpSettings
@@ -157,8 +156,7 @@ class McpHostSupervisor:
     async def _handle(self, message: HostMessage) -> None:
         match message:
             case ServerStateChanged():
-                members = {name: getattr(message, name) for name in message.__struct_fields__}
-                self.emit(McpChanged(**members))
+                self.emit(message.event)
             case ServersListed():
                 for server in message.servers:
                     for reason in server.left_out:

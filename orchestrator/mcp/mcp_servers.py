@@ -1,9 +1,9 @@
 """MCP servers configured for a project, with the user's approval."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import attrs
 
@@ -11,6 +11,7 @@ from coterie.agents.definitions.definition_files import FileProblem, Severity, r
 from coterie.agents.definitions.store import load_definitions
 from coterie.agents.mcp.server_config import ServerConfig, parse_server
 from coterie.paths import checkout_root, home_directory, project_root
+from coterie.source_positions import JsonPositions
 from coterie.trusted_files import TrustedContents
 
 USER_FILE = "mcp.json"
@@ -110,62 +111,45 @@ def _effective_servers(found: Iterable[KnownServer]) -> Iterator[KnownServer]:
 
 def _read_file(path: Path, problems: list[FileProblem]) -> list[ServerConfig]:
     """Return the valid servers of the file *path*; empty if there is no file."""
+
+    def add_problem(severity: Severity, line: int, reason: str) -> None:
+        problems.append(FileProblem(path=path, line=line, severity=severity, reason=reason))
+
     if not path.exists():
         return []
     text = read_text(path)
     if isinstance(text, FileProblem):
         problems.append(text)
         return []
-    return _Reader(path, text, problems).read()
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        add_problem("error", 1, "is nested too deeply")
+    except ValueError as exc:
+        add_problem("error", exc.lineno if isinstance(exc, json.JSONDecodeError) else 1, f"is not JSON: {exc}")
+    else:
+        return _parse_servers(content, JsonPositions.parse(text), add_problem)
+    return []
 
 
-@attrs.define(eq=False)
-class _Reader:
-    path: Path
-    text: str
-    problems: list[FileProblem]
+def _parse_servers(
+    content: Any, lines: JsonPositions, add_problem: Callable[[Severity, int, str], None]
+) -> list[ServerConfig]:
+    servers = content.get(SERVERS) if isinstance(content, dict) else None
+    if not isinstance(servers, dict):
+        add_problem("error", 1, f'has no servers; it begins with {{"{SERVERS}": {{"name": {{"command": ...}}}}}}')
+        return []
+    for key in (key for key in content if key != SERVERS):
+        add_problem("warning", lines.line_of(key), f"has an unknown key {key!r}, which is ignored")
+    found: dict[str, ServerConfig] = {}
+    for name, value in servers.items():
 
-    def read(self) -> list[ServerConfig]:
-        try:
-            content = json.loads(self.text)
-        except RecursionError:
-            self._add_problem("error", 1, "is nested too deeply")
-            return []
-        except ValueError as exc:
-            line = exc.lineno if isinstance(exc, json.JSONDecodeError) else 1
-            self._add_problem("error", line, f"is not JSON: {exc}")
-            return []
-        servers = content.get(SERVERS) if isinstance(content, dict) else None
-        if not isinstance(servers, dict):
-            self._add_problem(
-                "error", 1, f'has no servers; it begins with {{"{SERVERS}": {{"name": {{"command": ...}}}}}}'
-            )
-            return []
-        for key in content:
-            if key != SERVERS:
-                self._add_problem("warning", self._line(key), f"has an unknown key {key!r}, which is ignored")
-        return list(self._servers(cast("dict[str, Any]", servers)))
+        def add_warning(reason: str, key: str | None, name: str = name) -> None:
+            add_problem("warning", lines.line_of(SERVERS, name, *([] if key is None else [key])), reason)
 
-    def _servers(self, servers: dict[str, Any]) -> Iterator[ServerConfig]:
-        names: set[str] = set()
-        for name, value in servers.items():
-
-            def add_warning(reason: str, key: str | None, name: str = name) -> None:
-                self._add_problem("warning", self._line(name, key), reason)
-
-            config = parse_server(name, value, add_warning)
-            if config is not None and config.name in names:
-                add_warning(f"{name} becomes {config.name}, the name of another server; rename it", None)
-            elif config is not None:
-                names.add(config.name)
-                yield config
-
-    def _add_problem(self, severity: Severity, line: int, reason: str) -> None:
-        self.problems.append(FileProblem(path=self.path, line=line, severity=severity, reason=reason))
-
-    def _line(self, name: str, key: str | None = None) -> int:
-        """Return the line of *key* of the server *name*, or of the server; found by a text search, so approximate."""
-        start = max(self.text.find(json.dumps(name, ensure_ascii=False)), 0)
-        if key is not None:
-            start = max(self.text.find(json.dumps(key, ensure_ascii=False), start), start)
-        return self.text.count("\n", 0, start) + 1
+        config = parse_server(name, value, add_warning)
+        if config is not None and config.name in found:
+            add_warning(f"{name} becomes {config.name}, the name of another server; rename it", None)
+        elif config is not None:
+            found[config.name] = config
+    return list(found.values())

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import trio
 
+from coterie.agents.events.root_events import McpChanged
 from coterie.agents.mcp.server_config import ServerConfig
 from coterie.agents.tools.worker_process import command_environment
 from coterie.errors import ConfigInvalid
@@ -75,8 +76,8 @@ async def _check(specs: Sequence[ServerSpec], seconds: float, logs: Path, checks
 def _store(message: HostMessage, checks: Mapping[str, ServerCheck]) -> bool:
     """Store the results in *message*; return True if it is the last message."""
     match message:
-        case ServerStateChanged(state="failed" | "lost"):
-            checks[message.server].failure = message.reason
+        case ServerStateChanged(event=McpChanged(state="failed" | "lost") as event):
+            checks[event.server].failure = event.reason
         case ServersListed():
             for server in message.servers:
                 checks[server.name].tools = {tool.name: tool.description for tool in server.tools}

@@ -53,15 +53,15 @@ RESERVED_NAMES: Mapping[str, str] = {
 class MemberParser:
     """Parser of the lead and the members of a team; adds problems to the table reader."""
 
-    _table_reader: TeamTableReader
+    _reader: TeamTableReader
     _agent_types: Collection[str]
 
     def lead(self, table: object, *, is_coordinator: bool) -> TeamLead:
         """Parse the table of the lead."""
-        fields = self._table_reader.fields(("lead",), table, LEAD_KEYS)
+        fields = self._reader.fields(("lead",), table, LEAD_KEYS)
         if is_coordinator and "agent" in fields:
             reason = "a coordinator has an agent type of its own: remove either `coordinator = true` or this key"
-            self._table_reader.add_problem(("lead", "agent"), reason)
+            self._reader.add_problem(("lead", "agent"), reason)
         elif "agent" in fields:
             self._check_type(("lead", "agent"), fields["agent"])
         self._check_model(("lead", "model"), fields.get("model"))
@@ -72,8 +72,8 @@ class MemberParser:
         names: dict[str, str] = {}
         for index, table in enumerate(tables):
             place: TomlKeyPath = ("members", index)
-            fields = self._table_reader.fields(place, table, MEMBER_KEYS)
-            self._table_reader.require(place, fields, table, '"scout"', "name")
+            fields = self._reader.fields(place, table, MEMBER_KEYS)
+            self._reader.require(place, fields, table, '"scout"', "name")
             if "name" in fields and self._is_name((*place, "name"), fields["name"], names):
                 names[fields["name"].casefold()] = fields["name"]
             yield self._member(place, fields)
@@ -93,15 +93,15 @@ class MemberParser:
         try:
             check_name(name)
         except NameInvalid as exc:
-            self._table_reader.add_problem(place, f"name {format_value(name)} is not valid: {exc.reason}")
+            self._reader.add_problem(place, f"name {format_value(name)} is not valid: {exc.reason}")
         else:
             if folded in RESERVED_NAMES:
-                self._table_reader.add_problem(
+                self._reader.add_problem(
                     place, f"name {format_value(name)} is taken: {RESERVED_NAMES[folded]}; choose another"
                 )
             elif folded in names:
                 by = f"another member is called {names[folded]}"
-                self._table_reader.add_problem(place, f"name {format_value(name)} is taken: {by}; choose another")
+                self._reader.add_problem(place, f"name {format_value(name)} is taken: {by}; choose another")
             else:
                 return True
         return False
@@ -109,9 +109,9 @@ class MemberParser:
     def _check_type(self, place: TomlKeyPath, name: str) -> None:
         if name == FORK and name not in self._agent_types:
             reason = "a member starts without a conversation, so it cannot be a fork: name an agent type"
-            self._table_reader.add_problem(place, f"{place[-1]} is {format_value(name)}; {reason}, such as {GENERAL}")
+            self._reader.add_problem(place, f"{place[-1]} is {format_value(name)}; {reason}, such as {GENERAL}")
         elif name not in self._agent_types:
-            self._table_reader.add_problem(
+            self._reader.add_problem(
                 place, f"unknown agent type {format_value(name)}; {did_you_mean(name, self._agent_types)}"
             )
 
@@ -121,7 +121,7 @@ class MemberParser:
             return
         near = closest_match(name, [*table.models, *table.aliases])
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(table.aliases)}"
-        self._table_reader.add_problem(place, f"{format_value(name)} is not a known model; {hint}")
+        self._reader.add_problem(place, f"{format_value(name)} is not a known model; {hint}")
 
     def _plan(self, place: TomlKeyPath, value: object) -> PlanPolicy | None:
         if isinstance(value, bool):
@@ -131,21 +131,21 @@ class MemberParser:
         if isinstance(value, dict):
             return self._rule(place, value)
         right = 'true, "lead", "human" or { paths = ["tests/**"] }'
-        self._table_reader.add_problem(place, f"plan_required is {format_value(value)}; it should be {right}")
+        self._reader.add_problem(place, f"plan_required is {format_value(value)}; it should be {right}")
         return None
 
     def _rule(self, place: TomlKeyPath, table: Mapping[str, object]) -> PlanPolicy | None:
         for key in (key for key in table if key != "paths"):
-            self._table_reader.add_problem((*place, key), f"unknown key {key!r}; a rule has only `paths`")
+            self._reader.add_problem((*place, key), f"unknown key {key!r}; a rule has only `paths`")
         try:
             paths: tuple[str, ...] = convert(table.get("paths", ()), tuple[str, ...])
             for path in paths:
                 PathPattern.parse(path)
         except (InvalidValue, ValueError) as exc:
-            self._table_reader.add_problem((*place, "paths"), f"paths {exc}")
+            self._reader.add_problem((*place, "paths"), f"paths {exc}")
             return None
         if not paths:
-            self._table_reader.add_problem((*place, "paths"), 'a rule needs file patterns: `paths = ["tests/**"]`')
+            self._reader.add_problem((*place, "paths"), 'a rule needs file patterns: `paths = ["tests/**"]`')
         return PlanPolicy(by="rule", paths=paths)
 
 
@@ -159,7 +159,7 @@ MAX_LENGTHS = {"subject": LONGEST_SUBJECT, "description": LONGEST_DESCRIPTION - 
 class TaskParser:
     """Parser of the tasks of a team; adds problems to the table reader."""
 
-    _table_reader: TeamTableReader
+    _reader: TeamTableReader
     _members: Collection[str]
 
     def tasks(self, tables: Sequence[object]) -> tuple[TeamTask, ...]:
@@ -168,32 +168,32 @@ class TaskParser:
         places = {task.key: index for index, task in reversed(list(enumerate(read))) if task.key}
         for index, task in enumerate(read):
             if task.key and places[task.key] != index:
-                self._table_reader.add_problem(
+                self._reader.add_problem(
                     ("tasks", index, "id"), f"another task has the id {format_value(task.key)}; choose another"
                 )
             self._check_blockers(index, task, places)
         by_key = {task.key: task for index, task in enumerate(read) if places.get(task.key) == index}
         for cycle in _cycles(by_key):
             path = " -> ".join([*cycle, cycle[0]])
-            self._table_reader.add_problem(
+            self._reader.add_problem(
                 ("tasks", places[cycle[0]], "blocked_by"), f"tasks wait for each other: {path}; remove one dependency"
             )
-        return tuple(_in_order(by_key)) if not self._table_reader.flaws else ()
+        return tuple(_in_order(by_key)) if not self._reader.flaws else ()
 
     def _task(self, place: TomlKeyPath, table: object) -> TeamTask:
-        fields: dict[str, Any] = self._table_reader.fields(place, table, TASK_KEYS)
+        fields: dict[str, Any] = self._reader.fields(place, table, TASK_KEYS)
         if "subject" in fields:  # a subject is one line wherever it is shown
             fields["subject"] = " ".join(fields["subject"].split())
         for key, example in REQUIRED.items():
-            self._table_reader.require(place, fields, table, example, key)
+            self._reader.require(place, fields, table, example, key)
         for key, longest in MAX_LENGTHS.items():
             if len(fields.get(key, "")) > longest:
-                self._table_reader.add_problem(
+                self._reader.add_problem(
                     (*place, key), f"{key} has {len(fields[key]):,} characters; at most {longest:,} are allowed"
                 )
         known = [*self._members, MAIN]
         if (owner := fields.get("owner")) is not None and owner not in known:
-            self._table_reader.add_problem(
+            self._reader.add_problem(
                 (*place, "owner"), f"unknown member {format_value(owner)}; {did_you_mean(owner, known)}"
             )
         key, blockers = fields.pop("id", ""), tuple(dict.fromkeys(fields.pop("blocked_by", ())))
@@ -204,7 +204,7 @@ class TaskParser:
             if key not in known:
                 others = [other for other in known if other != task.key]
                 reason = f"unknown task {format_value(key)}; {did_you_mean(key, others)}"
-                self._table_reader.add_problem(("tasks", index, "blocked_by"), reason)
+                self._reader.add_problem(("tasks", index, "blocked_by"), reason)
 
 
 def _cycles(tasks: Mapping[str, TeamTask]) -> Iterator[list[str]]:

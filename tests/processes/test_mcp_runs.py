@@ -141,7 +141,7 @@ default:
     done = place.run(script)
     first, *_ = done.stdout.splitlines()
     assert first.startswith(
-        "The MCP server probe was lost in the middle of this call: its process was ended by SIGKILL"
+        "The MCP server probe was lost during this call: its process was ended by SIGKILL"
     )
     assert "out of ***" in first
     states = [(event.state, event.pid) for event in place.events_of(McpChanged)]
@@ -374,7 +374,7 @@ default:
     assert "ended in the middle of this call of probe" in said
     assert "process" in said.splitlines()[-1]
     assert not server.is_running()
-    assert ["and is replaced" in event.reason for event in place.events_of(LayerFailed)] == [True]
+    assert ["is restarted" in event.reason for event in place.events_of(LayerFailed)] == [True]
     assert has_no_processes(place.session)
 
 
@@ -457,7 +457,7 @@ default:
         assert server.wait(30) == -signal.SIGKILL
     first, second, third = done.stdout.splitlines()
     assert first == f"process {server.pid}"
-    assert "The MCP server far was lost in the middle of this call" in second
+    assert "The MCP server far was lost during this call" in second
     assert "The MCP server far is not available" in third
     assert [event.state for event in place.events_of(McpChanged)] == ["connected", "lost", "failed"]
 

@@ -60,7 +60,7 @@ class ConnectionPool:
         if server is None:
             return CallFailed(reason=f"The MCP server {request.server} is not configured in this run of the session.")
         arguments = msgspec.json.decode(request.arguments, type=dict[str, object])
-        connection = self._connection(server, None if server.is_shared else request.agent)
+        connection = self._connection(server, None if server.config.is_shared else request.agent)
         return await connection.call(request.tool, arguments, request.seconds)
 
     def release(self, agent: str) -> None:
@@ -77,7 +77,7 @@ class ConnectionPool:
             pass  # already reported by the connection
         except ToolListFailed as exc:
             found = ListedServer(name=server.name, left_out=(f"its tool list: {exc}",))
-        if not server.is_shared:
+        if not server.config.is_shared:
             # Each agent gets a connection of its own on its first call.
             self._connections.pop((server.name, None)).scope.cancel()
         return found

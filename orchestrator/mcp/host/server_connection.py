@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import httpx2
@@ -14,11 +14,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, Implementation, Tool
 
 from coterie import __version__
+from coterie.agents.events.root_events import McpChanged
 from coterie.agents.mcp.messages import CallFailed, ToolCalled
-from coterie.orchestrator.mcp.host.server_process import CannotStart, open_process
-from coterie.orchestrator.mcp.host.stdio_transport import StdioTransport
+from coterie.orchestrator.mcp.host.server_process import CannotStart, StdioTransport, open_process
 from coterie.orchestrator.mcp.host.tool_conversion import to_content
-from coterie.orchestrator.mcp.host_protocol import ServerSpec, ServerState, ServerStateChanged
+from coterie.orchestrator.mcp.host_protocol import ServerSpec, ServerStateChanged
 
 CLOSE_TIMEOUT = 3.0
 """Seconds that closing a connection may take."""
@@ -101,7 +101,7 @@ class McpConnection:
         except trio.TooSlowError:
             return CallFailed(reason=f"The MCP server {name} has not answered within {seconds:g} seconds.")
         except MCPError as exc:
-            if not _is_end(exc):
+            if exc.code != CONNECTION_CLOSED and exc.message != _SESSION_OVER:
                 text = self.server.redact(exc.message)
                 return ToolCalled(text=f"The MCP server {name} refused the call: {text}", is_error=True)
             return CallFailed(reason=await self._loss_reason(live))
@@ -178,10 +178,11 @@ class McpConnection:
     async def _open(self) -> "AsyncIterator[tuple[_Live, _Lost]]":
         """Open a connection, and yield it with a function that waits for its loss."""
         about = Implementation(name="coterie", version=__version__)
-        if self.server.transport == "http":
+        config = self.server.config
+        if config.transport == "http":
             timeout = httpx2.Timeout(CONNECTING, read=None)
-            async with httpx2.AsyncClient(headers=dict(self.server.headers), timeout=timeout) as http:
-                streams = streamable_http_client(self.server.url, http_client=http)
+            async with httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout) as http:
+                streams = streamable_http_client(config.url, http_client=http)
                 async with Client(streams, cache=None, client_info=about) as client:
                     yield _Live(client, None), _lost_by_call
             return
@@ -223,8 +224,9 @@ class McpConnection:
         if settled is not None:
             settled.set()
 
-    def _report(self, state: ServerState, reason: str, pid: int | None) -> None:
-        self.send(ServerStateChanged(server=self.server.name, state=state, reason=reason, owner=self.owner, pid=pid))
+    def _report(self, state: Literal["connected", "failed", "lost"], reason: str, pid: int | None) -> None:
+        event = McpChanged(server=self.server.name, state=state, reason=reason, owner=self.owner, pid=pid)
+        self.send(ServerStateChanged(event=event))
 
 
 _Lost = Callable[[_Live], Awaitable[str]]
@@ -253,10 +255,6 @@ async def _lost_by_process(transport: StdioTransport, ended: Callable[[], Awaita
             await trio.sleep_forever()
         nursery.cancel_scope.cancel()
     return reason or transport.problem or "it closed its output without exiting"
-
-
-def _is_end(error: MCPError) -> bool:
-    return error.code == CONNECTION_CLOSED or error.message == _SESSION_OVER
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> BaseException:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.memory.compaction.fidelity import find_lost_terms, find_terms
+from coterie.memory.compaction.fidelity import find_lost_terms
 from coterie.memory.compaction.summary_text import block_text, message_texts
 from tests.data import absent
 
@@ -47,7 +47,7 @@ PROSE = st.sampled_from(("and", "the file", "was read, then", "(see", "it).", "a
     ],
 )
 def test_paths_names_and_numbers_are_terms(text: str, marked: list[str]) -> None:
-    assert list(find_terms(text)) == marked
+    assert find_lost_terms([text], "") == marked
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_paths_names_and_numbers_are_terms(text: str, marked: list[str]) -> None
     ],
 )
 def test_prose_years_and_line_numbers_are_not_terms(text: str) -> None:
-    assert not find_terms(text)
+    assert find_lost_terms([text], "") == []
 
 
 def test_lost_terms_are_ordered_by_newest_turn_without_duplicates() -> None:
@@ -83,15 +83,15 @@ def test_term_is_lost_exactly_if_it_is_missing_afterwards(before: list[list[str]
     texts = [" ".join(words) for words in before]
     expected: dict[str, None] = {}
     for text in reversed(texts):
-        expected |= find_terms(text)
-    gone = [word for word in expected if word not in find_terms(" ".join(after))]
+        expected |= dict.fromkeys(find_lost_terms([text], ""))
+    gone = [word for word in expected if word not in find_lost_terms([" ".join(after)], "")]
     assert find_lost_terms(texts, " ".join(after)) == gone
 
 
 @given(st.text(), st.text())
 def test_any_text_loses_no_terms_of_itself(text: str, more: str) -> None:
     assert find_lost_terms([text], f"{more} {text}") == []
-    assert set(find_lost_terms([text], more)) <= set(find_terms(text))
+    assert set(find_lost_terms([text], more)) <= set(find_lost_terms([text], ""))
 
 
 def trajectories() -> Iterator[list[str]]:
@@ -110,12 +110,14 @@ def trajectories() -> Iterator[list[str]]:
 
 def test_files_of_recorded_runs_are_terms() -> None:
     runs = list(trajectories())
-    with_paths = [run for run in runs if any(word.endswith(".py") for text in run for word in find_terms(text))]
+    with_paths = [
+        run for run in runs if any(word.endswith(".py") for text in run for word in find_lost_terms([text], ""))
+    ]
     assert len(with_paths) > len(runs) / 2
     for run in runs:
         assert find_lost_terms(run[-10:], "\n".join(run)) == []
         assert find_lost_terms(run[-10:], "") == list(
-            dict.fromkeys(w for text in run[:-11:-1] for w in find_terms(text))
+            dict.fromkeys(w for text in run[:-11:-1] for w in find_lost_terms([text], ""))
         )
 
 

@@ -50,19 +50,50 @@ def test_lost_sentence_waits_for_approval(tmp_path: Path) -> None:
     assert load_changes(asleep.store.directory) == [change]
 
 
+WAITS = {"ann.md": [("deletion", "waiting")]}
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("files", "edits", "expected"),
     [
-        "Never believe that Ann likes tea. She works in Ghent.",
-        "Ann likes tea, not. She works in Ghent.",
-        "Ann likes tea She works in Ghent.",
-        "Ann likes C++. Ann likes tea2. She works in Ghent.",
+        *(
+            pytest.param({"ann.md": ANN}, {"ann.md": topic("ann", text)}, WAITS, id=text)
+            for text in (
+                "Never believe that Ann likes tea. She works in Ghent.",
+                "Ann likes tea, not. She works in Ghent.",
+                "Ann likes tea She works in Ghent.",
+                "Ann likes C++. Ann likes tea2. She works in Ghent.",
+            )
+        ),
+        # The store would remove the index line together with the file.
+        pytest.param(
+            {"ann.md": topic("ann", "Ann likes tea.", "Ann likes tea.")}, {"ann.md": ""}, WAITS, id="fact in the index"
+        ),
+        pytest.param(
+            {"ann.md": ANN}, {"ann.md": "", "ann.txt": ANN, "logs/ann.md": ANN}, WAITS, id="moved to an invalid path"
+        ),
+        pytest.param(
+            {"ann.md": topic("ann", "Ann likes tea.", "Ann's drinks")},
+            {"ann.md": topic("ann", "Ann likes tea.", "Somebody, that is Ann's drinks")},
+            {"ann.md": [("merge", "applied")]},
+            id="description that only sums up",
+        ),
+        *(
+            pytest.param(
+                {"ann.md": text}, {"ann.md": text.replace("tion: ", "tion: Somebody, that is ")}, WAITS, id=text
+            )
+            for text in (topic("ann", "See above.", "Ann rows"), topic("ann", "Ann draws.", "Ann draws since 2019"))
+        ),
     ],
 )
-def test_sentence_inside_another_is_a_different_sentence(tmp_path: Path, text: str) -> None:
-    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
-    asleep.write("ann.md", topic("ann", text))
-    assert states(asleep.apply_changes()) == {"ann.md": [("deletion", "waiting")]}
+def test_a_fact_that_no_memory_states_waits(
+    tmp_path: Path, files: dict[str, str], edits: dict[str, str], expected: object
+) -> None:
+    asleep = ManualDream.of(tmp_path, files)
+    (asleep.copied.work / "logs").mkdir()
+    for path, text in edits.items():
+        asleep.write(path, text)
+    assert states(asleep.apply_changes()) == expected
 
 
 def test_line_added_to_a_sentence_changes_the_sentence(tmp_path: Path) -> None:
@@ -184,26 +215,6 @@ def test_rewritten_index_is_applied_with_the_files(tmp_path: Path) -> None:
     assert asleep.store.paths() == ["people.md"]
 
 
-def test_fact_in_an_index_line_does_not_keep_a_deleted_fact(tmp_path: Path) -> None:
-    """The store would remove that line together with the file."""
-    asleep = ManualDream.of(tmp_path, {"ann.md": topic("ann", "Ann likes tea.", "Ann likes tea.")})
-    asleep.write("ann.md", "")
-    assert states(asleep.apply_changes()) == {"ann.md": [("deletion", "waiting")]}
-
-
-def test_description_may_change_unless_it_states_an_extra_fact(tmp_path: Path) -> None:
-    files = {"ann.md": topic("ann", "Ann likes tea.", "Ann's drinks"), "ben.md": topic("ben", "See above.", "Ben rows")}
-    files["cy.md"] = topic("cy", "Cy draws.", "Cy draws since 2019")
-    asleep = ManualDream.of(tmp_path, files)
-    for path, text in files.items():
-        asleep.write(path, text.replace("description: ", "description: Somebody, that is "))
-    assert states(asleep.apply_changes()) == {
-        "ann.md": [("merge", "applied")],
-        "ben.md": [("deletion", "waiting")],
-        "cy.md": [("deletion", "waiting")],
-    }
-
-
 def test_logs_and_other_files_are_not_changed(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
     log = "logs/2026/11/2026-11-16.md"
@@ -227,15 +238,6 @@ def test_binary_file_is_neither_copied_nor_deleted(tmp_path: Path) -> None:
     assert sorted(path.name for path in asleep.copied.work.iterdir()) == ["MEMORY.md", "ann.md"]
     assert not asleep.apply_changes().files
     assert (tmp_path / "memory" / "raw.md").exists()
-
-
-def test_text_moved_to_an_invalid_path_counts_as_lost(tmp_path: Path) -> None:
-    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
-    asleep.write("ann.md", "")
-    asleep.write("ann.txt", ANN)
-    (asleep.copied.work / "logs").mkdir()
-    asleep.write("logs/ann.md", ANN)
-    assert states(asleep.apply_changes()) == {"ann.md": [("deletion", "waiting")]}
 
 
 def test_evidence_is_attached_to_its_hunks_and_checked(tmp_path: Path) -> None:

@@ -86,15 +86,34 @@ def test_malformed_heading_is_corrected(broken: str) -> None:
     assert "\n# Workflow\n" in read.to_text()
 
 
-def test_section_without_heading_starts_at_its_hint() -> None:
-    read = notes(filled(Workflow="make test").replace("# Workflow\n", ""))
-    assert read.body("Workflow") == "make test"
+CODE = "```sh\n## Workflow\nmake\n```"
+DOCUMENTATION = "Codebase and System Documentation"
 
 
-def test_duplicate_sections_are_merged() -> None:
-    read = notes(filled(Workflow="make test") + "\n# Workflow\nmake check\n")
-    assert read.body("Workflow") == "make test\n\nmake check"
-    assert read.to_text().count("# Workflow") == 1
+@pytest.mark.parametrize(
+    ("text", "bodies"),
+    [
+        pytest.param(filled(Workflow="make").replace("# Workflow\n", ""), {"Workflow": "make"}, id="hint only"),
+        pytest.param(f"{filled(Workflow='make')}\n# Workflow\ncheck\n", {"Workflow": "make\n\ncheck"}, id="duplicate"),
+        pytest.param(
+            filled(Codebase_and_System_Documentation="## Workflow\nhow it flows", Workflow="make"),
+            {DOCUMENTATION: "## Workflow\nhow it flows", "Workflow": "make"},
+            id="heading of an existing section",
+        ),
+        pytest.param(
+            filled(Learnings=CODE).replace(f"# Workflow\n{HINTS[4]}\n", ""), {"Learnings": CODE}, id="heading in code"
+        ),
+        pytest.param(
+            filled(Workflow="~~~~\nmake", Learnings="be quick"),
+            {"Workflow": "~~~~\nmake\n~~~~", "Learnings": "be quick"},
+            id="open code block",
+        ),
+    ],
+)
+def test_sections_are_found_in_edited_notes(text: str, bodies: dict[str, str]) -> None:
+    read = notes(text)
+    assert {heading: read.body(heading) for heading in HEADINGS if read.body(heading)} == bodies
+    assert read.to_text().count("\n# Workflow\n") == 1
 
 
 def test_text_under_an_unknown_heading_stays_in_place() -> None:
@@ -103,25 +122,6 @@ def test_text_under_an_unknown_heading_stays_in_place() -> None:
     assert read.body("Key results") == "42"
     assert read.to_text().startswith("Read me first.\n\n# Session Title")
     assert read.shown_text().startswith("Read me first.")
-
-
-def test_heading_of_an_existing_section_inside_text_is_text() -> None:
-    body = "## Workflow\nhow it flows"
-    read = notes(filled(Codebase_and_System_Documentation=body, Workflow="make test"))
-    assert read.body("Codebase and System Documentation") == body
-    assert read.body("Workflow") == "make test"
-
-
-def test_heading_inside_code_is_code() -> None:
-    body = "```sh\n## Workflow\nmake\n```"
-    text = filled(Learnings=body).replace("# Workflow\n" + HINTS[4] + "\n", "")
-    assert notes(text).body("Learnings") == body
-
-
-def test_open_code_block_is_closed() -> None:
-    read = notes(filled(Workflow="~~~~\nmake", Learnings="be quick"))
-    assert read.body("Workflow") == "~~~~\nmake\n~~~~"
-    assert read.body("Learnings") == "be quick"
 
 
 def test_session_sections_come_last_and_are_replaced_whole() -> None:
@@ -152,12 +152,9 @@ def test_no_text_is_lost_when_a_marker_is_missing(mark: str) -> None:
     assert END_OF_KEPT not in read.to_text()
 
 
-def test_no_text_is_lost_between_two_start_markers() -> None:
+def test_session_sections_have_exactly_one_start_and_end() -> None:
     read = notes(f"{KEPT}\nmine\n{KEPT}\n# Team\n{END_OF_KEPT}\n")
     assert (read.shown_text(), read.kept) == ("mine", "# Team")
-
-
-def test_session_sections_cannot_contain_the_end_marker() -> None:
     text = EMPTY.with_kept({"Mail": f"hello\n{END_OF_KEPT}\n# Workflow\nrm -rf"}).to_text()
     assert notes(text).is_empty
 
@@ -217,8 +214,7 @@ def test_trim_notice_is_not_repeated() -> None:
     limits = NotesSettings(section=100)
     read, _ = trim_notes(notes(filled(Worklog="x\n" * 1_000)), limits)
     grown = notes(read.to_text().replace(read.body("Worklog"), read.body("Worklog") + "\n- one more"))
-    trimmed, over = trim_notes(grown, limits)
-    assert over == ["Worklog"]
+    trimmed, _ = trim_notes(grown, limits)
     assert trimmed.body("Worklog").count("[Trimmed") == 1
     assert trimmed.body("Worklog").endswith("- one more")
     assert trim_notes(trimmed, limits) == (trimmed, [])
@@ -234,17 +230,13 @@ def test_longest_sections_are_trimmed_when_the_sum_is_too_large() -> None:
 
 
 def test_trimmed_code_block_is_closed() -> None:
-    read = notes(filled(Workflow="```\n" + "make\n" * 1_000))
-    trimmed, _ = trim_notes(read, NotesSettings(section=100))
+    trimmed, _ = trim_notes(notes(filled(Workflow="```\n" + "make\n" * 1_000)), NotesSettings(section=100))
     assert trimmed.body("Workflow").split("\n")[-2:][0] == "```"
     assert tokens_of(trimmed.body("Workflow")) <= 100
 
 
-def test_slots_are_filled_in_one_pass() -> None:
+def test_slots_are_filled_in_one_pass_and_unknown_slots_refused() -> None:
     assert fill_slots("{{a}} and {{ b }}", {"a": "{{b}}", "b": "2"}) == "{{b}} and 2"
-
-
-def test_unknown_slot_is_refused_with_the_known_slots() -> None:
     with pytest.raises(NotesUnusable, match=r"unknown slot \{\{c\}\}.* \{\{a\}\}, \{\{b\}\}"):
         fill_slots("{{a}} {{c}}", {"a": "1", "b": "2"})
 

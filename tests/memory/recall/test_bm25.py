@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie.memory.recall import bm25
-from coterie.memory.recall.bm25 import Bm25Ranker, rank_memories
-from coterie.memory.recall.index_cache import VERSION, default_cache
-from coterie.memory.recall.index_refresh import INDEXED, RefreshResult
+from coterie.memory.recall.bm25 import Bm25Ranker
+from coterie.memory.recall.index_cache import INDEXED, VERSION, RefreshResult, default_cache
 
 
 def write(directory: Path, name: str, body: str, description: str = "") -> Path:
@@ -93,7 +92,9 @@ def test_default_cache_is_in_the_user_cache_directory(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert [ranked.path for ranked in rank_memories(store, "which port", 1)] == ["ports.md"]
+    with Bm25Ranker.open(store) as ranker:
+        ranker.refresh()
+        assert [ranked.path for ranked in ranker.rank("which port", 1)] == ["ports.md"]
     cache = default_cache(store)
     assert cache.is_relative_to(tmp_path / "xdg/coterie/recall")
     assert cache.exists()
@@ -312,7 +313,7 @@ def test_counted_word_scores_every_occurrence(tmp_path: Path, monkeypatch: pytes
 
 
 def test_interrupted_refresh_keeps_its_finished_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.memory.recall.index_refresh.BATCH", 2)
+    monkeypatch.setattr("coterie.memory.recall.index_cache.BATCH", 2)
     store = tmp_path / "memory"
     for number in range(5):
         write(store, f"{number}.md", "giraffe")

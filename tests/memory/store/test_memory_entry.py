@@ -4,49 +4,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.memory.store.memory_entry import LONGEST_DESCRIPTION, MemoryEntry, parse_entry
+from coterie.memory.store.memory_entry import LONGEST_DESCRIPTION, parse_entry
 
 
-def test_entry_is_parsed_from_front_matter() -> None:
-    content = b"---\nname: Deploying\ndescription: how we deploy\ntype: project\n---\n\nWith `make deploy`.\n"
-    assert parse_entry(content, "deploy.md") == MemoryEntry(
-        name="Deploying", description="how we deploy", type="project", body="With `make deploy`."
-    )
-
-
-def test_type_may_be_a_field_of_metadata() -> None:
-    content = b"---\nname: a\nmetadata:\n  type: feedback\n  node: x\n---\nbody\n"
-    assert parse_entry(content, "a.md").type == "feedback"
-
-
-def test_entry_without_front_matter_uses_file_name_and_first_line() -> None:
-    topic = parse_entry(b"\n# We use tabs\n\nAlways.\n", "style/tabs.md")
-    assert (topic.name, topic.description, topic.type) == ("tabs", "We use tabs", None)
-    assert topic.notes == ()
-
-
-def test_unknown_type_is_none_with_a_warning() -> None:
-    topic = parse_entry(b"---\nname: a\ntype: gossip\n---\nbody\n", "a.md")
-    assert topic.type is None
-    assert topic.notes == ("the type 'gossip' is unknown; it should be one of user, feedback, project, reference",)
-
-
-def test_binary_file_has_no_text() -> None:
-    topic = parse_entry(b"\x7fELF\0\0\0", "program.md")
-    assert (topic.name, topic.description, topic.body) == ("program", "", "")
-    assert topic.notes == ("not text: contains a NUL",)
-
-
-def test_invalid_utf8_is_replaced_with_a_warning() -> None:
-    topic = parse_entry(b"na\xefve\n", "a.md")
-    assert topic.body == "na\N{REPLACEMENT CHARACTER}ve"
-    assert "UTF-8" in topic.notes[0]
-
-
-def test_invalid_yaml_affects_one_value() -> None:
-    topic = parse_entry(b"---\nname: a: b: [\ndescription: still here\n---\nbody\n", "a.md")
-    assert topic.description == "still here"
-    assert topic.notes
+@pytest.mark.parametrize(
+    ("content", "fields", "warning"),
+    [
+        pytest.param(
+            b"---\nname: Deploying\ndescription: how we deploy\ntype: project\n---\n\nWith `make deploy`.\n",
+            ("Deploying", "how we deploy", "project", "With `make deploy`."),
+            None,
+            id="front matter",
+        ),
+        pytest.param(
+            b"---\nname: a\nmetadata:\n  type: feedback\n  node: x\n---\nbody\n",
+            ("a", "body", "feedback", "body"),
+            None,
+            id="type in metadata",
+        ),
+        pytest.param(
+            b"\n# We use tabs\n\nAlways.\n",
+            ("file", "We use tabs", None, "# We use tabs\n\nAlways."),
+            None,
+            id="no front matter",
+        ),
+        pytest.param(
+            b"---\nname: a\ntype: gossip\n---\nbody\n", ("a", "body", None, "body"), "'gossip'", id="unknown type"
+        ),
+        pytest.param(b"\x7fELF\0\0\0", ("file", "", None, ""), "NUL", id="binary"),
+        pytest.param(b"na\xefve\n", ("file", "na\ufffdve", None, "na\ufffdve"), "UTF-8", id="not UTF-8"),
+        pytest.param(
+            b"---\nname: a: b: [\ndescription: still here\n---\nbody\n",
+            ("a: b: [", "still here", None, "body"),
+            "'name'",
+            id="invalid YAML",
+        ),
+    ],
+)
+def test_entry_is_parsed_with_a_warning_for_each_problem(
+    content: bytes, fields: tuple[object, ...], warning: str | None
+) -> None:
+    entry = parse_entry(content, "style/file.md")
+    assert (entry.name, entry.description, entry.type, entry.body) == fields
+    assert [warning in note for note in entry.notes if warning] == ([] if warning is None else [True])
 
 
 @pytest.mark.parametrize("start", [b"", b"---\nname: ", b"---\nname: a\n---\n"])

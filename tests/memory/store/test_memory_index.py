@@ -1,6 +1,9 @@
 """The index has a line for each memory, and keeps all other text."""
 
+import re
+
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,33 +50,27 @@ def test_index_line_has_link_and_hook() -> None:
     ]
 
 
-def test_short_index_is_loaded_whole() -> None:
-    text = "- [a](a.md)\n" * MOST_LINES
+LONG_LINE = f"- [a](a.md) \N{EM DASH} {'ä' * 150}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        pytest.param("- [a](a.md)\n" * MOST_LINES, None, id="fits"),
+        pytest.param("".join(f"- [{n}]({n}.md)\n" for n in range(250)), "250 lines.* first 200 lines", id="lines"),
+        pytest.param(LONG_LINE * 100, "100 lines", id="bytes"),
+        pytest.param("ä" * 2_000_000, "1 lines", id="one line"),
+    ],
+)
+def test_long_index_is_cut_with_a_warning(text: str, warning: str | None) -> None:
     loaded = load_index(text)
-    assert loaded.text == text
-    assert loaded.warning is None
-
-
-def test_index_is_cut_to_two_hundred_lines_with_a_warning() -> None:
-    loaded = load_index("".join(f"- [{number}]({number}.md)\n" for number in range(250)))
-    assert len(loaded.text.split("\n")) == MOST_LINES
-    assert loaded.warning is not None
-    assert "250 lines" in loaded.warning
-    assert "first 200 lines" in loaded.warning
-
-
-def test_index_is_cut_to_its_byte_limit_at_a_line_end() -> None:
-    line = f"- [a](a.md) \N{EM DASH} {'ä' * 150}"
-    loaded = load_index(f"{line}\n" * 100)
-    assert len(loaded.text.encode()) <= MOST_BYTES
-    assert set(loaded.text.split("\n")) == {line}
-    assert loaded.warning is not None
-
-
-def test_single_long_index_line_is_cut_inside() -> None:
-    loaded = load_index("ä" * 2_000_000)
+    lines = loaded.text.split("\n")
+    assert len(lines) <= MOST_LINES + (warning is None)
     assert 0 < len(loaded.text.encode()) <= MOST_BYTES
-    assert loaded.warning is not None
+    assert text.startswith(loaded.text)
+    assert text[len(loaded.text) :][:1] in ("", "\n", "ä")
+    assert (loaded.warning is None) == (warning is None)
+    assert warning is None or re.search(warning, loaded.warning or "")
 
 
 @given(st.text(max_size=400))
@@ -88,28 +85,29 @@ def test_new_memory_gets_one_index_line() -> None:
     assert update_index(text, [memory]) == text
 
 
-def test_linked_memory_gets_no_second_line() -> None:
-    text = "# By topic\n* [How we indent](./tabs.md)"
-    assert update_index(text, [added("tabs.md"), change("tabs.md", b"a", b"b")]) == text
+LINKED = "# By topic\n* [How we indent](./tabs.md)"
+OWN_LINE = "- [Mine](a.md): as I want it"
 
 
-def test_name_inside_another_name_is_not_a_link() -> None:
-    text = update_index("- [x](my_tabs.md)\n", [added("tabs.md")])
-    assert [entry.path for entry in index_lines(text)] == ["my_tabs.md", "tabs.md"]
-
-
-def test_deletion_removes_only_lines_of_its_memory() -> None:
-    text = "# Memory\n- [a](a.md)\nabout a.md\n- [b](b.md)\n- [again](a.md)\n"
-    assert update_index(text, [removed("a.md")]) == "# Memory\nabout a.md\n- [b](b.md)\n"
-
-
-def test_restored_memory_restores_its_own_line() -> None:
-    back = attrs.evolve(added("a.md"), index_line="- [Mine](a.md): as I want it")
-    assert update_index("", [back]) == "- [Mine](a.md): as I want it\n"
-
-
-def test_logs_and_index_get_no_index_line() -> None:
-    assert update_index("", [added("logs/2026/11/2026-11-16.md"), added(INDEX)]) == ""
+@pytest.mark.parametrize(
+    ("text", "changes", "expected"),
+    [
+        pytest.param(LINKED, [added("tabs.md"), change("tabs.md", b"a", b"b")], LINKED, id="already linked"),
+        pytest.param(
+            "- [x](my_tabs.md)\n", [added("tabs.md")], "- [x](my_tabs.md)\n- [tabs](tabs.md) — text\n", id="infix"
+        ),
+        pytest.param(
+            "# Memory\n- [a](a.md)\nabout a.md\n- [b](b.md)\n- [again](a.md)\n",
+            [removed("a.md")],
+            "# Memory\nabout a.md\n- [b](b.md)\n",
+            id="deleted",
+        ),
+        pytest.param("", [attrs.evolve(added("a.md"), index_line=OWN_LINE)], f"{OWN_LINE}\n", id="restored"),
+        pytest.param("", [added("logs/2026/11/2026-11-16.md"), added(INDEX)], "", id="logs and index"),
+    ],
+)
+def test_index_follows_the_changes_of_memories(text: str, changes: list[MemoryChange], expected: str) -> None:
+    assert update_index(text, changes) == expected
 
 
 def test_incomplete_last_line_is_completed() -> None:

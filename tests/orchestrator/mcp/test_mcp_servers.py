@@ -119,6 +119,6 @@ def test_secrets_are_values_of_variables_environment_and_headers(tmp_path: Path)
     written = ServerConfig(
         name="s", transport="http", url="https://h/${TOKEN}", headers={"Authorization": "Bearer ${KEY}", "A": "short"}
     )
-    wanted = ServerSpec.of(written, {"TOKEN": "token-12345", "KEY": "key-123456", "OTHER": "other-12345"}, tmp_path)
-    assert wanted.url == "https://h/token-12345"
-    assert wanted.redact("key-123456 at token-12345, other-12345, short") == "*** at ***, other-12345, short"
+    spec = ServerSpec.of(written, {"TOKEN": "token-12345", "KEY": "key-123456", "OTHER": "other-12345"}, tmp_path)
+    assert spec.config.url == "https://h/token-12345"
+    assert spec.redact("key-123456 at token-12345, other-12345, short") == "*** at ***, other-12345, short"
