@@ -63,7 +63,7 @@ def test_detached_session_takes_commands_from_the_user_but_not_from_an_agent(
     assert place.state("scout") == "running"
 
     wrong = place.coterie("stop", session.id, "scuot")
-    assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'scuot' is not at work; did you mean scout?\n")
+    assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'scuot' is not running; did you mean scout?\n")
     moved = place.coterie("background", session.id, "scout", "--json")
     assert json.loads(moved.stdout) == {"session": session.id, "agents": ["scout"]}
     assert place.becomes_true(lambda: place.state("main") == "waiting")
