@@ -1,12 +1,12 @@
-"""Errors of the Python API, by the moment at which they occur.
+"""Errors of the Python API.
 
 AgentError
-├── ConfigInvalid       what was given cannot be used, and no session was begun or taken up (`coterie.errors`)
-│   └── TeamInvalid     the file of a team, with every flaw of it, by line (`coterie.orchestrator.teams.team_tables`)
-└── SessionError        a session that was open; `session` is its id
-    ├── SessionFailed   it has ended without a result: it could not go on, or was killed
-    ├── SessionOver     it does not run any more, so that nothing can be asked of it
-    └── RequestRefused  it runs, and what was asked of it cannot be
+├── ConfigInvalid       an argument or a file is invalid; no session was started (`coterie.errors`)
+│   └── TeamInvalid     problems of a team file, by line (`coterie.orchestrator.teams.team_tables`)
+└── SessionError        an error of an open session; `session` is its id
+    ├── SessionFailed   the session ended without a result: it failed or was killed
+    ├── SessionOver     the session has ended and accepts no requests
+    └── RequestRefused  the session is running and refused the request
 """
 
 from typing import Literal
@@ -20,32 +20,32 @@ RequestName = Literal["send", "spawn", "decide", "stop"]
 
 @attrs.define(eq=False)
 class SessionError(AgentError):
-    """Something went wrong with a session that was open."""
+    """Base of the errors of an open session."""
 
     session: str
-    """Its id."""
+    """Session id."""
     reason: str
-    """What is wrong, in one line."""
+    """Description of the error, in one line."""
 
     def __str__(self) -> str:
         return f"session {self.session}: {self.reason}"
 
 
 class SessionFailed(SessionError):
-    """It has ended before its lead could say what came of the task. It can be opened again."""
+    """The session ended before its lead finished the task. It can be resumed."""
 
 
 class SessionOver(SessionError):
-    """It does not run any more."""
+    """The session has ended."""
 
 
 @attrs.define(eq=False)
 class RequestRefused(SessionError):
-    """What was asked of it was not done."""
+    """The session refused a request."""
 
     asked: RequestName
     subject: str
-    """Of whom or what: an agent's name, or the id of an approval."""
+    """Subject of the request: the name of an agent, or the id of an approval."""
 
     def __str__(self) -> str:
         return f"session {self.session}: {self.asked} {self.subject!r}: {self.reason}"

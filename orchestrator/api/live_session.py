@@ -44,22 +44,22 @@ from coterie.session_directory import SessionDirectory
 
 @attrs.define(eq=False)
 class SessionLiveness:
-    """The time in which a session runs, for those who wait for what happens in it."""
+    """State of a session, running or ended, for the tasks that wait for it."""
 
     outcome: FinalMessage | None = None
-    """The last word of its root; None before it, and if it was killed or left before."""
+    """Last message of the root; None before it, and if the root was killed or detached before."""
     is_detached: bool = False
-    """Whether the block of a session that goes on alone has ended, so that nobody knows."""
+    """True if the block of a detached session has ended; the state of the session is then unknown."""
     _is_over: trio.Event = attrs.field(factory=trio.Event, init=False)
     _scopes: set[trio.CancelScope] = attrs.field(factory=set, init=False)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it runs any more, or nobody hears of it any more."""
+        """True if the session has ended or its root is unreachable."""
         return self._is_over.is_set()
 
     def end(self, outcome: FinalMessage | None) -> None:
-        """It is over; only what is said first counts."""
+        """Mark the session as ended with *outcome*; only the first call counts."""
         if not self.is_over:
             self.outcome = outcome
             self._is_over.set()
@@ -67,12 +67,12 @@ class SessionLiveness:
             scope.cancel()
 
     async def wait_ended(self) -> None:
-        """Return when it is over."""
+        """Wait for the end of the session."""
         await self._is_over.wait()
 
     @contextmanager
     def until_ended(self) -> Iterator[None]:
-        """Leave the block when it is over, at the latest."""
+        """Cancel the block when the session ends."""
         with trio.CancelScope() as scope:
             self._scopes.add(scope)
             if self.is_over:
@@ -85,18 +85,18 @@ class SessionLiveness:
 
 @attrs.define(eq=False)
 class EventStream:
-    """An async iterator that owns no task. It ends when the session is over, and all that happened was given."""
+    """Async iterator over events; it ends after the session has ended and all its events were returned."""
 
     _follower: EventFollower
     _liveness: SessionLiveness
     _past: Counter[str]
-    """How many events of each agent are still to be passed over."""
+    """Number of events of each agent that are still to be skipped."""
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SessionEvent:
-        """The next event. Cancellation loses none. Raises `OSError`."""
+        """Return the next event. Cancellation loses no event. Raises `OSError`."""
         while (observed := await self._next()) is not None:
             if not self._past[observed.agent]:
                 return observed
@@ -110,57 +110,57 @@ class EventStream:
 
 
 def count_existing(directory: Path) -> Counter[str]:
-    """How many events of each agent the session of *directory* has. Blocks on the disk; raises `OSError`."""
+    """Count the events of each agent in the session of *directory*. Blocks on the disk; raises `OSError`."""
     return Counter(observed.agent for observed in read_session(directory))
 
 
 @asynccontextmanager
-async def open_stream(directory: Path, life: SessionLiveness, past: Counter[str]) -> AsyncIterator[EventStream]:
-    """The events of the session of *directory* that stand behind the *past* ones."""
+async def open_stream(directory: Path, liveness: SessionLiveness, past: Counter[str]) -> AsyncIterator[EventStream]:
+    """Open a stream of the events of the session in *directory*, without the first *past* events of each agent."""
     async with open_follower(directory) as follower:
-        yield EventStream(follower, life, past.copy())
+        yield EventStream(follower, liveness, past.copy())
 
 
 @attrs.define(eq=False)
 class LiveSession:
-    """A session between the beginning and the end of its block. Made by `coterie.open_session`.
+    """An open session. Made by `coterie.open_session`.
 
-    Its methods may be called by any task of the program. They raise `SessionOver` when the session does not run any
-    more, and `RequestRefused` for what cannot be done.
+    Its methods may be called by any task of the program. They raise `SessionOver` if the session has ended, and
+    `RequestRefused` if a request is refused.
     """
 
     _session: SessionDirectory
     _liveness: SessionLiveness
-    _host: RootClient
+    _client: RootClient
     _past: Counter[str]
-    """How many events of each agent there were before it was opened."""
+    """Number of events of each agent before the session was opened."""
 
     @property
     def id(self) -> str:
-        """By which it can be opened again, and `coterie attach` and other commands find it."""
+        """Session id, for `open_session(session=...)` and commands such as `coterie attach`."""
         return self._session.id
 
     @property
     def project(self) -> Path:
-        """The directory that its agents work in."""
+        """Directory in which the agents of the session work."""
         return self._session.project
 
     @property
     def directory(self) -> Path:
-        """Where its files are."""
+        """Directory of the session's files."""
         return self._session.directory
 
     def events(self) -> AbstractAsyncContextManager[EventStream]:
-        """What happens, from when the session was opened, as an async iterator in a block.
+        """Return a context manager of an async iterator over the events since the session was opened.
 
-        It ends when the session is over. Each call gives another reader, and all of them everything.
+        The iterator ends with the session. Each call returns an independent iterator over all events.
         """
         return open_stream(self._session.directory, self._liveness, self._past)
 
     async def wait(self) -> SessionResult:
-        """What came of the task, when the session is over; how it ended is in `Result.reason`.
+        """Wait for the end of the session and return its result, with the end reason in `SessionResult.reason`.
 
-        Raises `SessionFailed` if its lead could not say so.
+        Raises `SessionFailed` if the session ended without a result.
         """
         await self._liveness.wait_ended()
         outcome = self._liveness.outcome
@@ -169,16 +169,16 @@ class LiveSession:
         result = await trio.to_thread.run_sync(read_result, self._session, self._past)
         is_done = isinstance(outcome, SessionEnded) and outcome.is_done
         if result is None or not (is_done or result.is_done):
-            raise SessionFailed(self.id, f"it has ended before its task: {self._end_reason}")
+            raise SessionFailed(self.id, f"it ended without a result: {self._end_reason}")
         return result
 
     async def send(self, to: str, text: str, *, summary: str | None = None) -> Receipt:
-        """Send a message of the user to the agent *to*; once this returns, it is stored and reaches its model once.
+        """Send a message of the user to the agent *to*; once this returns, the message is stored for one delivery.
 
-        *to* is a name, or an address of another session.
+        *to* is the name of an agent or the address of another session.
         """
         if to == "*":
-            raise RequestRefused(self.id, "a receipt is for one recipient; send it to each by name", "send", to)
+            raise RequestRefused(self.id, "send() has one recipient; send to each agent by name", "send", to)
         request = SendMail(
             to=to,
             body=_checked_text("text", text),
@@ -192,7 +192,7 @@ class LiveSession:
             case NotStored(reason=reason):
                 raise RequestRefused(self.id, reason, "send", to)
             case answer:
-                raise AssertionError(f"{answer} answers nothing that was asked")
+                raise AssertionError(f"unexpected answer {answer}")
 
     async def spawn(
         self,
@@ -206,12 +206,12 @@ class LiveSession:
         plan: PlanPolicy | None = None,
         budget_usd: Decimal | None = None,
     ) -> Spawned:
-        """Start another agent for the lead, and return when it is at work.
+        """Start an agent for the lead, and return when it is running.
 
-        It is the lead's as if the lead had started it: its report goes to the lead as a message, which the lead waits
-        for, and it ends with the lead. With *stays* it is a teammate, who waits for messages when *prompt* is done.
+        The agent is a child of the lead, as if the lead had started it: it ends with the lead, which waits for its
+        report as a message. With *stays* it is a teammate and waits for messages after *prompt* is done.
         """
-        wanted = SpawnRequest(
+        request = SpawnRequest(
             task=prompt.strip() if stays and not prompt.strip() else _checked_text("prompt", prompt),
             definition=kind,
             name=name,
@@ -221,59 +221,59 @@ class LiveSession:
             plan=plan,
             budget_usd=budget_usd,
         )
-        answer = await self._ask("spawn", name or kind, SpawnAgent(wanted=wanted))
+        answer = await self._ask("spawn", name or kind, SpawnAgent(wanted=request))
         assert isinstance(answer, AgentStarted), answer
         return answer.spawned
 
     async def approvals(self) -> tuple[Approval, ...]:
-        """Plans and calls that wait for somebody's yes now, the oldest first, with all they would do."""
-        kept = await trio.to_thread.run_sync(read_approvals, self._session)
-        return tuple(each.approval for each in kept if each.approval is not None and each.approval.is_open)
+        """Return the open approvals, the oldest first."""
+        stored = await trio.to_thread.run_sync(read_approvals, self._session)
+        return tuple(each.approval for each in stored if each.approval is not None and each.approval.is_open)
 
     async def decide(self, approval: str, *, approve: bool, feedback: str = "") -> None:
-        """Answer the approval of that id for the user; *feedback* is what the agent is told besides."""
+        """Decide the approval with id *approval* as the user; the agent receives *feedback*."""
         if not approve and not feedback.strip():
-            raise RequestRefused(
-                self.id, "a no needs feedback: what is wrong, and what would be right", "decide", approval
-            )
+            reason = "a rejection needs feedback: what is wrong, and what would be right"
+            raise RequestRefused(self.id, reason, "decide", approval)
         await self._ask("decide", approval, DecideApproval(id=approval, approve=approve, feedback=feedback))
 
     async def stop(self, name: str) -> None:
-        """Stop the agent *name* and those it has started; returns when none of them is left."""
+        """Stop the agent *name* and its descendants; return when all have ended."""
         await self._ask("stop", name, StopAgent(name=name))
 
     def interrupt(self) -> None:
-        """End the turn that the lead is at: its run ends as `cancelled`. Nothing happens if it has ended."""
+        """Cancel the lead's current turn; its run ends with reason `cancelled`. No-op after the end."""
         with suppress(ControlLost):
-            self._host.send(InterruptTurn())
+            self._client.send(InterruptTurn())
 
     async def _ask(self, asked: RequestName, subject: str, request: ControlRequest) -> ControlAnswer:
         if len(msgspec.json.encode(request)) > FRAME_LIMIT:
-            raise RequestRefused(self.id, f"it is too long: at most {FRAME_LIMIT:,} bytes can be asked", asked, subject)
+            reason = f"the request is too long; the limit is {FRAME_LIMIT:,} bytes"
+            raise RequestRefused(self.id, reason, asked, subject)
         if (root := find_root(self._session)) is None:
-            raise SessionOver(self.id, f"it does not run any more: {self._end_reason}")
+            raise SessionOver(self.id, f"it has ended: {self._end_reason}")
         try:
             return await send_request(root, request)
         except ConfigInvalid as exc:
-            if exc.source == "session":  # and not what was asked for
+            if exc.source == "session":  # the connection failed, not the request
                 raise SessionOver(self.id, exc.reason) from exc
             raise RequestRefused(self.id, exc.reason, asked, subject) from exc
 
     @property
     def _end_reason(self) -> str:
-        """How it has ended, as far as its root has said so."""
+        """Reason of the end, as far as the root has reported one."""
         if self._liveness.is_detached:
-            return "it went on alone; open it again when it has ended"
+            return "this program has detached from it; open it again when it has ended"
         outcome = self._liveness.outcome
         return (outcome.reason if outcome is not None else "its process was killed.") or "its task is done."
 
 
 def _checked_text(name: str, text: str) -> str:
-    """*text*, if somebody can be told it. Raises `ConfigInvalid`."""
+    """Return *text* if it is not empty and valid Unicode. Raises `ConfigInvalid`."""
     if not text.strip():
-        raise ConfigInvalid(name, "it is empty; say what the agent is to know")
+        raise ConfigInvalid(name, "it is empty")
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise ConfigInvalid(name, f"it cannot be written as UTF-8: {exc.reason}") from exc
+        raise ConfigInvalid(name, f"it cannot be encoded as UTF-8: {exc.reason}") from exc
     return text

@@ -1,4 +1,4 @@
-"""Opens a session from a Python program: starts a root and ends it with the block."""
+"""Entry points of the Python API: `open_session` and `run_sync`."""
 
 import threading
 from collections import Counter
@@ -23,51 +23,52 @@ from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.session_directory import MAIN, SessionDirectory
 
 ACTIVE_STATES = ("running", "waiting", "idle", "plan_pending")
-"""States of a lead that can be told something."""
+"""States of a lead that accepts messages."""
 NO_SERVER = "the embedded server did not start: "
 NURSERIES = 2
-"""Around the block of a session: this module's, and that of the line to the root."""
+"""Number of nurseries around the block of a session: in this module and in the root channel."""
 
 
 @asynccontextmanager
 async def open_session(task: str = "", **options: Unpack[SessionOptions]) -> AsyncIterator[LiveSession]:
     """Run *task* with a lead, and its team if it has one, until the block ends.
 
-    The block begins when the lead, and each member of the team, is there to be written to. `LiveSession.wait` says when
-    the task is done. The end of the block, cancelled or not, ends all that is still at work: agents are asked, waited
-    for, and killed; a `detached` session goes on. Enter it on the main thread. Raises `ConfigInvalid` for what cannot
-    be used, before any agent is started, and `SessionFailed` and `OSError` if the session cannot begin. What is raised
-    in the block leaves it as it is, in no group.
+    The block begins when the lead and each member of the team accept messages. `LiveSession.wait` waits for the end of
+    the task. The end of the block, cancelled or not, ends all running agents: with a shutdown request, a wait, and
+    SIGKILL; a `detached` session keeps running. Enter it on the main thread. Raises `ConfigInvalid` for invalid options
+    before any agent is started, and `SessionFailed` and `OSError` if the session cannot start. Exceptions of the block
+    are not wrapped in a group.
     """
-    wanted = explicit_options(options)
+    given = explicit_options(options)
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("open_session needs the main thread: the processes of a session die with who started them")
-    assignment = await trio.to_thread.run_sync(to_session_request, task, wanted)
+        raise RuntimeError("open_session needs the main thread, because child processes die with the starting thread")
+    request = await trio.to_thread.run_sync(to_session_request, task, given)
     past = Counter[str]()
-    if assignment.session is not None:
-        past = await trio.to_thread.run_sync(count_existing, SessionDirectory.find(assignment.session).directory)
+    if request.session is not None:
+        past = await trio.to_thread.run_sync(count_existing, SessionDirectory.find(request.session).directory)
     with _unwrap_groups():
-        async with open_root_client(assignment) as host:
-            session, life = await _wait_until_opened(assignment, host), SessionLiveness()
-            if wanted.get("detached"):
-                with suppress(ControlLost):  # it has ended, as whoever listens finds out
-                    host.detach()
+        async with open_root_client(request) as client:
+            session, liveness = await _wait_until_opened(request, client), SessionLiveness()
+            if given.get("detached"):
+                with suppress(ControlLost):  # the root has ended, which `_listen` reports
+                    client.detach()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_listen, RootEvents(host, wanted.get("on_question")), host, life, nursery)
-                live = LiveSession(session, life, host, past)
-                await _wait_until_ready(live, assignment)
+                events = RootEvents(client, given.get("on_question"))
+                nursery.start_soon(_listen, events, client, liveness, nursery)
+                live = LiveSession(session, liveness, client, past)
+                await _wait_until_ready(live, request)
                 try:
                     yield live
                 finally:
-                    life.is_detached = host.is_detached
-                    life.end(None)
+                    liveness.is_detached = client.is_detached
+                    liveness.end(None)
                 nursery.cancel_scope.cancel()
 
 
 def run_sync(task: str = "", **options: Unpack[SessionOptions]) -> SessionResult:
-    """Run *task* to its end, as `open_session` does, from a program that is not async.
+    """Run *task* in a session to its end, from a program that is not async, and return the result.
 
-    Raises what `open_session` and `LiveSession.wait` raise.
+    Raises the errors of `open_session` and `LiveSession.wait`.
     """
     result: SessionResult | None = None
 
@@ -77,41 +78,41 @@ def run_sync(task: str = "", **options: Unpack[SessionOptions]) -> SessionResult
             result = await session.wait()
 
     trio.run(run)
-    assert result is not None, "the block ends with it, or raises"
+    assert result is not None, "the block sets the result or raises"
     return result
 
 
-async def _listen(hearing: RootEvents, host: RootClient, life: SessionLiveness, nursery: trio.Nursery) -> None:
-    """Hear the root to its end; questions are answered in *nursery*, whatever the program raises there."""
-    outcome = await hearing.run(nursery)
-    host.is_detached = False  # there is nothing that could go on
-    life.end(outcome)
+async def _listen(events: RootEvents, client: RootClient, liveness: SessionLiveness, nursery: trio.Nursery) -> None:
+    """Receive the root's messages to its end; prompt handlers run in *nursery*, which gets their exceptions."""
+    outcome = await events.run(nursery)
+    client.is_detached = False  # the root has ended
+    liveness.end(outcome)
 
 
-async def _wait_until_opened(assignment: SessionRequest, host: RootClient) -> SessionDirectory:
-    """The session, once its root is there. Raises `ConfigInvalid` and `SessionFailed`."""
-    reason = "its root has ended before it had begun"
+async def _wait_until_opened(request: SessionRequest, client: RootClient) -> SessionDirectory:
+    """Wait until the root has opened the session and return it. Raises `ConfigInvalid` and `SessionFailed`."""
+    reason = "its root ended before it opened the session"
     with suppress(ControlLost):
-        word = await host.receive()
-        if isinstance(word, SessionOpened):
-            return SessionDirectory.find(word.session)
-        if isinstance(word, RunFailed):
-            reason = word.reason
-            if word.is_for_user:
-                source, _, what = reason.removeprefix(NO_SERVER).partition(": ")
-                raise ConfigInvalid(source, what)
-    raise SessionFailed(assignment.session or "(none)", reason)
+        message = await client.receive()
+        if isinstance(message, SessionOpened):
+            return SessionDirectory.find(message.session)
+        if isinstance(message, RunFailed):
+            reason = message.reason
+            if message.is_for_user:
+                source, _, problem = reason.removeprefix(NO_SERVER).partition(": ")
+                raise ConfigInvalid(source, problem)
+    raise SessionFailed(request.session or "(none)", reason)
 
 
-async def _wait_until_ready(live: LiveSession, assignment: SessionRequest) -> None:
-    """Return when the lead, and its team, if it has just got one, can be told something, or the session is over."""
-    missing = {MAIN} if assignment.team is None else {MAIN, *(member.name for member in assignment.team.members)}
+async def _wait_until_ready(live: LiveSession, request: SessionRequest) -> None:
+    """Wait until the lead, and the members of a new team, accept messages, or the session has ended."""
+    missing = {MAIN} if request.team is None else {MAIN, *(member.name for member in request.team.members)}
     async with live.events() as events:
         async for observed in events:
             match observed.event:
                 case AgentChanged(name=name, state=state) if name != MAIN or state in ACTIVE_STATES:
                     missing.discard(name)
-                case LayerFailed(layer="team", reason=reason):  # it begins with whom it is about
+                case LayerFailed(layer="team", reason=reason):  # the text begins with the name of the member
                     missing.discard(reason.partition(" ")[0])
             if not missing:
                 return
@@ -119,7 +120,7 @@ async def _wait_until_ready(live: LiveSession, assignment: SessionRequest) -> No
 
 @contextmanager
 def _unwrap_groups() -> Iterator[None]:
-    """Take what is raised alone out of the groups that our nurseries put it into, and out of no others."""
+    """Unwrap a single exception from the groups of the own nurseries, but not from groups of the program."""
     try:
         yield
     except BaseExceptionGroup as group:

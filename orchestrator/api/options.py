@@ -1,4 +1,4 @@
-"""Options of `open_session`, checked and turned into a session request before anything starts."""
+"""Options of `open_session`, and their conversion to a session request."""
 
 import os
 from collections.abc import Mapping
@@ -20,46 +20,46 @@ from coterie.suggestions import did_you_mean
 
 API_KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 SOURCE = "open_session"
-"""Where an option stands, in errors."""
+"""Source of the options in error lines."""
 NEW_SESSION_OPTIONS = ("project", "team", "coordinator", "agent", "model")
-"""What only a new session can be given: one that is opened again knows it."""
+"""Options of new sessions only; a resumed session has recorded them."""
 
 
 class SessionOptions(TypedDict, total=False):
-    """How a session is run. What is not given, or None, is what the settings say, as for `coterie run`."""
+    """Options of a session. An option that is missing or None is taken from the settings, as in `coterie run`."""
 
     project: str | os.PathLike[str] | None
-    """The directory that its agents work in; None for the current one."""
+    """Directory in which the agents work; None for the current directory."""
     session: str | None
-    """The id, or its beginning, of a session to take up again; the task is then what to say next, and may be empty."""
+    """Id, or its beginning, of a session to resume; the task is then the next user message and may be empty."""
     team: str | os.PathLike[str] | None
-    """The TOML file of a team that the lead has from the beginning."""
+    """TOML file of a team, which is started with the lead."""
     coordinator: bool | None
-    """Whether the lead only delegates."""
+    """True for a lead that only delegates."""
     agent: str | None
-    """The kind of agent that leads."""
+    """Agent type of the lead."""
     model: str | None
-    """An id or alias."""
+    """Id or alias of the model."""
     script: str | os.PathLike[str] | None
-    """Play the model from this file, without a key."""
+    """Script file that replaces the model; no API key is needed."""
     permission_mode: Mode | None
     max_turns: int | None
     max_budget_usd: Decimal | float | None
-    """Dollars at most, for all agents together."""
+    """Maximum dollars of all agents together."""
     settings: Mapping[str, object] | None
-    """Any other settings, by their dotted keys."""
+    """Other settings, by dotted key."""
     bare: bool | None
-    """Whether to read no instruction files, and remember nothing."""
+    """True to read no instruction files and use no memory."""
     on_question: PromptHandler | None
-    """Asked for permissions, one question at a time; without it they are refused, unless `questions_wait`."""
+    """Handler of permission prompts, called for one at a time; without it they are refused, unless `questions_wait`."""
     questions_wait: bool | None
-    """Whether questions for permission become approvals, and wait until somebody decides."""
+    """True to store permission prompts as approvals, which wait for a decision."""
     detached: bool | None
-    """Whether it goes on when the block ends; its questions wait."""
+    """True to keep the session running after the block; its permission prompts are stored as approvals."""
 
 
 def explicit_options(options: SessionOptions) -> SessionOptions:
-    """*options* without those that are None. Raises `TypeError` for one that there is not."""
+    """Return *options* without those that are None. Raises `TypeError` for an unknown option."""
     for name in options:
         if name not in SessionOptions.__annotations__:
             hint = did_you_mean(name, SessionOptions.__annotations__)
@@ -68,26 +68,26 @@ def explicit_options(options: SessionOptions) -> SessionOptions:
 
 
 def to_session_request(task: str, options: SessionOptions) -> SessionRequest:
-    """What a root is to be started with, from options that `explicit_options` returned.
+    """Build the request for a root from the result of `explicit_options`.
 
-    Blocks on the disk. Raises `ConfigInvalid`: nothing was started then.
+    Blocks on the disk. Raises `ConfigInvalid` for invalid options.
     """
     waits = options.get("questions_wait", False) or options.get("detached", False)
     if "on_question" in options and waits:
-        raise ConfigInvalid("on_question", "questions cannot be asked at once and wait: leave it out, or the other")
+        raise ConfigInvalid("on_question", "cannot be combined with questions_wait or detached")
     if (script := options.get("script")) is None and not any(os.environ.get(name) for name in API_KEY_VARIABLES):
-        raise ConfigInvalid("model", "there is none to ask: set ANTHROPIC_API_KEY, or give script= to play one")
+        raise ConfigInvalid("model", "no API key; set ANTHROPIC_API_KEY, or pass script= to use a scripted model")
     settings, facts = _resumed_session(options) if "session" in options else _new_session(options)
-    settings, kind = apply_definition(settings, facts["project"])
+    settings, definition = apply_definition(settings, facts["project"])
     if "session" not in options:
-        task = task.strip() or (kind and kind.initial_prompt) or ""
+        task = task.strip() or (definition and definition.initial_prompt) or ""
         if not task:
-            raise ConfigInvalid("task", "it is empty; say what is to be done, or give session= to take one up again")
+            raise ConfigInvalid("task", "it is empty; pass a task, or session= to resume a session")
     return SessionRequest(
         task=task.strip(),
         model=known_models().get(settings.model).id,
         settings=settings,
-        definition=None if kind is None else kind.name,
+        definition=None if definition is None else definition.name,
         script=None if script is None else str(Path(script).resolve()),
         is_bare=bool(options.get("bare")),
         can_ask="on_question" in options,
@@ -97,7 +97,7 @@ def to_session_request(task: str, options: SessionOptions) -> SessionRequest:
 
 
 def _new_session(options: SessionOptions) -> tuple[Settings, dict[str, Any]]:
-    """The settings and the facts of a new session."""
+    """Return the settings and the remaining request fields of a new session."""
     project = Path(options.get("project") or ".").resolve()
     if not project.is_dir():
         raise ConfigInvalid("project", f"{project} is not a directory")
@@ -114,28 +114,25 @@ def _lead_definition(options: SessionOptions) -> str | None:
     if not options.get("coordinator"):
         return agent
     if agent not in (None, COORDINATOR):
-        raise ConfigInvalid(
-            "coordinator", f"that is the kind {COORDINATOR}, and agent= wants {agent}: give one of them"
-        )
+        raise ConfigInvalid("coordinator", f"cannot be combined with agent={agent!r}; pass one of them")
     return COORDINATOR
 
 
 def _lead_type(team: TeamDefinition, agent: str | None, path: Path) -> str | None:
     if agent is not None and team.lead_type not in (None, agent):
-        raise ConfigInvalid(
-            "team", f"the lead of {path} is a {team.lead_type}, and a {agent} is wanted: give one of them"
-        )
+        reason = f"the lead of {path} has type {team.lead_type}, but agent={agent!r} was passed; pass one of them"
+        raise ConfigInvalid("team", reason)
     return team.lead_type or agent
 
 
 def _resumed_session(options: SessionOptions) -> tuple[Settings, dict[str, Any]]:
-    """The settings and the facts of a session that is taken up again: it goes on where it stopped, or with a task."""
+    """Return the settings and the remaining request fields of a resumed session."""
     for name in NEW_SESSION_OPTIONS:
         if options.get(name):
-            raise ConfigInvalid(name, "only a new session takes it; one that is opened again knows its own")
+            raise ConfigInvalid(name, "is only for new sessions; a resumed session has recorded it")
     found = SessionDirectory.find(options.get("session") or "")
-    held = {"sandbox.mode": found.sandbox, **(options.get("settings") or {})}
-    settings = _settings(found.project, {**options, "settings": held}, found.model, found.agent)
+    recorded = {"sandbox.mode": found.sandbox, **(options.get("settings") or {})}
+    settings = _settings(found.project, {**options, "settings": recorded}, found.model, found.agent)
     return settings, {"project": found.project, "session": found.id}
 
 

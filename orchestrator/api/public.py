@@ -1,4 +1,4 @@
-"""Public names of the package; `import coterie` offers them and loads this module when the first one is used."""
+"""Public names of the package; `import coterie` loads this module when the first of them is used."""
 
 from coterie.agents.events.agent_events import (
     Event,

@@ -17,44 +17,44 @@ from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 
 @attrs.frozen(kw_only=True)
 class SessionResult:
-    """How the run of the lead ended, and what is left of its team."""
+    """Result of a session: the end of the lead's run, its costs, and the last states of all agents."""
 
     session: str
-    """The id, by which the session can be opened again."""
+    """Session id, with which the session can be resumed."""
     reason: str
-    """completed, or why not: budget, max_turns, cancelled, model_error ...; docs/python.md has them all."""
+    """End reason: completed, budget, max_turns, cancelled, model_error ...; docs/python.md lists all."""
     text: str
-    """What the lead said last."""
+    """Final text of the lead."""
     turns: int
-    """Of the lead."""
+    """Turns of the lead in this run."""
     usage: Usage
     """Tokens of the lead, in this run."""
     cost: Decimal
     """Dollars of the lead in this run, exact."""
     session_cost: Decimal
-    """Dollars of all agents, in this run and those before."""
+    """Dollars of all agents, in this run and earlier ones."""
     seconds: float
     error: str | None
-    """What the model's service, or the gate, said."""
+    """Error text of the model API or of the gateway; None without an error."""
     is_unreachable: bool
-    """Whether the error is that no model could be asked."""
+    """True if the model API could not be reached."""
     transcript: Path
-    """Of the lead."""
+    """Transcript file of the lead."""
     agents: tuple[AgentSummary, ...]
-    """All of them, the lead too, with their last states."""
+    """All agents including the lead, with their last states."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the lead was done with its task by itself."""
+        """True if the lead completed its task."""
         return self.reason == "completed"
 
     def state(self, name: str) -> str:
-        """What became of the agent *name*: done, failed, killed, idle, interrupted. Raises `KeyError`."""
+        """Return the last state of agent *name*: done, failed, killed, idle or interrupted. Raises `KeyError`."""
         return {agent.name: agent.state for agent in self.agents}[name]
 
 
 def read_result(session: SessionDirectory, past: Counter[str]) -> SessionResult | None:
-    """What came of the run of *session* behind the *past* events; None if its lead has not said so.
+    """Read the result of the run of *session* after the *past* events; None if the lead has not finished.
 
     Blocks on the disk; raises `OSError`.
     """
@@ -70,7 +70,7 @@ def read_result(session: SessionDirectory, past: Counter[str]) -> SessionResult 
 
 
 def _read_lead_events(session: SessionDirectory, past: int) -> Iterator[SessionEvent]:
-    """What the lead told and recorded behind the first *past* events of it."""
+    """Yield the events of the lead after its first *past* events."""
     own = (observed for observed in read_session(session.directory, MAIN) if observed.agent == MAIN)
     return (observed for number, observed in enumerate(own) if number >= past)
 

@@ -1,4 +1,4 @@
-"""Client side of the control socket: one request to the root of a running session, and the wait for its end."""
+"""Client side of the control socket: one request to a running root, and the wait for the end of a root."""
 
 from collections.abc import Awaitable, Callable
 
@@ -21,26 +21,26 @@ from coterie.orchestrator.control.requests import (
 from coterie.process_identity import ProcessIdentity
 
 STOP_TIME_TIMEOUT = 2.0
-"""Seconds in which a root answers how long it may still take to end; one that does not is taken for hung."""
+"""Seconds in which a root must answer how long its exit may still take; a root that does not answer counts as hung."""
 
 
 async def send_request(root: ProcessIdentity, request: ControlRequest) -> ControlAnswer:
-    """Have *root* do what is asked; returns what it says when it is done. Raises `ConfigInvalid` if it is not.
+    """Send *request* to *root* and return its reply. Raises `ConfigInvalid` if the request fails.
 
-    A root that is still beginning is waited for. The request must fit into a frame.
+    Waits for a root that is still starting. The request must fit into a frame.
     """
     try:
         with trio.socket.socket(trio.socket.AF_UNIX) as sock:
             await sock.connect(control_address(root))
             stream = trio.SocketStream(sock)
             if peer_pid(stream) is None:
-                raise ConfigInvalid("session", "another user's process is where its root should be")
+                raise ConfigInvalid("session", "the control socket belongs to another user's process")
             await write_frame(stream, msgspec.json.encode(request))
             frame = await read_frame(stream)
     except (OSError, PeerInvalid, trio.BrokenResourceError) as exc:
-        raise ConfigInvalid("session", f"its root, process {root.pid}, cannot be asked: {exc}") from exc
+        raise ConfigInvalid("session", f"its root, process {root.pid}, does not answer: {exc}") from exc
     if frame is None:
-        raise ConfigInvalid("session", "its root has ended before it was done")
+        raise ConfigInvalid("session", "its root ended before it answered the request")
     if isinstance(response := response_decoder.decode(frame), RunFailed):
         raise ConfigInvalid("agent", response.reason)
     return response
@@ -48,35 +48,35 @@ async def send_request(root: ProcessIdentity, request: ControlRequest) -> Contro
 
 @attrs.define(eq=False, kw_only=True)
 class RootExit:
-    """Wait for the end of a root that was told to end.
+    """Wait for the exit of a root that was asked to end.
 
-    The root knows how long the agents have that it stops. A client does not: it asks a root that is late.
+    Only the root knows how long its agents may take to stop, so the client asks a root that is late.
     """
 
     root: ProcessIdentity
-    patience: float
-    """Seconds in which a root has ended that has no agent to stop, or that has stopped all of them."""
+    timeout: float
+    """Seconds in which a root without running agents exits."""
     limit: float = attrs.field(init=False)
-    """Seconds that the whole wait may take, as far as it is known."""
+    """Seconds that the whole wait may take, as far as known."""
 
     @limit.default
-    def _first_limit(self) -> float:
-        return self.patience
+    def _default_limit(self) -> float:
+        return self.timeout
 
     async def wait(self, wait_ended: Callable[[], Awaitable[object]]) -> bool:
         """Return True when *wait_ended* has returned; False if the root hangs."""
-        seconds = self.patience
+        seconds = self.timeout
         while True:
             with trio.move_on_after(seconds):
                 await wait_ended()
                 return True
             if not (stop_time := await self._ask_stop_time()):
                 return False
-            seconds = stop_time + self.patience
+            seconds = stop_time + self.timeout
             self.limit += seconds
 
     async def _ask_stop_time(self) -> float:
-        """Return the seconds in which the root has stopped its agents; 0 if it stops none, or does not answer."""
+        """Return the seconds that the root needs to stop its agents; 0 if it stops none or does not answer."""
         with trio.move_on_after(STOP_TIME_TIMEOUT):
             try:
                 answer = await send_request(self.root, GetStopTime())

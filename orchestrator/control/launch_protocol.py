@@ -8,30 +8,30 @@ from coterie.agents.root_link.wire_format import Frame, WireMessage
 
 
 class SessionOpened(WireMessage, tag="opened", frozen=True):
-    """The session is there, and its lead is about to be started."""
+    """The session is open, and its lead is about to be started."""
 
     session: str
 
 
 class SessionEnded(WireMessage, tag="over", frozen=True):
-    """The lead has ended, and nothing of the session is left running."""
+    """The lead and all other processes of the session have ended."""
 
     is_done: bool
-    """Whether its process ended by itself, and well; what came of the task is an event."""
+    """True if the lead's process ended with status 0; the result of the task is an event."""
     reason: str = ""
-    """Why not."""
+    """Reason if `is_done` is false."""
 
 
 class InterruptTurn(WireMessage, tag="interrupt", frozen=True):
-    """End the turn that is under way."""
+    """Cancel the lead's current turn."""
 
 
 class EndSession(WireMessage, tag="end", frozen=True):
-    """End everything, at once."""
+    """Kill all agents and end the session immediately."""
 
 
 class Detach(WireMessage, tag="leave", frozen=True):
-    """Go on alone: nobody looks any more, and nobody can be asked."""
+    """The client detaches; the session continues without prompts."""
 
 
 RootMessage = SessionOpened | SessionEnded | PromptUser | RunFailed

@@ -16,17 +16,17 @@ from coterie.mailbox.envelope import MessageId, MessageKind
 from coterie.process_identity import ProcessIdentity, read_boot_id
 
 CREDENTIALS = struct.Struct("iII")
-"""Process, user and group, as the kernel tells them of the other end of a socket."""
+"""Process, user and group id of the peer of a socket, as the kernel returns them."""
 
 
 class StopAgent(WireMessage, tag="stop_agent", frozen=True):
-    """End an agent and its subagents, and do not take it up again."""
+    """Stop an agent and its subagents for good."""
 
     name: str
 
 
 class MoveToBackground(WireMessage, tag="move_to_background", frozen=True):
-    """Let whoever waits for this agent go on."""
+    """Make the parent of this agent stop waiting for it."""
 
     name: str
 
@@ -36,16 +36,16 @@ class CompactAgent(WireMessage, tag="compact_agent", frozen=True):
 
     name: str
     side: Side | None = None
-    """None for the older part of it."""
+    """Side of the message to summarize; None to summarize the older part of the conversation."""
     message: int = 1
 
     def pivot(self) -> Pivot | None:
-        """Which part is meant."""
+        """Return the part to summarize; None for the older part."""
         return None if self.side is None else Pivot(side=self.side, message=self.message)
 
 
 class DecideApproval(WireMessage, tag="decide_approval", frozen=True):
-    """The user's answer to an approval that is open."""
+    """Decide an open approval as the user."""
 
     id: str
     approve: bool
@@ -53,20 +53,20 @@ class DecideApproval(WireMessage, tag="decide_approval", frozen=True):
 
 
 class SpawnAgent(WireMessage, tag="spawn_agent", frozen=True):
-    """Start another agent for the lead, as if that had asked for it. Answered by `AgentStarted`."""
+    """Start an agent for the lead, as if the lead had requested it. Answered by `AgentStarted`."""
 
     wanted: SpawnRequest
 
 
 class GetStopTime(WireMessage, tag="get_stop_time", frozen=True):
-    """Ask a root that was told to end how long it may still take. Answered by `StopTime`."""
+    """Ask an ending root how long it may still take. Answered by `StopTime`."""
 
 
 class SendMail(WireMessage, tag="post_mail", frozen=True):
-    """Send a message of the user; this and the other mail requests return `DeliveryStatuses` or `NotStored`."""
+    """Send a message of the user. All mail requests are answered by `DeliveryStatuses` or `NotStored`."""
 
     to: str
-    """An address, as `parse_address` reads it."""
+    """Recipient address, as `parse_address` accepts it."""
     body: str
     kind: MessageKind = "message"
     summary: str | None = None
@@ -79,55 +79,55 @@ class ResendDeadLetter(WireMessage, tag="resend_letter", frozen=True):
 
 
 class ReleaseHeldMessage(WireMessage, tag="release_letter", frozen=True):
-    """Let a held letter be delivered."""
+    """Deliver a held message."""
 
     id: MessageId
 
 
 class AgentStarted(WireMessage, tag="agent_begun", frozen=True):
-    """The agent that was wanted is at work."""
+    """The requested agent is running."""
 
     spawned: Spawned
 
 
 class StopTime(WireMessage, tag="stop_time", frozen=True):
-    """Time in which the root has stopped its agents."""
+    """Time that the root needs to stop its agents."""
 
     seconds: float
-    """0 if no agent is being stopped, or if a stop takes longer than it may."""
+    """Seconds; 0 if no agent is being stopped, or if a stop has exceeded its limit."""
 
 
 class RequestDone(WireMessage, tag="granted", frozen=True):
-    """It was done."""
+    """The request succeeded."""
 
 
 class DeliveryStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a message for one recipient: one of the three."""
+    """Delivery of a message to one recipient: exactly one of the three fields is set."""
 
     recipient: str
-    """As it was asked for."""
+    """Recipient as given in the request."""
     stored: Receipt | None = None
     abroad: BridgeReceipt | None = None
     refusal: str | None = None
 
     @property
     def receipt(self) -> Receipt | None:
-        """Where it is stored, here or in another session."""
+        """Receipt of the stored message, in this or another session; None if it was refused."""
         return self.stored or self.abroad
 
 
 class DeliveryStatuses(WireMessage, tag="fates", frozen=True):
-    """A message was stored for those who can get it."""
+    """Delivery status for each recipient."""
 
     fates: tuple[DeliveryStatus, ...]
 
 
 class NotStored(WireMessage, tag="not_stored", frozen=True):
-    """A message was stored for nobody."""
+    """The message was not stored for any recipient."""
 
     reason: str
     is_for_user: bool
-    """Whether the user must mend what was asked for, and not the machine."""
+    """True if the user must change the request; False for an error of the machine."""
 
 
 MailRequest = SendMail | ResendDeadLetter | ReleaseHeldMessage
@@ -141,11 +141,11 @@ response_decoder: msgspec.json.Decoder[ControlResponse] = msgspec.json.Decoder(C
 
 
 def control_address(root: ProcessIdentity) -> str:
-    """Socket address of *root*: unique, and an abstract name, so that a killed root leaves no file."""
+    """Return the socket address of *root*: a unique abstract name, so that a killed root leaves no file."""
     return f"\0coterie-{read_boot_id()}-{root.pid}-{root.began}"
 
 
 def peer_pid(stream: trio.SocketStream) -> int | None:
-    """The process on the other end; None if it is another user's. Raises `OSError`."""
+    """Return the pid of the peer; None if it belongs to another user. Raises `OSError`."""
     pid, uid, _ = CREDENTIALS.unpack(stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
     return pid if uid == os.getuid() else None

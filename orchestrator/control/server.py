@@ -1,4 +1,4 @@
-"""Server side of the control socket: serves the user's shells and refuses agents."""
+"""Server side of the control socket: serves clients of the user and refuses agents."""
 
 import contextlib
 import os
@@ -23,20 +23,17 @@ from coterie.orchestrator.control.requests import (
 from coterie.process_identity import ancestors
 
 MAX_REQUESTS = 16
-"""Requests that are served at the same time; others wait."""
+"""Maximum number of concurrent requests; others wait."""
 REQUEST_TIMEOUT = 5.0
-"""Seconds in which whoever connects has said what it wants."""
+"""Seconds in which a client must send its request after it has connected."""
 
 RequestHandler = Callable[[ControlRequest], Awaitable[ControlAnswer]]
-"""Does what is asked. Raises `AgentError` if that cannot be done."""
+"""Handler of requests. Raises `AgentError` if a request fails."""
 
 
 @asynccontextmanager
 async def open_listener(address: str) -> AsyncIterator[trio.SocketListener]:
-    """Let whoever comes to *address* wait until `open_control_server`; when the block ends they are sent away.
-
-    Raises `OSError`.
-    """
+    """Listen at *address* until the block ends; clients wait until `open_control_server`. Raises `OSError`."""
     with trio.socket.socket(trio.socket.AF_UNIX) as sock:
         await sock.bind(address)
         sock.listen(MAX_REQUESTS)
@@ -44,11 +41,11 @@ async def open_listener(address: str) -> AsyncIterator[trio.SocketListener]:
 
 
 @asynccontextmanager
-async def open_control_server(door: trio.SocketListener, serve: RequestHandler) -> AsyncIterator[None]:
-    """Take requests at *door* until the block ends, and close it."""
-    reception = _ControlServer(serve)
+async def open_control_server(listener: trio.SocketListener, serve: RequestHandler) -> AsyncIterator[None]:
+    """Serve requests on *listener* until the block ends, then close the listener."""
+    server = _ControlServer(serve)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, reception.receive, [door])
+        nursery.start_soon(trio.serve_listeners, server.receive, [listener])
         yield
         nursery.cancel_scope.cancel()
 
@@ -59,16 +56,16 @@ class _ControlServer:
     slots: trio.Semaphore = attrs.field(factory=lambda: trio.Semaphore(MAX_REQUESTS))
 
     async def receive(self, stream: trio.SocketStream) -> None:
-        """One request and its response. Whoever has gone is not told."""
+        """Receive one request and send the response; ignore a client that has disconnected."""
         async with stream, self.slots:
             with contextlib.suppress(trio.BrokenResourceError, OSError):
                 await write_frame(stream, msgspec.json.encode(await self._respond(stream)))
 
     async def _respond(self, stream: trio.SocketStream) -> ControlResponse:
         if (peer := peer_pid(stream)) is None:
-            return RunFailed(reason="only the user can ask for this", is_for_user=True)
-        # A message is input, never consent: an agent's shell is not the user, whatever it says. Known before anything
-        # is waited for: meanwhile the process could end, and its number become another's.
+            return RunFailed(reason="only the user can send this request", is_for_user=True)
+        # A shell of an agent is not the user. Checked before the first await, because the peer could end and its pid
+        # could be reused.
         is_agent = is_descendant(peer, os.getpid())
         try:
             with trio.fail_after(REQUEST_TIMEOUT):
@@ -78,18 +75,18 @@ class _ControlServer:
                 return RunFailed(reason=_agent_refusal(request), is_for_user=True)
             return await self.serve(request)
         except (AgentError, PeerInvalid, msgspec.DecodeError, trio.TooSlowError) as exc:
-            return RunFailed(reason=str(exc) or "nothing was asked for", is_for_user=True)
+            return RunFailed(reason=str(exc) or "no request was received", is_for_user=True)
 
 
 def _agent_refusal(request: ControlRequest) -> str:
-    """What an agent is told that asks for the user."""
+    """Return the error for an agent that sends a request of the user."""
     hint = "; agents write to each other with SendMessage" if isinstance(request, SendMail) else ""
-    return f"only the user can ask for this, and no agent{hint}"
+    return f"only the user can send this request, not an agent{hint}"
 
 
 def is_descendant(pid: int, ancestor: int) -> bool:
-    """Whether the process *pid* was started, at whatever distance, by *ancestor*, which adopts orphans."""
+    """Return True if *pid* is a descendant of the subreaper *ancestor*, or if that is unknown."""
     try:
         return any(each == ancestor for each in ancestors(pid) if each > 1)
     except ProcessLookupError:
-        return True  # one of them has ended: nobody can say whose it was
+        return True  # a process between them has ended, so the ancestor is unknown

@@ -1,6 +1,6 @@
 """Mail of the user: messages sent, dead letters resent, held messages released.
 
-What the root stores is signed. What a shell stores is not, and is believed when the next root begins.
+Messages that the root stores are signed. Messages that a shell stores are not; the next root trusts them.
 """
 
 import attrs
@@ -41,46 +41,49 @@ class NotResendable(MailboxError):
 
 
 USER_ERRORS = (SendRefused, NoHeldMessage, NotInOutbox, RecipientActive, BridgeUnusable, NotResendable)
-"""What the user must mend; other errors of mail are the machine's."""
+"""Errors that the user must fix; other mail errors are errors of the machine."""
 
 
-async def handle_mail_request(office: SessionMail, request: MailRequest) -> MailAnswer:
-    """Do what is asked, and say what became of it."""
+async def handle_mail_request(mail: SessionMail, request: MailRequest) -> MailAnswer:
+    """Handle a mail request and return the result or the error."""
     try:
-        return DeliveryStatuses(fates=await store_user_mail(office, request))
+        return DeliveryStatuses(fates=await store_user_mail(mail, request))
     except MailboxError as exc:
         return NotStored(reason=str(exc), is_for_user=isinstance(exc, USER_ERRORS))
     except OSError as exc:
-        return NotStored(reason=f"{exc.filename or office.directory}: {exc.strerror}", is_for_user=False)
+        return NotStored(reason=f"{exc.filename or mail.directory}: {exc.strerror}", is_for_user=False)
 
 
-async def store_user_mail(office: SessionMail, request: MailRequest) -> tuple[DeliveryStatus, ...]:
-    """Do what is asked, for each recipient. Raises `MailboxError` and `OSError`; then nothing is stored."""
+async def store_user_mail(mail: SessionMail, request: MailRequest) -> tuple[DeliveryStatus, ...]:
+    """Handle a mail request; return the status for each recipient. Raises `MailboxError` and `OSError`.
+
+    After an error nothing is stored.
+    """
     match request:
         case SendMail():
-            return await _send_new(office, request)
+            return await _send_new(mail, request)
         case ResendDeadLetter():
-            return (_delivery_status(await _resend(office, DeadLetterNumber(request.number))),)
+            return (_delivery_status(await _resend(mail, DeadLetterNumber(request.number))),)
         case ReleaseHeldMessage():
-            return (_delivery_status(await office.held.release(request.id, office.accept_inbound)),)
+            return (_delivery_status(await mail.held.release(request.id, mail.accept_inbound)),)
 
 
 def is_other_session(address: str) -> bool:
-    """Whether that is another session. Raises `NameInvalid`."""
+    """Return True if *address* is in another session. Raises `NameInvalid`."""
     return isinstance(parse_address(address), Socket | OtherSession)
 
 
-async def _send_new(office: SessionMail, request: SendMail) -> tuple[DeliveryStatus, ...]:
+async def _send_new(mail: SessionMail, request: SendMail) -> tuple[DeliveryStatus, ...]:
     if is_other_session(request.to):
-        # Of a session that does not run nobody else forwards; and what waits there must come first.
-        await office.bridge.forward()
+        # Without a root no forwarder runs, and earlier messages in the outbox must be delivered first.
+        await mail.bridge.forward()
     draft = OutgoingMessage(to=request.to, body=request.body, kind=request.kind, summary=request.summary)
-    posted = await office.router().send(office.human_sender(), draft)
+    sent = await mail.router().send(mail.human_sender(), draft)
     return tuple(
         DeliveryStatus(recipient=one.recipient, refusal=str(one.refusal))
         if one.receipt is None
         else _delivery_status(one.receipt, one.recipient)
-        for one in posted
+        for one in sent
     )
 
 
@@ -91,40 +94,40 @@ def _delivery_status(receipt: Receipt, recipient: str | None = None) -> Delivery
     return DeliveryStatus(recipient=name, stored=receipt)
 
 
-async def _resend(office: SessionMail, number: DeadLetterNumber) -> Receipt:
-    letter = _find(office, number)
-    _check_resendable(number, letter)
-    assert letter.envelope is not None
-    id_ = office.dead_letters.begin_resend(number, office.clock.now())
-    receipt = await _send(office, letter.mailbox, _revive(letter.envelope, id_, office.clock.now()))
-    office.dead_letters.finish_resend(number, id_, office.clock.now())
+async def _resend(mail: SessionMail, number: DeadLetterNumber) -> Receipt:
+    letter = _find(mail, number)
+    envelope = _check_resendable(number, letter)
+    id_ = mail.dead_letters.begin_resend(number, mail.clock.now())
+    receipt = await _send(mail, letter.mailbox, _copy_with_id(envelope, id_, mail.clock.now()))
+    mail.dead_letters.finish_resend(number, id_, mail.clock.now())
     return receipt
 
 
-def _find(office: SessionMail, number: DeadLetterNumber) -> DeadLetter:
-    buried = next((buried for buried in office.dead_letters.history() if buried.number == number), None)
-    if buried is None:
+def _find(mail: SessionMail, number: DeadLetterNumber) -> DeadLetter:
+    found = next((each for each in mail.dead_letters.history() if each.number == number), None)
+    if found is None:
         raise NotResendable(number, f"there is no dead letter {number}; `coterie mail dead` lists them")
-    if buried.resent is not None:
-        raise NotResendable(number, f"dead letter {number} was sent again already, as {buried.resent.id}")
-    return buried.letter
+    if found.resent is not None:
+        raise NotResendable(number, f"dead letter {number} was already sent again, as {found.resent.id}")
+    return found.letter
 
 
-def _check_resendable(number: DeadLetterNumber, letter: DeadLetter) -> None:
-    """Raise `NotResendable` for what may not be said again."""
+def _check_resendable(number: DeadLetterNumber, letter: DeadLetter) -> Envelope:
+    """Return the message of a dead letter. Raises `NotResendable` if it may not be sent again."""
     envelope = letter.envelope
     if envelope is None:
         raise NotResendable(number, f"dead letter {number} is no message; `coterie mail dead --json` shows its bytes")
     if letter.reason == "bad_mac":
-        whose = f"nobody proved that {envelope.sender.name!r} wrote dead letter {number}"
-        raise NotResendable(number, f"{whose}; if it is true, say it with `mail send`")
+        problem = f"the sender {envelope.sender.name!r} of dead letter {number} is not verified"
+        raise NotResendable(number, f"{problem}; send the text yourself with `mail send` if you trust it")
     if envelope.kind in AUTHORITY:
         reason = f"dead letter {number} is a {envelope.kind}: mail through files carries no authority"
         raise NotResendable(number, reason)
+    return envelope
 
 
-def _revive(envelope: Envelope, id_: MessageId, now: float) -> Envelope:
-    """A message that says the same; a new one, because the id of the old is settled."""
+def _copy_with_id(envelope: Envelope, id_: MessageId, now: float) -> Envelope:
+    """Return a new message with the same content, because recipients ignore the old id."""
     return attrs.evolve(
         envelope,
         id=id_,
@@ -135,8 +138,8 @@ def _revive(envelope: Envelope, id_: MessageId, now: float) -> Envelope:
     )
 
 
-async def _send(office: SessionMail, mailbox: str, envelope: Envelope) -> Receipt:
-    # A letter that died on its way to another session has that session for its mailbox.
+async def _send(mail: SessionMail, mailbox: str, envelope: Envelope) -> Receipt:
+    # A dead letter to another session has the address of that session as its mailbox.
     if mailbox not in RESERVED and isinstance(address := parse_address(mailbox), Socket | OtherSession):
-        return await office.bridge.send(envelope, address)
-    return await office.files.send(office.sign(envelope))
+        return await mail.bridge.send(envelope, address)
+    return await mail.files.send(mail.sign(envelope))

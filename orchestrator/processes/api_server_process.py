@@ -1,6 +1,6 @@
 """Embedded Messages API server as a child process, and its control endpoint.
 
-Only its command line and its announcement are known here; the code of the server is not imported.
+This module does not import the server; it uses its command line and the JSON line that it prints when it is ready.
 """
 
 import os
@@ -25,20 +25,20 @@ STOP_TIMEOUT = 5.0
 
 @attrs.define(eq=False)
 class ApiServerFailed(Exception):
-    """The server process ended before it could be used."""
+    """The server process ended or timed out before it was ready."""
 
     status: int | None
     output: str
-    """What it wrote to standard error."""
+    """Standard error of the process."""
 
     def __str__(self) -> str:
-        said = self.output.strip().removeprefix("Error: ")
-        return f"the embedded server did not start: {said or f'status {self.status}'}"
+        error = self.output.strip().removeprefix("Error: ")
+        return f"the embedded server did not start: {error or f'status {self.status}'}"
 
 
 @attrs.frozen(kw_only=True)
 class ApiServerHandle:
-    """A server that accepts connections."""
+    """Address and access token of a server that accepts connections."""
 
     url: str
     port: int
@@ -46,7 +46,7 @@ class ApiServerHandle:
     pid: int
 
     async def control(self, name: str, body: dict[str, Any] | None = None, *, query: str = "") -> Any:
-        """Ask the `/_coterie/` side: POST with a *body*, else GET. Raises `OSError` or `ValueError` on refusal."""
+        """Send a request to the control endpoint: POST with a *body*, else GET. Raises `OSError` and `ValueError`."""
         method = "GET" if body is None else "POST"
         content = b"" if body is None else msgspec.json.encode(body)
         head = (
@@ -63,7 +63,7 @@ class ApiServerHandle:
         return msgspec.json.decode(payload)
 
     async def requests(self, since: int = 0) -> list[dict[str, Any]]:
-        """The request log's entries numbered above *since*."""
+        """Return the entries of the request log with numbers above *since*."""
         answer: list[dict[str, Any]] = (await self.control("requests", query=f"?since={since}"))["requests"]
         return answer
 
@@ -72,9 +72,9 @@ class ApiServerHandle:
 async def open_api_server(script: Path, *arguments: str) -> AsyncIterator[ApiServerHandle]:
     """Run `coterie serve` as a child process until the block ends.
 
-    The child holds our end of its standard input, so it ends with this process even if that is killed. Leaving
-    the block asks it to stop, waits, then kills it; it is reaped in any case. Raises `ApiServerFailed` if it does
-    not come up.
+    The child ends when its standard input is closed, so it ends even if this process is killed. The end of the block
+    closes that pipe, waits, and kills the child if needed; it is always reaped. Raises `ApiServerFailed` if the server
+    does not start.
     """
     command = [sys.executable, "-P", "-m", "coterie", "serve", "--port", "0", "--json", "--while-stdin-open"]
     process = _start([*command, "--script", str(script), *arguments])
@@ -114,7 +114,7 @@ async def _first_line(descriptor: int) -> bytes:
 
 
 async def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Close its standard input, wait, kill; returns once the process is reaped."""
+    """Close its standard input, wait, kill it if needed; return once the process is reaped."""
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()

@@ -19,19 +19,18 @@ Entry = Callable[[bytes, Sequence[int]], int | None]
 
 
 def run_child(root: int, passed: PassedDescriptors) -> NoReturn:
-    """Become what the start says, report, call the entry, and exit with its status; called by a child of *root*.
+    """Set up this child of *root*, report that it is ready, call the entry, and exit with its status.
 
-    What stands in the way before the entry is called is reported as a failure. Nothing of the process that this
-    one was forked from is run at the end.
+    An error before the entry is called is reported as a start failure. Exit handlers of the zygote do not run.
     """
     if not die_with_parent(root):
-        os._exit(1)  # the root ended first, and nobody is left to tell
+        os._exit(1)  # the root has ended, so there is no recipient for a report
     with socket.socket(fileno=passed.answer) as answer:
         if not ChildReport(pid=os.getpid()).send(answer):
             os._exit(1)
         try:
-            start, entry = _become(passed)
-        except Exception as exc:  # noqa: BLE001 - whatever an entry's module raises belongs to who named it
+            start, entry = _set_up(passed)
+        except Exception as exc:  # noqa: BLE001 - the import of an entry may raise anything; the caller gets it
             ChildReport.of_failure(exc).send(answer)
             os._exit(1)
         if not ChildReport(pid=os.getpid(), is_ready=True).send(answer):
@@ -39,21 +38,21 @@ def run_child(root: int, passed: PassedDescriptors) -> NoReturn:
     _run(entry, start.payload, passed.descriptors)
 
 
-def _become(passed: PassedDescriptors) -> tuple[ProcessStart, Entry]:
+def _set_up(passed: PassedDescriptors) -> tuple[ProcessStart, Entry]:
     if os.getsid(0) != os.getpid():
         os.setsid()
     _restore_signals()
     _set_descriptors(passed)
-    with open(passed.order, "rb") as order:  # noqa: PTH123 - it has no path
-        start = ProcessStart.from_bytes(order.read())
+    with open(passed.start, "rb") as file:  # noqa: PTH123 - it has no path
+        start = ProcessStart.from_bytes(file.read())
     _set_environment(start.environment)
     os.chdir(start.directory)
     set_title(start.title)
-    return start, _find(start.entry)
+    return start, _find_entry(start.entry)
 
 
 def _restore_signals() -> None:
-    """As Python has them when it is started by hand: a shell's `&`, or who forked us, may have ignored some."""
+    """Restore Python's default signal handling, because a shell or the zygote may have ignored some signals."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -61,33 +60,33 @@ def _restore_signals() -> None:
 
 
 def _set_descriptors(passed: PassedDescriptors) -> None:
-    """Put the standard streams in their places and close all else that was not passed."""
+    """Set the standard streams and close all descriptors that were not passed."""
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - for its number
         os.dup2(nothing.fileno(), 0)
     os.dup2(passed.stdout, 1)
     os.dup2(passed.stderr, 2)
-    kept = {0, 1, 2, passed.answer, passed.order, *passed.descriptors}
+    kept = {0, 1, 2, passed.answer, passed.start, *passed.descriptors}
     for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if number not in kept:
-            # The descriptor by which the list was read is on it, and closed by now.
+            # The list contains the descriptor that was used to read it, which is closed now.
             with contextlib.suppress(OSError):
                 os.close(number)
     for number in passed.descriptors:
-        os.set_inheritable(number, False)  # noqa: FBT003 - its parameter has no name
+        os.set_inheritable(number, False)  # noqa: FBT003 - the parameter is positional-only
 
 
 def _set_environment(environment: Mapping[str, str]) -> None:
-    """Change only what differs: most of it is the same, and what is not written to stays shared."""
+    """Change only the variables that differ, so that unchanged memory pages stay shared with the zygote."""
     before = dict(os.environ)
     for name in before.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment.items() - before.items())
 
 
-def _find(entry: str) -> Entry:
+def _find_entry(entry: str) -> Entry:
     module, colon, name = entry.partition(":")
     if not colon:
-        raise ValueError(f"{entry!r} is no entry; one looks like package.module:function")
+        raise ValueError(f"invalid entry {entry!r}; use package.module:function")
     function: Entry = getattr(importlib.import_module(module), name)
     return function
 
@@ -107,5 +106,5 @@ def _run(entry: Entry, payload: bytes, descriptors: Sequence[int]) -> NoReturn:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # whoever read it is gone, or it was closed
+        with contextlib.suppress(OSError, ValueError):  # the reader is gone, or the stream is closed
             stream.flush()

@@ -16,35 +16,35 @@ from coterie.orchestrator.processes.child_registry import CHILDREN
 
 @attrs.define(eq=False)
 class ChildProcess:
-    """A process that nobody else reaps. Owned by one task, which waits for it."""
+    """Child process that is owned, waited for and reaped by one task."""
 
     pid: int
     pidfd: int
     status: int | None = None
-    """Once it is reaped: its exit status, or the number of the signal that ended it, negative."""
+    """Exit status, or the negative signal number; None until the process is reaped."""
 
     @classmethod
     def of(cls, pid: int) -> "ChildProcess":
-        """The process *pid*, a child that is not reaped yet."""
+        """Take ownership of *pid*, a child of this process that is not reaped yet."""
         child = cls(pid, os.pidfd_open(pid))
         CHILDREN.register(pid)
         return child
 
     async def wait_ended(self) -> None:
-        """Return once the process has ended; it is not reaped, and keeps its number and that of its group."""
+        """Wait for the end of the process without reaping it, so that its pid and process group id stay reserved."""
         if self.status is None:
             await trio.lowlevel.wait_readable(self.pidfd)
 
     def has_ended(self) -> bool:
-        """Whether `ended` would return at once."""
+        """Return True if the process has ended."""
         if self.status is not None:
             return True
         return os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     async def wait(self) -> int:
-        """Return the status once the process has ended; it is reaped then, and its number free for others.
+        """Wait for the end of the process, reap it and return its status.
 
-        Cancellation leaves the process as it is, to be waited for again. One task waits at a time.
+        A cancelled wait can be repeated. Only one task may wait at a time.
         """
         if self.status is None:
             await trio.lowlevel.wait_readable(self.pidfd)
@@ -53,22 +53,24 @@ class ChildProcess:
         return self.status
 
     async def wait_or_kill(self, grace: float) -> int:
-        """As `wait`, for one that was asked to end: it is killed if it has not ended in *grace* seconds."""
+        """Wait up to *grace* seconds for the end, then send SIGKILL; reap the process and return its status."""
         with trio.move_on_after(grace):
             return await self.wait()
         self.send_signal(signal.SIGKILL)
         return await self.wait()
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the process alone; nothing happens if it has ended."""
+        """Send a signal to the process only. No-op if it has ended."""
         if self.status is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def send_signal_to_group(self, number: int) -> None:
-        """Send a signal to all processes of its group, also when it has ended itself, but not once it is reaped."""
+        """Send a signal to its process group, even after the process has ended. No-op once it is reaped."""
         if self.status is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left, or none that is ours
+            with contextlib.suppress(
+                ProcessLookupError, PermissionError
+            ):  # the group is empty, or has only processes of other users
                 os.killpg(self.pid, number)
 
     def _reap(self) -> None:
@@ -87,12 +89,11 @@ def start_module(
     environment: Mapping[str, str] | None,
     stderr: int | None = None,
 ) -> ChildProcess:
-    """Run `python -P -m MODULE` in a session of its own, with the descriptors *passed* under the same numbers.
+    """Run `python -P -m MODULE` in a new session; the descriptors *passed* keep their numbers.
 
-    Without *environment* and *stderr* it has ours. Raises `OSError`, or `ValueError` for an environment
-    that cannot be.
+    *environment* and *stderr* are inherited if None. Raises `OSError`, or `ValueError` for an invalid environment.
     """
-    # In a thread of trio's it would die with that thread, which lives for ten idle seconds.
+    # The death signal follows the starting thread, and a worker thread of trio ends after ten idle seconds.
     assert threading.current_thread() is threading.main_thread(), "a process dies with the thread that started it"
     process = subprocess.Popen(  # noqa: S603 - our own program
         [sys.executable, "-P", "-m", module, *arguments],
@@ -109,5 +110,5 @@ def start_module(
         process.kill()
         process.wait()
         raise
-    process.returncode = 0  # so that `subprocess` takes it for reaped, and leaves that to the child's owner
+    process.returncode = 0  # makes `subprocess` treat it as reaped, because `ChildProcess` reaps it
     return child

@@ -1,7 +1,7 @@
 """Registry of the children of this process, and the reaper of adopted orphans.
 
-A process that adopts orphans gets those of all its descendants, for example a command in the background whose shell has
-ended, or the shells of an agent that was killed. Nobody waits for these.
+A subreaper becomes the parent of all orphaned descendants, for example of a background command whose shell has ended,
+or of the shells of a killed agent. No task waits for these processes.
 """
 
 import os
@@ -17,26 +17,26 @@ from coterie.process_identity import list_child_pids, read_stat
 
 @attrs.define(eq=False)
 class ChildRegistry:
-    """What is known of the children of this process; there is one, as there is one table of processes."""
+    """Registry of the children that tasks of this process wait for; there is one instance, `CHILDREN`."""
 
     _owned: set[int] = attrs.field(factory=set)
     _expected: int = 0
 
     def register(self, pid: int) -> None:
-        """Somebody waits for *pid*: leave it alone."""
+        """Register *pid* as owned by a task, so that the reaper does not reap it."""
         self._owned.add(pid)
 
     def unregister(self, pid: int) -> None:
-        """*pid* is reaped, and free for others."""
+        """Remove *pid*, which is reaped."""
         self._owned.discard(pid)
 
     def is_unknown(self, pid: int) -> bool:
-        """Whether nobody waits for *pid*: an orphan, or a child of which one has not heard yet."""
+        """Return True if no task owns *pid*: it is an orphan, or a child whose pid is not reported yet."""
         return pid not in self._owned
 
     @contextmanager
     def start_pending(self) -> Iterator[None]:
-        """While the block runs a child may come whose number is not known yet: no orphan can be told from it."""
+        """Suspend the reaper within the block, because a new child with unknown pid looks like an orphan."""
         self._expected += 1
         try:
             yield
@@ -44,16 +44,16 @@ class ChildRegistry:
             self._expected -= 1
 
     def adopted(self) -> list[int]:
-        """The orphans, living or ended, that are children of the main thread now; none while a child is expected.
+        """Return the adopted orphans, living or ended; empty while a start is pending.
 
-        What others start from here on the main thread, with `subprocess`, is told by its session, which must be ours.
+        Children started by other code with `subprocess` are recognised by their session, which is that of this process.
         """
         if self._expected:
             return []
         return [pid for pid in list_child_pids() if pid not in self._owned and _is_of_another_session(pid)]
 
     def reap_adopted(self) -> list[int]:
-        """Reap the orphans that have ended, and return which they were."""
+        """Reap the orphans that have ended, and return their pids."""
         return [pid for pid in self.adopted() if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None]
 
 
@@ -61,15 +61,15 @@ CHILDREN = ChildRegistry()
 
 
 async def run_reaper() -> None:
-    """Reap orphans as they end, until cancelled. Run it on the main thread, where a process adopts."""
-    with trio.open_signal_receiver(signal.SIGCHLD) as endings:
+    """Reap orphans as they end, until cancelled. Run it on the main thread, which is the parent of orphans."""
+    with trio.open_signal_receiver(signal.SIGCHLD) as signals:
         CHILDREN.reap_adopted()
-        async for _ in endings:
+        async for _ in signals:
             CHILDREN.reap_adopted()
 
 
 def _is_of_another_session(pid: int) -> bool:
-    """Than this process; one that has ended keeps its session until it is reaped."""
+    """Return True if *pid* is in another session than this process; it keeps its session until it is reaped."""
     stat = read_stat(pid)
-    # If there is none, it is reaped by now, in a thread of whoever had started it.
+    # None if another thread has reaped it.
     return stat is not None and stat.session != os.getsid(0)

@@ -1,13 +1,14 @@
-"""Cleanup daemon of a session: kills what is left if the root is killed, then runs the repair.
+"""Cleanup daemon of a session: kills the remaining processes if the root is killed, then runs the repair.
 
-`python -I -S cleanup_daemon.py VARIABLE=SESSION RECORD`, with a pipe as standard input of which the root alone has the
-other end, and a pidfd of the root as descriptor 3. A farewell in the pipe says that all have ended. An end without one
-says that the root was killed: once it is gone every process of the session is killed, and the janitor becomes the
-program that mends the session's records and tells in its log what was done (`orchestrator.doctor.crash_cleanup`).
+`python -I -S cleanup_daemon.py VARIABLE=SESSION RECORD`. Its standard input is a pipe whose other end only the root
+holds, and descriptor 3 is a pidfd of the root. A release byte in the pipe means that all processes have ended. End of
+file without that byte means that the root was killed: the daemon waits for the end of the root, kills every process of
+the session, and executes the program that repairs the session's records (`orchestrator.doctor.crash_cleanup`).
 
-A process belongs to the session that its environment names; one that names none, as under `env -i`, to that of its
-parent or of the leader of its (terminal) session. So what is missed is only who has cleaned its environment, left its
-session, and lost its parent. Nothing but the standard library is imported: it is there all the time.
+A process belongs to the session that its environment names. A process that names none, for example under `env -i`,
+belongs to the session of its parent, or of the leader of its terminal session. So only a process is missed that has
+cleared its environment, left its terminal session and lost its parent. The daemon imports only the standard library,
+because it runs during the whole session and must work when other code is broken.
 """
 
 import contextlib
@@ -26,60 +27,60 @@ from typing import NamedTuple
 TITLE = "coterie janitor"
 RELEASE = b"."
 ROOT_DESCRIPTOR = 3
-"""The descriptor by which the root is held. Its number may be another's once it is gone, this is not."""
+"""Number of the pidfd of the root; unlike a pid, a pidfd never refers to another process."""
 KILL_TIMEOUT = 5.0
-"""Seconds in which everything is gone, unless the kernel holds it."""
+"""Maximum seconds for killing all processes; a process in an uninterruptible system call may take longer."""
 ROUND_SECONDS = 0.2
-"""Seconds in which killed processes have ended, most of the time; then they are looked for again."""
+"""Maximum seconds to wait for killed processes before the next scan."""
 KILL_BATCH = 500
-"""Processes that are held at a time; each takes a descriptor."""
+"""Maximum processes killed in one round, because each needs a descriptor."""
 
 IGNORED_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
-"""Whoever sends these to all processes of a session means the root, and this one ends after it.
+"""Signals that the daemon ignores: if they are sent to all processes of a session, the daemon must outlive the root.
 
-Blocked from its first moment: to a janitor that is stopped when its root dies the kernel sends SIGHUP, and SIGCONT.
+They are blocked from the start, because the kernel sends SIGHUP and SIGCONT to a stopped daemon when its root dies.
 """
 _SET_DEATH_SIGNAL = 1
 _STATE, _PARENT, _LEADER, _BEGAN = 0, 1, 3, 19
-"""In /proc/PID/stat, counted from the state, which stands behind the name."""
+"""Field positions in /proc/PID/stat, counted from the state, which follows the name."""
 _ENDED = b"ZX"
 
 
 class KilledProcesses(NamedTuple):
-    """What was done about the processes of a session."""
+    """Result of killing the processes of a session."""
 
     killed: int = 0
     left: tuple[int, ...] = ()
-    """Those that were still there when time was up."""
+    """Processes that still existed after the timeout."""
     is_taken_over: bool = False
-    """A new root has come meanwhile, and whatever there is now may be its."""
+    """True if a new root has started; remaining processes may belong to it."""
     trouble: str = ""
-    """What nobody had planned, in the way of it."""
+    """Unexpected exception, as text; empty if there was none."""
 
 
 class FoundProcess(NamedTuple):
-    """One process; a later one with its number began at another time."""
+    """One process, identified by its pid and start time."""
 
     pid: int
     began: int
     parent: int
     leader: int
-    """Of its session, in the sense of terminals."""
+    """Leader of its terminal session."""
     named: bytes | None
-    """The session, in our sense, that its environment names."""
+    """Id of the Coterie session that its environment names."""
 
 
 class ProcessScan:
-    """Looks for the processes of a session, and remembers them: those that dead ones have left are known by these."""
+    """Repeated scan for the processes of a session; remembers found processes, to recognise their orphans."""
 
     def __init__(self, variable: bytes, session: bytes) -> None:
         self._variable = variable
         self._session = session
         self._known: dict[int, int] = {}
-        """By number: when it began."""
+        """Start times by pid."""
 
     def find(self) -> list[FoundProcess]:
-        """All that are alive, except this process."""
+        """Return all living processes of the session, except this process."""
         processes = [process for process in _processes(self._variable) if process.pid != os.getpid()]
         now = {process.pid: process.began for process in processes}
         self._known = {pid: began for pid, began in self._known.items() if now.get(pid, began) == began}
@@ -94,10 +95,10 @@ class ProcessScan:
 
 
 def main(mark: str, record: Path) -> int:
-    """Wait for the end of the root, whose *record* is there by now, and clean up if it was killed."""
+    """Wait for the end of the root, whose *record* already exists, and clean up if the root was killed."""
     _set_signal_action(signal.SIG_IGN)
-    # Who stops this process in one moment with the root's death would stop it for ever: the kernel continues only those
-    # that stand still by then. A signal of ours at that death also takes back a stop that is under way.
+    # A stop signal that arrives together with the root's death would stop this process forever, because the kernel
+    # continues only processes that are stopped at that time. SIGCONT as death signal also cancels a pending stop.
     ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGCONT, 0, 0, 0)
     os.closerange(ROOT_DESCRIPTOR + 1, os.sysconf("SC_OPEN_MAX"))
     Path("/proc/self/comm").write_text(TITLE)
@@ -105,12 +106,12 @@ def main(mark: str, record: Path) -> int:
     if os.read(0, len(RELEASE)) == RELEASE:
         return 0
     _wait_for_end_of_root()
-    # From here on others may do the same work, and `stop --now` ends this process as any other.
+    # From here on other programs may do the same cleanup, and `stop --now` may end this process.
     _set_signal_action(signal.SIG_DFL)
     variable, _, session = mark.partition("=")
     try:
         ended = kill_all(ProcessScan(variable.encode(), session.encode()), record, ours)
-    except Exception as exc:  # noqa: BLE001 - the outermost frame; what is on record is mended and told all the same
+    except Exception as exc:  # noqa: BLE001 - outermost frame; the records are repaired and reported in any case
         traceback.print_exc()
         ended = KilledProcesses(trouble=f"{type(exc).__name__}: {exc}")
     _exec_repair(variable, session, ended)
@@ -124,21 +125,21 @@ def _set_signal_action(action: signal.Handlers) -> None:
 
 
 def _wait_for_end_of_root() -> None:
-    """Whoever dies closes its files first, and may take its time then: until it is gone it is on record as alive."""
+    """Wait until the root is gone: a dying process closes its files first, and counts as alive for some time."""
     held = select.poll()
     held.register(ROOT_DESCRIPTOR, select.POLLIN)
     held.poll()
 
 
 def kill_all(search: ProcessScan, record: Path, ours: bytes) -> KilledProcesses:
-    """Kill whatever the search finds until it finds nothing, or time is up, or a new root has come meanwhile."""
+    """Kill the found processes until a scan finds none, the timeout expires, or a new root has started."""
     until = time.monotonic() + KILL_TIMEOUT
     found: list[FoundProcess] = []
     killed: set[tuple[int, int]] = set()
     misses = 0
-    while misses < 2 and time.monotonic() < until:  # once more: a child may have come where nobody looked any more
+    while misses < 2 and time.monotonic() < until:  # twice, because a fork may have escaped the first scan
         found = search.find()
-        # After the search: a root writes its record before it starts its first process, so none of these is its.
+        # Checked after the scan: a root writes its record before it starts a process, so these are not of a new root.
         if _read(record) not in (ours, b""):
             return KilledProcesses(killed=len(killed), is_taken_over=True)
         _kill(found[:KILL_BATCH])
@@ -149,16 +150,16 @@ def kill_all(search: ProcessScan, record: Path, ours: bytes) -> KilledProcesses:
 
 
 def _kill(processes: Sequence[FoundProcess]) -> None:
-    """Kill them and wait for their end, at most one round."""
+    """Kill *processes* and wait for their end, at most `ROUND_SECONDS`."""
     with contextlib.ExitStack() as stack:
         held = select.poll()
         count = 0
         for process in processes:
-            # One that has ended is gone; one that runs under another user's name cannot be ended.
+            # Skip processes that have ended and processes of other users.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 descriptor = os.pidfd_open(process.pid)
                 stack.callback(os.close, descriptor)
-                # Once it is held its number is its own, so what is looked at now is what the signal goes to.
+                # The pidfd is opened before the start time is compared, so the signal goes to the compared process.
                 if _began(process.pid) == process.began:
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                     held.register(descriptor, select.POLLIN)
@@ -171,7 +172,7 @@ def _kill(processes: Sequence[FoundProcess]) -> None:
 
 
 def _processes(variable: bytes) -> Iterator[FoundProcess]:
-    """Every process of this user that has not ended."""
+    """Yield every living process of this user."""
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -186,7 +187,7 @@ def _processes(variable: bytes) -> Iterator[FoundProcess]:
 
 
 def _status(pid: int) -> list[bytes]:
-    """What /proc/PID/stat says; nothing of a process that has ended. Raises `ProcessLookupError` and its like."""
+    """Read the fields of /proc/PID/stat; empty for a zombie. Raises `ProcessLookupError` or `FileNotFoundError`."""
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     return [] if fields[_STATE] in _ENDED else fields
 
@@ -201,13 +202,13 @@ def _began(pid: int) -> int | None:
 def _named(path: Path, variable: bytes) -> bytes | None:
     try:
         lines = path.read_bytes().split(b"\0")
-    except PermissionError:  # a program that runs under another user's name
+    except PermissionError:  # a setuid program of another user
         return None
     return next((line[len(variable) + 1 :] for line in lines if line.startswith(variable + b"=")), None)
 
 
 def _read(record: Path) -> bytes:
-    """The record of the root; empty where there is none."""
+    """Read the record of the root; empty if it does not exist."""
     try:
         return record.read_bytes()
     except FileNotFoundError:
@@ -215,7 +216,7 @@ def _read(record: Path) -> bytes:
 
 
 def _exec_repair(variable: str, session: str, ended: KilledProcesses) -> None:
-    """Become who does it. That is no process of the session: who looks for strays meanwhile does not find it."""
+    """Execute the repair program, without the session variable, so that searches for stray processes skip it."""
     environment = {name: value for name, value in os.environ.items() if name != variable}
     command = [sys.executable, "-P", "-m", "coterie.orchestrator.doctor.crash_cleanup", session, json.dumps(ended)]
     os.execve(sys.executable, command, environment)  # noqa: S606 - our own program

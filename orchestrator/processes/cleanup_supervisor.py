@@ -16,52 +16,55 @@ from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import StartFailed, translate_start_errors
 
 MAX_RESTARTS = 20
-"""Times. Who kills that many means it, or none can live here."""
+"""Maximum number of restarts of the daemon in one session."""
 CONTINUE_SECONDS = 1.0
-"""Seconds between two looks after a janitor that may have been stopped."""
+"""Seconds between two SIGCONT signals, because the daemon may have been stopped."""
 EXIT_TIMEOUT = 2.0
-"""Seconds in which a janitor that was told farewell ends."""
+"""Seconds in which a released daemon ends before it is killed."""
 
 
 @attrs.define(eq=False)
 class CleanupSupervisor:
-    """The janitor of a session, whichever process it is. Made by `open_cleanup_daemon`."""
+    """Supervisor of the cleanup daemon over its restarts. Made by `open_cleanup_daemon`."""
 
     _arguments: tuple[str, str]
     _environment: Mapping[str, str]
     _child: ChildProcess | None = None
     _pipe: int | None = None
-    """Our end of its pipe. Nobody else gets it: it is closed in whatever is executed."""
+    """Root's end of the daemon's pipe; close-on-exec, so that no other process inherits it."""
 
     @property
     def pid(self) -> int | None:
-        """The process; None while there is none."""
+        """Process id of the daemon; None if it is not running."""
         return None if self._child is None else self._child.pid
 
     def start(self) -> None:
-        """Start a janitor. It need not be ready: what it waits for waits for it. Raises `StartFailed`."""
+        """Start a daemon without waiting for it, because it notices an end of the root also later.
+
+        Raises `StartFailed`.
+        """
         with translate_start_errors():
-            theirs, ours = os.pipe()
+            daemon_end, root_end = os.pipe()
             try:
-                self._child = self._spawn(theirs)
+                self._child = self._spawn(daemon_end)
             except OSError:
-                os.close(ours)
+                os.close(root_end)
                 raise
             finally:
-                os.close(theirs)
-            self._pipe = ours
+                os.close(daemon_end)
+            self._pipe = root_end
 
-    def _spawn(self, line: int) -> ChildProcess:
-        # In a group of its own no terminal reaches it. It stays in our terminal session, for then the kernel continues
-        # it, if it is stopped, at our death. Without `site`, and by its path, it is there in no time.
-        with os.fdopen(os.pidfd_open(os.getpid()), "rb", buffering=0) as ourselves:
+    def _spawn(self, pipe: int) -> ChildProcess:
+        # A process group of its own, so that no terminal signals it; but the same session, because then the kernel
+        # continues a stopped daemon when the root dies. Started by path and without `site`, because that is fast.
+        with os.fdopen(os.pidfd_open(os.getpid()), "rb", buffering=0) as root:
             pid = os.posix_spawn(
                 sys.executable,
                 [sys.executable, "-I", "-S", cleanup_daemon.__file__, *self._arguments],
                 self._environment,
                 file_actions=[
-                    (os.POSIX_SPAWN_DUP2, line, 0),
-                    (os.POSIX_SPAWN_DUP2, ourselves.fileno(), cleanup_daemon.ROOT_DESCRIPTOR),
+                    (os.POSIX_SPAWN_DUP2, pipe, 0),
+                    (os.POSIX_SPAWN_DUP2, root.fileno(), cleanup_daemon.ROOT_DESCRIPTOR),
                     (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                 ],
                 setpgroup=0,
@@ -70,27 +73,28 @@ class CleanupSupervisor:
         try:
             return ChildProcess.of(pid)
         except OSError:
-            os.kill(pid, signal.SIGKILL)  # before it can take the end of its pipe for ours
+            os.kill(pid, signal.SIGKILL)  # before it takes the end of its pipe for the end of the root
             os.waitpid(pid, 0)
             raise
 
     async def supervise(self, fail: Callable[[str], None]) -> None:
-        """Replace who falls and continue who is stopped, until cancelled; *fail* hears of each fall.
+        """Restart a daemon that ends, and continue one that is stopped, until cancelled; *fail* gets each failure.
 
-        Returns when none can be started, or too many have fallen: the session goes on without.
+        Returns when no daemon can be started or too many have ended; the session continues without one.
         """
         for _ in range(MAX_RESTARTS):
             status = await self._wait_died()
-            fail(f"the janitor ended with status {status}, and is replaced")
+            fail(f"the cleanup daemon ended with status {status} and is restarted")
             try:
                 self.start()
             except StartFailed as exc:
-                fail(f"there is no janitor any more: {exc}")
+                fail(f"the session runs without cleanup daemon: {exc}")
                 return
-        fail(f"there is no janitor any more: {MAX_RESTARTS} were replaced, and status {await self._wait_died()}")
+        status = await self._wait_died()
+        fail(f"the session runs without cleanup daemon: it was restarted {MAX_RESTARTS} times; last status {status}")
 
     async def _wait_died(self) -> int:
-        """The status of a janitor that has ended before its time."""
+        """Wait for the unexpected end of the daemon and return its status."""
         assert self._child is not None
         while self._child.status is None:
             self._child.send_signal(signal.SIGCONT)
@@ -100,7 +104,7 @@ class CleanupSupervisor:
         return self._child.status
 
     async def release(self) -> None:
-        """Tell the janitor that all is well; wait, kill. Returns once it is reaped; is not cancelled."""
+        """Release the daemon, wait, kill it if needed; return once it is reaped. Shielded."""
         if self._child is None or self._pipe is None:
             return
         with contextlib.suppress(BrokenPipeError):
@@ -120,17 +124,16 @@ class CleanupSupervisor:
 async def open_cleanup_daemon(
     mark: str, record: Path, environment: Mapping[str, str]
 ) -> AsyncIterator[CleanupSupervisor]:
-    """Have a janitor while the block runs: if this process is killed in it, nothing of the session is left.
+    """Run a cleanup daemon until the block ends; it kills the processes of the session if this process is killed.
 
-    *mark* is the `VARIABLE=SESSION` by which its processes are known, and *record* the file that says who the root is;
-    it exists already. *environment* has the mark too, because the daemon is one of them. Run `supervise` in a task.
-    If daemon and root are killed at the same moment, or the daemon while the root is stopped, no process is
-    left that could notice: then a resume ends what there is, and `coterie doctor` finds it. Enter it before any process
-    of the session is started. Raises `StartFailed`.
+    *mark* is the `VARIABLE=SESSION` that identifies processes of the session; *environment* contains it. *record* is
+    the existing file of the root record. Run `supervise` in a task. If daemon and root are killed at the same moment,
+    or the daemon while the root is stopped, no cleanup happens; then the next resume kills the remaining processes, and
+    `coterie doctor` finds them. Enter it before any process of the session is started. Raises `StartFailed`.
     """
-    post = CleanupSupervisor((mark, str(record)), environment)
-    post.start()
+    supervisor = CleanupSupervisor((mark, str(record)), environment)
+    supervisor.start()
     try:
-        yield post
+        yield supervisor
     finally:
-        await post.release()
+        await supervisor.release()

@@ -1,4 +1,4 @@
-"""Handshake with a child that is being started: descriptors to it, reports from it."""
+"""Handshake between the root and a starting child: descriptors to the child, reports to the root."""
 
 import fcntl
 import os
@@ -16,55 +16,55 @@ from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import ProcessStart, StartFailed
 
 REPORT_LIMIT = 65_536
-"""Bytes of one report, which is one packet."""
+"""Maximum bytes of one report, which is one packet."""
 REASON_LIMIT = 4_000
 COUNT_SIZE = 2
-"""Bytes of a request to the zygote: how many descriptors come with it."""
+"""Bytes of a request to the zygote, which is the number of passed descriptors."""
 
 
 @attrs.frozen(kw_only=True)
 class PassedDescriptors:
-    """The descriptors of a start, by the numbers that they have in one process."""
+    """Descriptors for a new child, with their numbers in one process."""
 
     answer: int
-    """A socket for reports; each is one packet."""
-    order: int
-    """A file in memory, at the beginning of the `ProcessStart` in it."""
+    """Socket for reports; each report is one packet."""
+    start: int
+    """In-memory file with the `ProcessStart`, positioned at its beginning."""
     stdout: int
     stderr: int
     descriptors: tuple[int, ...]
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> Self:
-        """From the order in which they travel. Raises `ValueError` if there are too few."""
-        answer, order, stdout, stderr, *descriptors = numbers
-        return cls(answer=answer, order=order, stdout=stdout, stderr=stderr, descriptors=tuple(descriptors))
+        """Build from numbers in transfer order. Raises `ValueError` if there are too few."""
+        answer, start, stdout, stderr, *descriptors = numbers
+        return cls(answer=answer, start=start, stdout=stdout, stderr=stderr, descriptors=tuple(descriptors))
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """In the order in which they travel."""
-        return (self.answer, self.order, self.stdout, self.stderr, *self.descriptors)
+        """All numbers, in transfer order."""
+        return (self.answer, self.start, self.stdout, self.stderr, *self.descriptors)
 
 
 @attrs.frozen(kw_only=True)
 class ChildReport:
-    """What is said about a child by itself, or by the zygote; of its number they both tell, whoever comes first."""
+    """Report about a child, sent by the child or by the zygote; both report the pid, in any order."""
 
     pid: int | None = None
     is_ready: bool = False
     failure: str | None = None
-    """Why there will be no child."""
+    """Reason why the child cannot be started."""
     errno: int | None = None
 
     @classmethod
     def of_failure(cls, error: Exception) -> Self:
-        """That *error* is why there will be no child."""
+        """Build the report that *error* prevents the start of the child."""
         if isinstance(error, OSError):
             return cls(failure=str(error)[:REASON_LIMIT], errno=error.errno)
         return cls(failure=f"{type(error).__name__}: {error}"[:REASON_LIMIT])
 
     def send(self, answer: socket.socket) -> bool:
-        """Send it as one packet; False if nobody wants to hear of the child any more."""
+        """Send the report as one packet; return False if the root has abandoned the start."""
         try:
             answer.send(msgspec.msgpack.encode(self))
         except (BrokenPipeError, ConnectionResetError):
@@ -73,75 +73,75 @@ class ChildReport:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """From one packet. Bytes that are no report are a bug: nobody but our own code has the socket."""
+        """Decode one packet. Invalid bytes are a bug, because only our own code holds the socket."""
         return msgspec.msgpack.decode(data, type=cls)
 
 
 @attrs.define(eq=False)
 class DescriptorChannel:
-    """The way to a child that is being started, and back."""
+    """Descriptors for a new child, and the root's end of its report socket."""
 
     reports: trio.socket.SocketType
-    """Our end. It ends when nobody has the other one, so see `release`."""
+    """Root's end of the report socket; it reads end of file once all copies of the other end are closed."""
     passed: PassedDescriptors
-    _theirs: socket.socket
+    _child_end: socket.socket
 
     def release(self) -> None:
-        """Close our copy of their end, once it is passed."""
-        self._theirs.close()
+        """Close the root's copy of the child's end, after it was passed."""
+        self._child_end.close()
 
 
 @contextmanager
 def open_descriptor_channel(
     start: ProcessStart, descriptors: Sequence[int], stdout: int | None, stderr: int | None
 ) -> Iterator[DescriptorChannel]:
-    """What a child can be started with, by whichever starter; all of it is closed when the block ends."""
+    """Open the descriptors for a new child of any starter; all are closed when the block ends."""
     with ExitStack() as stack:
-        ours, theirs = (stack.enter_context(end) for end in socket.socketpair(type=socket.SOCK_SEQPACKET))
-        order = stack.enter_context(open(os.memfd_create("start"), "w+b"))  # noqa: PTH123 - it has no path
-        order.write(start.to_bytes())
-        order.seek(0)
+        root_end, child_end = (stack.enter_context(end) for end in socket.socketpair(type=socket.SOCK_SEQPACKET))
+        file = stack.enter_context(open(os.memfd_create("start"), "w+b"))  # noqa: PTH123 - it has no path
+        file.write(start.to_bytes())
+        file.seek(0)
         passed = PassedDescriptors(
-            answer=theirs.fileno(),
-            order=order.fileno(),
+            answer=child_end.fileno(),
+            start=file.fileno(),
             stdout=stack.enter_context(_open_copy(stdout)).fileno(),
             stderr=stack.enter_context(_open_copy(stderr)).fileno(),
             descriptors=tuple(descriptors),
         )
-        yield DescriptorChannel(trio.socket.from_stdlib_socket(ours), passed, theirs)
+        yield DescriptorChannel(trio.socket.from_stdlib_socket(root_end), passed, child_end)
 
 
 def _open_copy(descriptor: int | None) -> IO[bytes]:
-    """A copy that is none of the standard streams, which are put in their places one after another."""
+    """Copy *descriptor* to a number above 2, because the child overwrites its standard streams one by one."""
     if descriptor is None:
         return open(os.devnull, "r+b", buffering=0)  # noqa: PTH123 - for its number
     return open(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3), "wb", buffering=0)  # noqa: PTH123 - it has no path
 
 
 REPORT_TIMEOUT = 10.0
-"""Seconds in which a zygote makes a child on the busiest machine."""
+"""Seconds in which a zygote forks a child even on a busy machine."""
 UNDO_TIMEOUT = 5.0
-"""Seconds in which a child that nobody wants any more is killed and reaped, unless something is stopped."""
+"""Maximum seconds to kill and reap an abandoned child."""
 
 
 class StartTimeout(Exception):
-    """Nobody is left who could report, and there is no child that we know of."""
+    """The report socket was closed before any report, and no child is known."""
 
 
 @attrs.define(eq=False)
 class PendingChild:
-    """What is known of a child that is being started."""
+    """State of a child that is being started."""
 
     reports: trio.socket.SocketType
     child: ChildProcess | None = None
     maker: ChildProcess | None = None
-    """The zygote, if there is one."""
+    """Zygote that forks the child; None without a zygote."""
 
     async def ready(self) -> ChildProcess:
-        """The child, once it says that it is ready.
+        """Wait until the child reports that it is ready, and return it.
 
-        Raises `StartFailed` when there will be none, and `StartTimeout`. In both cases, and when cancelled, what had
-        come into being is killed and reaped, for which a few seconds are taken if need be.
+        Raises `StartFailed` if the child cannot be started, and `StartTimeout`. After an error or a cancellation an
+        existing child is killed and reaped, which may take a few seconds.
         """
         has_succeeded = False
         try:
@@ -155,11 +155,11 @@ class PendingChild:
         return child
 
     async def _wait_for_report(self) -> None:
-        """A maker who has none to say is stopped, or stuck; it is killed, by which its silence gets an end."""
+        """Wait for the first report; kill a zygote that sends none in time, which closes the report socket."""
         if self.maker is not None:
-            with trio.move_on_after(REPORT_TIMEOUT) as patience:
+            with trio.move_on_after(REPORT_TIMEOUT) as timeout:
                 await trio.lowlevel.wait_readable(self.reports)
-            if patience.cancelled_caught:
+            if timeout.cancelled_caught:
                 self.maker.send_signal(signal.SIGKILL)
 
     async def _listen(self) -> ChildProcess:
@@ -171,7 +171,7 @@ class PendingChild:
                 return self.child
         if self.child is None:
             raise StartTimeout
-        self.child.send_signal(signal.SIGKILL)  # it may have closed what it was to report on, and live
+        self.child.send_signal(signal.SIGKILL)  # it may be alive with a closed report socket
         status = await self.child.wait()
         raise StartFailed(f"it ended before it was ready, with status {status}", status=status)
 

@@ -16,13 +16,13 @@ _Fields = tuple[str, str, bytes, bytes, dict[bytes, bytes]]
 
 @attrs.define(eq=False)
 class StartFailed(Exception):
-    """No child came of a start, and nothing is left of it."""
+    """A child could not be started; no process remains."""
 
     reason: str
     errno: int | None = None
-    """What the kernel said, for example EAGAIN when no more processes are allowed."""
+    """Error number of the kernel, for example EAGAIN if no more processes are allowed."""
     status: int | None = None
-    """Of a child that ended before it was ready, as `Child.wait` gives it."""
+    """Status of a child that ended before it was ready, as `ChildProcess.wait` returns it."""
 
     def __str__(self) -> str:
         return self.reason
@@ -30,32 +30,32 @@ class StartFailed(Exception):
 
 @attrs.frozen(kw_only=True)
 class ProcessStart:
-    """All that a child is, except its descriptors."""
+    """Parameters of a new child, except its descriptors."""
 
     title: str
-    """What `ps` shows. Cut where the room for it ends, after some 80 bytes."""
+    """Process title that `ps` shows, cut after about 80 bytes."""
     entry: str
-    """`package.module:function`. Called with the payload and the numbers of the passed descriptors; what it returns,
-    None being 0, is the exit status, and an exception is status 1 with its traceback on standard error."""
+    """Function `package.module:function` to call with the payload and the numbers of the passed descriptors. Its result
+    is the exit status, with None as 0; an exception is status 1 with its traceback on standard error."""
     payload: bytes = attrs.field(repr=False)
-    """May hold secrets."""
+    """Argument of the entry; may contain secrets."""
     directory: Path
     environment: Mapping[str, str]
-    """The whole of it, for `os.environ` and for programs that the child starts."""
+    """Complete environment of the child."""
 
     def to_bytes(self) -> bytes:
-        """As `from_bytes` reads it. Names that are not UTF-8 stay as they are."""
+        """Encode for `from_bytes`. Names that are not UTF-8 are preserved."""
         environment = {os.fsencode(name): os.fsencode(value) for name, value in self.environment.items()}
         fields: _Fields = (self.title, self.entry, self.payload, os.fsencode(self.directory), environment)
         return msgspec.msgpack.encode(fields)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """What `to_bytes` wrote. Raises `ValueError`."""
+        """Decode the result of `to_bytes`. Raises `ValueError`."""
         try:
             title, entry, payload, directory, environment = msgspec.msgpack.decode(data, type=_Fields)
         except msgspec.DecodeError as exc:
-            raise ValueError(f"it does not read as a start: {exc}") from exc
+            raise ValueError(f"invalid process start: {exc}") from exc
         return cls(
             title=title,
             entry=entry,
@@ -67,17 +67,17 @@ class ProcessStart:
 
 @contextmanager
 def translate_start_errors() -> Iterator[None]:
-    """What the kernel refuses in the block leaves it as `StartFailed`."""
+    """Translate `OSError` and `ValueError` of the block to `StartFailed`."""
     try:
         yield
     except OSError as exc:
         raise StartFailed(str(exc), exc.errno) from exc
-    except ValueError as exc:  # a name or a value that no process can have
+    except ValueError as exc:  # an argument or environment that exec cannot pass, for example with a null byte
         raise StartFailed(str(exc)) from exc
 
 
 class ProcessStarter(Protocol):
-    """A way to start children."""
+    """Interface of a starter of child processes."""
 
     async def start(
         self,
@@ -87,11 +87,11 @@ class ProcessStarter(Protocol):
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> ChildProcess:
-        """A child that has found its entry and is about to call it; the caller owns it from here.
+        """Start a child and return it once it has imported its entry; the caller owns the child.
 
-        It gets copies of *descriptors*, which stay the caller's, closed for what it executes itself; its standard
-        streams are /dev/null where no descriptor is given. It leads a session, and so a group, of its own: no
-        terminal can reach it. It is killed by the kernel when this process ends. Raises `StartFailed`; then, and when
-        cancelled, the child is killed and reaped.
+        The child gets copies of *descriptors*, which are close-on-exec in the child; the caller keeps its own. Standard
+        streams without a descriptor are /dev/null. The child leads a new session and process group, so no terminal
+        signals it. The kernel kills it when this process ends. Raises `StartFailed`; after an error or a cancellation
+        the child is killed and reaped.
         """
         ...

@@ -29,24 +29,24 @@ AGENT_PRELOADS = (
     "coterie.agents.runtime.agent_main",
     "coterie.agents.loop.pipeline",
     "coterie.agents.runtime.setup.built_in_tools",
-    # What the SDK imports when its first request is sent.
+    # Modules that the SDK imports at its first request.
     "httpcore2",
     "truststore",
     "anyio._backends._trio",
     "encodings.idna",
     "coterie.agents.loop.model.client_warmup:warm_up_client",
 )
-"""What an agent needs before its first request has left: modules, and functions that keep what they have made."""
+"""Modules and warm-up functions that an agent needs up to its first request."""
 
 MAX_PENDING = 32
-"""Starts that are under way at a time; each has descriptors in flight, of which a user may have only so many."""
+"""Maximum number of concurrent starts, because the kernel limits the descriptors in flight of one user."""
 ZYGOTE_EXIT_TIMEOUT = 2.0
-"""Seconds in which a zygote that is told to end does so."""
+"""Seconds in which a zygote ends after its socket is closed, before it is killed."""
 
 
 @attrs.define(eq=False)
 class ZygoteHandle:
-    """A zygote that takes requests."""
+    """Handle of a running zygote."""
 
     process: ChildProcess
     requests: trio.socket.SocketType
@@ -54,23 +54,23 @@ class ZygoteHandle:
     async def start(
         self, start: ProcessStart, descriptors: Sequence[int], stdout: int | None, stderr: int | None
     ) -> ChildProcess:
-        """As `ProcessStarter.start`; raises `StartTimeout` too, when the zygote, or what it had forked, is gone."""
+        """Start a child, as `ProcessStarter.start`; raises `StartTimeout` too, if the zygote is gone."""
         with (
             translate_start_errors(),
             CHILDREN.start_pending(),
-            open_descriptor_channel(start, descriptors, stdout, stderr) as passage,
+            open_descriptor_channel(start, descriptors, stdout, stderr) as channel,
         ):
-            numbers = array.array("i", passage.passed.numbers)
+            numbers = array.array("i", channel.passed.numbers)
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)]
             try:
                 await self.requests.sendmsg([len(numbers).to_bytes(COUNT_SIZE)], rights)
             except (BrokenPipeError, ConnectionResetError) as exc:
                 raise StartTimeout from exc
-            passage.release()
-            return await PendingChild(passage.reports, maker=self.process).ready()
+            channel.release()
+            return await PendingChild(channel.reports, maker=self.process).ready()
 
     async def end(self) -> None:
-        """Close the socket, at which the zygote ends; wait, kill. Returns once it is reaped; is not cancelled."""
+        """Close the socket, which ends the zygote; wait, kill it if needed; return once it is reaped. Shielded."""
         self.requests.close()
         with trio.CancelScope(shield=True):
             await self.process.wait_or_kill(ZYGOTE_EXIT_TIMEOUT)
@@ -78,17 +78,17 @@ class ZygoteHandle:
 
 @attrs.define(eq=False)
 class ZygoteStarter:
-    """Starts children by forking a zygote. Made by `open_zygote_starter`; may be used by several tasks at once."""
+    """Starter that forks children from a zygote. Made by `open_zygote_starter`; for concurrent use by tasks."""
 
     _names: Sequence[str]
     _environment: Mapping[str, str] | None
     _zygote: ZygoteHandle | None = None
     _changing: trio.Lock = attrs.field(factory=trio.Lock)
-    _under_way: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(MAX_PENDING))
+    _pending: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(MAX_PENDING))
 
     @property
     def zygote(self) -> int | None:
-        """The process that children are forked from; None while there is none."""
+        """Process id of the zygote; None if it is not running."""
         return None if self._zygote is None else self._zygote.process.pid
 
     async def start(
@@ -99,8 +99,8 @@ class ZygoteStarter:
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> ChildProcess:
-        """As `ProcessStarter.start`. If the zygote is gone, another is started and asked, once."""
-        async with self._under_way:
+        """Start a child, as `ProcessStarter.start`. If the zygote is gone, retry once with a new zygote."""
+        async with self._pending:
             zygote = await self.ensure_zygote()
             try:
                 return await zygote.start(start, descriptors, stdout, stderr)
@@ -109,22 +109,22 @@ class ZygoteStarter:
             try:
                 return await (await self.ensure_zygote()).start(start, descriptors, stdout, stderr)
             except StartTimeout as exc:
-                raise StartFailed("the zygote died, and so did the one that took its place") from exc
+                raise StartFailed("the zygote died twice during the start") from exc
 
     async def ensure_zygote(self) -> ZygoteHandle:
-        """The zygote; started, and waited for until it is warm, if there is none. Raises `StartFailed`."""
+        """Return the zygote; start one and wait until it is ready if needed. Raises `StartFailed`."""
         async with self._changing:
             if self._zygote is None:
                 self._zygote = await _open_zygote(self._names, self._environment)
             return self._zygote
 
     async def end_zygote(self) -> None:
-        """End the zygote, if there is one; the children live on."""
+        """End the zygote, if there is one; its children keep running."""
         if self._zygote is not None:
             await self._retire(self._zygote)
 
     async def _retire(self, zygote: ZygoteHandle) -> None:
-        """End a zygote, which may be dead or may only look so: what else it was asked for is asked of the next one."""
+        """End a zygote that did not answer, dead or not; its other pending starts are retried with the next one."""
         with trio.CancelScope(shield=True):
             async with self._changing:
                 if self._zygote is zygote:
@@ -136,12 +136,12 @@ class ZygoteStarter:
 async def open_zygote_starter(
     names: Sequence[str] = AGENT_PRELOADS, *, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[ZygoteStarter]:
-    """A starter whose zygote is warm and lives until the block ends; its children's owners wait for them before that.
+    """Open a starter with a zygote that is ready; the owners of its children must wait for them before the block ends.
 
-    The zygote imports the modules in *names* and calls what is named `module:function`. For /proc, and so for whoever
-    looks for strays, *environment* is its children's too, whatever their own says. While the block runs this process
-    adopts orphaned descendants: see `run_reaper`. Enter it on the main thread. Raises `StartFailed` if the zygote does
-    not come up.
+    The zygote imports the modules in *names* and calls the functions named `module:function`. In /proc, where stray
+    processes are searched, its children show *environment*, not their own. Within the block this process adopts
+    orphaned descendants; see `run_reaper`. Enter it on the main thread. Raises `StartFailed` if the zygote does not
+    start.
     """
     had_adopted = become_subreaper(yes=True)
     starter = ZygoteStarter(names, environment)
@@ -155,36 +155,36 @@ async def open_zygote_starter(
 
 
 async def _open_zygote(names: Sequence[str], environment: Mapping[str, str] | None) -> ZygoteHandle:
-    """A zygote that is warm. Cancelled while it gets warm, it is ended."""
+    """Start a zygote and wait until it is ready; end it after an error or a cancellation."""
     zygote = _start_zygote(names, environment)
-    is_warm = False
+    is_ready = False
     try:
-        await _wait_until_warm(zygote)
-        is_warm = True
+        await _wait_until_ready(zygote)
+        is_ready = True
     finally:
-        if not is_warm:
+        if not is_ready:
             zygote.process.send_signal(signal.SIGKILL)
             await zygote.end()
     return zygote
 
 
 def _start_zygote(names: Sequence[str], environment: Mapping[str, str] | None) -> ZygoteHandle:
-    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-    with translate_start_errors(), theirs, ExitStack() as undoing:
-        undoing.enter_context(ours)
-        arguments = [str(theirs.fileno()), str(os.getpid()), *names]
-        process = start_module(ZYGOTE_MODULE, arguments, passed=[theirs.fileno()], environment=environment)
-        undoing.pop_all()
-    return ZygoteHandle(process, trio.socket.from_stdlib_socket(ours))
+    root_end, zygote_end = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    with translate_start_errors(), zygote_end, ExitStack() as undo:
+        undo.enter_context(root_end)
+        arguments = [str(zygote_end.fileno()), str(os.getpid()), *names]
+        process = start_module(ZYGOTE_MODULE, arguments, passed=[zygote_end.fileno()], environment=environment)
+        undo.pop_all()
+    return ZygoteHandle(process, trio.socket.from_stdlib_socket(root_end))
 
 
-async def _wait_until_warm(zygote: ZygoteHandle) -> None:
+async def _wait_until_ready(zygote: ZygoteHandle) -> None:
     packet = await zygote.requests.recv(REPORT_LIMIT)
     if not packet:
-        raise StartFailed("the zygote died while it got warm", status=await zygote.process.wait())
+        raise StartFailed("the zygote died before it was ready", status=await zygote.process.wait())
     report = ChildReport.from_bytes(packet)
     if report.failure is not None:
-        raise StartFailed(f"the zygote did not get warm: {report.failure}", report.errno)
+        raise StartFailed(f"the zygote could not be prepared: {report.failure}", report.errno)
 
 
 EXEC_CHILD_MODULE = "coterie.orchestrator.processes.exec_child"
@@ -192,7 +192,7 @@ EXEC_CHILD_MODULE = "coterie.orchestrator.processes.exec_child"
 
 @attrs.frozen
 class ExecStarter:
-    """Starts children as any program is started, on the main thread."""
+    """Starter that runs a new interpreter for each child. Use it on the main thread."""
 
     async def start(
         self,
@@ -202,15 +202,15 @@ class ExecStarter:
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> ChildProcess:
-        """As `ProcessStarter.start`. What /proc shows of the child's environment is the start's."""
-        with translate_start_errors(), open_descriptor_channel(start, descriptors, stdout, stderr) as passage:
-            numbers = passage.passed.numbers
+        """Start a child, as `ProcessStarter.start`. In /proc it shows the environment of *start*."""
+        with translate_start_errors(), open_descriptor_channel(start, descriptors, stdout, stderr) as channel:
+            numbers = channel.passed.numbers
             child = start_module(
                 EXEC_CHILD_MODULE,
                 [str(os.getpid()), *map(str, numbers)],
                 passed=numbers,
                 environment=start.environment,
-                stderr=passage.passed.stderr,
+                stderr=channel.passed.stderr,
             )
-            passage.release()
-            return await PendingChild(passage.reports, child).ready()
+            channel.release()
+            return await PendingChild(channel.reports, child).ready()

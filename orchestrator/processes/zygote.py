@@ -1,7 +1,7 @@
-"""Zygote: a process that has imported everything once and forks a child for each request.
+"""Zygote: a process that imports all modules once and forks a child for each request.
 
-`python -P -m coterie.orchestrator.processes.zygote SOCKET ROOT [NAME ...]`. It has one thread and never runs an event
-loop while it serves, so a fork of it is whole. What it forks is the root's child, not its own, and outlives it.
+`python -P -m coterie.orchestrator.processes.zygote SOCKET ROOT [NAME ...]`. It has one thread and runs no event loop,
+so that a fork is safe. Its forks are children of the root and outlive the zygote.
 """
 
 import array
@@ -22,13 +22,13 @@ from coterie.orchestrator.processes.linux import die_with_parent, fork_sibling, 
 
 TITLE = "coterie zygote"
 DESCRIPTORS = 253
-"""That one packet can carry, a limit of the kernel."""
+"""Maximum number of descriptors in one packet, a limit of the kernel."""
 WHILE_IMPORTING = (2000, 20, 20)
-"""Thresholds of the collector: by its own it takes a tenth of the time to look at what is there to stay."""
+"""Thresholds of the garbage collector during imports; the default ones cost a tenth of the import time."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Get warm, say so, and serve until the socket is closed."""
+    """Import the modules, report that the zygote is ready, and serve until the socket is closed."""
     number, root, *names = arguments
     if not die_with_parent(int(root)):
         return 1
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         requests.set_inheritable(False)
         try:
             prepare(names)
-        except Exception as exc:  # noqa: BLE001 - whatever a module raises belongs to who named it
+        except Exception as exc:  # noqa: BLE001 - an import may raise anything; the caller gets it
             ChildReport.of_failure(exc).send(requests)
             return 1
         _keep_shared()
@@ -48,9 +48,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def prepare(names: Sequence[str]) -> None:
     """Import modules (`package.module`) and call functions (`package.module:function`)."""
-    # With the collector on: what it frees is used again by the next import. Left to the end, its gaps would be filled
-    # by children, each of which would copy the pages they are in.
-    usual = gc.get_threshold()
+    # The collector stays enabled, so that later imports reuse freed memory. If memory were freed only at the end,
+    # children would fill the gaps, and each would copy the pages around them.
+    thresholds = gc.get_threshold()
     gc.set_threshold(*WHILE_IMPORTING)
     try:
         for name in names:
@@ -59,12 +59,12 @@ def prepare(names: Sequence[str]) -> None:
             if colon:
                 getattr(imported, function)()
     finally:
-        gc.set_threshold(*usual)
+        gc.set_threshold(*thresholds)
 
 
 def _keep_shared() -> None:
-    """Let what lives now live for ever: the collector leaves it alone, and its pages stay shared with all children."""
-    sys.stdout.flush()  # or every child would say again what a module has said
+    """Exclude all existing objects from garbage collection, so that their pages stay shared with all children."""
+    sys.stdout.flush()  # otherwise every child would print buffered output again
     gc.collect()
     gc.freeze()
 
@@ -80,9 +80,9 @@ def _serve(requests: socket.socket, root: int) -> None:
 
 
 def _receive(requests: socket.socket) -> tuple[int, list[int]] | None:
-    """How many descriptors were sent, and those that came; None when the root has closed the socket."""
-    room = socket.CMSG_SPACE(DESCRIPTORS * array.array("i").itemsize)
-    packet, ancillary, _, _ = requests.recvmsg(COUNT_SIZE, room, socket.MSG_CMSG_CLOEXEC)
+    """Receive the number of sent descriptors and the received ones; None when the root has closed the socket."""
+    size = socket.CMSG_SPACE(DESCRIPTORS * array.array("i").itemsize)
+    packet, ancillary, _, _ = requests.recvmsg(COUNT_SIZE, size, socket.MSG_CMSG_CLOEXEC)
     if not packet:
         return None
     numbers = array.array("i")
@@ -92,21 +92,21 @@ def _receive(requests: socket.socket) -> tuple[int, list[int]] | None:
 
 
 def _start_child(requests: socket.socket, root: int, count: int, numbers: Sequence[int]) -> None:
-    """Fork the child; what prevents it is reported."""
+    """Fork the child, or report why that failed."""
     if not numbers:
-        return  # not even a way to report came through: the root hears that nobody has it
+        return  # no report socket was received; the root reads end of file
     with socket.socket(fileno=os.dup(numbers[0])) as answer:
         if _is_abandoned(answer):
             return
         if len(numbers) < count:
             ChildReport(failure="the zygote has too many descriptors open").send(answer)
         else:
-            assert threading.active_count() == _count_threads() == 1, "what is forked with threads is not whole"
+            assert threading.active_count() == _count_threads() == 1, "a fork is safe only with one thread"
             _fork(requests, root, PassedDescriptors.of(numbers), answer)
 
 
 def _is_abandoned(answer: socket.socket) -> bool:
-    """Whether the root, which may have waited long while this process was stopped, does not want the child any more."""
+    """Return True if the root has abandoned the start, for example while this process was stopped."""
     poll = select.poll()
     poll.register(answer, 0)
     return bool(poll.poll(0))
@@ -119,21 +119,21 @@ def _fork(requests: socket.socket, root: int, passed: PassedDescriptors, answer:
         ChildReport.of_failure(exc).send(answer)
         return
     if pid:
-        # The child says so too, for the zygote may be killed here. It has an end by itself if nobody listens.
+        # The child reports its pid too, because the zygote may be killed here. It exits if the root does not listen.
         ChildReport(pid=pid).send(answer)
         return
     try:
         requests.close()
         answer.close()
         run_child(root, passed)
-    except BaseException:  # noqa: BLE001 - nothing may go on as the zygote that it is not
+    except BaseException:  # noqa: BLE001 - the child must never return into the zygote's loop
         traceback.print_exc()
     finally:
         os._exit(1)
 
 
 def _count_threads() -> int:
-    """Those that Python does not know of as well."""
+    """Return the number of threads, including those unknown to Python."""
     return len(list(Path("/proc/self/task").iterdir()))
 
 

@@ -46,7 +46,7 @@ from coterie.orchestrator.supervisor.in_process_agents import InProcessAgents
 
 @attrs.define(eq=False)
 class _HeldPermit:
-    """A permit that the agent has, until it gives it back."""
+    """Permit that the agent holds until it releases it."""
 
     permit: Permit
     is_released: trio.Event = attrs.field(factory=trio.Event)
@@ -54,21 +54,21 @@ class _HeldPermit:
 
 @attrs.define(eq=False)
 class AgentConnection:
-    """Serves one incarnation of one agent; `run` ends when the agent's end of the channel does."""
+    """Server of one incarnation of an agent; `run` returns when the agent closes its end of the channel."""
 
-    _gate: Gateway
-    """Closed by the caller when the agent is gone."""
+    _gateway: Gateway
+    """Gateway client of the agent; the caller closes it after the agent has ended."""
     _on_message: Callable[[AgentMessage], None]
-    """Told of every message and request."""
+    """Callback for every message and request."""
     _spawner: Spawner
     _prompter: UserPrompter | None = None
-    """Asked for permissions; None refuses."""
+    """Prompter for permissions; None refuses them."""
     _agent: str = ""
-    """The name of the agent."""
+    """Name of the agent."""
     _approvals: AgentApprovals | None = None
-    """Takes the plans and decisions of the agent; None where it has nobody."""
+    """Handler of the agent's plans and decisions; None if they are not supported."""
     in_process: InProcessAgents = attrs.field(init=False)
-    """The agents that the agent has started as tasks of its own process."""
+    """Agents that run as tasks in the process of this agent."""
     _channel: RequestChannel[AgentMessage] | None = attrs.field(default=None, init=False)
     _permits: dict[int, _HeldPermit] = attrs.field(factory=dict, init=False)
     _open_prompts: int = attrs.field(default=0, init=False)
@@ -76,12 +76,12 @@ class AgentConnection:
     def __attrs_post_init__(self) -> None:
         self.in_process = InProcessAgents(self._send)
 
-    async def run(self, line: MessageChannel[AgentFrame]) -> None:
-        """Talk on *line* until the agent has gone; what it holds at the gate by then is counted as used up.
+    async def run(self, messages: MessageChannel[AgentFrame]) -> None:
+        """Serve *messages* until the agent disconnects. Permits that it still holds are charged in full.
 
-        Agents in its process have ended then too. Raises `ControlLost`, in a group, for what cannot be understood.
+        The agents in its process are ended too. Raises `ControlLost`, in a group, for an invalid message.
         """
-        channel = self._channel = RequestChannel[AgentMessage](line)
+        channel = self._channel = RequestChannel[AgentMessage](messages)
         try:
             async with trio.open_nursery() as nursery:
                 handlers = MessageHandlers[AgentMessage](
@@ -96,13 +96,13 @@ class AgentConnection:
             channel.close()
 
     def deliver(self, envelope: Envelope) -> None:
-        """Hand the agent a message that it believes. Raises `ControlLost` if it has gone."""
+        """Deliver a trusted message to the agent over the channel. Raises `ControlLost` if it has disconnected."""
         self._send(DeliverMessage.of(envelope))
 
     async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
-        """Have the agent compact its conversation, and wait for that. Several may ask at once.
+        """Request a compaction of the agent's conversation and wait for it. May be called concurrently.
 
-        Cancelled, the agent is compacted all the same. Raises `ControlLost` if it has not begun, or has gone.
+        Cancellation does not stop the compaction. Raises `ControlLost` if the agent is not connected.
         """
         if self._channel is None or self._channel.is_closed:
             raise ControlLost("the agent has no connection")
@@ -113,32 +113,32 @@ class AgentConnection:
 
     @property
     def is_awaiting_answer(self) -> bool:
-        """Whether the agent waits for the user's answer."""
+        """True if the agent waits for an answer of the user."""
         return self._open_prompts > 0
 
     def send_release(self, name: str, why: str = "") -> None:
-        """Let the agent go on without waiting for *name*, which it started. Raises `ControlLost` if it has gone."""
+        """Tell the agent to stop waiting for its child *name*. Raises `ControlLost` if it has disconnected."""
         self._send(StopWaiting(name=name, why=why))
 
     def send_spawned(self, spawned: Spawned) -> None:
-        """Let the agent expect a report of one that was started for it. Raises `ControlLost` if it has gone."""
+        """Tell the agent to expect the report of a child spawned for it. Raises `ControlLost` if disconnected."""
         self._send(ExpectReport(report=spawned.report))
 
     def _send(self, message: WireMessage) -> None:
         if self._channel is None:
-            raise ControlLost("the agent has not begun")
+            raise ControlLost("the agent has not connected yet")
         self._channel.send(message)
 
     async def _handle_message(self, message: AgentMessage) -> None:
         if isinstance(message, RelayedMessage | RunOver):
-            self.in_process.handle(message)  # no message of the agent's own
+            self.in_process.handle(message)  # a message of or about an in-process agent
             return
         self._on_message(message)
         match message:
             case ActivityChanged() | RunFailed():
-                pass  # whoever is told of every message acts on it
+                pass  # handled by `_on_message`
             case RateLimited():
-                self._gate.cool_down(message.seconds)
+                self._gateway.cool_down(message.seconds)
             case ReplyBegan():
                 self._permit(message.permit).begin()
             case CallUsed():
@@ -146,14 +146,16 @@ class AgentConnection:
             case CallVoided():
                 self._permit(message.permit).void()
             case CallAbandoned():
-                if (held := self._permits.get(message.permit)) is not None:  # else it was never given
+                if (
+                    held := self._permits.get(message.permit)
+                ) is not None:  # None if admission was refused or is pending
                     held.is_released.set()
 
     async def _handle_request(self, nursery: trio.Nursery, request: AgentMessage) -> object:
         self._on_message(request)
         match request:
             case AdmitCall():
-                # The permit outlives the request: it is held until the agent gives it back.
+                # The permit outlives the request: the agent holds it until it releases it.
                 await nursery.start(self._hold_permit, request)
             case PromptUser():
                 return await self._prompt(request)
@@ -172,7 +174,7 @@ class AgentConnection:
         return None
 
     async def _handle_withdrawal(self, request: AgentMessage) -> None:
-        """Withdraw what the agent does not wait for any more. A plan or prompt of an agent that died stays open."""
+        """Withdraw an abandoned plan or prompt; those of an agent that died stay open."""
         match request:
             case SubmitPlan():
                 await self._require_approvals().withdraw(request)
@@ -182,10 +184,10 @@ class AgentConnection:
     async def _hold_permit(
         self, request: AdmitCall, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Wait for admission, and hold the permit until it is given back. Raises `BudgetSpent`."""
-        # Prices are those of the root's own table.
+        """Wait for admission, then hold the permit until the agent releases it. Raises `BudgetSpent`."""
+        # The root uses its own price table.
         intent = attrs.evolve(request.intent, model=known_models().get(request.intent.model.id))
-        async with self._gate.admit(intent) as permit:
+        async with self._gateway.admit(intent) as permit:
             held = self._permits[request.permit] = _HeldPermit(permit)
             try:
                 task_status.started()
@@ -197,7 +199,7 @@ class AgentConnection:
         try:
             return self._permits[number].permit
         except KeyError as exc:
-            raise ControlLost(f"there is no permit {number}") from exc
+            raise ControlLost(f"unknown permit {number}") from exc
 
     async def _prompt(self, request: PromptUser) -> PromptAnswered:
         if self._prompter is None:
@@ -211,7 +213,7 @@ class AgentConnection:
 
     def _require_approvals(self) -> AgentApprovals:
         if self._approvals is None:
-            raise ControlLost("there are no approvals here")
+            raise ControlLost("approvals are not available on this connection")
         return self._approvals
 
     async def _request_shutdown(self, request: RequestShutdown) -> None:

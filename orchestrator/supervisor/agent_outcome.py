@@ -38,7 +38,7 @@ class AgentOutcome:
     @property
     def _cause(self) -> str:
         if self.end == "killed" and self.is_shared:
-            return "Its task in the process of who started it was ended."
+            return "Its task in the process of its parent was killed."
         if self.end == "killed":
             return f"Its process was ended by {signal.Signals(-self.status).name}."
         if self.failure is not None:

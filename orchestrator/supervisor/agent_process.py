@@ -67,8 +67,8 @@ class AgentProcess:
     """Returns the reason that the agent is given with a shutdown request."""
     has_busy_children: Callable[[], bool]
     """Returns True while a child of the agent works."""
-    is_killed_at_once: Callable[[], bool]
-    """Returns True if the process is to be killed when it is stopped, and not asked to end before."""
+    is_killed_immediately: Callable[[], bool]
+    """Returns True if a stop kills the process without a shutdown request."""
     is_in_process: bool = False
     """True for a task in the process of its parent."""
     child: RunningChild | None = attrs.field(default=None, init=False)
@@ -78,8 +78,8 @@ class AgentProcess:
     """Root's end of the channel; None before it is served."""
     message_count: int = attrs.field(default=0, init=False)
     """Messages received from the agent."""
-    has_asked: bool = attrs.field(default=False, init=False)
-    """True once the agent has requested a call of the model."""
+    has_called_model: bool = attrs.field(default=False, init=False)
+    """True once the agent has requested a model call."""
     _failure: RunFailed | None = attrs.field(default=None, init=False)
     """Reason that the agent gave for its failure."""
     _silence: float | None = attrs.field(default=None, init=False)
@@ -89,7 +89,7 @@ class AgentProcess:
     _stalled: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     """Cancelled by a stall; its block waits for the end of the process."""
     _stop_deadline: float | None = attrs.field(default=None, init=False)
-    """Time, by trio's clock, by which the stop under way is over; None if there is none."""
+    """Time, by trio's clock, by which the current stop is over; None if no stop is running."""
 
     async def run(
         self, client: GatewayClient, host: "AgentProcess | None", task_status: trio.TaskStatus[Spawned]
@@ -101,14 +101,14 @@ class AgentProcess:
         """
         if self.is_in_process:
             if host is None or host.connection is None or host.child is None:
-                raise StartFailed("who started it has no process that it could share")
-            self.child = guest = host.connection.in_process.run(self.spec, host.child)
-            await self._serve_until_exit(guest, client, nullcontext(guest.channel), task_status)
+                raise StartFailed("the process of its parent has ended")
+            self.child = task = host.connection.in_process.run(self.spec, host.child)
+            await self._serve_until_exit(task, client, nullcontext(task.channel), task_status)
             return
-        near, far = socket.socketpair()
-        async with trio.SocketStream(trio.socket.from_stdlib_socket(near)) as stream:
-            with far:
-                self.child = child = await self._start(far)
+        own_end, agent_end = socket.socketpair()
+        async with trio.SocketStream(trio.socket.from_stdlib_socket(own_end)) as stream:
+            with agent_end:
+                self.child = child = await self._start(agent_end)
             opening = open_channel(stream, agent_decoder)
             await self._serve_until_exit(child, client, opening, task_status)
 
@@ -133,7 +133,7 @@ class AgentProcess:
     ) -> None:
         async with trio.open_nursery() as nursery:
             connection = self.connection = self._connect(client)
-            # Served to its end, also when this is cancelled, because the shutdown request uses the same socket.
+            # Shielded, because the shutdown request needs this connection.
             serving = trio.CancelScope(shield=True)
             is_served = trio.Event()
             nursery.start_soon(self._serve, child, connection, opening, serving, is_served)
@@ -180,10 +180,10 @@ class AgentProcess:
         is_served.set()
 
     async def _watch(self, child: RunningChild, connection: AgentConnection) -> None:
-        """Report the stall of an agent that shows no sign of life."""
-        patience = self.limits.stall_after
-        await wait_for_stall(lambda: self._activity(child, connection), patience)
-        self.report_stall(patience)
+        """Report a stall if the agent makes no progress for `stall_after` seconds."""
+        seconds = self.limits.stall_after
+        await wait_for_stall(lambda: self._activity(child, connection), seconds)
+        self.report_stall(seconds)
 
     def _activity(self, child: RunningChild, connection: AgentConnection) -> Activity | None:
         """Progress of a busy agent; None for one that waits for children, the user or the gateway."""
@@ -197,7 +197,7 @@ class AgentProcess:
 
     async def _stop(self, child: RunningChild, connection: AgentConnection) -> None:
         """End the process, its group and its orphans; returns when it is reaped. Shielded."""
-        is_killed, grace = self.is_killed_at_once(), self.limits.grace
+        is_killed, grace = self.is_killed_immediately(), self.limits.grace
         self._stop_deadline = trio.current_time() + (0.0 if is_killed else 2 * grace) + ORPHANS_TIMEOUT
         with trio.CancelScope(shield=True):
             if not child.has_ended():
@@ -211,7 +211,7 @@ class AgentProcess:
             with trio.move_on_after(ORPHANS_TIMEOUT):
                 await kill_orphans(self.spec.services.session_id, self._tag)
             if isinstance(child, ChildProcess) and child.status != 0:
-                # Drafts of a killed process; those that cannot be removed are left to the doctor.
+                # Remove the drafts of a killed process; the doctor removes what cannot be removed here.
                 with contextlib.suppress(OSError):
                     agent = self._session.agent_directory(self.spec.name)
                     await trio.to_thread.run_sync(remove_drafts_sync, self._session.directory, agent, child.pid)
@@ -224,15 +224,15 @@ class AgentProcess:
             return
         request = ShutdownRequest(reason=self.shutdown_reason(), deadline=grace)
         sender, now = self.services.status.sender, self.services.clock.now()
-        with contextlib.suppress(ControlLost):  # the signal follows
+        with contextlib.suppress(ControlLost):  # SIGTERM follows
             connection.deliver(shutdown_envelope(self.spec, request, sender, now))
 
     def handle(self, message: AgentMessage) -> None:
-        """Note a message of the agent, of which the root needs its state and its failure."""
+        """Count a message of the agent, and record its state or failure."""
         self.message_count += 1
         match message:
             case AdmitCall():
-                self.has_asked = True
+                self.has_called_model = True
             case RunFailed():
                 self._failure = message
             case ActivityChanged() if message.activity != self.state or message.what:
@@ -257,19 +257,19 @@ class AgentProcess:
         )
 
     def report_stall(self, silence: float) -> None:
-        """Emit that the agent showed no sign of life for *silence* seconds, and have it stopped."""
+        """Emit that the agent made no progress for *silence* seconds, and stop it."""
         self._silence = silence
-        self.set_state("stalled", f"nothing was heard of it for {silence:g} seconds")
+        self.set_state("stalled", f"no sign of life for {silence:g} seconds")
         self._stalled.cancel()
 
     def interrupt(self) -> None:
-        """End the agent's turn; nothing happens before the process is started."""
+        """Cancel the agent's turn. No-op before the process is started."""
         if self.child is not None:
             self._is_interrupted = True
             self.child.send_signal(signal.SIGTERM)
 
     def kill_if_stopping(self) -> None:
-        """End the grace of a stop under way by killing the process; nothing happens if there is no stop."""
+        """Kill the process if it is being stopped, without waiting for the grace period."""
         if self._stop_deadline is None or self.child is None or self.child.has_ended():
             return
         self._stop_deadline = trio.current_time() + ORPHANS_TIMEOUT
@@ -288,7 +288,7 @@ class AgentProcess:
 
     @property
     def stop_time(self) -> float:
-        """Seconds that the stop under way may still take; 0 if there is none, or if it takes too long."""
+        """Seconds that the current stop may still take; 0 without a stop, or if it takes too long."""
         return 0.0 if self._stop_deadline is None else max(0.0, self._stop_deadline - trio.current_time())
 
     def outcome(self) -> AgentOutcome:
@@ -296,23 +296,23 @@ class AgentProcess:
         assert self.child is not None
         assert self.child.status is not None
         status = self.child.status
-        # A teammate that only waited for messages has left nothing undone when its host ends.
-        is_let_go = isinstance(self.child, InProcessAgent) and not self.child.is_lost and self.state == "idle"
+        # An idle teammate has no unfinished work when the process of its parent ends.
+        is_idle_end = isinstance(self.child, InProcessAgent) and not self.child.is_lost and self.state == "idle"
         return AgentOutcome(
             name=self.spec.name,
             incarnation=self.spec.incarnation.number,
-            end="done" if is_let_go else _process_end(status),
+            end="done" if is_idle_end else _process_end(status),
             status=status,
             failure=self._failure,
-            why="" if self._silence is None else f"Nothing was heard of it for {self._silence:g} seconds.",
+            why="" if self._silence is None else f"It showed no sign of life for {self._silence:g} seconds.",
             is_shared=self.is_in_process,
         )
 
     @property
     def is_end_final(self) -> bool:
-        """True if a restart is not wanted or cannot help, however the process has ended."""
+        """True if the agent must not be restarted, whatever the end of the process."""
         is_stopped = self._is_interrupted or (self.state == "stopping" and self._silence is None)
-        # A subagent that has lost the process it shared ends with it, because its parent's call has ended too.
+        # A subagent ends with the process of its parent, because the parent's tool call has ended too.
         is_lost = isinstance(self.child, InProcessAgent) and self.child.is_lost and not self.spec.is_teammate
         return is_stopped or is_lost or (self._failure is not None and self._failure.is_for_user)
 

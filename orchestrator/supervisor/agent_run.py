@@ -31,8 +31,8 @@ from coterie.suggestions import did_you_mean
 FINISH_TIMEOUT = 5.0
 """Seconds for each step that publishes the end of an agent."""
 TASK_LINE_LENGTH = 200
-"""Characters of a task on the roster."""
-NO_PROCESS = "it has no process now; a message takes it up again"
+"""Maximum characters of a task on the roster."""
+NO_PROCESS = "it has no process now; a message starts it again"
 
 
 @attrs.frozen(kw_only=True)
@@ -56,39 +56,39 @@ class NotRunning(AgentError):
     """No agent of this name runs."""
 
     name: str
-    at_work: tuple[str, ...]
-    """Names of the agents that run."""
+    running: tuple[str, ...]
+    """Names of the running agents."""
 
     def __str__(self) -> str:
-        return f"{self.name!r} is not at work; {did_you_mean(self.name, self.at_work)}"
+        return f"{self.name!r} is not running; {did_you_mean(self.name, self.running)}"
 
 
 @attrs.define(eq=False, kw_only=True)
 class AgentRun:
-    """One agent over its restarts, also while it waits without a process for a message."""
+    """One agent over its restarts, including the time in which it waits for a message without a process."""
 
     spec: AgentSpec
     """Spec of the first task; each start has its own, see `AgentProcess.spec`."""
     subtree_limits: BudgetLimits | None = None
     """Budget of the agent and all agents below it."""
     isolation: Isolation | None = None
-    """Workspace that the agent is to have for itself."""
+    """Kind of workspace of its own; None to share the parent's directory."""
     is_in_process: bool = False
     """True for a task in the process of its parent."""
     is_kept: bool = False
     """True if a later message starts the agent again."""
     is_resumed: bool = False
-    """True if an earlier root had begun the agent."""
+    """True if an earlier root had started the agent."""
     team: tuple[SpawnRequest, ...] = ()
     """Agents that the root spawns for this one once it is ready."""
     request: SpawnRequest | None = None
     """Request of the parent; None for the lead, which the user starts."""
     outcome: AgentOutcome | None = None
-    """Outcome of the latest process, also of one under an earlier root; None at a task before its first outcome."""
+    """Outcome of the latest process, also under an earlier root; None before the first outcome of a task."""
     workspace: AgentWorkspace = attrs.field(init=False)
     """Workspace of the latest start."""
     report: MessageId = attrs.field(init=False)
-    """Id of the report of the current task, the same from whichever start it comes."""
+    """Id of the report of the current task, the same for each incarnation."""
     process: AgentProcess | None = attrs.field(default=None, init=False)
     """Latest process of the current task; None before the first."""
     children: Spawner | None = attrs.field(default=None, init=False)
@@ -96,13 +96,13 @@ class AgentRun:
     cancel_scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     """Scope of the run: cancellation stops the agent and its children."""
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when the agent is stopped for good and no longer registered."""
+    """Set when the run has ended and is no longer registered."""
     stopped_by: str | None = attrs.field(default=None, init=False)
     """Name of the first agent that stopped it, or "the user"."""
     crash_count: int = attrs.field(default=0, init=False)
     """Crashes at the current task."""
     pending_spawns: int = attrs.field(default=0, init=False)
-    """Number of spawns under way for the agent without its request: of its team, or by the user."""
+    """Number of pending spawns that the agent did not request: of its team, or by the user."""
     _restarts: RestartPolicy = attrs.field(default=NO_RESTARTS, init=False)
     _is_task_recorded: bool = attrs.field(default=False, init=False)
     """True once the transcript has the task."""
@@ -132,7 +132,7 @@ class AgentRun:
 
     @property
     def task(self) -> str:
-        """Task for the next start; empty once the transcript has it."""
+        """Task for the next start; empty once it is in the transcript."""
         return "" if self._is_task_recorded else self.spec.task
 
     @property
@@ -155,7 +155,7 @@ class AgentRun:
     @property
     def shutdown_reason(self) -> str:
         """Reason that a shutdown request gives."""
-        return f"{self.stopped_by} stopped it" if self.stopped_by else "the session ends, or who started it has ended"
+        return f"{self.stopped_by} stopped it" if self.stopped_by else "the session or its parent has ended"
 
     @contextlib.contextmanager
     def spawning(self, notify: Callable[[], None]) -> Iterator[None]:
@@ -168,7 +168,7 @@ class AgentRun:
             notify()
 
     def begin_task(self, restarts: RestartPolicy, children: Spawner) -> None:
-        """Begin the first task, or, after an outcome, the one that a message brings."""
+        """Begin the first task or, after an outcome, the task of a new message."""
         if self.outcome is not None:
             self.report = new_message_id()
             self._is_task_recorded = True
@@ -177,10 +177,7 @@ class AgentRun:
         self._restarts, self.children = restarts, children
 
     async def open_workspace(self, session: SessionDirectory) -> None:
-        """Open the worktree that the spec asks for: the earlier one, or a new one if that was removed.
-
-        Raises `StartFailed`.
-        """
+        """Open the agent's worktree if it needs one: the earlier one, or a new one. Raises `StartFailed`."""
         if self.isolation is None:
             return
         origin = self.spec.workspace.directory or session.project
@@ -191,17 +188,17 @@ class AgentRun:
         self.workspace = AgentWorkspace(directory=worktree.directory, worktree=worktree)
 
     def begin_process(self, process: AgentProcess) -> None:
-        """Begin another start of the agent."""
+        """Record *process* as the next start of the agent, and publish its state."""
         self.process = process
         again = self.outcome and f"again, {self.crash_count} of {self._restarts.limit}: {self.outcome.summary}"
         process.set_state("starting", again or "")
 
     def end_process(self, process: AgentProcess) -> float | None:
-        """Note the outcome of *process*, which is reaped; returns the seconds before a restart, None for no restart."""
+        """Record the outcome of the reaped *process*; return the seconds before a restart, None for no restart."""
         self.outcome = process.outcome()
-        # The task is recorded before a call of the model. After an earlier crash it is given again, because a task that
-        # is given twice is better than a lost one.
-        self._is_task_recorded = self._is_task_recorded or process.has_asked
+        # The task is recorded before the first model call. After an earlier crash it is sent again, because a repeated
+        # task is better than a lost one.
+        self._is_task_recorded = self._is_task_recorded or process.has_called_model
         if self.is_done or process.is_end_final:
             return None
         self.crash_count += 1
@@ -213,7 +210,7 @@ class AgentRun:
         return wait
 
     def give_up(self, reason: str) -> None:
-        """Note that the agent is not started again, because of *reason*."""
+        """Record that the agent cannot be restarted, because of *reason*."""
         self._explain(f"It could not be started again: {reason}.")
 
     def _explain(self, why: str) -> None:
@@ -221,7 +218,7 @@ class AgentRun:
             self.outcome = attrs.evolve(self.outcome, why=f"{why} {self.outcome.why}".rstrip())
 
     async def stop(self, by: str) -> None:
-        """Stop the agent and its children, and return when none of them is left; the first *by* is reported."""
+        """Stop the agent and its children, and return when all have ended; the first *by* is reported."""
         self.stopped_by = self.stopped_by or by
         self.cancel_scope.cancel()
         await self.ended.wait()
@@ -230,29 +227,29 @@ class AgentRun:
         """Deliver *request* to the incarnation that it is for. Raises `SpawnRefused`."""
         process = self.process
         if process is None or process.connection is None or process.state in PROCESS_ENDS:
-            raise SpawnRefused(f"{self.name} has no process that could end; a message would take it up again")
-        meant, current = request.recipient.incarnation, process.spec.incarnation.number
-        if current != meant:
-            raise SpawnRefused(f"it was for start {meant} of {self.name}, and start {current} is at work")
+            raise SpawnRefused(f"{self.name} has no process to stop; a message would start it again")
+        requested, current = request.recipient.incarnation, process.spec.incarnation.number
+        if current != requested:
+            raise SpawnRefused(f"the request is for start {requested} of {self.name}, but start {current} is running")
         try:
             process.connection.deliver(request)
         except ControlLost as exc:
-            raise SpawnRefused(f"{self.name} cannot be reached: {exc}") from exc
+            raise SpawnRefused(f"{self.name} did not receive the request: {exc}") from exc
 
     def expect_report(self, spawned: Spawned) -> None:
-        """Let the agent expect the report of a child that was spawned for it."""
+        """Tell the agent to expect the report of a child that was spawned for it."""
         if (connection := self._connection) is not None:
-            with contextlib.suppress(ControlLost):  # the next start expects it, if there is one
+            with contextlib.suppress(ControlLost):  # a later incarnation gets it with its spec
                 connection.send_spawned(spawned)
 
     def stop_waiting(self, child: str, why: str) -> None:
-        """Let the agent go on, if it waits for *child*; the report comes as mail."""
+        """Tell the agent to stop waiting for *child*, whose report will come as mail."""
         if (connection := self._connection) is not None:
-            with contextlib.suppress(ControlLost):  # it has ended, and waits for no child
+            with contextlib.suppress(ControlLost):  # it has ended and does not wait
                 connection.send_release(child, why)
 
     async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
-        """Have the agent compact its conversation, and wait for that."""
+        """Request a compaction of the agent's conversation and wait for the result."""
         if (connection := self._connection) is not None:
             with contextlib.suppress(ControlLost):
                 return await connection.compact(pivot)
@@ -270,10 +267,10 @@ class AgentRun:
         return UnfinishedAgent(name=self.name, parent=self.spec.parent, request=self.request, report=self.report)
 
     async def finish_task(self, services: RootServices, unfinished: UnfinishedAgents, *, keeps_worktree: bool) -> None:
-        """Publish the outcome of the task, to the parent too if the agent could not.
+        """Publish the outcome of the task; report it to the parent if the agent could not.
 
-        Its worktree is removed if there is no work in it, unless *keeps_worktree*. Also when cancelled, because each
-        step is shielded and has its deadline.
+        The worktree is removed if it holds no unsaved work, unless *keeps_worktree*. Each step is shielded from
+        cancellation and has a deadline.
         """
         if self.stopped_by is not None:
             self._explain(f"{self.stopped_by[:1].upper()}{self.stopped_by[1:]} stopped it.")
@@ -284,7 +281,7 @@ class AgentRun:
             await self._publish_end(self.process, services, left, is_kept=is_kept)
         if (record := self.recovery_record) is not None:
             with trio.move_on_after(FINISH_TIMEOUT, shield=True):
-                # Last, because an unfinished task is done again after a crash, and a report twice counts once.
+                # Last: after a crash the task is repeated, and a duplicate report is ignored.
                 await unfinished.end(record, is_kept=is_kept)
 
     async def _publish_end(self, process: AgentProcess, services: RootServices, left: str, *, is_kept: bool) -> None:
@@ -294,7 +291,7 @@ class AgentRun:
             if self.outcome is not None and not self.is_done:
                 await services.status.report(spec, self.outcome, left)
                 await _release_tasks(TaskOwner(name=spec.name, incarnation=spec.incarnation.number), services)
-            # Before the event, so that its readers can write to an agent that is kept.
+            # Before the event, so that its readers can send messages to a kept agent.
             await services.status.set_state(spec.name, "idle" if is_kept else "ended")
         if self.outcome is None:
             process.set_state("failed", "It could not be started.")
@@ -303,15 +300,15 @@ class AgentRun:
 
 
 def descendants(runs: Mapping[str, AgentRun], name: str) -> list[AgentRun]:
-    """Those of *runs* that were started by *name*, or by an agent below it."""
+    """Return those of *runs* whose agents are descendants of *name*."""
     own = [run for run in runs.values() if run.spec.parent == name]
     return own + [below for child in own for below in descendants(runs, child.name)]
 
 
 async def _release_worktree(worktree: Worktree, *, keeps_worktree: bool) -> str:
-    """Remove the *worktree* of an agent that has ended, unless there is work in it; returns its state in a sentence.
+    """Remove the *worktree* of an ended agent unless it holds unsaved work; return a sentence about its state.
 
-    Shielded, with a deadline; the doctor removes a worktree that is left.
+    Shielded, with a deadline; the doctor removes a worktree that remains.
     """
     left = describe_work(worktree, WORK_NOT_CHECKED)
     if keeps_worktree:
@@ -325,7 +322,7 @@ async def _release_worktree(worktree: Worktree, *, keeps_worktree: bool) -> str:
 
 
 async def _release_tasks(owner: TaskOwner, services: RootServices) -> None:
-    """Release the claimed tasks of an agent that was killed."""
+    """Release the tasks that a failed or killed agent had claimed."""
     directory = services.mail.session.directory / TASKS
     if directory.exists():
         await release_tasks(TaskList(directory, services.clock), owner, services.emit)
@@ -341,13 +338,13 @@ class AgentRuns(dict[str, AgentRun]):
         return self[name]
 
     def move_to_background(self, name: str, why: str = "") -> None:
-        """Let the parent of *name* go on, if it waits for it; the report comes as mail. Raises `NotRunning`."""
+        """Tell the parent of *name* to stop waiting for it; the report will come as mail. Raises `NotRunning`."""
         parent = self.get(self.find(name).spec.parent or "")
         if parent is not None:
             parent.stop_waiting(name, why)
 
     def wake_lead(self, name: str) -> None:
-        """Let the lead read its mail, should it wait for *name*, or for an agent above *name*."""
+        """Interrupt the lead's wait for *name* or for an ancestor of *name*, so that the lead reads its mail."""
         while (run := self.get(name)) is not None and run.spec.parent is not None:
             if run.spec.parent == MAIN:
                 self.move_to_background(name, "a plan waits for your answer")

@@ -18,25 +18,25 @@ from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 
 ROOT_NAME = "root"
-"""What the root calls itself in events and in mail."""
+"""Name of the root in events and in mail."""
 
 
 @attrs.frozen
 class StatusPublisher:
-    """Speaks for the root of one session. What cannot be stored is an event, and the work goes on."""
+    """Publisher of agent states and reports in the name of the root. A failed write is only an event."""
 
-    _office: SessionMail
-    _tell: Callable[[Event], None]
+    _mail: SessionMail
+    _emit: Callable[[Event], None]
 
     @property
     def sender(self) -> Sender:
-        """The root, in mail."""
-        return Sender(name=ROOT_NAME, incarnation=1, session=self._office.session.id, kind="system")
+        """Sender of the root's messages."""
+        return Sender(name=ROOT_NAME, incarnation=1, session=self._mail.session.id, kind="system")
 
     async def report(self, spec: AgentSpec, outcome: AgentOutcome, left: str = "") -> None:
-        """Tell the parent what became of an agent that did not end well, and what it has *left*.
+        """Report the failed end of an agent to its parent; *left* is a sentence about work in its worktree.
 
-        Dropped where it arrives, if the agent had told it before.
+        The recipient drops the report if the agent has sent one itself, because both have the same id.
         """
         if spec.parent is None:
             return
@@ -46,26 +46,26 @@ class StatusPublisher:
         await self._report(spec.name, spec.parent, spec.report, report)
 
     async def publish_failure(self, name: str, parent: str, id_: MessageId, reason: str) -> None:
-        """Tell *parent*, who expects the report *id_*, that *name* could not be run on after a crash."""
-        summary = f"The session crashed, and it could not be taken up again: {reason}"
+        """Report to *parent*, under the report id *id_*, that *name* could not be resumed after a crash."""
+        summary = f"The session crashed, and {name} could not be resumed: {reason}"
         await self._report(name, parent, id_, TaskNotification(status="failed", summary=summary, agent=name))
 
     async def _report(self, name: str, parent: str, id_: MessageId, report: TaskNotification) -> None:
         try:
-            await send_report(parent, report, id_, self._office.router(), self.sender)
+            await send_report(parent, report, id_, self._mail.router(), self.sender)
         except MailboxError as exc:
-            self._tell(LayerFailed(layer="mail", reason=f"{parent} could not be told of {name}: {exc}"))
+            self._emit(LayerFailed(layer="mail", reason=f"the report on {name} did not reach {parent}: {exc}"))
 
     async def send_text(self, name: str, text: str) -> None:
-        """Send *name* a message."""
+        """Send a text message to agent *name*."""
         try:
-            await self._office.router().send(self.sender, OutgoingMessage(to=name, body=text))
+            await self._mail.router().send(self.sender, OutgoingMessage(to=name, body=text))
         except MailboxError as exc:
-            self._tell(LayerFailed(layer="mail", reason=f"{name} could not be written to: {exc}"))
+            self._emit(LayerFailed(layer="mail", reason=f"a message to {name} could not be sent: {exc}"))
 
     async def set_state(self, name: str, state: MemberState) -> None:
-        """Let the roster say what *name* does now."""
+        """Set the state of agent *name* on the roster."""
         try:
-            await self._office.roster.set_state(name, state)
+            await self._mail.roster.set_state(name, state)
         except MailboxError as exc:
-            self._tell(LayerFailed(layer="mail", reason=str(exc)))
+            self._emit(LayerFailed(layer="mail", reason=str(exc)))

@@ -37,10 +37,10 @@ async def spawn_team(
     status: StatusPublisher,
     emit: Callable[[Event], None],
 ) -> None:
-    """Spawn the agents of *requests*, one after the other, for the *lead*.
+    """Spawn the agents of *requests* for the *lead*, one after the other.
 
-    Those without a task come first, so that the others can write to them from the beginning. The lead is told of an
-    agent that cannot be started by a message, and all others by an event. Cancellation leaves those that have begun.
+    Agents without a task are spawned first, so that the others can write to them immediately. If an agent cannot be
+    started, an event is emitted and the lead gets a message. Cancellation does not stop agents that are started.
     """
     for request in sorted(requests, key=lambda request: bool(request.task)):
         try:
@@ -53,7 +53,7 @@ async def spawn_team(
 
 @attrs.define(eq=False, kw_only=True)
 class ChildAgents:
-    """Children of one agent at one task: they survive a crash of the agent, and end with the task."""
+    """Children of one agent during one task: they survive a crash of the agent, and end with the task."""
 
     parent: AgentRun
     nursery: trio.Nursery
@@ -76,38 +76,36 @@ class ChildAgents:
         try:
             with self.claim(request) as name:
                 run = await self._resolve(request, name)
-                # An earlier agent of that name may have approvals, if no root was there when it ended.
+                # An earlier agent of that name may have open approvals, if it ended while no root was running.
                 await self.services.approvals.close_for_agent(name)
                 if self._is_closed:
-                    raise SpawnRefused(f"{self.parent.name} has ended, and with it all that it could have started.")
+                    raise SpawnRefused(f"{self.parent.name} has ended and cannot start agents.")
                 spawned: Spawned = await self.nursery.start(self.run_agent, run)
         except (StartFailed, MailboxError) as exc:
             raise SpawnRefused(f"No agent was started: {exc}.") from exc
         return spawned
 
     async def stop(self, name: str) -> None:
-        """Stop an agent below, as `Spawner.stop`."""
+        """Stop a descendant, as `Spawner.stop`."""
         below = self._below()
         if name not in below:
-            raise SpawnRefused(f"You have no agent {name!r} at work that could be stopped: {did_you_mean(name, below)}")
+            raise SpawnRefused(f"You have no running agent {name!r} to stop: {did_you_mean(name, below)}")
         await below[name].stop(self.parent.name)
 
     async def request_shutdown(self, request: Envelope) -> None:
         """Forward a shutdown request, as `Spawner.request_shutdown`; only the lead may send one.
 
-        The socket, not the message, tells who the sender is.
+        The connection, not the message, identifies the sender.
         """
-        asker, name, below = self.parent.name, request.recipient.name, self._below()
-        if asker != MAIN or name not in below:
-            raise SpawnRefused(
-                f"you have no agent {name!r} at work that you could ask to end: {did_you_mean(name, below)}"
-            )
-        sender = attrs.evolve(request.sender, name=asker, session=self.services.mail.session.id, kind="lead")
+        requester, name, below = self.parent.name, request.recipient.name, self._below()
+        if requester != MAIN or name not in below:
+            raise SpawnRefused(f"you have no running agent {name!r} to shut down: {did_you_mean(name, below)}")
+        sender = attrs.evolve(request.sender, name=requester, session=self.services.mail.session.id, kind="lead")
         below[name].request_shutdown(attrs.evolve(request, sender=sender))
         await trio.lowlevel.checkpoint()
 
     async def wait_until_idle(self) -> None:
-        """Wait until all agents below are idle, as `Spawner.wait_until_idle`."""
+        """Wait until all descendants are idle, as `Spawner.wait_until_idle`."""
         await wait_until_idle(self._settled_runs, self.services.mail.directory, self.changes)
 
     def has_busy(self) -> bool:
@@ -115,12 +113,12 @@ class ChildAgents:
         return any(not child.is_idle for child in self._children())
 
     def has_teammate(self) -> bool:
-        """Return True if a child is a teammate, also one of an earlier root that is still to be resumed."""
+        """Return True if a child is a teammate, also one of an earlier root that is not resumed yet."""
         is_kept = any(child.spec.is_teammate for child in self._children())
         return is_kept or any(each.request.stays for each in self.unfinished.of(self.parent.name))
 
     def expected_reports(self) -> tuple[Spawned, ...]:
-        """Children that the agent had started before it crashed, and that have not reported."""
+        """Return the children that the agent had started before a crash and that have not reported."""
         busy = (child for child in self._children() if not child.is_idle and not child.spec.is_teammate)
         to_come = (each for each in self.unfinished.of(self.parent.name) if not each.is_done and not each.request.stays)
         return (
@@ -133,37 +131,37 @@ class ChildAgents:
         with self.parent.spawning(self.changes.notify):
             while not self.parent.is_ready:
                 await self.changes.next()
-            for left in self.unfinished.of(self.parent.name):
-                await self._resume(left)
+            for agent in self.unfinished.of(self.parent.name):
+                await self._resume(agent)
             await spawn_team(self.parent.team, self, self.parent.name, self.services.status, self.services.emit)
 
-    async def _resume(self, left: UnfinishedAgent) -> None:
-        """Run or keep an agent of an earlier root again; one that cannot be is reported as failed."""
+    async def _resume(self, agent: UnfinishedAgent) -> None:
+        """Resume an agent of an earlier root, or keep it for messages; report a failure to its parent."""
         try:
-            run = await self._resolve(left.request, left.name)
-            spec = attrs.evolve(run.spec, report=left.report)
-            outcome = await self._resumed_outcome(left) if left.is_done else None
-            self.unfinished.mark_resumed(left.name)
+            run = await self._resolve(agent.request, agent.name)
+            spec = attrs.evolve(run.spec, report=agent.report)
+            outcome = await self._resumed_outcome(agent) if agent.is_done else None
+            self.unfinished.mark_resumed(agent.name)
             await self.nursery.start(self.run_agent, attrs.evolve(run, spec=spec, is_resumed=True, outcome=outcome))
         except (SpawnRefused, StartFailed, MailboxError) as exc:
-            reason = f"{left.name} could not be taken up again: {exc}"
+            reason = f"{agent.name} could not be resumed: {exc}"
             self.services.emit(LayerFailed(layer="supervisor", reason=reason))
-            if not left.is_done:
-                await self.services.status.publish_failure(left.name, left.parent, left.report, str(exc))
-            await self.unfinished.discard(left.name)
+            if not agent.is_done:
+                await self.services.status.publish_failure(agent.name, agent.parent, agent.report, str(exc))
+            await self.unfinished.discard(agent.name)
 
-    async def _resumed_outcome(self, left: UnfinishedAgent) -> AgentOutcome:
-        """Outcome of an agent whose task was done under an earlier root; it is marked idle on the roster."""
+    async def _resumed_outcome(self, agent: UnfinishedAgent) -> AgentOutcome:
+        """Mark an agent that was done under an earlier root as idle, and return its outcome."""
         roster = self.services.mail.roster
-        await roster.set_state(left.name, "idle")
-        incarnation = roster.members()[left.name].incarnation
-        return AgentOutcome(name=left.name, incarnation=incarnation, end="done", status=0)
+        await roster.set_state(agent.name, "idle")
+        incarnation = roster.members()[agent.name].incarnation
+        return AgentOutcome(name=agent.name, incarnation=incarnation, end="done", status=0)
 
     async def _resolve(self, request: SpawnRequest, name: str) -> AgentRun:
-        """Resolve *request* within the rights that the agent has now. Raises `SpawnRefused`.
+        """Resolve *request* within the current rights of the parent. Raises `SpawnRefused`.
 
-        An agent that must plan passes on that it may only read. So does one whose plan a rule has approved, because the
-        rule has not seen what the children would change.
+        The children of an agent without an approved plan may only read. The same holds after approval by a rule,
+        because the rule has not checked the files that the children would change.
         """
         spec = attrs.evolve(self.parent.spec, workspace=self.parent.workspace)
         is_approved = self.services.approvals.is_approved(spec.name)

@@ -10,7 +10,7 @@ from coterie.mailbox.transports.file.pending_digests import needs_turn
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 
 RECHECK_SECONDS = 1.0
-"""Seconds after which the team is checked again without a change of state, because mail can leave silently."""
+"""Seconds until the next check without a state change, because mail can be taken without one."""
 RECEIVE_CHECKPOINTS = 5
 """Checkpoints of the event loop in which messages in a socket's buffer are received."""
 
@@ -20,7 +20,7 @@ DescendantRuns = Callable[[], Sequence[AgentRun] | None]
 
 @attrs.define(eq=False)
 class StateChanges:
-    """Lets tasks of the root wait until the state of an agent changes."""
+    """Notification of agent state changes for waiting tasks of the root."""
 
     _waiting: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
@@ -29,12 +29,12 @@ class StateChanges:
         self._waiting.unpark_all()
 
     async def next(self) -> None:
-        """Return at the next change."""
+        """Wait for the next change."""
         await self._waiting.park()
 
 
 async def wait_until_idle(below: DescendantRuns, mailboxes: Path, changes: StateChanges) -> None:
-    """Return when all *below* are idle, and none of their *mailboxes* has a message that would wake them."""
+    """Return when all descendants *below* are idle, and none of the *mailboxes* has a message that would wake one."""
     while not await _is_idle(below, mailboxes):
         with trio.move_on_after(RECHECK_SECONDS):
             await changes.next()
@@ -46,7 +46,7 @@ async def _is_idle(below: DescendantRuns, mailboxes: Path) -> bool:
         return False
     if await trio.to_thread.run_sync(_has_work, [mailboxes / name for name in counts]):
         return False
-    # An agent reports that it is busy before it takes its mail, so that the report is in the socket's buffer by now.
+    # An agent reports that it is busy before it takes its mail, so the report is in the socket's buffer by now.
     for _ in range(RECEIVE_CHECKPOINTS):
         await trio.lowlevel.checkpoint()
     return _message_counts(below()) == counts

@@ -1,4 +1,4 @@
-"""Agents that run as tasks in the process of their parent, as the root holds them."""
+"""Root's handles of agents that run as tasks in the process of their parent."""
 
 import contextlib
 import itertools
@@ -28,48 +28,48 @@ from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.process_identity import wait_ended
 
 MAX_SPEC_BYTES = FRAME_LIMIT * 3 // 4
-"""Bytes; what it is wrapped in must fit into a frame as well."""
+"""Maximum bytes of a spec; leaves space in the frame for its wrapper."""
 CANCEL_TIMEOUT = 10.0
-"""Seconds after SIGKILL in which a task has ended, its shells with it, unless its whole process hangs."""
+"""Seconds after SIGKILL in which a task and its shells have ended, unless the whole process hangs."""
 
 
 class RunningChild(Protocol):
-    """What its owner holds of an agent: a `Child`, or a `InProcessAgent` in the process of another agent."""
+    """Common interface of `ChildProcess` and `InProcessAgent`."""
 
     @property
     def pid(self) -> int:
-        """The process that it runs in."""
+        """Id of the process in which the agent runs."""
         ...
 
     @property
     def status(self) -> int | None:
-        """As `Child.status`."""
+        """Exit status, as `ChildProcess.status`."""
         ...
 
     async def wait_ended(self) -> None:
-        """As `Child.ended`."""
+        """Wait for the end, as `ChildProcess.wait_ended`."""
         ...
 
     def has_ended(self) -> bool:
-        """As `Child.has_ended`."""
+        """Return True if it has ended, as `ChildProcess.has_ended`."""
         ...
 
     async def wait(self) -> int:
-        """As `Child.wait`."""
+        """Wait for the end and return the status, as `ChildProcess.wait`."""
         ...
 
     def send_signal(self, number: int) -> None:
-        """As `Child.send_signal`."""
+        """Send a signal, as `ChildProcess.send_signal`."""
         ...
 
     def send_signal_to_group(self, number: int) -> None:
-        """As `Child.send_signal_to_group`."""
+        """Send a signal to the process group, as `ChildProcess.send_signal_to_group`."""
         ...
 
 
 @attrs.define(eq=False)
 class InProcessAgent:
-    """An agent that is a task in another's process. A signal is a word to that process, which does what it means."""
+    """Handle of an agent that is a task in its parent's process; signals are sent as messages to that process."""
 
     process: ChildProcess
     channel: SubChannel[AgentFrame]
@@ -77,48 +77,48 @@ class InProcessAgent:
     _send: Callable[[WireMessage], None]
     status: int | None = None
     is_lost: bool = attrs.field(default=False, init=False)
-    """Whether nothing was heard of its end: its process has gone, or goes."""
+    """True if its process ended before it reported the end of the task."""
     _is_over: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     @property
     def pid(self) -> int:
-        """The number of the process that it is a task of."""
+        """Id of the process in which the task runs."""
         return self.process.pid
 
     async def wait_ended(self) -> None:
-        """As `Child.ended`."""
+        """Wait for the end, as `ChildProcess.wait_ended`."""
         await self._is_over.wait()
 
     def has_ended(self) -> bool:
-        """As `Child.has_ended`."""
+        """Return True if it has ended, as `ChildProcess.has_ended`."""
         return self.status is not None
 
     async def wait(self) -> int:
-        """As `Child.wait`, for one that was sent SIGKILL: if its task does not end, its process is killed."""
+        """Wait for the end after SIGKILL, as `ChildProcess.wait`; kill the whole process if the task does not end."""
         with trio.move_on_after(CANCEL_TIMEOUT):
             await self.wait_ended()
         if self.status is None:
             self.process.send_signal(signal.SIGKILL)
             await self.wait_ended()
         if self.is_lost and self.process.status is None:
-            # Only when its process has ended are its shells where they can be found.
+            # The shells of the task become orphans of the root, and can be found, only when the process has ended.
             with trio.move_on_after(CANCEL_TIMEOUT), contextlib.suppress(ProcessLookupError):
                 await wait_ended(self.pid)
         assert self.status is not None
         return self.status
 
     def send_signal(self, number: int) -> None:
-        """As `Child.send_signal`."""
+        """Send a signal to the task. No-op if it has ended."""
         if self.status is None:
-            with contextlib.suppress(ControlLost):  # its process has gone, and it with that
+            with contextlib.suppress(ControlLost):  # the process has ended, and the task with it
                 self._send(SignalAgent(line=self._number, number=number))
 
     def send_signal_to_group(self, number: int) -> None:
-        """As `send_signal`: its shells end with it."""
+        """Send a signal to the task, whose shells end with it."""
         self.send_signal(number)
 
     def end(self, status: int) -> None:
-        """It is over; what it said first counts."""
+        """Record the end with *status*. No-op if an end is recorded."""
         if self.status is None:
             self.status = status
             self._is_over.set()
@@ -126,10 +126,10 @@ class InProcessAgent:
 
 @attrs.define(eq=False)
 class InProcessAgents:
-    """All that run in the process of one agent because that one started them."""
+    """Agents that run as tasks in the process of one parent agent."""
 
     _send: Callable[[WireMessage], None]
-    """Speaks to that agent's process."""
+    """Sends a message to the parent's process."""
     _channels: SubChannels[AgentFrame] = attrs.field(init=False)
     _by_channel: dict[int, InProcessAgent] = attrs.field(factory=dict, init=False)
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
@@ -142,31 +142,31 @@ class InProcessAgents:
         """Start the agent of *spec* as a task in the process of *host*. Raises `StartFailed`."""
         payload, number = spec.to_bytes(), next(self._numbers)
         if len(payload) > MAX_SPEC_BYTES:
-            raise StartFailed(f"the task is too long, {len(payload):,} bytes with all that goes with it")
+            raise StartFailed(f"the task is too long: its spec has {len(payload):,} bytes, at most {MAX_SPEC_BYTES:,}")
         if self._is_closed or host.has_ended():
-            raise StartFailed("who started it has ended")
+            raise StartFailed("its parent has ended")
         try:
             self._send(StartInProcess(line=number, duty=msgspec.Raw(payload)))
         except ControlLost as exc:
-            raise StartFailed(f"its process cannot be told: {exc}") from exc
+            raise StartFailed(f"the process of its parent cannot be reached: {exc}") from exc
         process = host.process if isinstance(host, InProcessAgent) else host
         assert isinstance(process, ChildProcess)
-        guest = self._by_channel[number] = InProcessAgent(process, self._channels.open(number), number, self._send)
-        return guest
+        agent = self._by_channel[number] = InProcessAgent(process, self._channels.open(number), number, self._send)
+        return agent
 
-    def handle(self, word: RelayedMessage | RunOver) -> None:
-        """What the process says about one of them, or one of them itself."""
-        if isinstance(word, RelayedMessage):
-            self._channels.handle(word)
-        elif (guest := self._by_channel.pop(word.line, None)) is not None:
-            self._channels.close(word.line)
-            guest.end(word.status)
+    def handle(self, message: RelayedMessage | RunOver) -> None:
+        """Handle a message of an in-process agent, or the report of its end."""
+        if isinstance(message, RelayedMessage):
+            self._channels.handle(message)
+        elif (agent := self._by_channel.pop(message.line, None)) is not None:
+            self._channels.close(message.line)
+            agent.end(message.status)
 
     def close(self) -> None:
-        """The process has gone, and all that were in it."""
+        """Mark all agents of the process as killed, because the process has ended."""
         self._is_closed = True
         self._channels.close_all()
-        for guest in self._by_channel.values():
-            guest.is_lost = True
-            guest.end(-signal.SIGKILL)
+        for agent in self._by_channel.values():
+            agent.is_lost = True
+            agent.end(-signal.SIGKILL)
         self._by_channel.clear()

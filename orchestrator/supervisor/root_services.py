@@ -30,19 +30,19 @@ class RootServices:
     emit: Callable[[Event], None]
     clock: Clock
     server: str | None = None
-    """URL of the embedded server, where that plays the model."""
+    """URL of the embedded API server; None for the real API."""
     mcp: McpHostSupervisor | None = None
-    """Owner of the MCP servers; None where there are none."""
+    """Supervisor of the MCP host; None without MCP servers."""
     user: UserPrompter | None = None
-    """Prompter that is asked for permissions; None refuses, unless *asks_later*."""
+    """Prompter for permissions; None refuses them, unless `asks_later` is set."""
     asks_later: bool = False
-    """True if questions without a prompter wait until the user answers from a shell."""
+    """True if prompts without a prompter wait until the user answers from a shell."""
     environment: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
     """Environment of agent processes."""
 
     @property
     def of_agents(self) -> Services:
-        """Services that an agent process connects to, if it is started now."""
+        """Services for an agent process that is started now."""
         keys = self.mail.keys
         return Services(
             session_id=self.mail.session.id,
@@ -58,6 +58,6 @@ class ProcessLimits:
     """Time limits of an agent process."""
 
     grace: float = 5.0
-    """Seconds that the process has to end after the shutdown request, and again after SIGTERM."""
+    """Seconds to wait for the end after the shutdown request, and again after SIGTERM."""
     stall_after: float = STALL_SECONDS
-    """Seconds without a sign of life after which a busy agent is stopped, as if it had crashed."""
+    """Seconds without progress after which a busy agent is stopped and handled as a crash."""

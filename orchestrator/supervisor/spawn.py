@@ -23,11 +23,11 @@ from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.session_directory import MAIN
 
 MAX_DEPTH = 3
-"""An agent that far below the lead starts none itself."""
+"""Maximum depth below the lead; an agent at this depth cannot spawn."""
 
 
 def choose_name(request: SpawnRequest, members: Mapping[str, Member], claimed: Collection[str]) -> str:
-    """A name for what is wanted that nobody at work has, nor anybody who is about to start. Raises `SpawnRefused`."""
+    """Return a name that no running or starting agent has. Raises `SpawnRefused` for a requested name in use."""
     if request.name is None:
         stem = re.sub(r"[^a-z0-9]+", "-", request.definition.casefold()).strip("-")[:40] or "agent"
         names = (f"{stem}-{number}" for number in itertools.count(1))
@@ -36,9 +36,9 @@ def choose_name(request: SpawnRequest, members: Mapping[str, Member], claimed: C
         name = check_name(request.name)
     except NameInvalid as exc:
         raise SpawnRefused(f"No agent was started: {exc}.") from exc
-    is_at_work = name in members and members[name].state != "ended"
-    if name == MAIN or name in claimed or is_at_work:
-        raise SpawnRefused(f"There is a {name} at work already; choose another name, or write to it.")
+    is_running = name in members and members[name].state != "ended"
+    if name == MAIN or name in claimed or is_running:
+        raise SpawnRefused(f"An agent {name} is already running; choose another name, or send a message to it.")
     return name
 
 
@@ -52,8 +52,8 @@ def resolve_run(request: SpawnRequest, name: str, parent: AgentSpec, project: Pa
     if request.fork is not None:
         return _fork_run(parent, request, name)
     try:
-        settings, kind = apply_definition(attrs.evolve(parent.settings, agent=request.definition), project)
-        model = known_models().get(request.model or (kind.model if kind else None) or parent.model)
+        settings, definition = apply_definition(attrs.evolve(parent.settings, agent=request.definition), project)
+        model = known_models().get(request.model or (definition.model if definition else None) or parent.model)
     except ConfigInvalid as exc:
         raise SpawnRefused(f"No agent was started: {exc}.") from exc
     spec = AgentSpec(
@@ -73,15 +73,15 @@ def resolve_run(request: SpawnRequest, name: str, parent: AgentSpec, project: Pa
     return AgentRun(
         spec=spec,
         subtree_limits=None if request.budget_usd is None else BudgetLimits(dollars=request.budget_usd),
-        isolation=request.isolation or (kind.isolation if kind else None),
-        is_in_process=(request.process or (kind.process if kind else "own")) == "shared",
+        isolation=request.isolation or (definition.isolation if definition else None),
+        is_in_process=(request.process or (definition.process if definition else "own")) == "shared",
         is_kept=True,
         request=request,
     )
 
 
 def read_only_spec(spec: AgentSpec) -> AgentSpec:
-    """The *spec* of a parent that may only read, for its children, which may do no more."""
+    """Return *spec* with read-only permissions, as the parent spec from which children inherit."""
     permissions = attrs.evolve(spec.settings.permissions, mode="plan")
     return attrs.evolve(spec, settings=attrs.evolve(spec.settings, permissions=permissions))
 
@@ -91,7 +91,7 @@ def _resolve_plan(plan: PlanPolicy | None, settings: Settings) -> PlanPolicy | N
 
 
 def _fork_run(parent: AgentSpec, request: SpawnRequest, name: str) -> AgentRun:
-    """A fork is as its parent, without the definition, because a fork of a coordinator works itself."""
+    """Return the run of a fork of *parent*: without its definition, because a fork of a coordinator works itself."""
     spec = attrs.evolve(
         parent,
         name=name,

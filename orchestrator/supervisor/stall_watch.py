@@ -1,4 +1,4 @@
-"""Detection of stalled agents by their signs of life."""
+"""Detection of stalled agents by their activity."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,40 +8,40 @@ import trio
 from coterie.session_directory import EVENT_LOG, TRANSCRIPT
 
 STALL_SECONDS = 660.0
-"""Seconds without a sign of life. A command may run for ten minutes and print nothing, so it must be more."""
+"""Default seconds without activity; more than ten minutes, because a command may run that long without output."""
 STALL_CHECKS = 10
-"""How often it is looked for signs within that time."""
+"""Number of checks within that time."""
 
 Activity = tuple[object, ...]
-"""Whatever changes while an agent gets on. Only whether it is the same as before matters."""
+"""Snapshot of counters that change while an agent makes progress; only compared for equality."""
 
 
-async def wait_for_stall(signs: Callable[[], Activity | None], patience: float) -> None:
-    """Return when *signs* have been the same for *patience* seconds; None is the sign of who rightly waits."""
-    last, since = signs(), trio.current_time()
+async def wait_for_stall(read_activity: Callable[[], Activity | None], seconds: float) -> None:
+    """Return when the activity has not changed for *seconds*; None means that the agent has reason to wait."""
+    last, since = read_activity(), trio.current_time()
     while True:
-        await trio.sleep(patience / STALL_CHECKS)
-        found = signs()
-        if found is None or found != last:
-            last, since = found, trio.current_time()
-        elif trio.current_time() - since >= patience:
+        await trio.sleep(seconds / STALL_CHECKS)
+        activity = read_activity()
+        if activity is None or activity != last:
+            last, since = activity, trio.current_time()
+        elif trio.current_time() - since >= seconds:
             return
 
 
 def written_bytes(directory: Path) -> Activity:
-    """How much the agent has written in its *directory*."""
+    """Return the sizes of the event log and the transcript in *directory*."""
     return tuple(_size(directory / name) for name in (EVENT_LOG, TRANSCRIPT))
 
 
 def wakeup_count(pid: int) -> int:
-    """How often the process had something to do after it had waited; a stopped one never has.
+    """Return the number of voluntary context switches of a process; it does not grow while the process is stopped.
 
-    The only sign of a long reply that the model thinks about, of which nothing is written before it is whole.
+    It is the only activity during a long reply, because nothing is written before the reply is complete.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return 0  # it has ended, as its owner finds out
+        return 0  # it has ended; its owner notices
     return int(status.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
 
 

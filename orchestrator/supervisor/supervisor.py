@@ -28,21 +28,21 @@ TaskStatus = trio.TaskStatus[Spawned]
 
 @attrs.define(eq=False, kw_only=True)
 class Supervisor:
-    """Supervisor of the agents of one session. Its methods are for tasks of the root, on its main thread."""
+    """Supervisor of the agents of one session. Call its methods from the root's trio tasks."""
 
     services: RootServices
     runs: AgentRuns = attrs.field(factory=AgentRuns)
-    """Runs of the session; empty at the beginning."""
+    """Runs of the session."""
     limits: ProcessLimits = attrs.field(factory=ProcessLimits)
     restarts: RestartPolicy = attrs.field(factory=RestartPolicy)
     at_once: int = 20
-    """Number of agents that may run at the same time."""
+    """Maximum number of agents that run at the same time."""
     is_killing: bool = attrs.field(default=False, init=False)
-    """True if agents that are stopped are killed at once."""
+    """True if a stop kills agents immediately."""
     running: set[str] = attrs.field(factory=set, init=False)
-    """Names of the agents that have a process, or are getting one."""
+    """Names of the agents that have a process or are starting one."""
     unfinished: UnfinishedAgents = attrs.field(init=False)
-    """Records from which the next root would resume agents, if this one were killed."""
+    """Records from which the next root resumes agents if this root is killed."""
     _claimed: set[str] = attrs.field(factory=set, init=False)
     """Names of agents that are about to join the roster."""
     _changes: StateChanges = attrs.field(factory=StateChanges, init=False)
@@ -57,7 +57,7 @@ class Supervisor:
     def build(
         cls, services: RootServices, runs: AgentRuns, settings: AgentSettings | None, *, grace: float
     ) -> "Supervisor":
-        """A supervisor with the limits of the user's *settings*; None takes the defaults."""
+        """Build a supervisor with the limits of *settings*; None for the defaults."""
         if settings is None:
             return cls(services=services, runs=runs, limits=ProcessLimits(grace=grace))
         return cls(
@@ -70,9 +70,9 @@ class Supervisor:
 
     @contextlib.contextmanager
     def claim(self, request: SpawnRequest) -> Iterator[str]:
-        """Reserve a name until the block ends, by when it is on the roster. Raises `SpawnRefused`."""
+        """Reserve a name until the block ends; the agent joins the roster within it. Raises `SpawnRefused`."""
         if len(self.running | self._claimed) >= self.at_once:
-            raise SpawnRefused(f"{self.at_once} agents are at work, and there may be no more; wait for one to end.")
+            raise SpawnRefused(f"{self.at_once} agents are running, which is the maximum; wait for one to end.")
         taken = self._claimed | self.unfinished.names
         name = choose_name(request, self.services.mail.roster.members(), taken)
         self._claimed.add(name)
@@ -84,13 +84,13 @@ class Supervisor:
     async def spawn_for(self, name: str, request: SpawnRequest) -> Spawned:
         """Spawn an agent as if *name* had requested it; *name* waits for its report, which comes as mail.
 
-        Like all children of *name*, it ends with it. Raises `NotRunning` and `SpawnRefused`.
+        The new agent ends with *name*, as all its children. Raises `NotRunning` and `SpawnRefused`.
         """
         run = self.runs.find(name)
         if run.children is None or not run.is_ready:
-            raise SpawnRefused(f"{name} is starting or ending: nobody can be started for it now.")
+            raise SpawnRefused(f"{name} is starting or ending; no agent can be started for it now.")
         if request.fork is not None:
-            raise SpawnRefused(f"Only {name} itself can say where a fork of it begins.")
+            raise SpawnRefused(f"Only {name} itself can request a fork of its conversation.")
         with run.spawning(self._changes.notify):
             spawned = await run.children.spawn(request)
             if not request.stays:
@@ -98,14 +98,14 @@ class Supervisor:
         return spawned
 
     async def stop(self, name: str, by: str = "the user") -> None:
-        """Stop *name* and its children, as cancellation of `run_agent` does; no message starts it again.
+        """Stop *name* and its children, and return when all have ended; no message starts *name* again.
 
-        Returns when none of them is left; its parent is told who stopped it. Raises `NotRunning`.
+        The report to its parent names *by*. Raises `NotRunning`.
         """
         await self.runs.find(name).stop(by)
 
     def kill_immediately(self) -> None:
-        """Let every stop kill the agent at once, without a shutdown request; also a stop that is under way."""
+        """Make every stop, also those in progress, kill the agent immediately, without a shutdown request."""
         self.is_killing = True
         for run in self.runs.values():
             if run.process is not None:
@@ -113,25 +113,25 @@ class Supervisor:
 
     @property
     def stop_time(self) -> float:
-        """Seconds that the stops under way may still take; 0 if no agent is being stopped."""
+        """Seconds that the stops in progress may still take; 0 if no agent is being stopped."""
         return max((run.process.stop_time for run in self.runs.values() if run.process is not None), default=0.0)
 
     def interrupt(self, name: str) -> None:
-        """End the turn of *name*; nothing happens if it has no process."""
+        """Cancel the turn of *name*. No-op if it has no process."""
         run = self.runs.get(name)
         if run is not None and run.process is not None:
             run.process.interrupt()
 
     async def run_agent(self, run: AgentRun, *, task_status: TaskStatus = trio.TASK_STATUS_IGNORED) -> AgentOutcome:
-        """Own one agent's process from its start until it is reaped; started once it is ready.
+        """Run one agent to its end, with restarts; *task_status* is started once the agent is ready.
 
-        Its children end with it. After a crash it is restarted from its transcript, as `restarts` says; those of its
-        children that have processes of their own work on meanwhile. The parent has received one report when this
-        returns, from the agent, or from the root for one that could not. One that is kept is started again, from its
-        transcript, whenever a message comes for it after it was done, which it may be already under an earlier root;
-        this returns when it has ended otherwise, or cannot be started. Cancellation asks the agent to end, waits,
-        terminates it, waits, and kills the rest. Each *run* is for one call. Raises `StartFailed`, and `MailboxError`
-        for a name that cannot be used.
+        After a crash the agent is restarted from its transcript, as `restarts` allows; children with a process of their
+        own keep running. An agent that is kept is started again for each message that arrives after its task was done.
+        When this returns, all processes of the agent and its children are reaped, and its parent has received one
+        report per task: from the agent, or from the root if the agent could not report.
+
+        Cancellation requests a shutdown, waits, sends SIGTERM, waits, and sends SIGKILL. Pass each *run* only once.
+        Raises `StartFailed`, and `MailboxError` for an invalid name.
         """
         self.runs[run.name] = run
         try:
@@ -139,9 +139,9 @@ class Supervisor:
                 await self._supervise(run, task_status)
         finally:
             await self._release(run)
-        # Not if the whole session ends: approvals that are open then can be decided when it is resumed.
+        # Not reached if the whole session ends: its open approvals can be decided after a resume.
         if (outcome := run.outcome) is None:
-            raise StartFailed(f"{run.stopped_by} stopped it before it had begun")
+            raise StartFailed(f"{run.stopped_by} stopped it before it was started")
         await self.services.approvals.close_for_agent(run.name, outcome.incarnation)
         return outcome
 
@@ -155,12 +155,12 @@ class Supervisor:
                 await self._wait_for_mail(outcome)
                 outcome = await self._run_until_done(run, trio.TASK_STATUS_IGNORED)
         except (StartFailed, MailboxError) as exc:
-            # No parent waits for it any more, and its messages stay in its mailbox.
-            reason = f"{run.name} could not be taken up again: {exc}"
+            # Only an event: the parent already has the report, and the messages stay in the mailbox.
+            reason = f"{run.name} could not be started again: {exc}"
             self.services.emit(LayerFailed(layer="supervisor", reason=reason))
 
     async def _release(self, run: AgentRun) -> None:
-        """Remove the run, so that the agent takes no more mail."""
+        """Unregister the run, and mark a kept agent as ended on the roster."""
         with trio.move_on_after(FINISH_TIMEOUT, shield=True):
             if run.is_kept and run.is_done:
                 await self.services.status.set_state(run.name, "ended")
@@ -170,13 +170,13 @@ class Supervisor:
         run.ended.set()
 
     async def _wait_for_mail(self, outcome: AgentOutcome) -> None:
-        """Return when a message waits for an agent that has no process; the message is left for the agent."""
+        """Wait for a message to an agent without a process; the message stays in the mailbox for the agent."""
         async with self.services.mail.files.open_inbox(outcome.name, outcome.incarnation) as inbox:
-            while not inbox.take_nowait(1):  # not acknowledged, so that the agent receives it again
+            while not inbox.take_nowait(1):  # not acknowledged, so the agent receives it
                 await inbox.wait()
 
     async def _run_until_done(self, run: AgentRun, task_status: TaskStatus) -> AgentOutcome:
-        """Do one task: start the agent, restart it after each crash, and publish the outcome."""
+        """Run one task: start the agent, restart it after each crash, and publish the outcome."""
         failure: StartFailed | MailboxError | None = None
         self.running.add(run.name)
         try:
@@ -197,7 +197,7 @@ class Supervisor:
         finally:
             await run.finish_task(self.services, self.unfinished, keeps_worktree=self.is_killing)
             self.running.remove(run.name)
-        if failure is not None:  # raised out here, where it is not put into a group
+        if failure is not None:  # raised outside the nursery, so that it is not wrapped in a group
             raise failure
         assert run.outcome is not None
         return run.outcome
@@ -240,7 +240,7 @@ class Supervisor:
             emit=self._emit_change,
             shutdown_reason=lambda: run.shutdown_reason,
             has_busy_children=children.has_busy,
-            is_killed_at_once=lambda: self.is_killing,
+            is_killed_immediately=lambda: self.is_killing,
             is_in_process=run.is_in_process,
         )
         run.begin_process(process)
@@ -261,7 +261,7 @@ class Supervisor:
         self._changes.notify()
 
     def _incarnation_spec(self, run: AgentRun, number: int, children: ChildAgents) -> AgentSpec:
-        """Spec of start *number* of *run*; valid only at this moment."""
+        """Return the spec for start *number* of *run*, with the current state of children and approvals."""
         services, name, plan = self.services, run.name, run.spec.plan
         return attrs.evolve(
             run.spec,

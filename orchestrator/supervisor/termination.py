@@ -1,4 +1,4 @@
-"""Termination of an agent process, its process group and the orphans it left."""
+"""Termination of an agent process, its process group and its orphans."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, list_chil
 
 
 def shutdown_envelope(spec: AgentSpec, request: ShutdownRequest, sender: Sender, created: float) -> Envelope:
-    """Request that the incarnation of *spec* ends; another incarnation ignores it."""
+    """Build a shutdown request to the incarnation of *spec*; other incarnations ignore it."""
     return Envelope(
         sender=sender,
         recipient=Recipient(name=spec.name, incarnation=spec.incarnation.number),
@@ -31,9 +31,9 @@ def shutdown_envelope(spec: AgentSpec, request: ShutdownRequest, sender: Sender,
 
 
 async def terminate(child: RunningChild, grace: float) -> int:
-    """Reap *child* and return its status; it has *grace* seconds to end by itself, and as many after SIGTERM.
+    """Wait *grace* seconds, send SIGTERM, wait *grace* seconds again, then call `kill_child`; return the status.
 
-    Then it is killed, as `kill_child` does. Call it shielded: a process must not outlive its owner.
+    Call it shielded, because a process must not outlive its owner.
     """
     with trio.move_on_after(grace):
         await child.wait_ended()
@@ -45,20 +45,20 @@ async def terminate(child: RunningChild, grace: float) -> int:
 
 async def kill_child(child: RunningChild) -> int:
     """Kill *child* with its group, reap it and return its status. Call it shielded, as `terminate`."""
-    # Also if it has ended by itself: its group, which may have others, keeps its number until it is reaped.
+    # Also if the child has ended: its group may have other members, and keeps its id until the child is reaped.
     child.send_signal_to_group(signal.SIGKILL)
     return await child.wait()
 
 
 EXEC_RECHECK_SECONDS = 0.01
-"""Seconds until a process that has not executed its program yet is looked at again; the kernel tells nobody of it."""
+"""Seconds between two looks at a process that is about to exec; the kernel gives no notification of an exec."""
 
 
 async def kill_orphans(session: str, tag: str) -> None:
-    """Kill all that the agent of this *tag* left to the root, and return when nothing of it is alive.
+    """Kill the orphans of the agent with this *tag*, and return when none of them is alive.
 
-    What is killed may leave children of its own, so it is looked for until there is none. A command that the agent was
-    just about to execute does not show whose it is before it has, so it is waited for.
+    A killed process may leave orphans of its own, so the search is repeated until it finds none. A process between fork
+    and exec does not show its agent yet, so it is checked again after the exec.
     """
     while remains := _find_orphans(session, tag):
         ended = [pid for pid, is_known in remains.items() if is_known]
@@ -73,9 +73,9 @@ async def kill_orphans(session: str, tag: str) -> None:
 
 
 def remove_drafts_sync(session: Path, agent: Path, pid: int) -> None:
-    """Remove what the process *pid*, which was killed, was writing in the directory of the *session*.
+    """Remove the unfinished files of the killed process *pid* in the directory of the *session*.
 
-    In that of its *agent*, too, what its shells had there for as long as they ran. Raises `OSError`.
+    In the directory of its *agent*, the temporary files of its shells are removed too. Raises `OSError`.
     """
     for draft in find_drafts(pid, session):
         draft.unlink(missing_ok=True)
@@ -84,26 +84,26 @@ def remove_drafts_sync(session: Path, agent: Path, pid: int) -> None:
 
 
 def _find_orphans(session: str, tag: str) -> dict[int, bool]:
-    """Processes that are the agent's, and those that may be, by whether it is known."""
-    wanted = {SESSION_VARIABLE: session, AGENT_VARIABLE: tag}.items()
+    """Return the processes of the agent (True), and those that may become processes of it (False)."""
+    markers = {SESSION_VARIABLE: session, AGENT_VARIABLE: tag}.items()
     found: dict[int, bool] = {}
     for pid in list_child_pids():
-        handed_down = read_environment(pid)
-        if handed_down is not None and wanted <= handed_down.items():
+        environment = read_environment(pid)
+        if environment is not None and markers <= environment.items():
             found[pid] = True
-        elif CHILDREN.is_unknown(pid) and (handed_down is None or _has_no_agent(handed_down, session)):
+        elif CHILDREN.is_unknown(pid) and (environment is None or _has_no_agent(environment, session)):
             found[pid] = False
     return found
 
 
-def _has_no_agent(handed_down: dict[str, str], session: str) -> bool:
-    """Whether it has what the zygote has: it is not yet what it will be."""
-    return handed_down.get(SESSION_VARIABLE) == session and AGENT_VARIABLE not in handed_down
+def _has_no_agent(environment: dict[str, str], session: str) -> bool:
+    """Return True if the environment is that of the zygote, because the process has not set its own yet."""
+    return environment.get(SESSION_VARIABLE) == session and AGENT_VARIABLE not in environment
 
 
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        # With its group: a shell that is killed alone leaves the rest of its pipeline behind.
+        # With its group, because a shell that is killed alone leaves the rest of its pipeline running.
         if os.getpgid(pid) == pid:
             os.killpg(pid, signal.SIGKILL)
         os.kill(pid, signal.SIGKILL)

@@ -16,12 +16,12 @@ from coterie.paths import WORKTREES, project_directory
 from coterie.session_directory import SessionDirectory
 
 WORKTREE_RECORD = "worktree.json"
-"""Name of the record, in the directory of an agent that has a worktree."""
+"""File name of the worktree record in an agent's directory."""
 
 
 @attrs.define(eq=False)
 class WorktreeFailed(Exception):
-    """There is no worktree to work in."""
+    """The worktree of an agent could not be created or restored."""
 
     reason: str
 
@@ -45,29 +45,29 @@ def read_worktree_record(record: Path) -> Worktree | None:
 
 
 def _decode_path(kind: type, value: Any) -> Any:
-    assert kind is Path, f"no fact is a {kind.__name__}"
+    assert kind is Path, f"a worktree has no field of type {kind.__name__}"
     return Path(value)
 
 
 async def release_worktree(worktree: Worktree) -> str:
-    """Remove *worktree*, whose agent has ended, unless there is work in it; returns its state in a sentence.
+    """Remove the *worktree* of an ended agent unless it holds unsaved work; return a sentence about its state.
 
-    Cancelled, it is unchanged, or removed by the next start of the agent or the doctor. Raises `OSError`.
+    After a cancellation the worktree is unchanged, or is removed by the next start or the doctor. Raises `OSError`.
     """
     try:
         work = await find_unsaved_work(worktree)
         if work is None:
             await remove_worktree(worktree)
     except GitFailed as exc:
-        work = f"what is in it could not be told, {exc}"
+        work = f"its contents could not be checked, {exc}"
     return describe_work(worktree, work)
 
 
 async def remove_worktree(worktree: Worktree) -> None:
     """Remove *worktree* and its branch after `find_unsaved_work` found nothing; safe to repeat.
 
-    The directory is renamed first: what has that name needs no second look. A branch that is not where it began stays,
-    and `GitFailed` is raised. Raises `OSError` too.
+    The directory is renamed first, so that a directory with the new name can be deleted without another check. A branch
+    with commits stays, and `GitFailed` is raised. Raises `OSError` too.
     """
     await trio.to_thread.run_sync(_set_aside_sync, worktree)
     listed = await worktree.git("worktree", "list", "--porcelain")
@@ -95,34 +95,33 @@ def _delete_tree_sync(path: Path) -> None:
 
 
 CREATE_TIMEOUT = 120.0
-"""Seconds for a worktree to be made: a large repository on a slow disk, and filters that fetch."""
+"""Maximum seconds to create a worktree: the repository may be large, the disk slow, and filters may use the network."""
 UNDO_TIMEOUT = 5.0
-"""Seconds to remove what was half made."""
+"""Seconds to remove an incomplete worktree."""
 
 
 async def open_worktree(session: SessionDirectory, name: str, origin: Path) -> Worktree:
-    """Open the worktree of the agent *name*: the one it has, or a new one of the last commit of *origin*.
+    """Open the worktree of agent *name*: the existing one, or a new one at the last commit of *origin*.
 
-    The record is written first, so a crash at any time leaves nothing that is not known of: it is removed by the next
-    call for this agent, or by the doctor. Cancelled, or when git fails half way, nothing is left. Raises
-    `WorktreeFailed`.
+    The record is written first, so that after a crash the next call for this agent, or the doctor, removes the
+    incomplete worktree. It is also removed after a cancellation or an error of git. Raises `WorktreeFailed`.
     """
     try:
         with trio.fail_after(CREATE_TIMEOUT):
             known = await trio.to_thread.run_sync(read_worktree_record, session.agent_directory(name) / WORKTREE_RECORD)
-            if known is not None and await _is_there(known):
+            if known is not None and await _is_usable(known):
                 return known
             if known is not None:
                 await remove_worktree(known)
-            return await _make(await _plan(session, name, origin))
+            return await _create(await _prepare(session, name, origin))
     except trio.TooSlowError as exc:
-        raise WorktreeFailed(f"git has not made a worktree within {CREATE_TIMEOUT:.0f} seconds") from exc
+        raise WorktreeFailed(f"git did not create a worktree within {CREATE_TIMEOUT:.0f} seconds") from exc
     except (GitFailed, OSError) as exc:
-        raise WorktreeFailed(f"there can be no worktree of {origin}: {exc}") from exc
+        raise WorktreeFailed(f"no worktree of {origin} could be created: {exc}") from exc
 
 
-async def _is_there(worktree: Worktree) -> bool:
-    """Return True if *worktree* is usable, as it is or restored from its branch, which the user may have kept."""
+async def _is_usable(worktree: Worktree) -> bool:
+    """Return True if *worktree* exists, or was restored from its branch, which the user may have kept."""
     if worktree.stage == "making":
         return False
     if not worktree.path.exists():
@@ -133,8 +132,8 @@ async def _is_there(worktree: Worktree) -> bool:
     return True
 
 
-async def _plan(session: SessionDirectory, name: str, origin: Path) -> Worktree:
-    """Return a worktree that can be made, after its record is written."""
+async def _prepare(session: SessionDirectory, name: str, origin: Path) -> Worktree:
+    """Check that a worktree can be created, write its record and return it."""
     where = await run_git(origin, "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir")
     top, repository = map(Path, where.splitlines())
     inside = await run_git(origin, "rev-parse", "--show-prefix")
@@ -150,7 +149,7 @@ async def _plan(session: SessionDirectory, name: str, origin: Path) -> Worktree:
         stage="making",
     )
     if await worktree.tip() is not None:
-        raise GitFailed(f"there is a branch {worktree.branch} already")
+        raise GitFailed(f"the branch {worktree.branch} already exists")
     await trio.to_thread.run_sync(_prepare_sync, worktree)
     return worktree
 
@@ -160,7 +159,7 @@ async def _commit(origin: Path, inside: str) -> str:
     try:
         base = await run_git(origin, "rev-parse", "--verify", "HEAD^{commit}")
     except GitFailed as exc:
-        raise GitFailed("there is no commit yet; make one first") from exc
+        raise GitFailed("the repository has no commit; create one first") from exc
     try:
         await run_git(origin, "cat-file", "-e", f"{base}:{inside}")
     except GitFailed as exc:
@@ -169,19 +168,19 @@ async def _commit(origin: Path, inside: str) -> str:
 
 
 def _prepare_sync(worktree: Worktree) -> None:
-    """Make the directory for worktrees, which git ignores in every checkout, and write the record."""
-    place = worktree.path.parent
-    place.mkdir(parents=True, exist_ok=True)
-    if not (place / ".gitignore").exists():
-        replace_file(place / ".gitignore", b"*\n", durable=False)
+    """Create the directory for worktrees, which git ignores in every checkout, and write the record."""
+    parent = worktree.path.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    if not (parent / ".gitignore").exists():
+        replace_file(parent / ".gitignore", b"*\n", durable=False)
     if worktree.path.exists():
-        raise FileExistsError(f"{worktree.path} is in the way")
+        raise FileExistsError(f"{worktree.path} already exists")
     save_worktree_record(worktree)
 
 
-async def _make(worktree: Worktree) -> Worktree:
-    """Make the worktree; one that fails half way, or is cancelled, is removed at once, if it can be."""
-    # By force: a start that was killed may have left this path on git's list, locked.
+async def _create(worktree: Worktree) -> Worktree:
+    """Create the worktree; after an error or a cancellation try to remove it immediately."""
+    # --force twice, because a killed start may have left this path registered and locked.
     options = ("--force", "--force", "--no-track", "-b", worktree.branch)
     ready = attrs.evolve(worktree, stage="ready")
     try:
@@ -191,7 +190,7 @@ async def _make(worktree: Worktree) -> Worktree:
         with (
             trio.move_on_after(UNDO_TIMEOUT, shield=True),
             contextlib.suppress(GitFailed, OSError),
-        ):  # then it is done later
+        ):  # removed later by the next start or the doctor
             await remove_worktree(worktree)
         raise
     return ready

@@ -217,7 +217,7 @@ writer:
     [
         ('subagent_type: "explorer"', "explore"),
         ('name: "../x"', "a name has letters"),
-        ('name: "main"', "There is a main at work already"),
+        ('name: "main"', "An agent main is already running"),
     ],
 )
 async def test_an_agent_that_cannot_be_started_is_refused_with_what_would_be_right(

@@ -232,7 +232,7 @@ sleeper:
             await _stop_when_at_work(tree)
             assert "stalled" in tree.states("sleeper")
             assert "stalled" not in tree.states("boss")
-            assert "Nothing was heard of it for 3 seconds." in (await tree.reports())["boss"].result
+            assert "It showed no sign of life for 3 seconds." in (await tree.reports())["boss"].result
 
 
 async def _stop_when_at_work(tree: RootHarness) -> None:

@@ -117,7 +117,7 @@ async def test_a_finished_agent_that_is_stopped_is_not_taken_up_again(project: P
             await tree.until_state("scout", "done")
             await tree.supervisor.stop("scout")
             await _assert_mail_refused(tree, "scout")
-            with pytest.raises(NotRunning, match="'scout' is not at work; there is none"):
+            with pytest.raises(NotRunning, match="'scout' is not running; there is none"):
                 await tree.supervisor.stop("scout")
 
 

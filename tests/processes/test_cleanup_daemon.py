@@ -211,7 +211,7 @@ async def test_a_janitor_that_was_killed_is_replaced_and_told_of(project: Path) 
         told = [observed.event for observed in read_session(tree.session.directory)]
         failed = [event for event in told if isinstance(event, LayerFailed)]
         assert [(event.layer, event.reason) for event in failed] == [
-            ("janitor", "the janitor ended with status -9, and is replaced")
+            ("janitor", "the cleanup daemon ended with status -9 and is restarted")
         ]
 
 
@@ -224,7 +224,7 @@ async def test_janitors_are_not_replaced_without_end(
     with trio.fail_after(60):
         async with open_cleanup(session) as post:
             await post.supervise(heard.append)
-    assert heard[-1] == "there is no janitor any more: 20 were replaced, and status 2"
+    assert heard[-1] == "the session runs without cleanup daemon: it was restarted 20 times; last status 2"
 
 
 async def test_after_a_farewell_nobody_is_touched(session: SessionDirectory) -> None:

@@ -87,7 +87,7 @@ helper:
     assert place.becomes_true(lambda: (place.project / "begun").exists() and place.state("helper") == "idle")
 
     wrong = place.coterie("compact", session.id, "--agent", "hleper")
-    assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'hleper' is not at work; did you mean helper?\n")
+    assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'hleper' is not running; did you mean helper?\n")
     wrong = place.coterie("compact", session.id, "--agent", "helper", "--from", "9")
     reason = "helper was not compacted: message 9 does not exist: the conversation has 4 messages"
     assert (wrong.returncode, wrong.stderr) == (2, f"Error: {reason}\n")

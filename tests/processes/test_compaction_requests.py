@@ -112,6 +112,6 @@ kept:
             await tree.until_state("boss", "killed")
             while "boss" in tree.supervisor.runs:  # noqa: ASYNC110 - nothing tells
                 await trio.sleep(0.01)
-            with pytest.raises(NotRunning, match="'boss' is not at work"):
+            with pytest.raises(NotRunning, match="'boss' is not running"):
                 await compact(tree, "boss")
             nursery.cancel_scope.cancel()

@@ -78,7 +78,7 @@ async def test_a_coordinator_delegates_goes_on_with_a_worker_and_stops_another(p
             assert "So is b, and there is: found" in lead
             assert tree.states("worker").count("starting") == 2, "it was taken up again from its transcript"
             assert "And b, please." in worker
-            assert "You have no agent 'idler' at work that could be stopped" in worker, "it has not started it"
+            assert "You have no running agent 'idler' to stop" in worker, "it has not started it"
             assert lead.count('status="killed"') == 1
             assert lead.count('agent="idler"') == 1
             assert "did you mean worker?" in lead

@@ -267,7 +267,7 @@ async def test_killed_parent_is_notified_once_that_its_in_process_agent_ended(pr
             assert alive(shells) == []
             report = (await tree.reports())["boss"]
             assert report.status == "completed"
-            assert report.result.count("Its task in the process of who started it was ended.") == 1
+            assert report.result.count("Its task in the process of its parent was killed.") == 1
             assert tree.states("guest")[-1] == "killed"
             assert tree.root.gateway.stats().session.reserved.dollars == 0
             assert (tree.supervisor.runs, tree.supervisor.running) == ({}, set())

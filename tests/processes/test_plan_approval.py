@@ -148,7 +148,7 @@ async def test_the_lead_rejects_twice_and_approves_nobody_else_does_and_a_rule_i
             assert not (project / "early").exists()
             denied = "In plan mode you may only read; Write has to wait until your plan is approved."
             assert denied in transcript(tree.session, "builder")
-            assert (project / "refusal").read_text() == "Error: only the user can ask for this, and no agent\n"
+            assert (project / "refusal").read_text() == "Error: only the user can send this request, not an agent\n"
             assert tree.states("builder").count("plan_pending") == 3
 
             rule = PlanPolicy(by="rule", paths=("tests/**",))

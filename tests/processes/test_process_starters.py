@@ -320,13 +320,13 @@ async def test_a_zygote_with_a_thread_forks_nothing(capfd: pytest.CaptureFixture
     """A fork would lack the thread and keep its locks; the next zygote is no better, and then it is enough."""
     with trio.fail_after(PATIENCE):
         async with open_zygote_starter([f"{child_entries.__name__}:have_a_thread"]) as warm:
-            with pytest.raises(StartFailed, match="the one that took its place"):
+            with pytest.raises(StartFailed, match="died twice"):
                 await warm.start(make_start("echo"))
-    assert capfd.readouterr().err.count("AssertionError: what is forked with threads is not whole") == 2
+    assert capfd.readouterr().err.count("AssertionError: a fork is safe only with one thread") == 2
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("nowhere", "No module named 'nowhere'"), ("os:abort", "died while it got warm")]
+    ("name", "reason"), [("nowhere", "No module named 'nowhere'"), ("os:abort", "died before it was ready")]
 )
 async def test_a_zygote_that_does_not_get_warm_is_a_failed_start(name: str, reason: str) -> None:
     with trio.fail_after(PATIENCE), pytest.raises(StartFailed, match=reason):
@@ -372,7 +372,7 @@ def test_a_start_survives_its_bytes(title: str, entry: str, payload: bytes, envi
 
 @given(st.binary())
 def test_garbage_is_no_start(data: bytes) -> None:
-    with pytest.raises(ValueError, match="it does not read as a start"):
+    with pytest.raises(ValueError, match="invalid process start"):
         ProcessStart.from_bytes(data)
 
 

@@ -63,7 +63,7 @@ def test_detached_session_takes_commands_from_the_user_but_not_from_an_agent(
     assert place.state("scout") == "running"
 
     wrong = place.coterie("stop", session.id, "scuot")
-    assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'scuot' is not at work; did you mean scout?\n")
+    assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'scuot' is not running; did you mean scout?\n")
     moved = place.coterie("background", session.id, "scout", "--json")
     assert json.loads(moved.stdout) == {"session": session.id, "agents": ["scout"]}
     assert place.becomes_true(lambda: place.state("main") == "waiting")
@@ -75,7 +75,7 @@ def test_detached_session_takes_commands_from_the_user_but_not_from_an_agent(
     logs = place.coterie("logs", session.id).stdout
     assert "The user moved scout to the background." in logs
     assert re.search(r"I heard: .*the user stopped it", re.sub(r"\s+", " ", logs))
-    refusal = "Error: agent: only the user can ask for this, and no agent\n"
+    refusal = "Error: agent: only the user can send this request, not an agent\n"
     assert (place.project / "asked").read_text() == refusal
     assert place.becomes_true(lambda: place.coterie("doctor").returncode == 0)  # the cleanup daemon repairs the records
 
@@ -128,6 +128,6 @@ def test_a_root_that_is_killed_is_told_in_one_line(place: Sessions) -> None:
         os.kill(root.pid, signal.SIGKILL)
         said, errors = viewer.communicate(timeout=PATIENCE)
     assert (viewer.returncode, said) == (1, "")
-    assert errors == f"Error: session {session.id} has ended before its task: its process was killed.\n"
+    assert errors == f"Error: session {session.id} ended without a result: its process was killed.\n"
     assert place.becomes_true(place.has_no_processes)
     assert place.becomes_true(lambda: place.coterie("doctor").returncode == 0)  # the cleanup daemon repairs the records

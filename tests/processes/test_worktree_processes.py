@@ -129,7 +129,7 @@ boss:
         async with open_root_harness(tmp_path / "plain", script) as tree:
             await tree.supervisor.run_agent(tree.agent_run("boss"))
             report = (await tree.reports())["boss"].result
-            assert "No agent was started: there can be no worktree of" in report
+            assert "No agent was started: no worktree of" in report
             assert "not a git repository" in report
             assert "scout" not in tree.supervisor.services.mail.roster.members()
 

@@ -114,7 +114,7 @@ class _SessionStop:
             if handle is None:
                 return None
             handle.send_signal(number)
-            waiting = RootExit(root=self.root, patience=PATIENCE)
+            waiting = RootExit(root=self.root, timeout=PATIENCE)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._print_progress, waiting)
                 has_ended = await waiting.wait(handle.wait_ended)

@@ -241,7 +241,7 @@ def test_too_large_search_counts_as_a_match_of_a_deny_rule(
 
 @pytest.mark.parametrize("path", ["loop", "loop/x", "a\0b", "\ud800"])
 def test_invalid_path_is_a_tool_failure(workspace: Workspace, path: str) -> None:
-    with pytest.raises(ToolFailed, match="not a usable path"):
+    with pytest.raises(ToolFailed, match="not a valid path"):
         Permissions().evaluate(*_call("Read", path), workspace)
 
 

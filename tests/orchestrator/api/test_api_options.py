@@ -29,8 +29,8 @@ async def answer(_question: coterie.Question) -> coterie.Answer:
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("Go.", {"script": None}, "model: there is none to ask: set ANTHROPIC_API_KEY, or give script= to play one"),
-    (" ", {}, "task: it is empty; say what is to be done, or give session= to take one up again"),
+    ("Go.", {"script": None}, "model: no API key; set ANTHROPIC_API_KEY, or pass script="),
+    (" ", {}, "task: it is empty; pass a task, or session="),
     ("Go.", {"model": "sonet"}, "model: 'sonet' is not a known model; did you mean sonnet"),
     ("Go.", {"agent": "explorer"}, "did you mean explore"),
     ("Go.", {"project": "nowhere"}, "nowhere is not a directory"),
@@ -38,12 +38,20 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("Go.", {"max_budget_usd": -1}, "open_session: max_budget_usd is -1; it should be a number above 0"),
     ("Go.", {"permission_mode": "all"}, "open_session: permissions.mode is 'all'; it should be one of default"),
     ("Go.", {"settings": {"agents.at_onec": 3}}, "open_session: there is no setting 'agents.at_onec'; did you mean"),
-    ("Go.", {"coordinator": True, "agent": "explore"}, "coordinator: that is the kind coordinator, and agent= wants"),
-    ("Go.", {"team": "lead.toml", "agent": "plan"}, "team: the lead of lead.toml is a explore, and a plan is wanted"),
+    ("Go.", {"coordinator": True, "agent": "explore"}, "coordinator: cannot be combined with agent='explore'"),
+    (
+        "Go.",
+        {"team": "lead.toml", "agent": "plan"},
+        "team: the lead of lead.toml has type explore, but agent='plan' was passed",
+    ),
     ("Go.", {"team": "none.toml"}, "none.toml:1: cannot be read: No such file or directory"),
     ("", {"session": "2026"}, "session: no session's id begins with '2026'; there are no sessions yet"),
-    ("", {"session": "2026", "team": "lead.toml"}, "team: only a new session takes it"),
-    ("Go.", {"on_question": answer, "detached": True}, "on_question: questions cannot be asked at once and wait"),
+    ("", {"session": "2026", "team": "lead.toml"}, "team: is only for new sessions"),
+    (
+        "Go.",
+        {"on_question": answer, "detached": True},
+        "on_question: cannot be combined with questions_wait or detached",
+    ),
 ]
 
 

@@ -82,7 +82,7 @@ async def test_what_happened_before_a_session_was_opened_again_is_not_told_again
     for _ in range(2):  # each reader is told everything
         async with opened.events() as events:
             assert [observed.kind async for observed in events] == ["message"]
-    with pytest.raises(coterie.SessionFailed, match=r"has ended before its task: its task is done\.$"):
+    with pytest.raises(coterie.SessionFailed, match=r"ended without a result: its task is done\.$"):
         await opened.wait()
 
 
@@ -108,9 +108,9 @@ async def test_waiting_gives_what_the_lead_said_in_this_run(session: SessionDire
 @pytest.mark.parametrize(
     ("last", "reason"),
     [
-        (None, "it has ended before its task: its process was killed."),
+        (None, "it ended without a result: its process was killed."),
         (RunFailed(reason="the disk is full"), "the disk is full"),
-        (SessionEnded(is_done=False, reason="It was stopped."), "it has ended before its task: It was stopped."),
+        (SessionEnded(is_done=False, reason="It was stopped."), "it ended without a result: It was stopped."),
     ],
 )
 async def test_a_session_without_a_result_has_failed(
@@ -144,16 +144,16 @@ async def test_an_agents_program_can_neither_send_nor_spawn_nor_decide_in_the_us
                 with pytest.raises(coterie.RequestRefused) as raised:
                     await ask()
                 assert (raised.value.asked, raised.value.subject) == (asked, "main")
-                assert raised.value.reason.startswith("only the user can ask for this, and no agent")
+                assert raised.value.reason.startswith("only the user can send this request, not an agent")
 
 
 async def test_what_cannot_be_asked_is_told_without_asking(session: SessionDirectory, host: RootClient) -> None:
     opened = live(session, host, SessionLiveness())
     with pytest.raises(coterie.ConfigInvalid, match=r"^text: it is empty"):
         await opened.send("main", " ")
-    with pytest.raises(coterie.ConfigInvalid, match=r"^prompt: it cannot be written as UTF-8"):
+    with pytest.raises(coterie.ConfigInvalid, match=r"^prompt: it cannot be encoded as UTF-8"):
         await opened.spawn("\ud800")
-    with pytest.raises(coterie.RequestRefused, match="one recipient; send it to each"):
+    with pytest.raises(coterie.RequestRefused, match="one recipient; send to each"):
         await opened.send("*", "Go.")
     with pytest.raises(coterie.RequestRefused, match="too long: at most 1,048,576 bytes"):
         await opened.send("main", "x" * 1_100_000)

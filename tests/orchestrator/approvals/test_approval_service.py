@@ -175,7 +175,7 @@ async def test_the_user_at_the_terminal_decides_where_the_policy_says_so(session
         [question] = person.questions
         assert (question.agent, question.subject) == ("builder", "1. Write a.txt.")
         assert await bench.mail() == []
-        with pytest.raises(AnswerInvalid, match="only the user can decide plan-1"):
+        with pytest.raises(AnswerInvalid, match="only the user can decide"):
             await bench.approvals.decide(by_lead("plan-1"))
         person.answer(DenyCall("Not today."))
         await settle()

@@ -310,7 +310,7 @@ def test_a_dead_letter_that_was_sent_again_waits_no_more(box: Mail) -> None:
     box.add_dead_letter(box.make_message("too late"))
     number = printed("dead")[0]["number"]
     id_ = printed("dead", "--resend", str(number))["id"]
-    assert refused(mail("dead", "--resend", str(number))) == f"dead letter {number} was sent again already, as {id_}"
+    assert refused(mail("dead", "--resend", str(number))) == f"dead letter {number} was already sent again, as {id_}"
     assert len(box.take("worker")) == 1
     assert printed("dead") == []
     assert "that wait; --all shows the 1 that were sent again" in mail("dead").stderr
@@ -347,7 +347,7 @@ def test_a_letter_that_died_on_its_way_to_another_session_is_sent_there_again(bo
 @pytest.mark.parametrize(
     ("reason", "kind", "said"),
     [
-        ("bad_mac", "message", "nobody proved that 'main' wrote"),
+        ("bad_mac", "message", "the sender 'main' of dead letter"),
         ("refused", "shutdown_request", "carries no authority"),
         ("corrupt", None, "is no message"),
     ],

@@ -41,9 +41,9 @@ async def count(request: ControlRequest) -> ControlAnswer:
 async def test_whoever_descends_from_the_root_is_told_so_however_long_the_message_is(session: SessionDirectory) -> None:
     with trio.fail_after(PATIENCE), open_root_record(session, Clock()) as root:
         async with open_listener(control_address(root)) as door, open_control_server(door, count):
-            with pytest.raises(ConfigInvalid, match=r"no agent; agents write to each other with SendMessage$"):
+            with pytest.raises(ConfigInvalid, match=r"not an agent; agents write to each other with SendMessage$"):
                 await send_request(root, SendMail(to="main", body="x" * 900_000))
-            with pytest.raises(ConfigInvalid, match=r"only the user can ask for this, and no agent$"):
+            with pytest.raises(ConfigInvalid, match=r"only the user can send this request, not an agent$"):
                 await send_request(root, StopAgent(name="main"))
 
 
@@ -64,14 +64,14 @@ async def test_a_request_that_comes_before_the_root_is_ready_waits_for_it(sessio
             async with open_control_server(door, count):
                 while not answers:  # noqa: ASYNC110 - the simplest reader there is
                     await trio.sleep(0.001)
-    assert answers == ["agent: only the user can ask for this, and no agent"]
+    assert answers == ["agent: only the user can send this request, not an agent"]
 
 
 def test_no_root_begins_while_it_is_kept_out(session: SessionDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(root_lock, "LOCK_TIMEOUT", 0.01)
     with hold_root_lock(session) as none:
         assert none is None
-        with pytest.raises(ConfigInvalid, match="is being taken up"), open_root_record(session, Clock()):
+        with pytest.raises(ConfigInvalid, match="is being started or resumed"), open_root_record(session, Clock()):
             raise AssertionError("it has begun")
     with open_root_record(session, Clock()) as root:
         assert root.is_alive()

@@ -36,7 +36,7 @@ async def open_late_root(answer: Answer) -> AsyncIterator[RootExit]:
     with trio.fail_after(10):
         async with open_listener(control_address(this)) as door, trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, serve, [door])
-            yield RootExit(root=this, patience=0.01)
+            yield RootExit(root=this, timeout=0.01)
             nursery.cancel_scope.cancel()
 
 
@@ -73,5 +73,5 @@ async def test_late_root_that_does_not_answer_hangs(monkeypatch: pytest.MonkeyPa
 
 
 async def test_late_root_without_a_control_socket_hangs() -> None:
-    waiting = RootExit(root=ProcessIdentity(pid=1, began=0), patience=0.01)
+    waiting = RootExit(root=ProcessIdentity(pid=1, began=0), timeout=0.01)
     assert not await waiting.wait(trio.sleep_forever)

@@ -87,12 +87,15 @@ async def test_a_held_letter_that_claims_to_be_of_this_session_is_not_released(o
 async def test_what_cannot_be_stored_is_told_in_one_line(office: SessionMail) -> None:
     await office.roster.join("worker")
     forged = add_dead_letter(office, "bad_mac")
-    whose = f"nobody proved that 'main' wrote dead letter {forged}; if it is true, say it with `mail send`"
+    unverified = (
+        f"the sender 'main' of dead letter {forged} is not verified;"
+        " send the text yourself with `mail send` if you trust it"
+    )
     cases: dict[MailRequest, str] = {
         SendMail(to="wroker", body="?"): "there is no 'wroker'; did you mean worker?",
         SendMail(to="a/b", body="?"): "'a/b' is not a name: a name has letters a-z, digits, - and _, and begins with a"
         " letter or digit",
-        ResendDeadLetter(number=forged): whose,
+        ResendDeadLetter(number=forged): unverified,
         ResendDeadLetter(number=7): "there is no dead letter 7; `coterie mail dead` lists them",
         ReleaseHeldMessage(id=MessageId("none")): "no held message has the id 'none'",
     }

@@ -207,8 +207,8 @@ def _crash(story: SessionBuilder) -> None:
     story.agent(24, "scout", FINISHED)
     story.becomes(25, "scout", "done", "", 2)
     story.becomes(10, "slow", "running")
-    story.becomes(26, "slow", "stalled", "nothing was heard of it for 10 seconds")
-    story.becomes(28, "slow", "killed", "Nothing was heard of it for 10 seconds.")
+    story.becomes(26, "slow", "stalled", "no sign of life for 10 seconds")
+    story.becomes(28, "slow", "killed", "It showed no sign of life for 10 seconds.")
 
 
 def _plan(story: SessionBuilder) -> None:

@@ -46,7 +46,7 @@ def test_each_agent_was_in_the_states_that_the_root_told(story: SessionBuilder) 
     assert states(lead) == [("starting", 0, 1), ("running", 1, 9), ("waiting", 9, 33), ("running", 33, 40)]
     assert lead.stretches[2].what == "3 agents"
     assert states(slow) == [("running", 10, 26), ("stalled", 26, 28)]
-    assert (slow.state, slow.why) == ("killed", "Nothing was heard of it for 10 seconds.")
+    assert (slow.state, slow.why) == ("killed", "It showed no sign of life for 10 seconds.")
     waits = ("plan_pending", 14, 18), ("running", 18, 22), ("plan_pending", 22, 27)
     assert states(planner) == [("running", 11, 14), *waits, ("idle", 27, 36)]
     assert [(agent.name, agent.parent, agent.depth) for agent in (lead, scout, planner)] == [

@@ -61,5 +61,5 @@ def make_process(services: RootServices, spec: AgentSpec, emit: Callable[[Event]
         emit=emit,
         shutdown_reason=lambda: "the test ends",
         has_busy_children=lambda: False,
-        is_killed_at_once=lambda: False,
+        is_killed_immediately=lambda: False,
     )

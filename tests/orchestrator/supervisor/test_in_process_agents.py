@@ -212,7 +212,7 @@ async def test_guests_are_lost_with_the_connection_and_there_can_be_no_more() ->
             with trio.CancelScope(shield=True):
                 await guest.wait_ended()
             assert (guest.status, guest.is_lost) == (KILLED, True)
-            with pytest.raises(StartFailed, match="who started it has ended"):
+            with pytest.raises(StartFailed, match="its parent has ended"):
                 house.run("done")
             await trio.sleep_forever()
 

@@ -120,7 +120,7 @@ async def test_a_record_that_cannot_be_read_is_an_event_and_hides_no_other(
     assert (await found(session, events)).names == {"whole"}
     [event] = events
     assert isinstance(event, LayerFailed)
-    assert f"torn cannot be taken up again: {path}" in event.reason
+    assert f"torn cannot be resumed: {path}" in event.reason
     assert path.read_bytes() == content
 
 

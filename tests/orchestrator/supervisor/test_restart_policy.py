@@ -134,5 +134,5 @@ async def test_whoever_has_stalled_is_stopped_and_started_again(services: RootSe
     assert restarted.run.end_process(process) == 0.5
     assert [state for state, _ in restarted.states] == ["starting", "stalled", "stopping", "killed"]
     restarted.begin()
-    again = "again, 1 of 2: Nothing was heard of it for 600 seconds. Its process was ended by SIGKILL."
+    again = "again, 1 of 2: It showed no sign of life for 600 seconds. Its process was ended by SIGKILL."
     assert restarted.states[-1] == ("starting", again)

@@ -215,7 +215,7 @@ async def test_where_there_is_no_repository_or_no_commit_there_is_no_worktree(
         await open_worktree(session, "scout", tmp_path)
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "--quiet")
-    with pytest.raises(WorktreeFailed, match="there is no commit yet"):
+    with pytest.raises(WorktreeFailed, match="has no commit"):
         await open_worktree(session, "scout", tmp_path / "empty")
     assert not record_of(session).exists()
 
@@ -223,12 +223,12 @@ async def test_where_there_is_no_repository_or_no_commit_there_is_no_worktree(
 async def test_a_branch_or_a_file_of_the_same_name_is_left_alone(session: SessionDirectory, project: Path) -> None:
     branch = f"coterie/{session.id}/scout"
     git(project, "branch", branch)
-    with pytest.raises(WorktreeFailed, match=f"there is a branch {branch} already"):
+    with pytest.raises(WorktreeFailed, match=f"the branch {branch} already exists"):
         await open_worktree(session, "scout", project)
     git(project, "branch", "--delete", branch)
     path = project / ".coterie" / "worktrees" / f"{session.id}-scout"
     path.mkdir(parents=True)
-    with pytest.raises(WorktreeFailed, match="is in the way"):
+    with pytest.raises(WorktreeFailed, match="already exists"):
         await open_worktree(session, "scout", project)
     assert path.is_dir()
     assert branches(project) == ["trunk"]
@@ -288,7 +288,7 @@ async def test_when_there_is_no_space_nothing_is_left_and_the_next_try_works(
     session: SessionDirectory, project: Path
 ) -> None:
     commit(project, large="x" * 100_000)
-    with largest_file(50_000), pytest.raises(WorktreeFailed, match="there can be no worktree"):
+    with largest_file(50_000), pytest.raises(WorktreeFailed, match="could be created"):
         await open_worktree(session, "scout", project)
     assert_nothing_is_left(session, project)
     worktree = await open_worktree(session, "scout", project)
