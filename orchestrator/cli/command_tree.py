@@ -23,9 +23,10 @@ from coterie.files import replace_file
 
 
 def cached_by_files(name: str, find: Callable[[], tuple[Any, Iterable[Path]]]) -> Any:
-    """What *find* found, now or before: a value that JSON can hold, and the files and directories it depends on.
+    """Return the cached value of *find*, or call *find* and cache its result.
 
-    It is found again when one of these is no longer as it was. Blocks on the disk.
+    *find* returns a value that JSON can represent, and the files and directories that the value depends on. The cached
+    value is dropped when one of these has changed. Blocks on the disk.
     """
     path = _directory() / f"{name}.json"
     try:
@@ -33,7 +34,7 @@ def cached_by_files(name: str, find: Callable[[], tuple[Any, Iterable[Path]]]) -
         if stored["version"] == __version__ and stored["stand"] == _fingerprint(stored["paths"]):
             return stored["value"]
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # never kept, or not as it was written: what is found now takes its place
+        pass  # no cached value, or an unreadable one: replaced below
     value, found_in = find()
     paths = [str(each) for each in found_in]
     content = msgspec.json.encode(
@@ -43,7 +44,7 @@ def cached_by_files(name: str, find: Callable[[], tuple[Any, Iterable[Path]]]) -
         path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
         replace_file(path, content, durable=False, mode=0o600)
     except OSError:
-        pass  # a user without a cache directory waits a little longer
+        pass  # without a writable cache directory the value is found again each time
     return value
 
 
@@ -53,7 +54,7 @@ def _directory() -> Path:
 
 
 def _fingerprint(paths: Iterable[str]) -> str:
-    """How the files at *paths* are now; a directory changes when something comes or goes in it."""
+    """Digest of the state of the files at *paths*; the state of a directory changes with its entries."""
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         try:

@@ -12,7 +12,7 @@ import click
 
 
 class ExitCode(enum.IntEnum):
-    """What a shell learns from how a command ended."""
+    """Exit codes of commands; docs and scripts rely on them."""
 
     DONE = 0
     FAILED = 1
@@ -25,7 +25,7 @@ class ExitCode(enum.IntEnum):
 
 
 class UsageRefused(click.ClickException):
-    """What the user gave cannot be used: one line on standard error, and the exit code for it."""
+    """Unusable input from the user: printed as one line on standard error, exit code 2."""
 
     exit_code = ExitCode.USAGE
 
@@ -38,40 +38,40 @@ _SEQUENCES = re.compile(
 _LINE_ENDS = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
 _CONTROLS = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f"
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # these reorder what is seen
-    "\U000e0000-\U000e007f]"  # and these hide
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional controls, which reorder text on screen
+    "\U000e0000-\U000e007f]"  # invisible tag characters
 )
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def sanitize(text: str) -> str:
-    """*text* without escape sequences, control characters and marks that reorder; lines and tabs stay."""
+    """*text* without escape sequences, control characters and bidirectional marks; newlines and tabs stay."""
     text = _LINE_ENDS.sub("\n", _SEQUENCES.sub("", text))
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", text))
 
 
 def one_line(text: str, limit: int) -> str:
-    """The beginning of *text*, in at most *limit* characters and on one line."""
+    """*text* collapsed to one line of at most *limit* characters."""
     words = " ".join(sanitize(text).split())
     return words if len(words) <= limit else words[: max(limit - 3, 0)] + "..."
 
 
 def escape_invisible(text: str) -> str:
-    """*text* with everything that cannot be seen written out, so that nothing hides in it; lines stay lines."""
+    """*text* with every unprintable character written as an escape, so that nothing is hidden; newlines stay."""
     lines = ("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in text.split("\n"))
     return "\n".join(lines)
 
 
 CLOSED_OUTPUT_CODE = 141
-"""The exit code when standard output was closed early: what a shell gives a program that SIGPIPE has ended."""
+"""Exit code when the reader of standard output has gone: the code of a program that SIGPIPE has ended."""
 
 
 @contextmanager
 def open_output() -> Iterator[None]:
     """Write to standard output and error within this block.
 
-    Characters that their encoding lacks become question marks. When whoever read the output has gone, as `head -1`
-    does, the process exits with `CLOSED` and says nothing.
+    Characters that the encoding lacks become question marks. If the reader has gone, as `head -1` does, the process
+    exits with `CLOSED_OUTPUT_CODE` and prints no message.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -85,7 +85,7 @@ def open_output() -> Iterator[None]:
 
 
 def discard_output() -> None:
-    """Let nothing more be written to standard output: what its buffer holds would fail again when it is closed."""
+    """Redirect stdout to /dev/null, so that flushing at exit does not raise BrokenPipeError again."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

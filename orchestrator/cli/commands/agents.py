@@ -26,9 +26,9 @@ from coterie.orchestrator.cli.definition_problems import (
 from coterie.orchestrator.cli.output import ExitCode, UsageRefused
 
 WIDEST = 24
-"""Columns of a name or of a list of tools; the description gets what is left."""
+"""Widest column of names, models or tools; the description gets the rest of the line."""
 LEAST = 20
-"""Columns a description has even where there is no room for it."""
+"""Narrowest column of descriptions, even on a narrow terminal."""
 
 
 @click.group()
@@ -39,7 +39,7 @@ def agents() -> None:
 @agents.command("list")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def list_definitions(*, is_json: bool) -> None:
-    """List the agents that can be used in the current directory, by where they are defined."""
+    """List the agent types that can be used in the current directory, grouped by where they are defined."""
     found = load_definitions(Path.cwd())
     definitions = list(found.by_name.values())
     if is_json:
@@ -55,9 +55,9 @@ def list_definitions(*, is_json: bool) -> None:
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def check(*, path: Path | None, is_json: bool) -> None:
-    """Check the definitions in PATH, a file or a directory, or else all that hold in the current directory.
+    """Check the agent definitions in PATH, a file or a directory [default: those of the current directory].
 
-    Prints a line for each problem. Ends with 1 if one of them is an error: a file that gives no agent.
+    Prints one line for each problem. Exits 1 if a problem is an error: a file that defines no agent type.
     """
     found = load_definitions(Path.cwd()) if path is None else _load(path)
     if is_json:
@@ -74,7 +74,7 @@ def _load(path: Path) -> AgentDefinitions:
     try:
         path.stat()
     except OSError as exc:
-        raise UsageRefused(f"{path}: {exc.strerror}; give a definition's file, or a directory with some") from exc
+        raise UsageRefused(f"{path}: {exc.strerror}; give a definition file, or a directory of them") from exc
     return load_path(path)
 
 
@@ -87,13 +87,13 @@ def _summary(found: AgentDefinitions) -> dict[str, Any]:
 
 
 def _row(definition: AgentDefinition) -> dict[str, Any]:
-    """All but the prompt and how servers are reached, which stand in the source; the latter may hold secrets."""
+    """JSON object of a definition, without its prompt and without its own servers, which may contain secrets."""
     row = attrs.asdict(definition, filter=attrs.filters.exclude("prompt", "own_servers"))
     return {**row, "source": None if definition.source is None else str(definition.source)}
 
 
 def _table(definitions: Iterable[AgentDefinition], width: int) -> Iterable[str]:
-    """One line for each definition that fits *width*, below a line for each directory they stand in."""
+    """Render one line of at most *width* columns for each definition, under a heading for each directory."""
     rows = [(_heading(definition), _cells(definition)) for definition in definitions]
     columns = [min(WIDEST, max(cell_len(cells[at]) for _, cells in rows)) for at in range(3)]
     rest = max(LEAST, width - sum(columns) - 2 * len(columns) - 2)

@@ -19,13 +19,13 @@ from coterie.session_directory import SessionDirectory, list_session_ids
 
 
 @click.command()
-@click.option("--fix", "is_fixing", is_flag=True, help="Mend what can be mended without losing anything.")
-@click.option("--session", "-s", metavar="ID", shell_complete=complete_session, help="Look at this session alone.")
+@click.option("--fix", "is_fixing", is_flag=True, help="Repair everything that can be repaired without data loss.")
+@click.option("--session", "-s", metavar="ID", shell_complete=complete_session, help="Check this session only.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/doctor.md.")
 def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
-    """Find strays, dead sockets, torn and damaged files, and what cannot be used here.
+    """Find orphan processes, stale sockets, damaged files and unusable configuration.
 
-    Ends with 1 if anything was found that matters, also if all of it was fixed.
+    Exits 1 if there are problems that matter, even if all of them were fixed.
     """
     found = _examine(SessionDirectory.find(session) if session else None)
     mended = _repair(found) if is_fixing else {}
@@ -38,7 +38,7 @@ def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
                 _print(finding, mended.get(finding))
             click.echo(_summary(found, mended, is_fixing=is_fixing))
             for way, missing in available_backends().items():
-                click.echo(sanitize(f'sandbox = "{way}": {missing or "this machine can hold it"}'))
+                click.echo(sanitize(f'sandbox = "{way}": {missing or "available on this machine"}'))
     sys.exit(ExitCode.FAILED if any(not finding.is_harmless for finding in found) else ExitCode.DONE)
 
 
@@ -46,7 +46,7 @@ def _examine(only: SessionDirectory | None) -> list[DoctorFinding]:
     found = list(check_machine(only))
     names = list_session_ids() if only is None else [only.id]
     clock = Clock.from_environment()
-    # On a terminal alone: in a file a bar is noise.
+    # No progress bar in a file.
     with click.progressbar(names, label="sessions", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
         for name in bar:
             found += check_session(name, clock)
@@ -54,7 +54,7 @@ def _examine(only: SessionDirectory | None) -> list[DoctorFinding]:
 
 
 def _repair(found: list[DoctorFinding]) -> dict[DoctorFinding, RepairResult]:
-    """What came of the remedies."""
+    """Run all repairs, and return the result of each."""
     mended: dict[DoctorFinding, RepairResult] = {}
 
     def keep(done: RepairResult) -> None:
@@ -75,11 +75,11 @@ def _print(finding: DoctorFinding, done: RepairResult | None) -> None:
 
 
 def _outlook(finding: DoctorFinding, done: RepairResult | None) -> str:
-    """What was, will be or can be done."""
+    """Line under a finding: what was done about it, will be done, or can be done."""
     if finding.is_harmless:
-        return "harmless, and left as it is"
+        return "harmless, left unchanged"
     if finding.remedy is None:
-        return f"left as it is; {finding.advice}"
+        return f"left unchanged; {finding.advice}"
     if done is None:
         return f"--fix: {finding.remedy.description}"
     return f"fixed: {finding.remedy.description}" if done.failure is None else f"not fixed: {done.failure}"
@@ -89,9 +89,9 @@ def _summary(found: list[DoctorFinding], mended: dict[DoctorFinding, RepairResul
     counted = [finding for finding in found if not finding.is_harmless]
     harmless = f", {len(found) - len(counted)} harmless" if len(found) > len(counted) else ""
     if not counted:
-        return f"nothing is wrong{harmless}"
+        return f"no problems{harmless}"
     if is_fixing:
         fixed = sum(done.failure is None for done in mended.values())
         return f"{len(counted)} found{harmless}: {fixed} fixed"
     curable = sum(finding.remedy is not None for finding in counted)
-    return f"{len(counted)} found{harmless}: --fix mends {curable}"
+    return f"{len(counted)} found{harmless}: --fix repairs {curable}"

@@ -16,16 +16,16 @@ from coterie.orchestrator.session.overview import SessionOverview, read_overview
 from coterie.session_directory import SessionDirectory, list_session_ids
 
 LISTED = 20
-"""Sessions that are listed if not all are wanted."""
+"""Sessions listed without --all."""
 SHOWN = 60
-"""Characters of a task that the list shows."""
+"""Characters of a task in the list."""
 
 
 @click.command("list")
-@click.option("--all", "is_all", is_flag=True, help=f"List all of them, not only the newest {LISTED}.")
+@click.option("--all", "is_all", is_flag=True, help=f"List all sessions.  [default: the newest {LISTED}]")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/doctor.md.")
 def list_sessions(*, is_all: bool, is_json: bool) -> None:
-    """List the sessions of all projects, the newest first. Ends with 1 if one of them cannot be read."""
+    """List the sessions of all projects, the newest first. Exits 1 if one of them cannot be read."""
     names = list_session_ids()[::-1]
     shown = names if is_all else names[:LISTED]
     overviews, unreadable = _read_overviews(shown)
@@ -38,7 +38,7 @@ def list_sessions(*, is_all: bool, is_json: bool) -> None:
             for line in (line for overview in overviews for line in _lines(overview, now)):
                 click.echo(line)
             if not names:
-                click.echo("there are no sessions yet; `coterie run` makes one", err=True)
+                click.echo("no sessions yet; start one with `coterie run`", err=True)
         for reason in unreadable:
             click.echo(sanitize(reason), err=True)
         if len(shown) < len(names):
@@ -47,7 +47,7 @@ def list_sessions(*, is_all: bool, is_json: bool) -> None:
 
 
 def _read_overviews(names: list[str]) -> tuple[list[SessionOverview], list[str]]:
-    """How these sessions stand, and why it cannot be said of others."""
+    """Overviews of these sessions, and the reasons why others cannot be read."""
     overviews: list[SessionOverview] = []
     unreadable: list[str] = []
     for name in names:
@@ -95,6 +95,6 @@ def _age(seconds: float) -> str:
 
 
 def _shown(project: Path) -> str:
-    """*project* as a shell would have it."""
+    """*project* with the home directory shortened to `~`."""
     own = Path.home()
     return f"~/{project.relative_to(own)}" if project.is_relative_to(own) else str(project)

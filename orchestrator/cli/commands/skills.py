@@ -28,7 +28,7 @@ from coterie.orchestrator.cli.definition_problems import (
 from coterie.orchestrator.cli.output import ExitCode, UsageRefused, sanitize
 
 LEAST = 20
-"""Columns a description has even where there is no room for it."""
+"""Narrowest column of descriptions, even on a narrow terminal."""
 
 
 @click.group()
@@ -54,11 +54,11 @@ def list_skills(*, is_json: bool) -> None:
 @click.argument("name", shell_complete=complete_skill)
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def show(*, name: str, is_json: bool) -> None:
-    """Show what the skill NAME says, and where it stands."""
+    """Show the text of the skill NAME and the file that defines it."""
     found = load_skills(Path.cwd())
     skill = found.by_name.get(name)
     if skill is None:
-        raise UsageRefused(f"{found.missing(name)}; `coterie skills list` shows them")
+        raise UsageRefused(f"{found.missing(name)}; `coterie skills list` lists them")
     text = skill_text(skill.used("$ARGUMENTS"))
     if not isinstance(text, str):
         raise UsageRefused(str(text))
@@ -74,9 +74,9 @@ def show(*, name: str, is_json: bool) -> None:
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def check(*, path: Path | None, is_json: bool) -> None:
-    """Check the skills in PATH, a file or a directory, or else all that hold in the current directory.
+    """Check the skills in PATH, a file or a directory [default: those of the current directory].
 
-    Prints a line for each problem. Ends with 1 if one of them is an error: a file that gives no skill.
+    Prints one line for each problem. Exits 1 if a problem is an error: a file that defines no skill.
     """
     found = load_skills(Path.cwd()) if path is None else _load(path)
     if is_json:
@@ -100,7 +100,7 @@ def _load(path: Path) -> Skills:
 
 
 def _row(skill: Skill) -> dict[str, Any]:
-    """All but the text."""
+    """JSON object of a skill, without its text."""
     return {
         **attrs.asdict(skill),
         "source": str(skill.source),
@@ -113,20 +113,20 @@ def _facts(skill: Skill) -> Iterable[str]:
     yield f"{skill.name}: {skill.description}"
     yield f"{skill.scope}  {shown_path(skill.source)}"
     if skill.argument_hint:
-        yield f"takes: {skill.argument_hint}"
-    yield f"started by: {_starters(skill)}"
+        yield f"arguments: {skill.argument_hint}"
+        yield f"can be started by: {_starters(skill)}"
     if skill.allowed_tools:
         rules = json.dumps(skill.allowed_tools)
-        yield f"would like to use: {rules[1:-1]}; to let it, add them to `permissions.allow` in your settings"
+        yield f"asks for: {rules[1:-1]}; to allow it, add the rules to `permissions.allow` in your settings"
 
 
 def _starters(skill: Skill) -> str:
     who = [name for name, may in (("agents", skill.is_for_model), ("you", skill.is_for_user)) if may]
-    return " and ".join(who) or "definitions of agents that name it"
+    return " and ".join(who) or "agent definitions that name it"
 
 
 def _table(found: list[Skill], width: int) -> Iterable[str]:
-    """One line for each skill that fits *width*, below a line for each place they stand in."""
+    """Render one line of at most *width* columns for each skill, under a heading for each directory."""
     column = max((cell_len(skill.name) for skill in found), default=0)
     room = max(LEAST, width - column - 4)
     for place, group in groupby(found, key=lambda skill: (skill.scope, skill.source.parent.parent)):

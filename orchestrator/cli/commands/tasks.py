@@ -23,16 +23,19 @@ from coterie.session_directory import TASKS, SessionDirectory
 ActResult = TypeVar("ActResult")
 Act = Callable[[], Coroutine[Any, Any, ActResult]]
 
-"""In the directory of a session."""
 SHOWN = 100
-"""Characters of a subject that a list shows."""
+"""Characters of a subject in a list."""
 
 _session = click.option(
-    "--session", "-s", metavar="ID", shell_complete=complete_session, help="The session; the newest one of here."
+    "--session",
+    "-s",
+    metavar="ID",
+    shell_complete=complete_session,
+    help="Session id.  [default: newest session of this directory]",
 )
 _json = click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/tasks.md.")
 _task_id = click.argument("task_id", metavar="NUMBER", type=int)
-_description = click.option("--description", "-d", metavar="TEXT", help="All that one needs to know to do it.")
+_description = click.option("--description", "-d", metavar="TEXT", help="Describe the task in full.")
 
 
 @click.group()
@@ -43,12 +46,12 @@ def tasks() -> None:
 @tasks.command("list")
 @_session
 @click.option(
-    "--state", "states", type=click.Choice(get_args(TaskState)), multiple=True, help="Only these; may be repeated."
+    "--state", "states", type=click.Choice(get_args(TaskState)), multiple=True, help="List this state; repeatable."
 )
-@click.option("--owner", metavar="NAME", shell_complete=complete_recipient, help="Only those of this agent.")
+@click.option("--owner", metavar="NAME", shell_complete=complete_recipient, help="List tasks of this agent.")
 @_json
 def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str | None, is_json: bool) -> None:
-    """List the tasks that were not deleted, or those asked for. Ends with 1 if a file cannot be read."""
+    """List the tasks of a session, without deleted ones. Exits 1 if a task file cannot be read."""
     task_list = _open(session)
     found = _run(partial(task_list.list, states=states or PRESENT, owner=owner))
     with open_output():
@@ -67,7 +70,7 @@ def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str
 @_session
 @_json
 def show(*, task_id: int, session: str | None, is_json: bool) -> None:
-    """Show one task with its history, also if it was deleted."""
+    """Show task NUMBER with its history, even if it was deleted."""
     task = _run(partial(_open(session).get, TaskId(task_id)))
     with open_output():
         if is_json:
@@ -79,13 +82,13 @@ def show(*, task_id: int, session: str | None, is_json: bool) -> None:
 @tasks.command()
 @click.argument("subject")
 @_description
-@click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Must be done before; may be repeated.")
+@click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Start after this task; repeatable.")
 @_session
 @_json
 def create(
     *, subject: str, description: str | None, blocked_by: tuple[int, ...], session: str | None, is_json: bool
 ) -> None:
-    """Put a task on the list: SUBJECT says in one line what is to be done."""
+    """Add a task to the list: SUBJECT describes it in one line."""
     task_list = _open(session)
     blockers = tuple(map(TaskId, blocked_by))
     making = partial(task_list.create, subject, by=USER, description=description or "", blocked_by=blockers)
@@ -94,11 +97,11 @@ def create(
 
 @tasks.command()
 @_task_id
-@click.option("--subject", metavar="TEXT", help="What is to be done, in one line.")
+@click.option("--subject", metavar="TEXT", help="Replace the subject, one line.")
 @_description
-@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="open releases or reopens it.")
-@click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Wait for it; may be repeated.")
-@click.option("--not-blocked-by", metavar="NUMBER", type=int, multiple=True, help="Do not wait for it any more.")
+@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="Set the status; open also releases the owner.")
+@click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Start after this task; repeatable.")
+@click.option("--not-blocked-by", metavar="NUMBER", type=int, multiple=True, help="Remove this dependency; repeatable.")
 @_session
 @_json
 def update(
@@ -112,7 +115,7 @@ def update(
     session: str | None,
     is_json: bool,
 ) -> None:
-    """Change a task; what is not given stays. A file that cannot be read can be deleted: --status deleted."""
+    """Change the given fields of task NUMBER. `--status deleted` also removes a task file that cannot be read."""
     change = TaskChange(
         subject=subject,
         description=description,
@@ -121,7 +124,7 @@ def update(
         remove_blocked_by=tuple(map(TaskId, not_blocked_by)),
     )
     if change == TaskChange():
-        raise click.UsageError("nothing to change; give --status, --subject, --description or --blocked-by")
+        raise click.UsageError("nothing to change; give --status, --subject, --description or --[not-]blocked-by")
     task_list = _open(session)
     if change == TaskChange(status="deleted"):
         _report(task_list, partial(task_list.delete, TaskId(task_id), USER), is_json=is_json)
@@ -144,7 +147,7 @@ def _run(act: Act[ActResult]) -> ActResult:
 
 
 def _report(task_list: TaskList, act: Act[Task], *, is_json: bool) -> None:
-    """Do what changes a task, and print how it stands then."""
+    """Change a task with *act*, and print the changed task."""
 
     async def change() -> ListedTask:
         return await task_list.get((await act()).id)

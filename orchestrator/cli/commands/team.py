@@ -16,21 +16,21 @@ from coterie.orchestrator.teams.team_file import load_team
 from coterie.orchestrator.teams.team_tables import TeamFileProblem, TeamInvalid
 
 LEAST = 20
-"""Columns that the last cell of a line has even where there is no room for it."""
+"""Narrowest last column, even on a narrow terminal."""
 
 
 @click.group()
 def team() -> None:
-    """Check the file of a team."""
+    """Check a team file."""
 
 
 @team.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/teams.md.")
 def check(*, file: Path, is_json: bool) -> None:
-    """Check FILE for work in the current directory, and show the team that it describes.
+    """Check the team FILE for use in the current directory, and show the team it describes.
 
-    Prints a line for each flaw, with its line in FILE, and ends with 2 if there is one.
+    Prints one line for each problem, with its line in FILE. Exits 2 if there is a problem.
     """
     try:
         found = load_team(file, Path.cwd())
@@ -53,11 +53,11 @@ def _print_problems(flaws: Sequence[TeamFileProblem], *, is_json: bool) -> None:
         return
     for flaw in flaws:
         click.echo(sanitize(str(flaw)), err=True)
-    click.echo(f"{len(flaws)} flaw{'s' if len(flaws) > 1 else ''}", err=True)
+    click.echo(f"{len(flaws)} problem{'s' if len(flaws) > 1 else ''}", err=True)
 
 
 def _lines(found: TeamDefinition, width: int) -> Iterator[str]:
-    lead = f"lead {found.lead_type or 'as the settings say'}{f', {found.lead_model}' if found.lead_model else ''}"
+    lead = f"lead {found.lead_type or 'from settings'}{f', {found.lead_model}' if found.lead_model else ''}"
     members, tasks = len(found.members), len(found.tasks)
     counts = f"{members} member{'' if members == 1 else 's'}, {tasks} task{'' if tasks == 1 else 's'}"
     yield sanitize(f"team {found.name}: {lead}; {counts}")
@@ -86,7 +86,7 @@ def _tasks(found: TeamDefinition) -> Iterator[tuple[str, ...]]:
 
 
 def _table(rows: Sequence[tuple[str, ...]], width: int) -> Iterable[str]:
-    """One line for each of *rows* below an empty one; the last cell of each has the room that is left."""
+    """Render one line for each of *rows* after an empty line; the last cell gets the rest of the *width*."""
     cells = [[one_line(cell, width) for cell in row] for row in rows]
     columns = [max(len(row[at]) for row in cells) for at in range(len(rows[0]) - 1)]
     rest = max(LEAST, width - sum(columns) - 2 * len(columns) - 2)
