@@ -64,7 +64,7 @@ Level = Literal["problem", "notice", "info", "detail"]
 """Importance of an event: every text view shows problems and notices, the terminal also info, only the log details."""
 
 
-def event_level(event: Event) -> Level:
+def event_level(event: Event) -> Level:  # noqa: PLR0911 - one case for each rule
     """Importance of an event for the user."""
     match event:
         case Retrying() | Noticed() | LayerFailed() | McpChanged(state="failed" | "lost"):
@@ -222,7 +222,7 @@ def approval_text(event: ApprovalAsked | ApprovalDecided | ApprovalRejected) -> 
             return f"answer by {decider} to {event.id} was ignored: {event.reason}"
 
 
-def _context_text(event: Event) -> str | None:
+def _context_text(event: Event) -> str | None:  # noqa: PLR0911 - one case for each type of event
     """Render an event of the layers that keep the context small; None for another event."""
     match event:
         case ResultsStored():
@@ -259,7 +259,7 @@ def _compaction(event: Compacted) -> str:
     return f"compacted by {event.by} ({event.trigger}): {sizes}; {left}, {words}{skills}{gone}; ${event.cost_usd}{why}"
 
 
-def _memory_text(event: Event) -> str | None:
+def _memory_text(event: Event) -> str | None:  # noqa: PLR0911 - one case for each type of event
     """Render an event of the memory; None for another event."""
     match event:
         case MemoryChanged():

@@ -25,8 +25,8 @@ from coterie.session_directory import SessionDirectory
 def run_client(assignment: SessionRequest, view: View, asker: UserPrompter | None = None) -> None:
     """Run *assignment* in a new root, show its events, and exit with the documented code.
 
-    The first SIGINT or SIGTERM interrupts the running turn, a second one ends the session immediately. A closed standard
-    output interrupts the turn too. Raises `UsageRefused` for an error that the user can correct.
+    The first SIGINT or SIGTERM interrupts the running turn, a second one ends the session immediately. A closed
+    standard output interrupts the turn too. Raises `UsageRefused` for an error that the user can correct.
     """
     watch = _SessionClient(assignment, view, asker)
     try:
