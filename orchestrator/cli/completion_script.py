@@ -63,7 +63,7 @@ def print_candidates(program: click.Group, instruction: str) -> bool:
 @click.command()
 @click.argument("shell", type=click.Choice(get_args(Shell)), required=False)
 def completion(shell: Shell | None) -> None:
-    r"""Print the script with which SHELL completes commands, options and the names of sessions, agents and models.
+    """Print the script with which SHELL completes commands, options and names of sessions, agents and models.
 
     SHELL is bash, zsh or fish [default: the shell that $SHELL names].
 
@@ -71,7 +71,7 @@ def completion(shell: Shell | None) -> None:
     bash:  eval "$(coterie completion bash)"     in ~/.bashrc
     zsh:   eval "$(coterie completion zsh)"      in ~/.zshrc, behind compinit
     fish:  coterie completion fish | source      in ~/.config/fish/config.fish
-    """
+    """  # noqa: D301 - click marks a preformatted paragraph by a real \b
     name = shell or os.environ.get("SHELL", "").rpartition("/")[2]
     if name not in _SHELLS:
         raise click.UsageError(

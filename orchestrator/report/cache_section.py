@@ -28,7 +28,7 @@ DRAWN = 2_000
 OPEN = 40
 """Largest number of requests whose table is open at first."""
 CAUSES = 10
-"""Cache misses of one agent that are listed in words; the table lists all drawn requests."""
+"""Cache misses of one agent that are listed with their cause; the table has all drawn requests."""
 HIGH = 100
 """Height of a chart in units."""
 _COLUMN = 24
@@ -192,8 +192,8 @@ def _cause(each: _Numbered) -> str:
     billed, broke = each.request.line, each.request.broke
     if broke is None:
         return f"{billed.missed:,} of {billed.expected_read or 0:,} tokens missed; cause unknown"
-        sizes = f"{broke.read_now:,} tokens read, {broke.read_before:,} before"
-        return f"cache miss, cause {broke.cause}: {broke.detail}; {sizes}"
+    sizes = f"{broke.read_now:,} tokens read, {broke.read_before:,} before"
+    return f"cache miss, cause {broke.cause}: {broke.detail}; {sizes}"
 
 
 def _row(each: _Numbered, first: float) -> Html:

@@ -72,8 +72,8 @@ def agent_name(words: str, depth: int = 0) -> Html:
 
 
 def indented(depth: int, *children: Child) -> Html:
-    """What is said of an agent, below its `name`."""
-    """Content below an agent's name, indented by its depth."""
+    """Content below the name of an agent, indented by its depth."""
+    return tag("div", *children, class_=f"below d{min(depth, DEEPEST)}")
 
 
 def note(words: str) -> Html:

@@ -39,7 +39,7 @@ def agents() -> None:
 @agents.command("list")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def list_definitions(*, is_json: bool) -> None:
-    """List the agent types that can be used in the current directory, grouped by where they are defined."""
+    """List agent types by the directory of their definition."""
     found = load_definitions(Path.cwd())
     definitions = list(found.by_name.values())
     if is_json:
@@ -55,9 +55,9 @@ def list_definitions(*, is_json: bool) -> None:
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def check(*, path: Path | None, is_json: bool) -> None:
-    """Check the agent definitions in PATH, a file or a directory [default: those of the current directory].
+    """Check agent definitions.
 
-    Prints one line for each problem. Exits 1 if a problem is an error: a file that defines no agent type.
+    PATH is a file or a directory [default: all definitions for the current directory]. Prints one line for each problem. Exits 1 if a problem is an error: a file that defines no agent type.
     """
     found = load_definitions(Path.cwd()) if path is None else _load(path)
     if is_json:

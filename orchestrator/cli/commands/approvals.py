@@ -49,10 +49,10 @@ def approvals() -> None:
 
 @approvals.command("list")
 @click.argument("session", required=False, shell_complete=complete_session)
-@click.option("--all", "is_all", is_flag=True, help="Also list decided and withdrawn approvals.")
+@click.option("--all", "is_all", is_flag=True, help="Also list decided and withdrawn requests.")
 @_json
 def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> None:
-    """List the open approvals of SESSION [default: all running sessions].
+    """List open requests. Lists those of SESSION [default: all running sessions].
 
     Exits 1 if an approval file cannot be read.
     """
@@ -78,7 +78,7 @@ def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> 
 @_session
 @_json
 def show(*, id_: str, session: str | None, is_json: bool) -> None:
-    """Show the approval ID: the whole plan, or the tool call."""
+    """Show a request with the whole plan or tool call."""
     found = _find(id_, session)
     with open_output():
         click.echo(msgspec.json.encode(found.row()) if is_json else _details(found))
@@ -90,7 +90,7 @@ def show(*, id_: str, session: str | None, is_json: bool) -> None:
 @_session
 @_json
 def approve(*, id_: str, feedback: str, session: str | None, is_json: bool) -> None:
-    """Approve ID: the agent carries out its plan, or makes the tool call once."""
+    """Approve a request. The agent carries out its plan, or makes the tool call once."""
     _decide(DecideApproval(id=id_, approve=True, feedback=_checked(feedback)), session, is_json=is_json)
 
 
@@ -100,7 +100,7 @@ def approve(*, id_: str, feedback: str, session: str | None, is_json: bool) -> N
 @_session
 @_json
 def reject(*, id_: str, feedback: str, session: str | None, is_json: bool) -> None:
-    """Reject ID: the agent plans again, or continues without the tool call."""
+    """Reject a request. The agent plans again, or continues without the tool call."""
     if not feedback.strip():
         raise UsageRefused("--feedback is missing; name the mistake and the remedy for the agent")
     _decide(DecideApproval(id=id_, approve=False, feedback=_checked(feedback)), session, is_json=is_json)

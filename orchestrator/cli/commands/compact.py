@@ -29,7 +29,10 @@ PATIENCE = 2.0
 @click.option("--from", "first", type=click.IntRange(1), metavar="N", help="Summarise message N and all later ones.")
 @click.option("--up-to", "behind", type=click.IntRange(1), metavar="N", help="Summarise the messages before message N.")
 @click.option(
-    "--script", type=click.Path(path_type=Path), help="Read model replies from FILE; for a session that is not running."
+    "--script",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Read model replies from FILE; for a session that is not running.",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def compact(

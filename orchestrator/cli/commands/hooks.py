@@ -24,15 +24,15 @@ from coterie.process_identity import is_called_by_agent
 
 @click.group()
 def hooks() -> None:
-    """List hooks, the commands that run at events of agents, and approve those of a project."""
+    """List hooks and approve those of a project. A hook is a command that runs at an event of an agent."""
 
 
 @hooks.command("list")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def list_hooks(*, is_json: bool) -> None:
-    """List the hooks of the current directory by file, and show which of them run.
+    """List hooks by file, and show which of them run.
 
-    Exits 1 if a hook file has a problem.
+    Lists all hooks that apply in the current directory. Exits 1 if a hook file has a problem.
     """
     settings = load_settings(Path.cwd(), {}, os.environ)
     sources = find_hook_sources(Path.cwd(), settings)
@@ -58,7 +58,7 @@ def list_hooks(*, is_json: bool) -> None:
 @hooks.command("approve")
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Approve without a prompt; the hooks are still printed.")
 def approve_hooks(*, is_sure: bool) -> None:
-    """Approve the hooks of this project in their present form; a changed hook must be approved again.
+    """Approve the hooks of this project. A changed hook must be approved again.
 
     Prints every command first. Files that a command starts, such as scripts of the project, are not covered.
     """

@@ -35,7 +35,7 @@ def mcp() -> None:
 @mcp.command("list")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def list_servers(*, is_json: bool) -> None:
-    """List the MCP servers of the current directory, and the problems of the files that configure them."""
+    """List MCP servers and problems of their files. Lists the servers for the current directory."""
     found = load_servers(Path.cwd())
     if is_json:
         rows = [_row(server) for server in found.servers]
@@ -54,7 +54,7 @@ def list_servers(*, is_json: bool) -> None:
 @click.option("--all", "is_all", is_flag=True, help="Approve all servers that need approval.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
-    """Approve the MCP servers NAMES of this project, or --all; a changed server must be approved again."""
+    """Approve MCP servers of this project. A changed server must be approved again."""
     if is_called_by_agent():
         raise UsageRefused("MCP servers can only be approved by the user, not by an agent")
     found = load_servers(Path.cwd())
@@ -78,9 +78,9 @@ def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
 @click.argument("names", nargs=-1, shell_complete=_complete)
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def test(*, names: Sequence[str], is_json: bool) -> None:
-    """Start the MCP servers NAMES [default: all approved servers] and list their tools.
+    """Start MCP servers and list their tools.
 
-    Exits 1 if a server does not work.
+    Starts NAMES [default: all approved servers]. Exits 1 if a server does not work.
     """
     from coterie.orchestrator.mcp.server_checks import ServerCheck, check_servers  # noqa: PLC0415 - imports trio
 

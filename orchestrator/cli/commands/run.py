@@ -107,7 +107,12 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(get_args(SandboxMode)),
             help="Confine the commands of agents, see docs/sandbox.md.  [default: none]",
         ),
-        click.option("--script", type=click.Path(path_type=Path), help="Read model replies from FILE, without a key."),
+        click.option(
+            "--script",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="Read model replies from FILE, without a key.",
+        ),
         click.option(
             "--detach", "is_detached", is_flag=True, help="Return when the session has started; see `coterie list`."
         ),

@@ -39,7 +39,7 @@ def skills() -> None:
 @skills.command("list")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def list_skills(*, is_json: bool) -> None:
-    """List the skills that can be used in the current directory, the project's first."""
+    """List skills by the directory of their files, those of the project first."""
     found = load_skills(Path.cwd())
     if is_json:
         click.echo(json.dumps([_row(skill) for skill in found.by_name.values()]))
@@ -54,7 +54,7 @@ def list_skills(*, is_json: bool) -> None:
 @click.argument("name", shell_complete=complete_skill)
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def show(*, name: str, is_json: bool) -> None:
-    """Show the text of the skill NAME and the file that defines it."""
+    """Show the text and the facts of a skill."""
     found = load_skills(Path.cwd())
     skill = found.by_name.get(name)
     if skill is None:
@@ -74,9 +74,9 @@ def show(*, name: str, is_json: bool) -> None:
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def check(*, path: Path | None, is_json: bool) -> None:
-    """Check the skills in PATH, a file or a directory [default: those of the current directory].
+    """Check skills.
 
-    Prints one line for each problem. Exits 1 if a problem is an error: a file that defines no skill.
+    PATH is a file or a directory [default: all skills for the current directory]. Prints one line for each problem. Exits 1 if a problem is an error: a file that defines no skill.
     """
     found = load_skills(Path.cwd()) if path is None else _load(path)
     if is_json:
@@ -114,7 +114,7 @@ def _facts(skill: Skill) -> Iterable[str]:
     yield f"{skill.scope}  {shown_path(skill.source)}"
     if skill.argument_hint:
         yield f"arguments: {skill.argument_hint}"
-        yield f"can be started by: {_starters(skill)}"
+    yield f"can be started by: {_starters(skill)}"
     if skill.allowed_tools:
         rules = json.dumps(skill.allowed_tools)
         yield f"asks for: {rules[1:-1]}; to allow it, add the rules to `permissions.allow` in your settings"

@@ -51,7 +51,7 @@ def tasks() -> None:
 @click.option("--owner", metavar="NAME", shell_complete=complete_recipient, help="List tasks of this agent.")
 @_json
 def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str | None, is_json: bool) -> None:
-    """List the tasks of a session, without deleted ones. Exits 1 if a task file cannot be read."""
+    """List tasks, without deleted ones. Exits 1 if a task file cannot be read."""
     task_list = _open(session)
     found = _run(partial(task_list.list, states=states or PRESENT, owner=owner))
     with open_output():
@@ -70,7 +70,7 @@ def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str
 @_session
 @_json
 def show(*, task_id: int, session: str | None, is_json: bool) -> None:
-    """Show task NUMBER with its history, even if it was deleted."""
+    """Show a task with its history. It may have been deleted."""
     task = _run(partial(_open(session).get, TaskId(task_id)))
     with open_output():
         if is_json:
@@ -88,7 +88,7 @@ def show(*, task_id: int, session: str | None, is_json: bool) -> None:
 def create(
     *, subject: str, description: str | None, blocked_by: tuple[int, ...], session: str | None, is_json: bool
 ) -> None:
-    """Add a task to the list: SUBJECT describes it in one line."""
+    """Add a task. SUBJECT describes it in one line."""
     task_list = _open(session)
     blockers = tuple(map(TaskId, blocked_by))
     making = partial(task_list.create, subject, by=USER, description=description or "", blocked_by=blockers)
@@ -99,7 +99,7 @@ def create(
 @_task_id
 @click.option("--subject", metavar="TEXT", help="Replace the subject, one line.")
 @_description
-@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="Set the status; open also releases the owner.")
+@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="Set the status; open removes the owner.")
 @click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Start after this task; repeatable.")
 @click.option("--not-blocked-by", metavar="NUMBER", type=int, multiple=True, help="Remove this dependency; repeatable.")
 @_session
@@ -115,7 +115,7 @@ def update(
     session: str | None,
     is_json: bool,
 ) -> None:
-    """Change the given fields of task NUMBER. `--status deleted` also removes a task file that cannot be read."""
+    """Change fields of a task. `--status deleted` also removes a task file that cannot be read."""
     change = TaskChange(
         subject=subject,
         description=description,

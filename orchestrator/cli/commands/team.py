@@ -62,21 +62,21 @@ def _lines(found: TeamDefinition, width: int) -> Iterator[str]:
     counts = f"{members} member{'' if members == 1 else 's'}, {tasks} task{'' if tasks == 1 else 's'}"
     yield sanitize(f"team {found.name}: {lead}; {counts}")
     if found.members:
-        yield from _table([("member", "kind", "model", "terms", "prompt"), *map(_member, found.members)], width)
+        yield from _table([("member", "type", "model", "options", "prompt"), *map(_member, found.members)], width)
     if found.tasks:
         yield from _table([("task", "id", "owner", "waits for", "subject"), *_tasks(found)], width)
 
 
 def _member(member: TeamMember) -> tuple[str, ...]:
-    terms = (
+    options = (
         f"plan by {plan_notice(member.plan)}" if member.plan else "",
         f"${member.budget_usd}" if member.budget_usd else "",
         f"memory {member.memory}" if member.memory else "",
         "worktree" if member.worktree else "",
         f"{member.process} process" if member.process else "",
     )
-    words = ", ".join(filter(None, terms)) or "-"
-    return member.name, member.type, member.model or "-", words, member.prompt or "(waits for messages)"
+    listed = ", ".join(filter(None, options)) or "-"
+    return member.name, member.type, member.model or "-", listed, member.prompt or "(waits for messages)"
 
 
 def _tasks(found: TeamDefinition) -> Iterator[tuple[str, ...]]:

@@ -18,7 +18,7 @@ BoardRequest = DecideApproval | StopAgent
 """A request that a key can send to the root."""
 
 KEYS = (
-    "up/down choose   enter details   a approve   r reject   s stop   q leave   ? help",
+    "up/down choose   enter look   a approve   r reject   s stop   q leave   ? help",
     "a approve  r reject  s stop  q leave  ? help",
     "q leave  ? help",
 )
@@ -28,7 +28,7 @@ HELP = (
     "enter       show details of the chosen line; enter or escape goes back",
     "a           approve the chosen request",
     "r           reject the chosen request: type a reason, then enter; escape cancels",
-    "s           stop the chosen agent and the agents it started; asks for confirmation",
+    "s           stop the chosen agent and the agents it started; asks once",
     "q           leave; the session continues",
     "?           show this page; ? or escape goes back",
 )

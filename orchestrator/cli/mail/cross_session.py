@@ -24,7 +24,7 @@ from coterie.orchestrator.control.requests import ReleaseHeldMessage
 @session_option
 @json_option
 def held(*, release: str | None, drop: str | None, session: str | None, is_json: bool) -> None:
-    """List messages of other sessions that are held until you release or drop them."""
+    """List held messages of other sessions. They are not delivered until you release them."""
     if release is not None and drop is not None:
         raise click.UsageError("--release and --drop cannot be used together; give one of them")
 
@@ -46,7 +46,7 @@ def held(*, release: str | None, drop: str | None, session: str | None, is_json:
 @session_option
 @json_option
 def outgoing(*, drop: str | None, session: str | None, is_json: bool) -> None:
-    """List messages to other sessions that are queued until those sessions run."""
+    """List queued messages to other sessions. They are sent when those sessions run."""
 
     async def act(mail: SessionMail) -> None:
         if drop is not None:

@@ -35,7 +35,7 @@ HEAD = ("NAME", "STATE", "START", "WAITING", "BYTES", "OLDEST")
 @session_option
 @json_option
 def list_mailboxes(*, session: str | None, is_json: bool) -> None:
-    """List mailboxes with their pending messages and the age of the oldest.
+    """List mailboxes and their pending messages.
 
     Agents that were removed from the roster are listed while they have mail, and so are queues for other sessions.
     """

@@ -120,7 +120,9 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
 )
 @click.option("--list", "is_listing", is_flag=True, help="List dreams and show their waiting hunks.")
 @click.option("--model", shell_complete=complete_model, help="Use the model with this id or alias.  [default: sonnet]")
-@click.option("--script", type=click.Path(path_type=Path), help="Read model replies from FILE, without a key.")
+@click.option(
+    "--script", metavar="FILE", type=click.Path(path_type=Path), help="Read model replies from FILE, without a key."
+)
 @scope_options
 @json_option
 def dream(

@@ -19,7 +19,9 @@ LAYER = "extraction"
 
 @click.command()
 @click.argument("session", shell_complete=complete_session)
-@click.option("--script", type=click.Path(path_type=Path), help="Read model replies from FILE, without a key.")
+@click.option(
+    "--script", metavar="FILE", type=click.Path(path_type=Path), help="Read model replies from FILE, without a key."
+)
 @click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/memory.md.")
 def extract(*, session: str, script: Path | None, is_json: bool) -> None:
     """Save memories from SESSION to the memory of its project. The beginning of its id is enough.

@@ -60,7 +60,7 @@ class _QueryLine(msgspec.Struct):
     help='Read queries from FILE, one per line, as text or as JSON with "query"; - is standard input.',
 )
 @click.option("--local", is_flag=True, help="Use the local ranker instead of a model.")
-@click.option("--script", type=click.Path(path_type=Path), help="Read model replies from FILE.")
+@click.option("--script", metavar="FILE", type=click.Path(path_type=Path), help="Read model replies from FILE.")
 @scope_options
 @json_option
 def recall(

@@ -104,7 +104,7 @@ def dead_process() -> int:
 def test_a_session_that_ended_well_is_in_order() -> None:
     done = doctor()
     first, *offers = done.stdout.splitlines()
-    assert (done.exit_code, first, done.stderr) == (0, "nothing is wrong", "")
+    assert (done.exit_code, first, done.stderr) == (0, "no problems", "")
     assert [line.partition(":")[0] for line in offers] == ['sandbox = "bubblewrap"', 'sandbox = "landlock"']
     assert findings() == []
 
@@ -143,7 +143,7 @@ def test_a_torn_line_that_others_have_written_behind_is_harmless(session: Sessio
     assert (found["kind"], found["is_harmless"], found["where"]) == ("torn_record", True, f"{path}:2")
     done = doctor("--fix")
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[1:3] == ["    harmless, and left as it is", "nothing is wrong, 1 harmless"]
+    assert done.stdout.splitlines()[1:3] == ["    harmless, left unchanged", "no problems, 1 harmless"]
 
 
 @pytest.mark.parametrize(
@@ -290,15 +290,15 @@ def _is_locked(path: Path) -> bool:
     [
         (
             CleanedUp(killed=1, mended=["draft: remove it"], failures=[]),
-            "the root was killed; its janitor has ended 1 process, mended draft: remove it",
+            "the root was killed; its cleanup daemon killed 1 process, repaired draft: remove it",
         ),
         (
             CleanedUp(killed=0, mended=[], failures=["process 7 could not be ended"]),
-            "the root was killed; its janitor has ended 0 processes; not mended: process 7 could not be ended",
+            "the root was killed; its cleanup daemon killed 0 processes; not repaired: process 7 could not be ended",
         ),
         (
             CleanedUp(killed=2, mended=[], failures=[], is_taken_over=True),
-            "the root was killed; its janitor has ended 2 processes; a new root came first",
+            "the root was killed; its cleanup daemon killed 2 processes; a new root had started",
         ),
     ],
 )
@@ -383,8 +383,8 @@ def test_people_read_what_it_is_where_it_is_and_what_can_be_done(session: Sessio
         f"{path}: the last write was torn; what was recorded before is whole",
         "    --fix: set the torn end aside in ledger.jsonl.torn",
     ]
-    assert shown[3].startswith("    left as it is; mend it, or give it up")
-    assert shown[4] == "2 found: --fix mends 1"
+    assert shown[3].startswith("    left unchanged; ")
+    assert shown[4] == "2 found: --fix repairs 1"
     shown = doctor("--fix").stdout.splitlines()
     assert shown[1] == "    fixed: set the torn end aside in ledger.jsonl.torn"
     assert shown[4] == "2 found: 1 fixed"
