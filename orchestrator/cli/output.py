@@ -5,10 +5,12 @@ import io
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
+import msgspec
 
 
 class ExitCode(enum.IntEnum):
@@ -60,6 +62,35 @@ def escape_invisible(text: str) -> str:
     """*text* with every unprintable character written as an escape, so that nothing is hidden; newlines stay."""
     lines = ("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in text.split("\n"))
     return "\n".join(lines)
+
+
+def count_text(number: int, noun: str, plural: str | None = None) -> str:
+    """Count with its noun, as in `1,000 files`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def format_time(at: float) -> str:
+    """Local date and time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def format_clock(at: float) -> str:
+    """Local time of day; dashes for 0, an unknown time."""
+    return time.strftime("%H:%M:%S", time.localtime(at)) if at else "--:--:--"
+
+
+def format_age(seconds: float) -> str:
+    """A duration in its largest unit, as in `5 min`."""
+    size, unit = next((unit for unit in _UNITS if seconds >= unit[0]), _UNITS[-1])
+    return f"{max(0, int(seconds // size))} {unit}"
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def print_json(value: object) -> None:
+    """Print one line of JSON."""
+    click.echo(msgspec.json.encode(value))
 
 
 CLOSED_OUTPUT_CODE = 141

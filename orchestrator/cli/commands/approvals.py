@@ -1,7 +1,6 @@
 """`coterie approvals`: lists approval requests and answers them."""
 
 import sys
-import time
 
 import click
 import msgspec
@@ -12,7 +11,17 @@ from coterie.errors import ConfigInvalid
 from coterie.orchestrator.approvals.approval_policy import describe_state
 from coterie.orchestrator.approvals.queries import ListedApproval, UnreadableApproval, find_approvals
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused, escape_invisible, one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import (
+    ExitCode,
+    UsageRefused,
+    escape_invisible,
+    format_time,
+    one_line,
+    open_output,
+    print_json,
+    sanitize,
+)
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.requests import DecideApproval
 from coterie.orchestrator.session.root_lock import find_root
@@ -39,7 +48,7 @@ _id = click.argument("id_", metavar="ID", shell_complete=_complete)
 _session = click.option(
     "--session", "-s", metavar="ID", shell_complete=complete_session, help="Session id.  [default: any running one]"
 )
-_json = click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/approvals.md.")
+_json = json_option("approvals")
 
 
 @click.group()
@@ -61,7 +70,7 @@ def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> 
     found = [each for each in every if isinstance(each, ListedApproval) and (is_all or each.approval.is_open)]
     with open_output():
         if is_json:
-            click.echo(msgspec.json.encode({"approvals": [each.row() for each in found]}))
+            print_json({"approvals": [each.row() for each in found]})
         for each in () if is_json else found:
             click.echo(_line(each))
         for file in unread:
@@ -155,7 +164,7 @@ def _details(found: ListedApproval) -> str:
     facts = {
         "session": found.session.id,
         "agent": f"{claim.agent}, start {claim.incarnation}",
-        "asked": _moment(approval.asked_at),
+        "asked": format_time(approval.asked_at),
         "state": describe_state(approval),
         "feedback": "" if approval.state == "withdrawn" else approval.feedback,
         "files": ", ".join(claim.files),
@@ -168,7 +177,3 @@ def _details(found: ListedApproval) -> str:
     if asked is not None:
         lines += [f"\n{escape_invisible(name)}:\n{escape_invisible(text)}" for name, text in asked.details.items()]
     return sanitize("\n".join([*lines, *(["", escape_invisible(claim.plan)] if claim.plan else [])]))
-
-
-def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

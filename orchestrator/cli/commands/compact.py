@@ -11,6 +11,7 @@ from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_running_agent, complete_session
 from coterie.orchestrator.cli.offline_jobs import compact_offline, offline_job_request
 from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.requests import CompactAgent
 from coterie.orchestrator.session.overview import is_running
@@ -34,7 +35,7 @@ PATIENCE = 2.0
     type=click.Path(path_type=Path),
     help="Read model replies from FILE; for a session that is not running.",
 )
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@json_option()
 def compact(
     *, session: str, agent: str, first: int | None, behind: int | None, script: Path | None, is_json: bool
 ) -> None:

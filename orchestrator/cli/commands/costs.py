@@ -3,11 +3,9 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import get_args
 
 import click
-import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +13,8 @@ from rich.text import Text
 
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.output import ExitCode, one_line, open_output
+from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, open_output, print_json
+from coterie.orchestrator.cli.shared_options import find_session, json_option
 from coterie.orchestrator.gateway.cost_report import CostReport, build_cost_report
 from coterie.orchestrator.gateway.cost_totals import CostRow, CostTotals, Grouping
 from coterie.orchestrator.gateway.ledger import LEDGER
@@ -33,17 +32,17 @@ _COLUMNS = ("calls", "read", "written", "input", "output", "cached", "dollars")
 @click.option(
     "--by", type=click.Choice(get_args(Grouping)), default="agent", show_default=True, help="Group the costs by this."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; see docs/costs.md.")
-def costs(*, session: str | None, by: Grouping, as_json: bool) -> None:
+@json_option("costs")
+def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
     """Show the costs of SESSION [default: newest session of this directory]. The beginning of its id is enough.
 
     Exits 1 if a ledger entry cannot be read.
     """
-    found = SessionDirectory.find(session) if session else SessionDirectory.newest(Path.cwd())
+    found = find_session(session)
     report = _report(found, by)
     with open_output():
-        if as_json:
-            click.echo(msgspec.json.encode({"session": found.id, **report.to_mapping()}))
+        if is_json:
+            print_json({"session": found.id, **report.to_mapping()})
         else:
             print_costs(report)
         for damage in report.damaged:
@@ -102,7 +101,8 @@ def _notes(report: CostReport) -> Iterator[str]:
     yield f"without sharing       ${other.without_sharing:.6f}"
     yield f"without any cache     ${other.without_cache:.6f}"
     if spent.estimated:
-        yield f"{_replies(spent.estimated)} incomplete: ${spent.estimated_cost:.6f} of the total is an upper bound"
+        incomplete = count_text(spent.estimated, "reply", "replies")
+        yield f"{incomplete} incomplete: ${spent.estimated_cost:.6f} of the total is an upper bound"
     if spent.missed:
         yield f"{spent.missed:,} tokens were expected in the cache but not read from it"
     if report.per_100_turns:
@@ -114,7 +114,3 @@ def _notes(report: CostReport) -> Iterator[str]:
         yield f"cache miss of {one_line(agent, SHOWN)}: {cause}{times}"
     for agent, count in Counter(each.agent for each in report.trips).items():
         yield f"breaker trips of {one_line(agent, SHOWN)}: {count}; its summaries failed repeatedly"
-
-
-def _replies(count: int) -> str:
-    return f"{count} reply" if count == 1 else f"{count} replies"

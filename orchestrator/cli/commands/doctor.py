@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 import trio
 
 from coterie.agents.sandbox.capabilities import available_backends
 from coterie.clock import Clock
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.output import ExitCode, open_output, sanitize
+from coterie.orchestrator.cli.output import ExitCode, open_output, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.doctor.checks import RepairResult, check_machine, check_session, repair
 from coterie.orchestrator.doctor.configuration_checks import configuration_findings
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
@@ -21,7 +21,7 @@ from coterie.session_directory import SessionDirectory, list_session_ids
 @click.command()
 @click.option("--fix", "is_fixing", is_flag=True, help="Repair everything that can be repaired without data loss.")
 @click.option("--session", "-s", metavar="ID", shell_complete=complete_session, help="Check this session only.")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/doctor.md.")
+@json_option("doctor")
 def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
     """Find orphan processes, stale sockets, damaged files and unusable configuration.
 
@@ -32,7 +32,7 @@ def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
     with open_output():
         if is_json:
             rows = [_row(finding, mended.get(finding)) for finding in found]
-            click.echo(msgspec.json.encode({"findings": rows, "sandbox": available_backends()}))
+            print_json({"findings": rows, "sandbox": available_backends()})
         else:
             for finding in found:
                 _print(finding, mended.get(finding))

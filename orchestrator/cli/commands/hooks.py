@@ -18,6 +18,7 @@ from coterie.orchestrator.cli.project_approvals import (
     describe_sources,
     find_hook_sources,
 )
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.process_identity import is_called_by_agent
 
@@ -28,7 +29,7 @@ def hooks() -> None:
 
 
 @hooks.command("list")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@json_option()
 def list_hooks(*, is_json: bool) -> None:
     """List hooks by file, and show which of them run.
 

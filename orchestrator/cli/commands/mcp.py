@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from coterie.agents.definitions.definition_files import FileProblem
 from coterie.orchestrator.cli.output import ExitCode, UsageRefused, one_line, sanitize
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.mcp.mcp_servers import KnownServer, McpServers, approve_servers, load_servers
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.process_identity import is_called_by_agent
@@ -33,7 +34,7 @@ def mcp() -> None:
 
 
 @mcp.command("list")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@json_option()
 def list_servers(*, is_json: bool) -> None:
     """List MCP servers and problems of their files. Lists the servers for the current directory."""
     found = load_servers(Path.cwd())
@@ -52,7 +53,7 @@ def list_servers(*, is_json: bool) -> None:
 @mcp.command()
 @click.argument("names", nargs=-1, shell_complete=_complete)
 @click.option("--all", "is_all", is_flag=True, help="Approve all servers that need approval.")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@json_option()
 def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
     """Approve MCP servers of this project. A changed server must be approved again."""
     if is_called_by_agent():
@@ -76,7 +77,7 @@ def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
 
 @mcp.command()
 @click.argument("names", nargs=-1, shell_complete=_complete)
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@json_option()
 def test(*, names: Sequence[str], is_json: bool) -> None:
     """Start MCP servers and list their tools.
 

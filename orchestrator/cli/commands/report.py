@@ -4,12 +4,12 @@ import sys
 from pathlib import Path
 
 import click
-import msgspec
 
 from coterie.clock import Clock
 from coterie.files import replace_file
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import find_session, json_option
 from coterie.orchestrator.report.collect import collect_report
 from coterie.orchestrator.report.page import GENERATOR, HEAD_BYTES, render_page
 from coterie.orchestrator.report.report_data import SessionFacts, to_mapping
@@ -28,24 +28,24 @@ STDOUT = "-"
     help="Write to FILE, or to standard output if it is -.  [default: coterie-ID.html]",
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE even if it is not a report.")
-@click.option("--json", "as_json", is_flag=True, help="Print the data of the report as JSON; see docs/report.md.")
-def report(*, session: str | None, output: str | None, force: bool, as_json: bool) -> None:
+@json_option("report")
+def report(*, session: str | None, output: str | None, force: bool, is_json: bool) -> None:
     """Write an HTML report about SESSION [default: newest session of this directory].
 
     The beginning of the session's id is enough. The report is one file that needs no network. A running session is
     shown in its present state. Exits 1 if something of the session cannot be read; the report lists it.
     """
-    if as_json and output is not None:
+    if is_json and output is not None:
         raise click.UsageError("--json and --output cannot be used together; --json prints to standard output")
-    found = SessionDirectory.find(session) if session else SessionDirectory.newest(Path.cwd())
+    found = find_session(session)
     path = Path(f"coterie-{found.id}.html" if output is None else output)
-    is_written = not as_json and output != STDOUT
+    is_written = not is_json and output != STDOUT
     if is_written:
         _check_path(path, is_forced=force)
     facts = _collect(found)
     with open_output():
-        if as_json:
-            click.echo(msgspec.json.encode(to_mapping(facts)))
+        if is_json:
+            print_json(to_mapping(facts))
         elif not is_written:
             click.echo(render_page(facts), nl=False)
         else:

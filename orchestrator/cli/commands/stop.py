@@ -10,6 +10,7 @@ import trio
 from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.cli.completion_candidates import complete_running_agent, complete_session
 from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.control.client import RootExit, send_request
 from coterie.orchestrator.control.requests import MoveToBackground, StopAgent
 from coterie.orchestrator.doctor.checks import RepairResult, check_machine, repair
@@ -25,7 +26,7 @@ PATIENCE = 30.0
 TICK = 1.0
 """Seconds between two progress lines."""
 
-_json = click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/doctor.md.")
+_json = json_option("doctor")
 
 
 @click.command()

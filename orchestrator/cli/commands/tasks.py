@@ -1,24 +1,30 @@
 """`coterie tasks`: shows and changes the task list of a session."""
 
 import sys
-import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import attrs
 import click
-import msgspec
 import trio
 
 from coterie.clock import Clock
 from coterie.mailbox.tasks.errors import TaskError, TaskRefused
 from coterie.mailbox.tasks.task import USER, ListedTask, Task, TaskChange, TaskId, TaskState, TaskStatus
 from coterie.mailbox.tasks.task_list import PRESENT, TaskList
-from coterie.orchestrator.cli.completion_candidates import complete_recipient, complete_session
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused, one_line, open_output, sanitize
-from coterie.session_directory import TASKS, SessionDirectory
+from coterie.orchestrator.cli.completion_candidates import complete_recipient
+from coterie.orchestrator.cli.output import (
+    ExitCode,
+    UsageRefused,
+    format_time,
+    one_line,
+    open_output,
+    print_json,
+    sanitize,
+)
+from coterie.orchestrator.cli.shared_options import find_session, json_option, session_option
+from coterie.session_directory import TASKS
 
 ActResult = TypeVar("ActResult")
 Act = Callable[[], Coroutine[Any, Any, ActResult]]
@@ -26,14 +32,7 @@ Act = Callable[[], Coroutine[Any, Any, ActResult]]
 SHOWN = 100
 """Characters of a subject in a list."""
 
-_session = click.option(
-    "--session",
-    "-s",
-    metavar="ID",
-    shell_complete=complete_session,
-    help="Session id.  [default: newest session of this directory]",
-)
-_json = click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/tasks.md.")
+_json = json_option("tasks")
 _task_id = click.argument("task_id", metavar="NUMBER", type=int)
 _description = click.option("--description", "-d", metavar="TEXT", help="Describe the task in full.")
 
@@ -44,7 +43,7 @@ def tasks() -> None:
 
 
 @tasks.command("list")
-@_session
+@session_option
 @click.option(
     "--state", "states", type=click.Choice(get_args(TaskState)), multiple=True, help="List this state; repeatable."
 )
@@ -56,7 +55,7 @@ def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str
     found = _run(partial(task_list.list, states=states or PRESENT, owner=owner))
     with open_output():
         if is_json:
-            _print_json([attrs.asdict(task) for task in found.tasks])
+            print_json([attrs.asdict(task) for task in found.tasks])
         else:
             for task in found.tasks:
                 click.echo(_line(task))
@@ -67,14 +66,14 @@ def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str
 
 @tasks.command()
 @_task_id
-@_session
+@session_option
 @_json
 def show(*, task_id: int, session: str | None, is_json: bool) -> None:
     """Show a task with its history. It may have been deleted."""
     task = _run(partial(_open(session).get, TaskId(task_id)))
     with open_output():
         if is_json:
-            _print_json(attrs.asdict(task))
+            print_json(attrs.asdict(task))
         else:
             click.echo(_details(task))
 
@@ -83,7 +82,7 @@ def show(*, task_id: int, session: str | None, is_json: bool) -> None:
 @click.argument("subject")
 @_description
 @click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Start after this task; repeatable.")
-@_session
+@session_option
 @_json
 def create(
     *, subject: str, description: str | None, blocked_by: tuple[int, ...], session: str | None, is_json: bool
@@ -102,7 +101,7 @@ def create(
 @click.option("--status", type=click.Choice(get_args(TaskStatus)), help="Set the status; open removes the owner.")
 @click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Start after this task; repeatable.")
 @click.option("--not-blocked-by", metavar="NUMBER", type=int, multiple=True, help="Remove this dependency; repeatable.")
-@_session
+@session_option
 @_json
 def update(
     *,
@@ -133,8 +132,7 @@ def update(
 
 
 def _open(session: str | None) -> TaskList:
-    found = SessionDirectory.find(session) if session else SessionDirectory.newest(Path.cwd())
-    return TaskList(found.directory / TASKS, Clock.from_environment())
+    return TaskList(find_session(session).directory / TASKS, Clock.from_environment())
 
 
 def _run(act: Act[ActResult]) -> ActResult:
@@ -155,13 +153,9 @@ def _report(task_list: TaskList, act: Act[Task], *, is_json: bool) -> None:
     task = _run(change)
     with open_output():
         if is_json:
-            _print_json(attrs.asdict(task))
+            print_json(attrs.asdict(task))
         else:
             click.echo(_line(task))
-
-
-def _print_json(value: object) -> None:
-    click.echo(msgspec.json.encode(value))
 
 
 def _line(task: ListedTask) -> str:
@@ -183,9 +177,5 @@ def _details(task: ListedTask) -> str:
     lines = [f"task {task.id}: {task.subject}", *(f"{name}: {fact}" for name, fact in facts.items() if fact)]
     if task.description:
         lines += ["", task.description]
-    lines += ["", *(f"{_moment(entry.at)}  {entry.by}  {entry.what}" for entry in task.history)]
+    lines += ["", *(f"{format_time(entry.at)}  {entry.by}  {entry.what}" for entry in task.history)]
     return sanitize("\n".join(lines))
-
-
-def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -1,6 +1,5 @@
 """Renders a board as lines that fit the terminal."""
 
-import time
 from collections.abc import Sequence
 from decimal import Decimal
 
@@ -16,6 +15,7 @@ from coterie.orchestrator.cli.live.canvas import open_unwrapped
 from coterie.orchestrator.cli.live.controller import Selection
 from coterie.orchestrator.cli.live.rows import AgentRow, ApprovalRow, MailRow, NewsRow, clean_text
 from coterie.orchestrator.cli.live.text_layout import Section, age, cell, cut, dollars, justify, visible
+from coterie.orchestrator.cli.output import format_clock
 
 MINIMUM_LINES = (3, 4, 2, 2)
 """Least lines of approvals, agents, mail and events, allocated in this order."""
@@ -186,7 +186,7 @@ def _mail(board: SessionBoard, page: BoardPage) -> Section:
 
 
 def _mail_line(letter: MailRow) -> Text:
-    line = Text(f"  {_clock(letter.at)} ", "dim")
+    line = Text(f"  {format_clock(letter.at)} ", "dim")
     line.append(f"{letter.sender} {WAYS[letter.way]} {letter.recipient}", "red" if letter.way == "dead" else "bold")
     kind = "" if letter.kind in SAY_SO else f"[{letter.kind.replace('_', ' ')}] "
     return line.append(f"  {kind}{letter.gist}")
@@ -202,14 +202,10 @@ def _news(board: SessionBoard, page: BoardPage) -> Section:
 
 
 def _entry(news: NewsRow, width: int) -> Text:
-    line = Text(f"  {_clock(news.at)} ", "dim")
+    line = Text(f"  {format_clock(news.at)} ", "dim")
     return line.append(cell(news.agent, width), "bold").append(f"  {news.text}", "red" if news.is_bad else "")
 
 
 def _names(board: SessionBoard, page: BoardPage) -> set[str] | None:
     """Agents whose lines are shown; None for all."""
     return None if page.only is None else {page.only, *(row.name for _, row in board.tree(page.only))}
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at)) if at else "--:--:--"

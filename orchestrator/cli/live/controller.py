@@ -27,8 +27,8 @@ HELP = (
     "up, down    choose an approval or an agent; k, j too",
     "enter       show details of the chosen line; enter or escape goes back",
     "a           approve the chosen request",
-    "r           reject the chosen request: type a reason, then enter; escape cancels",
-    "s           stop the chosen agent and the agents it started; asks once",
+    "r           reject the chosen request: type a reason; escape cancels",
+    "s           stop the chosen agent and those it started; asks once",
     "q           leave; the session continues",
     "?           show this page; ? or escape goes back",
 )

@@ -1,7 +1,6 @@
 """`coterie logs`: shows the events of a session as text or JSON."""
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from coterie.agents.events.event_reader import SessionEvent
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_recipient, complete_session
 from coterie.orchestrator.cli.logs.context_history import ContextHistoryOptions, context_history_options
-from coterie.orchestrator.cli.output import one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import format_clock, one_line, open_output, sanitize
+from coterie.orchestrator.cli.shared_options import find_session
 from coterie.orchestrator.cli.views.event_text import SHOWN, log_entries
 from coterie.orchestrator.events.follower import open_follower
 from coterie.orchestrator.events.session_reader import SessionReader, read_session
@@ -36,7 +36,7 @@ def logs(*, session: str | None, agent: str | None, is_following: bool, as_json:
     """Show the events of SESSION [default: newest session of this directory]. The beginning of its id is enough."""
     looking_back = ContextHistoryOptions(**given, as_json=as_json)
     looking_back.check(is_following=is_following)
-    found = SessionDirectory.find(session) if session else SessionDirectory.newest(Path.cwd())
+    found = find_session(session)
     check_agent(found, agent)
     if looking_back.view is not None:
         looking_back.show(found, agent or MAIN)
@@ -85,7 +85,7 @@ class LogPrinter:
         if self.as_json:
             click.echo(event.line, nl=False)
             return
-        clock = time.strftime("%H:%M:%S", time.localtime(event.at)) if event.at else "--:--:--"
+        clock = format_clock(event.at)
         who = one_line(event.agent, SHOWN)
         for entry in log_entries(event):
             first, *rest = _wrap(sanitize(entry), len(f"{clock} {who}  "))

@@ -1,6 +1,5 @@
 """Options of `coterie logs` for the context history of an agent, and the list of removed content."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from coterie.agents.events.layer_events import Compacted, ResultsCleared, Result
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.logs.layer_view import print_layers
 from coterie.orchestrator.cli.logs.request_view import print_request
-from coterie.orchestrator.cli.output import one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import format_clock, one_line, open_output, print_json, sanitize
 from coterie.orchestrator.cli.views.event_text import SHOWN, event_text
 from coterie.orchestrator.events.context_removals import ContextRemoval, read_context_removals
 from coterie.session_directory import TRANSCRIPT, SessionDirectory
@@ -25,7 +24,7 @@ def print_removed(directory: Path, *, as_json: bool) -> None:
     leaving = (each for each in read_context_removals(directory) if _places(each))
     if as_json:
         for each in leaving:
-            click.echo(msgspec.json.encode(_mapping(each)))
+            print_json(_mapping(each))
         return
     is_empty = True
     for each in leaving:
@@ -37,7 +36,7 @@ def print_removed(directory: Path, *, as_json: bool) -> None:
 
 
 def _lines(each: ContextRemoval) -> Iterator[str]:
-    clock = time.strftime("%H:%M:%S", time.localtime(each.at)) if each.at else "--:--:--"
+    clock = format_clock(each.at)
     yield f"{clock} before turn {each.turn}: {event_text(each.event)}"
     for place in _places(each):
         yield f"         stored in {place}"

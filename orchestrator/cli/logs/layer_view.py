@@ -14,6 +14,7 @@ import msgspec
 from coterie.agents.events.layer_events import BreakerTripped, Compacted, NotesUpdated, ResultsCleared, ResultsStored
 from coterie.agents.loop.conversation.origins import Origin, What
 from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
+from coterie.orchestrator.cli.output import print_json
 from coterie.orchestrator.events.context_removals import ContextRemoval, LayerEvent, read_context_removals
 from coterie.session_directory import TRANSCRIPT
 
@@ -77,7 +78,7 @@ def print_layers(directory: Path, *, as_json: bool) -> None:
     departures = list(read_context_removals(directory))
     if as_json:
         turns = [attrs.asdict(filling) for filling in fillings]
-        click.echo(msgspec.json.encode({"turns": turns, "layers": [_mapping(each) for each in departures]}))
+        print_json({"turns": turns, "layers": [_mapping(each) for each in departures]})
         return
     for line in (*_rows(fillings), *_sums(departures)):
         click.echo(line)

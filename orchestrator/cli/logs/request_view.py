@@ -8,7 +8,6 @@ from typing import Any
 
 import attrs
 import click
-import msgspec
 
 from coterie.agents.loop.conversation.origins import Origin
 from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
@@ -16,7 +15,7 @@ from coterie.agents.loop.conversation.request_body import splice_marker
 from coterie.agents.loop.conversation.segment import Segment
 from coterie.agents.loop.model.usage import Ttl
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.cli.output import escape_invisible
+from coterie.orchestrator.cli.output import escape_invisible, print_json
 
 _MARGIN = 44
 """Width of the margin in columns."""
@@ -71,7 +70,7 @@ def print_request(transcript: Path, number: int, *, as_json: bool, as_bytes: boo
     elif as_json:
         parts = [part.to_mapping() for part in request_parts(turn)]
         facts = {"turn": number, "epoch": turn.conversation.epoch, "asked": count}
-        click.echo(msgspec.json.encode({**facts, "body": body.decode(), "parts": parts}))
+        print_json({**facts, "body": body.decode(), "parts": parts})
     else:
         for line in _lines(turn, count, body):
             click.echo(line)

@@ -8,13 +8,12 @@ from coterie.orchestrator.cli.mail.mail_options import (
     complete_held,
     complete_outgoing,
     json_option,
-    print_json,
     run_with_mail,
-    session_option,
 )
 from coterie.orchestrator.cli.mail.message_text import message_text
 from coterie.orchestrator.cli.mail.send import print_receipt, store_mail
-from coterie.orchestrator.cli.output import open_output, sanitize
+from coterie.orchestrator.cli.output import open_output, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.control.requests import ReleaseHeldMessage
 
 

@@ -17,11 +17,13 @@ from coterie.mailbox.roster import find_member
 from coterie.mailbox.transports.abandoned_mail import find_abandoned
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.completion_candidates import complete_recipient
-from coterie.orchestrator.cli.mail.mail_options import json_option, print_json, run_with_mail, session_option
+from coterie.orchestrator.cli.mail.mail_options import json_option, run_with_mail
 from coterie.orchestrator.cli.mail.mailbox_peek import MailboxPeek
 from coterie.orchestrator.cli.mail.message_history import MessageHistory
-from coterie.orchestrator.cli.mail.message_text import HistoryText, age_text, align_columns, message_text
-from coterie.orchestrator.cli.output import open_output
+from coterie.orchestrator.cli.mail.message_text import HistoryText, message_text
+from coterie.orchestrator.cli.output import format_age, open_output, print_json
+from coterie.orchestrator.cli.shared_options import session_option
+from coterie.orchestrator.cli.text_table import align_columns
 
 POLL_SECONDS = 1.0
 """Seconds between two polls; the watch does not report a directory that was deleted and created again."""
@@ -97,7 +99,7 @@ class _Row:
     def cells(self, now: float) -> tuple[str, ...]:
         """Cells of the table row."""
         start = "-" if self.incarnation is None else f"{self.incarnation:,}"
-        oldest = "-" if self.backlog.oldest is None else age_text(now - self.backlog.oldest)
+        oldest = "-" if self.backlog.oldest is None else format_age(now - self.backlog.oldest)
         return (self.name, self.state, start, f"{self.backlog.messages:,}", f"{self.backlog.bytes:,}", oldest)
 
 

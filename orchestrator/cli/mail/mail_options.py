@@ -1,11 +1,9 @@
 """Options, session lookup and completion shared by the `coterie mail` commands."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from pathlib import Path
 from typing import TypeVar
 
 import click
-import msgspec
 import trio
 from click.shell_completion import CompletionItem
 
@@ -14,21 +12,14 @@ from coterie.errors import ConfigInvalid
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.transports.abandoned_mail import find_abandoned
 from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.cli.completion_candidates import complete_session
+from coterie.orchestrator.cli import shared_options
 from coterie.orchestrator.cli.output import UsageRefused, one_line, sanitize
+from coterie.orchestrator.cli.shared_options import find_session
 from coterie.orchestrator.control.user_mail import USER_ERRORS
-from coterie.session_directory import SessionDirectory
 
 ActResult = TypeVar("ActResult")
 
-session_option = click.option(
-    "--session",
-    "-s",
-    metavar="ID",
-    shell_complete=complete_session,
-    help="Session id.  [default: newest session of this directory]",
-)
-json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/mail-commands.md.")
+json_option = shared_options.json_option("mail-commands")
 
 
 def run_with_mail(session: str | None, act: Callable[[SessionMail], Awaitable[ActResult]]) -> ActResult:
@@ -49,15 +40,9 @@ def run_with_mail(session: str | None, act: Callable[[SessionMail], Awaitable[Ac
             raise click.ClickException(f"{exc.filename or mail.directory}: {exc.strerror}") from exc
 
 
-def print_json(value: object) -> None:
-    """Print one line of JSON."""
-    click.echo(msgspec.json.encode(value))
-
-
 def open_session_mail(session: str | None) -> SessionMail:
     """Open the mail of a session, by default of the newest one of this directory. Raises `ConfigInvalid`."""
-    found = SessionDirectory.find(session) if session else SessionDirectory.newest(Path.cwd())
-    return SessionMail.open(found, Clock.from_environment())
+    return SessionMail.open(find_session(session), Clock.from_environment())
 
 
 Item = TypeVar("Item")

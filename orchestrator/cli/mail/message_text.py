@@ -1,7 +1,5 @@
 """Text of messages, message steps and dead letters."""
 
-import time
-from collections.abc import Sequence
 from textwrap import indent
 
 import attrs
@@ -10,19 +8,12 @@ import click
 from coterie.mailbox.dead_letters import DeadLetterRecord
 from coterie.mailbox.envelope import Envelope, MessageId
 from coterie.orchestrator.cli.mail.message_history import MessageHop
-from coterie.orchestrator.cli.output import one_line, sanitize
+from coterie.orchestrator.cli.output import format_clock, format_time, one_line, sanitize
 
 SHOWN = 72
 """Characters of a message on one line."""
 REMEMBERED = 10_000
 """Messages whose text is kept for later steps; a step of an older message shows the id."""
-UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-
-
-def age_text(seconds: float) -> str:
-    """A duration in its largest unit, as in `5 min`."""
-    size, unit = next((unit for unit in UNITS if seconds >= unit[0]), UNITS[-1])
-    return f"{max(0, int(seconds // size))} {unit}"
 
 
 def message_text(envelope: Envelope, *, session: str, now: float, address: str | None = None) -> str:
@@ -31,7 +22,7 @@ def message_text(envelope: Envelope, *, session: str, now: float, address: str |
     *session* is the session that has the message; *address* is that of the other session it is queued for.
     """
     way = _route_text(envelope, session) + (f" of {address}" if address else "")
-    facts = [_moment(envelope.created), way, envelope.id]
+    facts = [format_time(envelope.created), way, envelope.id]
     if envelope.kind != "message":
         facts.append(envelope.kind)
     if envelope.in_reply_to is not None:
@@ -46,14 +37,14 @@ def message_text(envelope: Envelope, *, session: str, now: float, address: str |
 def dead_letter_text(record: DeadLetterRecord, *, session: str) -> str:
     """Render a dead letter: its reason, the message, and a third line if it was sent again."""
     letter = record.letter
-    head = f"{_moment(letter.at)}  {one_line(f'{letter.mailbox}: {letter.reason}, {letter.detail}', 3 * SHOWN)}"
+    head = f"{format_time(letter.at)}  {one_line(f'{letter.mailbox}: {letter.reason}, {letter.detail}', 3 * SHOWN)}"
     if letter.envelope is None:
         what = f"{len(letter.raw):,} bytes: {letter.raw[:SHOWN]!r}"
     else:
         what = f"{_route_text(letter.envelope, session)}: {_gist(letter.envelope)}"
     lines = [f"{click.style(f'{record.number:>6}', bold=True)}  {head}", f"{'':6}  {one_line(what, 3 * SHOWN)}"]
     if record.resent is not None:
-        lines.append(f"{'':6}  sent again {_moment(record.resent.at)} as {record.resent.id}")
+        lines.append(f"{'':6}  sent again {format_time(record.resent.at)} as {record.resent.id}")
     return "\n".join(lines)
 
 
@@ -71,7 +62,7 @@ class HistoryText:
             what = f"bytes in the mail of {hop.mailbox} that are not a message"
         else:
             what = self._known.get(hop.id, f"{hop.mailbox}: {hop.id}")
-        clock = time.strftime("%H:%M:%S", time.localtime(hop.at)) if hop.at else "--:--:--"
+        clock = format_clock(hop.at)
         reason = f" ({hop.reason})" if hop.reason else ""
         step = click.style(f"{hop.kind:<9}", bold=True)
         return f"{click.style(clock, dim=True)} {step}  {one_line(what + reason, 3 * SHOWN)}"
@@ -85,17 +76,6 @@ class HistoryText:
             del self._known[next(iter(self._known))]
 
 
-def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
-    """Align columns: the first *left* to the left, the others to the right."""
-    columns = list(zip(head, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    aligned = [
-        [cell.ljust(width) if at < left else cell.rjust(width) for cell in column]
-        for at, (column, width) in enumerate(zip(columns, widths, strict=True))
-    ]
-    return ["  ".join(row) for row in zip(*aligned, strict=True)]
-
-
 def _route_text(envelope: Envelope, session: str) -> str:
     sender = envelope.sender
     stranger = f" of {sender.session}" if sender.session != session else ""
@@ -105,7 +85,3 @@ def _route_text(envelope: Envelope, session: str) -> str:
 def _gist(envelope: Envelope) -> str:
     kind = "" if envelope.kind == "message" else f"[{envelope.kind}] "
     return kind + one_line(envelope.summary or envelope.body, SHOWN)
-
-
-def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -13,8 +13,9 @@ from coterie.mailbox.errors import MessageTooLarge
 from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.completion_candidates import complete_recipient
-from coterie.orchestrator.cli.mail.mail_options import json_option, print_json, run_with_mail, session_option
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.mail.mail_options import json_option, run_with_mail
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.requests import DeliveryStatus, DeliveryStatuses, MailRequest, NotStored, SendMail
 from coterie.orchestrator.control.user_mail import is_other_session, store_user_mail

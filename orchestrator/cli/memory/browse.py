@@ -16,16 +16,15 @@ from coterie.memory.store.memory_index import load_index
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.scopes import MemoryScope
-from coterie.orchestrator.cli.mail.message_text import age_text, align_columns
 from coterie.orchestrator.cli.memory.change_text import change_line, change_row
 from coterie.orchestrator.cli.memory.scope_options import (
     complete_memory,
     json_option,
     open_store,
-    print_json,
     scope_options,
 )
-from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, format_age, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.text_table import align_columns
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.suggestions import did_you_mean
 
@@ -65,7 +64,7 @@ class MemoryRow:
 
     def cells(self, now: float) -> tuple[str, ...]:
         """Cells of the table row."""
-        age = age_text(max(0.0, now - self.modified))
+        age = format_age(max(0.0, now - self.modified))
         return (one_line(self.path, WIDEST), self.topic.type or "-", age, f"{self.bytes:,}")
 
     @property

@@ -1,7 +1,6 @@
 """Text of memory changes: line, author and unified diff."""
 
 import difflib
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +8,7 @@ import attrs
 import click
 
 from coterie.memory.store.change import MemoryChange
-from coterie.orchestrator.cli.output import one_line, sanitize
+from coterie.orchestrator.cli.output import format_time, one_line, sanitize
 
 SHOWN = 100
 """Characters of a reason on one line."""
@@ -51,11 +50,6 @@ def diff_lines(change: MemoryChange) -> Iterator[str]:
     for line in difflib.unified_diff(before, after, old, new, lineterm=""):
         is_head = line.startswith(("--- ", "+++ "))
         yield click.style(sanitize(line), fg=None if is_head else _COLOURS.get(line[:1]), bold=is_head)
-
-
-def format_time(at: float) -> str:
-    """Local date and time."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def _text(content: bytes | None) -> str | None:

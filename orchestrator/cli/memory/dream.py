@@ -20,11 +20,10 @@ from coterie.memory.dreaming.hunks import DreamFile, Hunk, HunkState
 from coterie.memory.store.change import Author
 from coterie.memory.store.scopes import MemoryScope
 from coterie.orchestrator.cli.completion_candidates import complete_model
-from coterie.orchestrator.cli.memory.change_text import format_time
-from coterie.orchestrator.cli.memory.scope_options import find_scope, json_option, open_store, print_json, scope_options
+from coterie.orchestrator.cli.memory.scope_options import find_scope, json_option, open_store, scope_options
 from coterie.orchestrator.cli.model_access import require_model
 from coterie.orchestrator.cli.offline_jobs import JobResult, run_offline_job
-from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, format_time, one_line, open_output, print_json, sanitize
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 

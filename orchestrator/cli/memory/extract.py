@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import click
-import msgspec
 import trio
 
 from coterie.agents.events.layer_events import LayerFailed, MemoryExtracted
 from coterie.agents.root_link.job_messages import ExtractJob
 from coterie.orchestrator.cli.completion_candidates import complete_session
 from coterie.orchestrator.cli.offline_jobs import JobResult, offline_job_request, run_offline_job
-from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, count_text, open_output, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.session.overview import is_running
 from coterie.session_directory import MAIN, SessionDirectory
 
@@ -22,7 +22,7 @@ LAYER = "extraction"
 @click.option(
     "--script", metavar="FILE", type=click.Path(path_type=Path), help="Read model replies from FILE, without a key."
 )
-@click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/memory.md.")
+@json_option("memory")
 def extract(*, session: str, script: Path | None, is_json: bool) -> None:
     """Save memories from SESSION to the memory of its project. The beginning of its id is enough.
 
@@ -57,9 +57,9 @@ def _print_result(session: SessionDirectory, done: JobResult, told: MemoryExtrac
         for reason in _failures(done):
             click.echo(sanitize(reason), err=True)
         if is_json:
-            click.echo(msgspec.json.encode(facts))
+            print_json(facts)
             return
         for path in told.saved:
             click.echo(sanitize(f"saved {path}"))
         words = "" if told.saved else "nothing to save; "
-        click.echo(f"{words}{told.turns} model call{'s' * (told.turns != 1)}, ${told.cost_usd}")
+        click.echo(f"{words}{count_text(told.turns, 'model call')}, ${told.cost_usd}")

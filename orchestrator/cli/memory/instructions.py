@@ -27,9 +27,9 @@ from coterie.memory.instructions.loader import InstructionFile, Instructions, re
 from coterie.memory.instructions.loader import InstructionScope as FileScope
 from coterie.memory.store.path_rules import INDEX
 from coterie.orchestrator.cli.completion_candidates import complete_agent_type
-from coterie.orchestrator.cli.mail.message_text import align_columns
-from coterie.orchestrator.cli.memory.scope_options import json_option, print_json
-from coterie.orchestrator.cli.output import open_output, sanitize
+from coterie.orchestrator.cli.memory.scope_options import json_option
+from coterie.orchestrator.cli.output import open_output, print_json, sanitize
+from coterie.orchestrator.cli.text_table import align_columns
 from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 
 HEAD = ("WHERE", "WHAT", "BYTES", "TOKENS")

@@ -15,10 +15,9 @@ from coterie.orchestrator.cli.memory.scope_options import (
     complete_memory,
     json_option,
     open_store,
-    print_json,
     scope_options,
 )
-from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, open_output, print_json, sanitize
 from coterie.suggestions import did_you_mean
 
 AUTHOR = Author(by="user", why="memory undo")

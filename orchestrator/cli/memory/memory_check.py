@@ -15,8 +15,8 @@ from coterie.memory.checking.store_check import CheckReport, check_store
 from coterie.memory.store.change import MemoryChange
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope
-from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, print_json, scope_options
-from coterie.orchestrator.cli.output import ExitCode, one_line, open_output
+from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
+from coterie.orchestrator.cli.output import ExitCode, one_line, open_output, print_json
 from coterie.paths import checkout_root
 
 SHOWN = 300

@@ -17,9 +17,9 @@ from coterie.memory.recall.bm25 import Bm25Ranker, RankedMemory
 from coterie.memory.store.memory_entry import parse_entry
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope
-from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, print_json, scope_options
+from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
 from coterie.orchestrator.cli.model_access import has_key
-from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, print_json, sanitize
 from coterie.orchestrator.settings.settings_loader import load_settings
 
 HEAD_BYTES = 65_536

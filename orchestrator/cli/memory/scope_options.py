@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 import click
-import msgspec
 from click.shell_completion import CompletionItem
 
 from coterie.agents.definitions.store import load_definitions
@@ -18,12 +17,13 @@ from coterie.errors import ConfigInvalid
 from coterie.memory.errors import MemoryRefused, StoreError
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import AgentScopeName, MemoryScope, ScopeName, agent_scope
+from coterie.orchestrator.cli import shared_options
 from coterie.orchestrator.cli.completion_candidates import complete_agent_type
 from coterie.orchestrator.cli.output import UsageRefused, sanitize
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.paths import home_directory, project_directory
 
-json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/memory.md.")
+json_option = shared_options.json_option("memory")
 _OPTIONS = (
     click.option(
         "--scope",
@@ -93,11 +93,6 @@ def open_store(place: MemoryScope) -> Iterator[MemoryStore]:
         raise  # a closed standard output is not a store error
     except OSError as exc:
         raise click.ClickException(sanitize(f"{exc.filename or place.directory}: {exc.strerror}")) from exc
-
-
-def print_json(value: object) -> None:
-    """Print one line of JSON."""
-    click.echo(msgspec.json.encode(value))
 
 
 def _given(directory: Path) -> MemoryScope:

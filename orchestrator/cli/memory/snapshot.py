@@ -12,8 +12,8 @@ from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.scopes import MemoryScope, snapshot_directory
 from coterie.memory.store.transaction import PendingEdit
 from coterie.orchestrator.cli.memory.change_text import change_row
-from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, print_json, scope_options
-from coterie.orchestrator.cli.output import open_output, sanitize
+from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
+from coterie.orchestrator.cli.output import open_output, print_json, sanitize
 from coterie.paths import project_directory
 
 AUTHOR = Author(by="user", why="memory snapshot")

@@ -53,7 +53,7 @@ from coterie.agents.events.root_events import (
 )
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.permissions.plan_approval import HUMAN, LEAD, RULE
-from coterie.orchestrator.cli.output import one_line, sanitize
+from coterie.orchestrator.cli.output import count_text, one_line, sanitize
 
 SHOWN = 100
 """Characters of a tool call's arguments, or of a reason, on one line."""
@@ -109,7 +109,7 @@ def error_text(event: Finished) -> str | None:
 def finish_text(event: Finished) -> str:
     """Render the end of a run with its turns, tokens and cost."""
     used = usage_text(msgspec.convert(event.usage, Usage), Decimal(event.cost_usd))
-    return f"{event.reason} after {_counted(event.turns, 'turn')}; {used}"
+    return f"{event.reason} after {count_text(event.turns, 'turn')}; {used}"
 
 
 def reply_text(message: MessageRecorded) -> str:
@@ -148,7 +148,7 @@ def _block(role: str, block: Mapping[str, Any]) -> str:
 def _beginning(label: str, text: str) -> str:
     lines, limit = text.strip().splitlines(), _LINES.get(label, 10)
     more = len(lines) - limit
-    shown = lines if more <= 0 else [*lines[:limit], f"... {_counted(more, 'more line')}"]
+    shown = lines if more <= 0 else [*lines[:limit], f"... {count_text(more, 'more line')}"]
     return f"{label}: " + "\n".join(shown)
 
 
@@ -197,7 +197,7 @@ def event_text(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one case 
         case MailDelivered():
             return f"received {', '.join(event.ids)}"
         case EpochBegan():
-            return f"conversation rewritten, {_counted(event.messages, 'message')} now"
+            return f"conversation rewritten, {count_text(event.messages, 'message')} now"
         case LineUnreadable():
             return f"{event.file}:{event.line}: cannot be read: {event.reason}"
         case Finished():
@@ -227,18 +227,18 @@ def _context_text(event: Event) -> str | None:  # noqa: PLR0911 - one case for e
     match event:
         case ResultsStored():
             sizes = f"{event.characters_before:,} -> {event.characters_after:,} characters"
-            return f"{_counted(len(event.paths), 'long result')} stored on disk: {sizes}"
+            return f"{count_text(len(event.paths), 'long result')} stored on disk: {sizes}"
         case ResultsCleared():
             sizes = f"{event.tokens_before:,} -> {event.tokens_after:,} tokens"
-            return f"{_counted(event.results, 'old result')} cleared by {event.mechanism}: {sizes}"
+            return f"{count_text(event.results, 'old result')} cleared by {event.mechanism}: {sizes}"
         case NotesUpdated():
             trimmed = f"; trimmed: {', '.join(event.trimmed)}" if event.trimmed else ""
-            sizes = f"{event.tokens:,} tokens after {_counted(event.edits, 'edit')}"
+            sizes = f"{event.tokens:,} tokens after {count_text(event.edits, 'edit')}"
             return f"session notes updated: {sizes}, {event.seconds:.1f} s, ${event.cost_usd}{trimmed}"
         case Compacted():
             return _compaction(event)
         case BreakerTripped():
-            failed = f"{_counted(event.failures, 'summary', 'summaries')} failed in a row"
+            failed = f"{count_text(event.failures, 'summary', 'summaries')} failed in a row"
             return f"{failed}: {event.reason}; from now on the oldest messages are removed without a summary"
         case CacheBroke():
             sizes = f"{event.read_now:,} tokens read, {event.read_before:,} before"
@@ -251,9 +251,9 @@ def _context_text(event: Event) -> str | None:  # noqa: PLR0911 - one case for e
 
 def _compaction(event: Compacted) -> str:
     sizes = f"{event.tokens_before:,} -> {event.tokens_after:,} tokens"
-    left = f"{_counted(event.left, 'message')} removed, {event.kept} kept"
-    words = f"{_counted(event.words, 'user message')} kept verbatim"
-    gone = f"; {_counted(event.dropped_count, 'name')} of the last turns lost" if event.dropped_count else ""
+    left = f"{count_text(event.left, 'message')} removed, {event.kept} kept"
+    words = f"{count_text(event.words, 'user message')} kept verbatim"
+    gone = f"; {count_text(event.dropped_count, 'name')} of the last turns lost" if event.dropped_count else ""
     skills = f"; skills restored: {', '.join(event.skills)}" if event.skills else ""
     why = "".join(f"; not by {way}: {reason}" for way, reason in event.passed_over.items())
     return f"compacted by {event.by} ({event.trigger}): {sizes}; {left}, {words}{skills}{gone}; ${event.cost_usd}{why}"
@@ -305,7 +305,7 @@ def _hook(event: HookRan) -> str:
 
 
 def _cleanup(event: CleanedUp) -> str:
-    killed = _counted(event.killed, "process", "processes")
+    killed = count_text(event.killed, "process", "processes")
     repaired = f", repaired {', '.join(event.mended)}" if event.mended else ""
     failed = f"; not repaired: {', '.join(event.failures)}" if event.failures else ""
     taken_over = "; a new root had started" if event.is_taken_over else ""
@@ -318,7 +318,3 @@ def _after_colon(reason: str | None) -> str:
 
 def _cost(dollars: str) -> str:
     return f", ${dollars}" if Decimal(dollars) else ""
-
-
-def _counted(count: int, noun: str, nouns: str | None = None) -> str:
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

@@ -56,9 +56,9 @@ def test_page_has_every_section_with_a_link(page: Page) -> None:
 def test_head_has_outcome_and_totals(page: Page) -> None:
     head = page.text()
     assert "Mend the parser." in head
-    for words in ("state ended completed", "took 40 s", "cost $0.134300", "agents 4 1 started again", "model calls 6"):
+    for words in ("state ended completed", "duration 40 s", "cost $0.134300", "agents 4 1 restarts", "model calls 6"):
         assert words in head
-    assert "read from the cache 53 % 7,900 tokens missed messages 5 1 dead, 1 waiting" in head
+    assert "read from the cache 53 % 7,900 tokens missed messages 5 1 dead letters, 1 pending" in head
 
 
 def test_timeline_has_a_lane_with_states_for_each_agent(page: Page) -> None:
