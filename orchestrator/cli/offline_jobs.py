@@ -95,7 +95,9 @@ async def run_offline_job(assignment: SessionRequest) -> JobResult:
     unknown session, and `OSError`.
     """
     assert assignment.chore is not None, "a request without a job runs turns"
-    size = 0 if assignment.session is None else _size(_log_of(assignment.session, assignment.name))
+    size = 0
+    if assignment.session is not None and (log := _log_of(assignment.session, assignment.name)).exists():
+        size = log.stat().st_size
     async with open_root_client(assignment) as host:
         opened, last = await _receive_result(host)
     session = assignment.session or opened
@@ -137,10 +139,6 @@ async def _receive_result(host: RootClient) -> tuple[str | None, SessionEnded | 
 
 def _log_of(session: str, name: str) -> Path:
     return SessionDirectory.find(session).directory / "agents" / name / EVENT_LOG
-
-
-def _size(log: Path) -> int:
-    return log.stat().st_size if log.exists() else 0
 
 
 def _events_since(log: Path, size: int) -> Iterator[Event]:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 import msgspec
@@ -113,6 +114,26 @@ def open_output() -> Iterator[None]:
     except BrokenPipeError:
         discard_output()
         sys.exit(CLOSED_OUTPUT_CODE)
+
+
+@contextmanager
+def translate_errors(
+    *, user: tuple[type[Exception], ...], machine: tuple[type[Exception], ...], path: Path
+) -> Iterator[None]:
+    """Translate errors within the block to `ClickException`; *path* names the file of an `OSError` without one.
+
+    Errors of the types *user* are those that the user can correct, and become `UsageRefused`.
+    """
+    try:
+        yield
+    except user as exc:
+        raise UsageRefused(sanitize(str(exc))) from exc
+    except machine as exc:
+        raise click.ClickException(sanitize(str(exc))) from exc
+    except BrokenPipeError:
+        raise  # a closed standard output, which `open_output` handles
+    except OSError as exc:
+        raise click.ClickException(sanitize(f"{exc.filename or path}: {exc.strerror}")) from exc
 
 
 def discard_output() -> None:

@@ -51,9 +51,11 @@ def compact(
     if (root := find_root(found)) is not None:
         answer = trio.run(_ask, root, agent, pivot)
     elif is_running(found):
-        raise UsageRefused(f"session {found.id} is running, but its process does not accept connections; stop it first")
+        raise UsageRefused(
+            f"session {found.id} is running, but its process does not accept connections; wait for its end"
+        )
     else:
-        answer = _compact_offline(found, agent, pivot, script)
+        answer = trio.run(compact_offline, offline_job_request(found, agent, CompactJob(pivot=pivot), script))
     if isinstance(answer, NotCompacted):
         raise (UsageRefused if answer.is_for_user else click.ClickException)(
             f"{agent} was not compacted: {answer.reason}"
@@ -90,13 +92,6 @@ async def _print_wait_notice(agent: str) -> None:
     """Print after a while why the command waits."""
     await trio.sleep(PATIENCE)
     click.echo(sanitize(f"{agent} is running; it is compacted before its next model call"), err=True)
-
-
-def _compact_offline(
-    session: SessionDirectory, agent: str, pivot: Pivot | None, script: Path | None
-) -> CompactionDone | NotCompacted:
-    """Compact an agent of a session that is not running. Raises `ConfigInvalid` and `UsageRefused`."""
-    return trio.run(compact_offline, offline_job_request(session, agent, CompactJob(pivot=pivot), script))
 
 
 def _print_result(session: SessionDirectory, agent: str, done: CompactionDone, *, is_json: bool) -> None:

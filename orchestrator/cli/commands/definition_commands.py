@@ -18,13 +18,14 @@ from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.cli.text_table import table_lines
 
 Item = TypeVar("Item")
+Item_co = TypeVar("Item_co", covariant=True)
 
 
-class LoadedFiles(Protocol[Item]):
+class LoadedFiles(Protocol[Item_co]):
     """Definitions from files, with the problems of these files."""
 
     @property
-    def by_name(self) -> Mapping[str, Item]:
+    def by_name(self) -> Mapping[str, Item_co]:
         """Valid definitions by name."""
 
     @property

@@ -162,7 +162,9 @@ def run(
     settings = options.settings(Path.cwd(), model=model, agent=agent)
     known_models().get(settings.model)
     require_model(options.script)
-    words = _from_stdin() if task in (None, "-") else task
+    words = task
+    if task in (None, "-"):
+        words = "" if sys.stdin.isatty() else sys.stdin.read()
     if not words or not words.strip():
         words = _initial_prompt(settings) or ""
     if not words:
@@ -205,10 +207,6 @@ def _initial_prompt(settings: Settings) -> str | None:
     """First prompt that the agent's definition contains, for a run without a task."""
     _, kind = apply_definition(settings, Path.cwd())
     return None if kind is None else kind.initial_prompt
-
-
-def _from_stdin() -> str:
-    return "" if sys.stdin.isatty() else sys.stdin.read()
 
 
 def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any) -> None:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import attrs
@@ -16,12 +17,12 @@ from coterie.mailbox.tasks.task_list import PRESENT, TaskList
 from coterie.orchestrator.cli.completion_candidates import complete_recipient
 from coterie.orchestrator.cli.output import (
     ExitCode,
-    UsageRefused,
     format_time,
     one_line,
     open_output,
     print_json,
     sanitize,
+    translate_errors,
 )
 from coterie.orchestrator.cli.shared_options import find_session, json_option, session_option
 from coterie.session_directory import TASKS
@@ -136,12 +137,8 @@ def _open(session: str | None) -> TaskList:
 
 
 def _run(act: Act[ActResult]) -> ActResult:
-    try:
+    with translate_errors(user=(TaskRefused,), machine=(TaskError,), path=Path(TASKS)):
         return trio.run(act)
-    except TaskRefused as exc:
-        raise UsageRefused(str(exc)) from exc
-    except TaskError as exc:
-        raise click.ClickException(sanitize(str(exc))) from exc
 
 
 def _report(task_list: TaskList, act: Act[Task], *, is_json: bool) -> None:

@@ -13,7 +13,7 @@ from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.transports.abandoned_mail import find_abandoned
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli import shared_options
-from coterie.orchestrator.cli.output import UsageRefused, one_line, sanitize
+from coterie.orchestrator.cli.output import one_line, translate_errors
 from coterie.orchestrator.cli.shared_options import find_session
 from coterie.orchestrator.control.user_mail import USER_ERRORS
 
@@ -27,17 +27,11 @@ def run_with_mail(session: str | None, act: Callable[[SessionMail], Awaitable[Ac
 
     Raises `UsageRefused` for an error that the user can correct, and another `ClickException` for one of the machine.
     """
-    with open_session_mail(session) as mail:
-        try:
-            return trio.run(act, mail)
-        except USER_ERRORS as exc:
-            raise UsageRefused(sanitize(str(exc))) from exc
-        except MailboxError as exc:
-            raise click.ClickException(sanitize(str(exc))) from exc
-        except BrokenPipeError:
-            raise  # a closed standard output is not a mail error
-        except OSError as exc:
-            raise click.ClickException(f"{exc.filename or mail.directory}: {exc.strerror}") from exc
+    with (
+        open_session_mail(session) as mail,
+        translate_errors(user=USER_ERRORS, machine=(MailboxError,), path=mail.directory),
+    ):
+        return trio.run(act, mail)
 
 
 def open_session_mail(session: str | None) -> SessionMail:

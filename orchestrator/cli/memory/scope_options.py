@@ -19,7 +19,7 @@ from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import AgentScopeName, MemoryScope, ScopeName, agent_scope
 from coterie.orchestrator.cli import shared_options
 from coterie.orchestrator.cli.completion_candidates import complete_agent_type
-from coterie.orchestrator.cli.output import UsageRefused, sanitize
+from coterie.orchestrator.cli.output import translate_errors
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.paths import home_directory, project_directory
 
@@ -83,16 +83,8 @@ def open_store(place: MemoryScope) -> Iterator[MemoryStore]:
     Within the block an error that the user can correct becomes `UsageRefused`, an error of the store or the machine
     another `ClickException`.
     """
-    try:
+    with translate_errors(user=(MemoryRefused,), machine=(StoreError,), path=place.directory):
         yield MemoryStore.at(place.directory, Clock.from_environment())
-    except MemoryRefused as exc:
-        raise UsageRefused(sanitize(str(exc))) from exc
-    except StoreError as exc:
-        raise click.ClickException(sanitize(str(exc))) from exc
-    except BrokenPipeError:
-        raise  # a closed standard output is not a store error
-    except OSError as exc:
-        raise click.ClickException(sanitize(f"{exc.filename or place.directory}: {exc.strerror}")) from exc
 
 
 def _given(directory: Path) -> MemoryScope:

@@ -107,17 +107,14 @@ def _question_text(question: Question) -> str:
     subject += "".join(
         f"    {escape_invisible(name)}:\n{_lines(text, '      ')}" for name, text in question.details.items()
     )
+    agent = "" if question.agent in ("", MAIN) else f"{escape_invisible(question.agent)}: "
     rules = ", ".join(question.rules)
     session = f"   s  for this session: {escape_invisible(rules)}\n" if rules else ""
     return (
-        f"\n{_agent_text(question)}{escape_invisible(question.tool)} needs your permission: "
+        f"\n{agent}{escape_invisible(question.tool)} needs your permission: "
         f"{escape_invisible(question.reason)}\n{subject}"
         f"   y  yes, once\n{session}   n  no\n"
     )
-
-
-def _agent_text(question: Question) -> str:
-    return "" if question.agent in ("", MAIN) else f"{escape_invisible(question.agent)}: "
 
 
 def _lines(text: str, margin: str) -> str:

@@ -4,22 +4,20 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import attrs
 import msgspec
 import pytest
-from click.shell_completion import ShellComplete
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from coterie.agents.root_link.approval_messages import PromptUser
 from coterie.clock import Clock
 from coterie.orchestrator.approvals.store import APPROVALS, Approval, ApprovalKey, ApprovalStore, ApprovalSubject
 from coterie.orchestrator.cli.commands.approvals import LONGEST_FEEDBACK
-from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.session.root_lock import open_root_record
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.approvals.approval_harness import plan
+from tests.orchestrator.cli.command_runner import coterie, offered, printed, refusal
 
 PLAN = Approval(id="plan-1", claim=plan("1. Write a.txt.\n2. Test it.", files=("a.txt", "b.txt")), asked_at=86_400.0)
 ASKED = PromptUser(
@@ -69,26 +67,11 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iter
 
 
 def approvals(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["approvals", *arguments])
-
-
-def printed(*arguments: str) -> Any:
-    """Output of a command as JSON."""
-    done = approvals(*arguments, "--json")
-    assert (done.exit_code, done.stderr) == (0, "")
-    return msgspec.json.decode(done.stdout)
+    return coterie("approvals", *arguments)
 
 
 def refused(*arguments: str) -> str:
-    """Error line of a refused command."""
-    done = approvals(*arguments)
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
-    return done.stderr.removeprefix("Error: ").rstrip()
-
-
-def offered(words: list[str], incomplete: str) -> list[str]:
-    shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
-    return [item.value for item in shell.get_completions(["approvals", *words], incomplete)]
+    return refusal(approvals(*arguments))
 
 
 def test_open_approvals_of_running_sessions_are_listed(desk: StoredApprovals) -> None:
@@ -105,13 +88,13 @@ def test_open_approvals_of_running_sessions_are_listed(desk: StoredApprovals) ->
 
 def test_list_names_a_session_that_is_not_running(desk: StoredApprovals) -> None:
     session = desk.session(PLAN, DECIDED, runs=False)
-    assert [row["id"] for row in printed("list", session.id)["approvals"]] == ["plan-1"]
-    assert [row["id"] for row in printed("list", session.id, "--all")["approvals"]] == ["plan-1", "plan-3"]
+    assert [row["id"] for row in printed("approvals", "list", session.id)["approvals"]] == ["plan-1"]
+    assert [row["id"] for row in printed("approvals", "list", session.id, "--all")["approvals"]] == ["plan-1", "plan-3"]
 
 
 def test_json_has_every_field_of_an_approval(desk: StoredApprovals) -> None:
     session = desk.session(PLAN, PERMISSION, DECIDED)
-    [first, second] = printed("list")["approvals"]
+    [first, second] = printed("approvals", "list")["approvals"]
     assert first == {
         "session": session.id,
         "id": "plan-1",
@@ -138,7 +121,7 @@ def test_json_has_every_field_of_an_approval(desk: StoredApprovals) -> None:
         "details": {"timeout": "9"},
         "reason": "no rule allows it",
     }
-    shown = printed("show", "plan-3")
+    shown = printed("approvals", "show", "plan-3")
     assert (shown["state"], shown["by"], shown["feedback"], shown["decided_at"]) == ("rejected", "lead", "No.", 1.0)
 
 
@@ -175,7 +158,7 @@ def test_empty_lists_are_explained_on_standard_error(desk: StoredApprovals) -> N
     done = approvals("list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "--all" in done.stderr
-    assert printed("list") == {"approvals": []}
+    assert printed("approvals", "list") == {"approvals": []}
 
 
 def test_list_skips_a_damaged_file_and_exits_1(desk: StoredApprovals) -> None:
@@ -243,9 +226,9 @@ def test_id_of_two_sessions_needs_a_session_unless_one_is_open(desk: StoredAppro
 
 def test_completion_offers_open_approvals_of_the_session(desk: StoredApprovals) -> None:
     first, second = desk.session(PLAN, DECIDED), desk.session(PERMISSION)
-    assert sorted(offered(["approve"], "p")) == ["permission-2", "plan-1"]
-    assert offered(["approve", "--session", first.id], "") == ["plan-1"]
-    assert offered(["reject"], "perm") == ["permission-2"]
-    assert offered(["approve", "--session", "none"], "") == []
-    assert set(offered(["list"], "")) == {first.id, second.id}
-    assert offered([], "app") == ["approve"]
+    assert sorted(offered("approvals", "approve", "p")) == ["permission-2", "plan-1"]
+    assert offered("approvals", "approve", "--session", first.id, "") == ["plan-1"]
+    assert offered("approvals", "reject", "perm") == ["permission-2"]
+    assert offered("approvals", "approve", "--session", "none", "") == []
+    assert set(offered("approvals", "list", "")) == {first.id, second.id}
+    assert offered("approvals", "app") == ["approve"]

@@ -73,10 +73,6 @@ def test_people_see_who_spent_what(session: SessionDirectory) -> None:
     ]
 
 
-def test_default_is_the_newest_session_of_this_directory(session: SessionDirectory) -> None:
-    assert costs().stdout == costs(session.id).stdout
-
-
 def test_json_has_everything_with_exact_dollars(session: SessionDirectory) -> None:
     found = printed()
     assert found["session"] == session.id
@@ -127,19 +123,6 @@ def test_names_cannot_control_a_terminal(session: SessionDirectory) -> None:
         ledger.append(line("[red]\x1b[31mx\n" + 100 * "y", parent="main"))
     [row] = [row for row in costs().stdout.splitlines() if "[red]" in row]
     assert row.startswith(f"  [red]x {'y' * 30}...  ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["nope"], "no session's id begins with 'nope'"),
-        (["--by", "day"], "'day' is not one of 'agent', 'purpose', 'model'"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: list[str], reason: str) -> None:
-    done = costs(*arguments)
-    assert done.exit_code == 2
-    assert reason in done.stderr
 
 
 def test_a_session_without_a_ledger_is_refused_in_one_line(session: SessionDirectory) -> None:

@@ -9,15 +9,14 @@ import attrs
 import msgspec
 import pytest
 import trio
-from click.shell_completion import ShellComplete
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter, DeadReason, Delivery
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.cli.main import main
 from coterie.session_directory import SessionDirectory
+from tests.orchestrator.cli.command_runner import coterie, offered, printed, refusal
 
 OTHER = "20260101-000000-abcdef"
 
@@ -103,22 +102,11 @@ def box(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mail:
 
 
 def mail(*arguments: str, stdin: bytes | None = None) -> Result:
-    return CliRunner().invoke(main, ["mail", *arguments], input=stdin)
+    return coterie("mail", *arguments, stdin=stdin)
 
 
-def printed(*arguments: str) -> Any:
-    """Output of a command as JSON."""
-    done = mail(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    return msgspec.json.decode(done.stdout)
-
-
-def refused(done: Result) -> str:
-    """Error line of a refused command."""
-    assert done.exit_code == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    return done.stderr.removeprefix("Error: ").rstrip()
+def mail_json(*arguments: str) -> Any:
+    return printed("mail", *arguments)
 
 
 def test_a_message_of_the_user_is_stored_with_a_receipt(box: Mail) -> None:
@@ -132,7 +120,7 @@ def test_a_message_of_the_user_is_stored_with_a_receipt(box: Mail) -> None:
 
 
 def test_a_receipt_as_json_has_all_fields(box: Mail) -> None:
-    [row] = printed("send", "--to", "main", "hi")
+    [row] = mail_json("send", "--to", "main", "hi")
     [delivery] = box.take("main")
     assert row["receipt"]["id"] == delivery.envelope.id
     assert (row["recipient"], row["receipt"]["transport"], row["refusal"]) == ("main", "file", None)
@@ -162,7 +150,7 @@ def test_a_broadcast_reports_every_refusal(box: Mail) -> None:
 def test_a_task_assignment_must_be_a_json_object(box: Mail) -> None:
     assert mail("send", "--to", "worker", "--kind", "task_assignment", '{"task_id": 3}').exit_code == 0
     assert box.take("worker")[0].envelope.kind == "task_assignment"
-    assert "JSON object" in refused(mail("send", "--to", "worker", "--kind", "task_assignment", "do it"))
+    assert "JSON object" in refusal(mail("send", "--to", "worker", "--kind", "task_assignment", "do it"))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +169,7 @@ def test_a_task_assignment_must_be_a_json_object(box: Mail) -> None:
     ],
 )
 def test_invalid_mail_is_refused_in_one_line_and_not_stored(box: Mail, arguments: list[str], reason: str) -> None:
-    assert refused(mail("send", *arguments)).startswith(reason)
+    assert refusal(mail("send", *arguments)).startswith(reason)
     assert not box.take("worker")
     assert not (box.session.directory / "mail" / "wroker").exists()
 
@@ -191,7 +179,7 @@ def test_invalid_mail_is_refused_in_one_line_and_not_stored(box: Mail, arguments
     [("shutdown_request", "stop"), ("plan_approval_response", "approvals"), ("permission_response", "approvals")],
 )
 def test_authority_cannot_be_sent_through_files(box: Mail, kind: str, instead: str) -> None:
-    line = refused(mail("send", "--to", "worker", "--kind", kind, "{}"))
+    line = refusal(mail("send", "--to", "worker", "--kind", kind, "{}"))
     assert kind in line
     assert line.endswith(f"use `coterie {instead}`")
     assert not box.take("worker")
@@ -199,7 +187,7 @@ def test_authority_cannot_be_sent_through_files(box: Mail, kind: str, instead: s
 
 @pytest.mark.parametrize(("stdin", "reason"), [(b"a\xff", "byte 2 "), ("é".encode() * 600_000, "put it into a file")])
 def test_invalid_standard_input_is_refused(box: Mail, stdin: bytes, reason: str) -> None:
-    assert reason in refused(mail("send", "--to", "worker", "-", stdin=stdin))
+    assert reason in refusal(mail("send", "--to", "worker", "-", stdin=stdin))
 
 
 def test_a_disk_error_is_a_failure_and_not_a_usage_error(box: Mail) -> None:
@@ -224,7 +212,7 @@ def test_list_counts_pending_messages(box: Mail) -> None:
     assert lines[2][5:] == ["2", "h"]
     assert lines[3] == ["gone", "ended", "1", "0", "0", "-"]
     box.take("worker", acknowledged=1)
-    assert [(row["name"], row["messages"]) for row in printed("list")] == [("main", 0), ("worker", 1), ("gone", 0)]
+    assert [(row["name"], row["messages"]) for row in mail_json("list")] == [("main", 0), ("worker", 1), ("gone", 0)]
 
 
 def test_list_has_abandoned_mailboxes_and_queues_for_sessions(box: Mail) -> None:
@@ -234,7 +222,7 @@ def test_list_has_abandoned_mailboxes_and_queues_for_sessions(box: Mail) -> None
     *_, left, waiting = [line.split() for line in mail("list").stdout.splitlines()]
     assert (left[:4], left[5:]) == (["worker", "left", "-", "1"], ["2", "h"])
     assert (waiting[:4], waiting[5:]) == ([f"bridge:{OTHER}", "down", "-", "1"], ["0", "s"])
-    rows = [(row["name"], row["state"], row["incarnation"], row["messages"]) for row in printed("list")]
+    rows = [(row["name"], row["state"], row["incarnation"], row["messages"]) for row in mail_json("list")]
     assert rows[2:] == [("worker", "left", None, 1), (f"bridge:{OTHER}", "down", None, 1)]
 
 
@@ -243,7 +231,7 @@ def test_a_session_without_agents_has_an_empty_list(box: Mail) -> None:
     done = mail("list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert box.session.id in done.stderr
-    assert "`coterie mail list`" in refused(mail("send", "--to", "*", "hi"))
+    assert "`coterie mail list`" in refusal(mail("send", "--to", "*", "hi"))
 
 
 def test_a_damaged_roster_is_a_failure_in_one_line(box: Mail) -> None:
@@ -280,8 +268,8 @@ def test_a_damaged_record_does_not_hide_other_messages(box: Mail) -> None:
 
 
 def test_read_refuses_a_name_that_is_not_on_the_roster(box: Mail) -> None:
-    assert refused(mail("read", "wroker")) == "there is no 'wroker'; did you mean worker?"
-    assert "is not a name" in refused(mail("read", "../worker"))
+    assert refusal(mail("read", "wroker")) == "there is no 'wroker'; did you mean worker?"
+    assert "is not a name" in refusal(mail("read", "../worker"))
 
 
 def test_dead_letters_are_listed_with_their_reasons(box: Mail) -> None:
@@ -291,7 +279,7 @@ def test_dead_letters_are_listed_with_their_reasons(box: Mail) -> None:
     assert lines[0].endswith("  worker: expired, in a test")
     assert lines[1].strip() == "main (lead) -> worker: too late"
     assert lines[3].strip() == r"11 bytes: b'\x00 torn \x1b[2J'"
-    first, second = printed("dead")
+    first, second = mail_json("dead")
     assert first["envelope"]["body"] == "too late"
     assert (second["envelope"], base64.b64decode(second["raw"])) == (None, b"\x00 torn \x1b[2J")
 
@@ -299,7 +287,7 @@ def test_dead_letters_are_listed_with_their_reasons(box: Mail) -> None:
 def test_a_dead_letter_can_be_sent_again_as_a_new_message(box: Mail) -> None:
     old = box.make_message("too late", created=1.0, expires=2.0, incarnation=7)
     box.add_dead_letter(old)
-    receipt = printed("dead", "--resend", str(printed("dead")[0]["number"]))
+    receipt = mail_json("dead", "--resend", str(mail_json("dead")[0]["number"]))
     [delivery] = box.take("worker")
     assert delivery.envelope.id == receipt["id"] != old.id
     assert (delivery.envelope.body, delivery.envelope.sender) == ("too late", old.sender)
@@ -307,39 +295,39 @@ def test_a_dead_letter_can_be_sent_again_as_a_new_message(box: Mail) -> None:
 
 def test_a_dead_letter_that_was_sent_again_is_not_listed(box: Mail) -> None:
     box.add_dead_letter(box.make_message("too late"))
-    number = printed("dead")[0]["number"]
-    id_ = printed("dead", "--resend", str(number))["id"]
-    assert id_ in refused(mail("dead", "--resend", str(number)))
+    number = mail_json("dead")[0]["number"]
+    id_ = mail_json("dead", "--resend", str(number))["id"]
+    assert id_ in refusal(mail("dead", "--resend", str(number)))
     assert len(box.take("worker")) == 1
-    assert printed("dead") == []
+    assert mail_json("dead") == []
     assert "--all lists the 1 " in mail("dead").stderr
-    [row] = printed("dead", "--all")
+    [row] = mail_json("dead", "--all")
     assert (row["number"], row["resent"]["id"]) == (number, id_)
     assert mail("dead", "--all").stdout.splitlines()[2].endswith(f" as {id_}")
 
 
 def test_sending_again_after_a_failure_or_a_crash_delivers_once(box: Mail) -> None:
     box.add_dead_letter(box.make_message("too late"))
-    [row] = printed("dead")
+    [row] = mail_json("dead")
     with box.open() as office:
         id_ = office.dead_letters.begin_resend(row["number"], 0.0)
     box.store(box.make_message("too late", id=id_))  # and the shell was killed here
-    assert printed("dead", "--resend", str(row["number"]))["id"] == id_
+    assert mail_json("dead", "--resend", str(row["number"]))["id"] == id_
     assert [delivery.envelope.id for delivery in box.take("worker")] == [id_]
 
 
 def test_a_dead_letter_stays_if_it_cannot_be_sent_again(box: Mail) -> None:
     box.add_dead_letter(box.make_message("too late"))
-    number = str(printed("dead")[0]["number"])
+    number = str(mail_json("dead")[0]["number"])
     box.leave("worker")
-    assert "there is no 'worker'" in refused(mail("dead", "--resend", number))
-    assert [str(row["number"]) for row in printed("dead")] == [number]
+    assert "there is no 'worker'" in refusal(mail("dead", "--resend", number))
+    assert [str(row["number"]) for row in mail_json("dead")] == [number]
     assert mail("dead", "--resend", number, "--all").exit_code == 2
 
 
 def test_a_dead_letter_for_another_session_is_sent_there_again(box: Mail) -> None:
     box.add_dead_letter(box.make_message("far away"), mailbox=f"bridge:{OTHER}")
-    assert printed("dead", "--resend", str(printed("dead")[0]["number"]))["state"] == "waiting"
+    assert mail_json("dead", "--resend", str(mail_json("dead")[0]["number"]))["state"] == "waiting"
     assert not box.take("worker")
 
 
@@ -353,8 +341,8 @@ def test_a_dead_letter_for_another_session_is_sent_there_again(box: Mail) -> Non
 )
 def test_resend_refuses_unproven_mail_and_authority(box: Mail, reason: DeadReason, kind: str | None, said: str) -> None:
     box.add_dead_letter(None if kind is None else box.make_message(kind=kind), reason)
-    assert said in refused(mail("dead", "--resend", str(printed("dead")[0]["number"])))
-    assert "99" in refused(mail("dead", "--resend", "99"))
+    assert said in refusal(mail("dead", "--resend", str(mail_json("dead")[0]["number"])))
+    assert "99" in refusal(mail("dead", "--resend", "99"))
     assert not box.take("worker")
 
 
@@ -365,16 +353,16 @@ def test_a_held_message_is_released_into_the_mailbox(box: Mail) -> None:
     assert head.endswith(f"  main (peer) of {OTHER} -> main  {letter.id}")
     assert body == "    from afar"
     assert mail("held", "--release", letter.id).stdout == f"stored for main as {letter.id}\n"
-    assert printed("held") == []
+    assert mail_json("held") == []
     assert [delivery.envelope.id for delivery in box.take("main")] == [letter.id]
 
 
 def test_a_held_message_is_dropped_to_the_dead_letters(box: Mail) -> None:
     letter = box.make_message("from afar", session=OTHER)
     box.hold(letter)
-    assert printed("held", "--drop", letter.id) == {"dropped": letter.id}
-    assert [dead["envelope"]["id"] for dead in printed("dead")] == [letter.id]
-    assert repr(letter.id) in refused(mail("held", "--release", letter.id))
+    assert mail_json("held", "--drop", letter.id) == {"dropped": letter.id}
+    assert [dead["envelope"]["id"] for dead in mail_json("dead")] == [letter.id]
+    assert repr(letter.id) in refusal(mail("held", "--release", letter.id))
     assert mail("held", "--release", "a", "--drop", "b").exit_code == 2
 
 
@@ -382,24 +370,24 @@ def test_a_dropped_message_can_be_sent_again(box: Mail) -> None:
     letter = box.make_message("from afar", session=OTHER)
     box.hold(letter)
     mail("held", "--drop", letter.id)
-    assert mail("dead", "--resend", str(printed("dead")[0]["number"])).exit_code == 0
+    assert mail("dead", "--resend", str(mail_json("dead")[0]["number"])).exit_code == 0
     assert [delivery.envelope.body for delivery in box.take("main")] == ["from afar"]
 
 
 def test_a_queued_message_is_listed_and_dropped(box: Mail) -> None:
     assert box.session.id in mail("outgoing").stderr
-    id_ = printed("send", "--to", f"bridge:{OTHER}", "far away")[0]["receipt"]["id"]
+    id_ = mail_json("send", "--to", f"bridge:{OTHER}", "far away")[0]["receipt"]["id"]
     head, body = mail("outgoing").stdout.splitlines()
     assert head.endswith(f"  user (human) -> main of bridge:{OTHER}  {id_}")
     assert body == "    far away"
-    [row] = printed("outgoing")
+    [row] = mail_json("outgoing")
     assert (row["address"], row["envelope"]["id"]) == (f"bridge:{OTHER}", id_)
-    assert printed("outgoing", "--drop", id_) == {"dropped": id_}
-    assert repr(id_) in refused(mail("outgoing", "--drop", id_))
-    assert printed("outgoing") == []
-    [dead] = printed("dead")
+    assert mail_json("outgoing", "--drop", id_) == {"dropped": id_}
+    assert repr(id_) in refusal(mail("outgoing", "--drop", id_))
+    assert mail_json("outgoing") == []
+    [dead] = mail_json("dead")
     assert (dead["reason"], dead["mailbox"], dead["envelope"]["id"]) == ("refused", f"bridge:{OTHER}", id_)
-    assert printed("dead", "--resend", str(dead["number"]))["state"] == "waiting"
+    assert mail_json("dead", "--resend", str(dead["number"]))["state"] == "waiting"
 
 
 def test_sweep_dead_letters_abandoned_mail(box: Mail) -> None:
@@ -407,47 +395,42 @@ def test_sweep_dead_letters_abandoned_mail(box: Mail) -> None:
     assert box.session.id in mail("sweep").stderr
     box.leave("worker")
     assert mail("sweep").stdout.startswith("worker: 2 dead letters;")
-    assert [(row["reason"], row["envelope"]["body"]) for row in printed("dead")] == [
+    assert [(row["reason"], row["envelope"]["body"]) for row in mail_json("dead")] == [
         ("recipient_ended", "one"),
         ("recipient_ended", "two"),
     ]
-    assert printed("sweep") == []
-    assert [row["name"] for row in printed("list")] == ["main", "gone"]
+    assert mail_json("sweep") == []
+    assert [row["name"] for row in mail_json("list")] == ["main", "gone"]
 
 
 def test_sweep_of_an_ended_agent_needs_its_name(box: Mail) -> None:
     box.store(box.make_message("one"))
-    assert "'worker'" in refused(mail("sweep", "worker"))
+    assert "'worker'" in refusal(mail("sweep", "worker"))
     with box.open() as office:
         trio.run(office.roster.set_state, "worker", "ended")
-    assert printed("sweep") == []
-    assert printed("sweep", "worker", "gone") == [{"name": "worker", "buried": 1}, {"name": "gone", "buried": 0}]
-    assert refused(mail("sweep", "wroker")) == "there is no 'wroker'; did you mean worker?"
+    assert mail_json("sweep") == []
+    assert mail_json("sweep", "worker", "gone") == [{"name": "worker", "buried": 1}, {"name": "gone", "buried": 0}]
+    assert refusal(mail("sweep", "wroker")) == "there is no 'wroker'; did you mean worker?"
 
 
 def test_sweep_without_a_roster_needs_names(box: Mail) -> None:
     box.store(box.make_message("one"))
     (box.session.directory / "roster.json").unlink()
-    assert "no roster" in refused(mail("sweep"))
-    assert printed("dead") == []
+    assert "no roster" in refusal(mail("sweep"))
+    assert mail_json("dead") == []
 
 
 def test_completion_offers_names_and_messages(box: Mail) -> None:
     letter = box.make_message("from afar", session=OTHER)
     box.hold(letter)
     box.add_dead_letter(box.make_message())
-    waiting = printed("send", "--to", f"bridge:{OTHER}", "far away")[0]["receipt"]["id"]
+    waiting = mail_json("send", "--to", f"bridge:{OTHER}", "far away")[0]["receipt"]["id"]
     box.store(box.make_message())
-
-    def offered(*words: str) -> list[str]:
-        shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
-        return [item.value for item in shell.get_completions(["mail", *words[:-1]], words[-1])]
-
-    assert offered("read", "w") == offered("send", "--to", "w") == ["worker"]
-    assert offered("read", "--session", "") == [box.session.id]
-    assert offered("held", "--release", "") == [letter.id]
-    assert offered("dead", "--resend", "") == [str(printed("dead")[0]["number"])]
-    assert offered("outgoing", "--drop", "") == [waiting]
+    assert offered("mail", "read", "w") == offered("mail", "send", "--to", "w") == ["worker"]
+    assert offered("mail", "read", "--session", "") == [box.session.id]
+    assert offered("mail", "held", "--release", "") == [letter.id]
+    assert offered("mail", "dead", "--resend", "") == [str(mail_json("dead")[0]["number"])]
+    assert offered("mail", "outgoing", "--drop", "") == [waiting]
     box.leave("worker")
-    assert offered("sweep", "") == ["worker", "gone"]
-    assert offered("read", "--session", "none", "") == []
+    assert offered("mail", "sweep", "") == ["worker", "gone"]
+    assert offered("mail", "read", "--session", "none", "") == []

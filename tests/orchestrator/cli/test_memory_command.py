@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.shell_completion import ShellComplete
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from coterie.clock import Clock
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.transaction import PendingEdit
-from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.cli.memory import MemoryCommands
 from coterie.orchestrator.cli.model_access import MODEL_KEY_VARIABLES
+from tests.orchestrator.cli.command_runner import coterie, offered, printed
 
 AGENT = Author(by="agent", agent="main", session="20260101-000000-abcdef", turn=3, why="the user said so")
 DREAM = Author(by="dream", why="put in order")
@@ -58,18 +57,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
 
 
 def run(*arguments: str, given: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["memory", *arguments], input=given)
+    return coterie("memory", *arguments, stdin=given)
 
 
 def rows(*arguments: str) -> Any:
-    done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
-
-
-def offered(words: list[str], incomplete: str) -> list[str]:
-    shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
-    return [item.value for item in shell.get_completions(["memory", *words], incomplete)]
+    return printed("memory", *arguments)
 
 
 @pytest.mark.slow
@@ -324,9 +316,9 @@ def test_undo_exits_1_if_the_memory_has_changed_since(store: MemoryStore) -> Non
 
 
 def test_completion_offers_memories_and_changes(store: MemoryStore) -> None:
-    assert offered(["show"], "k") == ["kim"]
-    assert offered(["undo"], "") == ["3", "2", "1"]
-    assert offered(["show", "--scope", "user"], "") == []
+    assert offered("memory", "show", "k") == ["kim"]
+    assert offered("memory", "undo", "") == ["3", "2", "1"]
+    assert offered("memory", "show", "--scope", "user", "") == []
 
 
 @pytest.mark.slow

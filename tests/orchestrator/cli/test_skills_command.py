@@ -65,12 +65,6 @@ def test_check_prints_problems_and_exits_1_for_an_error() -> None:
     assert [problem["severity"] for problem in told["problems"]] == ["note"]
 
 
-def test_check_of_a_missing_path_is_a_usage_error() -> None:
-    done = run("skills", "check", "nowhere")
-    assert done.exit_code == 2
-    assert "nowhere: No such file or directory; " in done.output
-
-
 def test_doctor_reports_a_broken_skill() -> None:
     [finding] = [each for each in json.loads(run("doctor", "--json").output)["findings"] if each["kind"] == "bad_skill"]
     assert finding["where"].endswith("broken/SKILL.md:1")
