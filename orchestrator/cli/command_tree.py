@@ -1,10 +1,7 @@
-"""Command tree for completion: names and options without code, cached by the files they come from.
+"""Copy of the command tree for completion: names, options and help of all commands without their code.
 
-A shell that offers something when a user presses Tab must answer at once, and most of what it needs changes rarely.
-What is kept can be lost at any time: it is found again.
-
-To import a command can take half a second, and a shell asks with every Tab. So the tree is written down once, kept
-until the code changes, and answered from.
+Importing one command module takes up to half a second, and a shell queries completion at every Tab. So the tree is
+stored in a cache file, and read from there until a file of the code changes. A damaged cache is written again.
 """
 
 import hashlib
@@ -23,9 +20,10 @@ from coterie.files import replace_file
 
 
 def cached_by_files(name: str, find: Callable[[], tuple[Any, Iterable[Path]]]) -> Any:
-    """What *find* found, now or before: a value that JSON can hold, and the files and directories it depends on.
+    """Return the cached value of *find*, or call *find* and cache its result.
 
-    It is found again when one of these is no longer as it was. Blocks on the disk.
+    *find* returns a value that JSON can represent, and the files and directories that the value depends on. The cached
+    value is dropped when one of these has changed. Blocks on the disk.
     """
     path = _directory() / f"{name}.json"
     try:
@@ -33,7 +31,7 @@ def cached_by_files(name: str, find: Callable[[], tuple[Any, Iterable[Path]]]) -
         if stored["version"] == __version__ and stored["stand"] == _fingerprint(stored["paths"]):
             return stored["value"]
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # never kept, or not as it was written: what is found now takes its place
+        pass  # no cached value, or an unreadable one: replaced below
     value, found_in = find()
     paths = [str(each) for each in found_in]
     content = msgspec.json.encode(
@@ -43,7 +41,7 @@ def cached_by_files(name: str, find: Callable[[], tuple[Any, Iterable[Path]]]) -
         path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
         replace_file(path, content, durable=False, mode=0o600)
     except OSError:
-        pass  # a user without a cache directory waits a little longer
+        pass  # without a writable cache directory the value is found again each time
     return value
 
 
@@ -53,7 +51,7 @@ def _directory() -> Path:
 
 
 def _fingerprint(paths: Iterable[str]) -> str:
-    """How the files at *paths* are now; a directory changes when something comes or goes in it."""
+    """Digest of the state of the files at *paths*; the state of a directory changes with its entries."""
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         try:
@@ -65,20 +63,20 @@ def _fingerprint(paths: Iterable[str]) -> str:
 
 
 ROOT = Path(__file__).parents[2]
-"""The directory that holds those of the packages."""
+"""Directory of the installed packages."""
 _PATHS = ("exists", "file_okay", "dir_okay", "allow_dash")
 CommandFacts = Mapping[str, Any]
 
 
 def load_command_tree(program: click.Group) -> click.Group:
-    """*program* without its code, to complete command lines with; from the cache, if its code has not changed."""
-    # Each installation has a cache of its own: the cached functions are named by their modules.
+    """Copy of *program* without its code, from the cache if the code has not changed."""
+    # One cache for each installation, because the cached functions are named by their modules.
     here = hashlib.blake2b(os.fsencode(ROOT), digest_size=8).hexdigest()
     return _group(program.name or "", cached_by_files(f"commands-{here}", lambda: (_facts(program), _sources())))
 
 
 def _sources() -> list[Path]:
-    """Where commands are written; a few files more than there are commands."""
+    """Files and directories of the code that defines commands."""
     folders = ("orchestrator/cli", "scenarios")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
     return sorted({*files, *(file.parent for file in files)})
@@ -99,7 +97,7 @@ def _facts(command: click.Command) -> dict[str, Any]:
 
 
 def _parameter_facts(parameter: click.Parameter) -> dict[str, Any]:
-    # Click has no other way to ask a parameter who completes it.
+    # Click has no public attribute for the completion function of a parameter.
     completer = getattr(parameter, "_custom_shell_complete", None)
     kind = parameter.type
     facts: dict[str, Any] = {
@@ -127,17 +125,17 @@ def _dotted(completer: Any) -> str:
 
 
 class _Tree(click.Group):
-    """A group whose commands are made from facts when they are asked for."""
+    """Group that builds its commands from cached facts on demand."""
 
     facts: CommandFacts
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, as they were written down."""
+        """All visible names in the cached order."""
         del ctx
         return [name for name, facts in self.facts["commands"].items() if not facts["is_hidden"]]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name."""
+        """Build the command of that name."""
         del ctx
         facts = self.facts["commands"].get(cmd_name)
         if facts is None:
@@ -145,7 +143,7 @@ class _Tree(click.Group):
         return _group(cmd_name, facts) if "commands" in facts else _command(cmd_name, facts)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names of commands, with what they do, made from facts alone."""
+        """Offer the names of commands with their summaries."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         items = [CompletionItem(name, help=self.facts["commands"][name]["help"]) for name in names]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -190,7 +188,7 @@ def _parameters(facts: CommandFacts) -> Iterable[click.Parameter]:
 
 
 def _deferred_completer(dotted: str) -> Any:
-    """Asks the function of that name, which is imported only then."""
+    """Completion function that imports the function of that name when it is called."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
         module, _, name = dotted.partition(":")

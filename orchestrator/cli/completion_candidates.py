@@ -22,43 +22,43 @@ if TYPE_CHECKING:
 
 
 SHOWN = 60
-"""Characters that are shown beside a name."""
+"""Characters of a description shown next to a name."""
 EXPLAINED = 50
-"""Sessions that something is said about; more would take time, and nobody reads so far down."""
+"""Sessions that are offered with a description; reading more would make completion slow."""
 
 
 def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The ids of sessions, the newest first, with how they stand and what they are about."""
+    """Offer session ids, the newest first, with the state and task of each."""
     names = [name for name in reversed(list_session_ids()) if name.startswith(incomplete)]
     explained = [CompletionItem(name, help=_about(name)) for name in names[:EXPLAINED]]
     return [*explained, *(CompletionItem(name) for name in names[EXPLAINED:])]
 
 
 def complete_running_agent(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The agents at work in the session that was named before, or in the newest one here."""
+    """Offer the agents that have not ended, of the session named before or of the newest one of this directory."""
     at_work = ((name, state) for name, state in _members(ctx) if state != "ended")
     return [CompletionItem(name, help=state) for name, state in at_work if name.startswith(incomplete)]
 
 
 def complete_recipient(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """All who are on the roster of that session."""
+    """Offer all agents of that session."""
     return [CompletionItem(name, help=state) for name, state in _members(ctx) if name.startswith(incomplete)]
 
 
 def complete_agent_type(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The kinds of agents that this directory knows."""
+    """Offer the agent types that this directory knows."""
     here = hashlib.blake2b(os.fsencode(Path.cwd()), digest_size=8).hexdigest()
     kinds: dict[str, str] = cached_by_files(f"kinds-{here}", _agent_types)
     return [CompletionItem(name, help=about) for name, about in kinds.items() if name.startswith(incomplete)]
 
 
 def complete_skill(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The skills that this directory knows."""
+    """Offer the skills that this directory knows."""
     return [CompletionItem(skill.name, help=one_line(skill.description, SHOWN)) for skill in _skills(incomplete)]
 
 
 def complete_task(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The skills that a task can start; for other words a shell has nothing to offer."""
+    """Offer the skills that the user can start as a task; any other task is free text."""
     found = _skills(incomplete[1:]) if incomplete.startswith("/") else ()
     offered = [skill for skill in found if skill.is_for_user]
     return [CompletionItem(f"/{skill.name}", help=one_line(skill.description, SHOWN)) for skill in offered]
@@ -72,13 +72,13 @@ def _skills(incomplete: str) -> "list[Skill]":
 
 
 def complete_model(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Aliases and ids of models."""
+    """Offer aliases and ids of models."""
     table = known_models()
     return [CompletionItem(name) for name in (*table.aliases, *table.models) if name.startswith(incomplete)]
 
 
 def _about(name: str) -> str | None:
-    """What is known without reading what has happened in the session."""
+    """State and task of a session, from its small files; its logs are not read."""
     try:
         session = SessionDirectory.find(name)
         state = "running" if find_root(session) else "interrupted" if has_dead_root(session) else "ended"
@@ -88,18 +88,18 @@ def _about(name: str) -> str | None:
 
 
 def _members(ctx: click.Context) -> Iterator[tuple[str, str]]:
-    """Names and states, from the file of the roster alone: what can change a roster takes long to import."""
+    """Names and states of agents from the roster file; the modules that change a roster are slow to import."""
     try:
         named = ctx.params.get("session")
         session = SessionDirectory.find(named) if named else SessionDirectory.newest(Path.cwd())
         roster = msgspec.json.decode((session.directory / ROSTER_FILE).read_bytes(), type=dict[str, Any])
         yield from [(str(name), str(member["state"])) for name, member in roster["members"].items()]
     except (ConfigInvalid, OSError, ValueError, KeyError, TypeError, AttributeError):
-        return  # there is nothing to offer, and a Tab is no place to say why
+        return  # nothing to offer: completion prints no errors
 
 
 def _agent_types() -> tuple[dict[str, str], Iterable[Path]]:
-    """Each kind with what it is for, and where that was read."""
+    """Agent types with their descriptions, and the files and directories they were read from."""
     from coterie.agents.definitions.store import definition_directories, load_definitions  # noqa: PLC0415 - slow to import
 
     kinds = load_definitions(Path.cwd()).by_name.values()

@@ -1,4 +1,4 @@
-"""`coterie completion SHELL`: prints the completion script, and candidates for a shell."""
+"""`coterie completion SHELL`: prints the completion script, and answers the script's queries."""
 
 import os
 from typing import Literal, get_args
@@ -10,7 +10,7 @@ from coterie.orchestrator.cli.command_tree import load_command_tree
 
 Shell = Literal["bash", "zsh", "fish"]
 VARIABLE = "_COTERIE_COMPLETE"
-"""Set by the script when it asks: `bash_complete` and the like."""
+"""Environment variable that the completion script sets: `bash_complete`, `zsh_complete` or `fish_complete`."""
 PROGRAM = "coterie"
 
 _FISH = """\
@@ -35,12 +35,12 @@ complete --keep-order --no-files --command %(prog_name)s --arguments "(%(complet
 
 
 class _Fish(FishComplete):
-    """Keeps the order, so that the newest session is first, and shows what is said about each."""
+    """Completion for fish that keeps the order of candidates and shows their descriptions."""
 
     source_template = _FISH
 
     def format_completion(self, item: CompletionItem) -> str:
-        """As the script reads it: what kind, the value, and behind a tab what is shown beside it."""
+        """One line for the script: type and value, then a tab and the description if there is one."""
         return f"{item.type},{item.value}\t{item.help}" if item.help else f"{item.type},{item.value}"
 
 
@@ -48,7 +48,7 @@ _SHELLS: dict[Shell, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshCom
 
 
 def print_candidates(program: click.Group, instruction: str) -> bool:
-    """Print what a shell asks for by *instruction*, `SHELL_source` or `SHELL_complete`; False if it is neither."""
+    """Answer the completion query *instruction*, `SHELL_source` or `SHELL_complete`; return False if it is neither."""
     name, _, wanted = instruction.partition("_")
     shell = next((kind for known, kind in _SHELLS.items() if known == name), None)
     if shell is None or wanted not in ("source", "complete"):
@@ -63,18 +63,20 @@ def print_candidates(program: click.Group, instruction: str) -> bool:
 @click.command()
 @click.argument("shell", type=click.Choice(get_args(Shell)), required=False)
 def completion(shell: Shell | None) -> None:
-    r"""Print the script that lets SHELL complete the names of commands, sessions, agents and models.
+    """Print the script with which SHELL completes commands, options and names of sessions, agents and models.
 
-    Without SHELL it is the one that $SHELL names.
+    SHELL is bash, zsh or fish [default: the shell that $SHELL names].
 
     \b
     bash:  eval "$(coterie completion bash)"     in ~/.bashrc
     zsh:   eval "$(coterie completion zsh)"      in ~/.zshrc, behind compinit
     fish:  coterie completion fish | source      in ~/.config/fish/config.fish
-    """
+    """  # noqa: D301 - click marks a preformatted paragraph by a real \b
     name = shell or os.environ.get("SHELL", "").rpartition("/")[2]
     if name not in _SHELLS:
-        raise click.UsageError(f"Which shell? There are {', '.join(_SHELLS)}: coterie completion bash")
+        raise click.UsageError(
+            f"unknown shell {name!r}; give one of {', '.join(_SHELLS)}, as in: coterie completion bash"
+        )
     program = click.get_current_context().find_root().command
     assert isinstance(program, click.Group)
     print_candidates(program, f"{name}_source")

@@ -1,8 +1,7 @@
 """The `coterie` program: a table of commands, each imported only when it is used.
 
-`coterie --help` must answer at once and be free of the SDK's two seconds of import, so the table holds every
-command's summary and the dotted name of its code. That name may point upwards, to `scenarios/`, without this
-module importing it.
+`coterie --help` must not import the SDK, which takes two seconds. So the table holds the summary of every command and
+the dotted name of its code. That name may point upwards, to `scenarios/`, without an import in this module.
 """
 
 import os
@@ -22,7 +21,7 @@ from coterie.suggestions import closest_match
 
 @attrs.frozen
 class CommandEntry:
-    """Where a command lives, and what `--help` says of it."""
+    """Location of a command's code, and its summary in `coterie --help`."""
 
     target: str
     """`module:attribute` of a click command."""
@@ -30,76 +29,66 @@ class CommandEntry:
 
 
 COMMANDS = {
-    "run": CommandEntry("coterie.orchestrator.cli.commands.run:run", "Run a task with one agent."),
-    "resume": CommandEntry("coterie.orchestrator.cli.commands.run:resume", "Take a session up where it stopped."),
+    "run": CommandEntry("coterie.orchestrator.cli.commands.run:run", "Run a task with one agent or a team."),
+    "resume": CommandEntry("coterie.orchestrator.cli.commands.run:resume", "Resume a session."),
     "demo": CommandEntry(
-        "coterie.scenarios.demo.command:command", "Show an agent at work, five forks, their bill, and a team."
+        "coterie.scenarios.demo.command:command", "Show one agent, five forks with their costs, and a team."
     ),
-    "scenario": CommandEntry("coterie.scenarios.command:scenario", "Play scripted teams, and judge them."),
+    "scenario": CommandEntry("coterie.scenarios.command:scenario", "Run scripted teams and check their results."),
     "serve": CommandEntry("coterie.scenarios.api_server.command:serve", "Run the embedded Messages API server."),
     "agents": CommandEntry("coterie.orchestrator.cli.commands.agents:agents", "List and check agent definitions."),
     "skills": CommandEntry("coterie.orchestrator.cli.commands.skills:skills", "List, show and check skills."),
-    "team": CommandEntry("coterie.orchestrator.cli.commands.team:team", "Check the file of a team."),
-    "list": CommandEntry(
-        "coterie.orchestrator.cli.commands.sessions:list_sessions", "List sessions, and how they stand."
-    ),
+    "team": CommandEntry("coterie.orchestrator.cli.commands.team:team", "Check a team file."),
+    "list": CommandEntry("coterie.orchestrator.cli.commands.sessions:list_sessions", "List sessions and their states."),
     "attach": CommandEntry(
-        "coterie.orchestrator.cli.commands.attach:attach", "Look at a session while it runs, and answer it."
+        "coterie.orchestrator.cli.commands.attach:attach", "Watch a running session and answer its requests."
     ),
-    "stop": CommandEntry(
-        "coterie.orchestrator.cli.commands.stop:stop", "Stop a running session, or one of its agents."
-    ),
+    "stop": CommandEntry("coterie.orchestrator.cli.commands.stop:stop", "Stop a running session or one of its agents."),
     "background": CommandEntry(
-        "coterie.orchestrator.cli.commands.stop:background", "Let nobody wait for an agent that works."
+        "coterie.orchestrator.cli.commands.stop:background", "Move a running agent to the background."
     ),
     "compact": CommandEntry(
         "coterie.orchestrator.cli.commands.compact:compact", "Compact the conversation of an agent."
     ),
-    "logs": CommandEntry("coterie.orchestrator.cli.logs.command:logs", "Show what happened in a session."),
-    "costs": CommandEntry("coterie.orchestrator.cli.commands.costs:costs", "Show what a session has cost, and why."),
-    "report": CommandEntry(
-        "coterie.orchestrator.cli.commands.report:report", "Make a page about a session, for a browser."
-    ),
-    "mail": CommandEntry(
-        "coterie.orchestrator.cli.mail:mail", "Send mail to the agents of a session, and look at theirs."
-    ),
+    "logs": CommandEntry("coterie.orchestrator.cli.logs.command:logs", "Show the events of a session."),
+    "costs": CommandEntry("coterie.orchestrator.cli.commands.costs:costs", "Show the costs of a session."),
+    "report": CommandEntry("coterie.orchestrator.cli.commands.report:report", "Write an HTML report about a session."),
+    "mail": CommandEntry("coterie.orchestrator.cli.mail:mail", "Send messages to agents and inspect their mailboxes."),
     "tasks": CommandEntry(
         "coterie.orchestrator.cli.commands.tasks:tasks", "Show and change the task list of a session."
     ),
     "approvals": CommandEntry(
-        "coterie.orchestrator.cli.commands.approvals:approvals", "Show what agents wait for your yes to, and answer."
+        "coterie.orchestrator.cli.commands.approvals:approvals", "List and answer approval requests."
     ),
     "hooks": CommandEntry(
-        "coterie.orchestrator.cli.commands.hooks:hooks", "Show and approve commands that run at events."
+        "coterie.orchestrator.cli.commands.hooks:hooks", "List hooks and approve those of a project."
     ),
     "mcp": CommandEntry("coterie.orchestrator.cli.commands.mcp:mcp", "List, approve and test MCP servers."),
-    "memory": CommandEntry(
-        "coterie.orchestrator.cli.memory:memory", "Look at what agents remember, check it, undo it."
-    ),
+    "memory": CommandEntry("coterie.orchestrator.cli.memory:memory", "Show, check and change what agents remember."),
     "completion": CommandEntry(
-        "coterie.orchestrator.cli.completion_script:completion", "Print the script by which a shell completes names."
+        "coterie.orchestrator.cli.completion_script:completion", "Print the completion script for a shell."
     ),
     "doctor": CommandEntry(
-        "coterie.orchestrator.cli.commands.doctor:doctor", "Find what crashes have left behind, and mend it."
+        "coterie.orchestrator.cli.commands.doctor:doctor", "Find and repair what crashed sessions left behind."
     ),
 }
 
 
 class CommandTable(click.Group):
-    """A group whose commands are loaded by name; its help is written from the table alone."""
+    """Click group that loads a command by name and writes its own help from the table alone."""
 
     table: ClassVar[Mapping[str, CommandEntry]] = COMMANDS
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program, or answer a shell that wants to complete its command line."""
+        """Run the program, or answer the completion query of a shell."""
         if instruction := os.environ.get("_COTERIE_COMPLETE"):
-            from coterie.orchestrator.cli.completion_script import print_candidates  # noqa: PLC0415 - seldom asked
+            from coterie.orchestrator.cli.completion_script import print_candidates  # noqa: PLC0415 - rarely needed
 
             sys.exit(0 if print_candidates(self, instruction) else ExitCode.USAGE)
         return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of the table."""
+        """All command names, in the order of the table."""
         del ctx
         return list(self.table)
 
@@ -116,15 +105,15 @@ class CommandTable(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that *args* name; a misspelt one is refused with the nearest name."""
+        """Find the command that *args* names. Raises `UsageError` with the closest name for an unknown one."""
         if args and not args[0].startswith("-") and args[0] not in self.table:
             near = closest_match(args[0], self.table, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.table)}."
-            raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx)
+            hint = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(self.table)}."
+            raise click.UsageError(f"unknown command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; configuration that cannot be used is one line, and Ctrl-C none, whichever met it."""
+        """Run a command; report unusable configuration in one line, and exit silently on Ctrl-C."""
         try:
             return super().invoke(ctx)
         except ConfigInvalid as exc:
@@ -133,7 +122,7 @@ class CommandTable(click.Group):
             sys.exit(ExitCode.INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in `--help`, without loading a command."""
+        """Write the list of commands in `--help` without loading a command."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in self.table.items()])

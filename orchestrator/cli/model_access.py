@@ -11,17 +11,17 @@ MODEL_KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 
 class NoModel(click.ClickException):
-    """There is nothing to ask."""
+    """Neither an API key nor a script is available."""
 
     exit_code = ExitCode.MODEL_UNREACHABLE
 
 
 def require_model(script: Path | None) -> None:
-    """Raise `NoModel` unless a *script*, or a key, gives one."""
+    """Raise `NoModel` unless a *script* or an API key is given."""
     if script is None and not has_key():
-        raise NoModel("no model to ask: set ANTHROPIC_API_KEY, or give --script FILE to play one without a key")
+        raise NoModel("no model is available; set ANTHROPIC_API_KEY, or pass --script FILE to run without a key")
 
 
 def has_key() -> bool:
-    """Whether the environment has a key for a model."""
+    """True if the environment holds an API key."""
     return any(os.environ.get(name) for name in MODEL_KEY_VARIABLES)

@@ -1,4 +1,4 @@
-"""Offline jobs of the command line: a request for one, and its run in a session that has ended."""
+"""Offline jobs of the command line: request one, and run it in a session that is not running."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ from coterie.suggestions import did_you_mean
 def offline_job_request(
     session: SessionDirectory, agent: str, chore: OfflineJob, script: Path | None
 ) -> SessionRequest:
-    """What makes *agent* of *session* do *chore*, with its own model, or the one that *script* plays.
+    """Request that makes *agent* of *session* do an offline job, with its own model or with *script*.
 
     Raises `ConfigInvalid`, `NoModel`, and `UsageRefused` for an agent that has no conversation.
     """
@@ -53,7 +53,7 @@ def offline_job_request(
 
 
 def _model_of(session: SessionDirectory, agent: str) -> str:
-    """The model that an agent's conversation is with. Raises `UsageRefused` if there is none."""
+    """Model of an agent's conversation. Raises `UsageRefused` if the agent has none."""
     transcripts = {path.parent.name: path for path in session.directory.glob(f"agents/*/{TRANSCRIPT}")}
     if agent not in transcripts:
         raise UsageRefused(f"session {session.id} has no agent {agent!r}; {did_you_mean(agent, transcripts)}")
@@ -62,7 +62,7 @@ def _model_of(session: SessionDirectory, agent: str) -> str:
     except TranscriptCorrupt as exc:
         raise UsageRefused(f"{transcripts[agent]} is damaged, {exc}; nothing was changed") from exc
     if conversation is None:
-        raise UsageRefused(f"{agent} of session {session.id} has no conversation yet")
+        raise UsageRefused(f"agent {agent!r} of session {session.id} has no conversation yet; run it first")
     return conversation.header.model
 
 
@@ -71,31 +71,33 @@ ENDED = "its process has ended"
 
 @attrs.frozen(kw_only=True)
 class JobResult:
-    """What became of a chore."""
+    """Result of an offline job."""
 
     session: str | None
-    """The id of the session; None if none could be made."""
+    """Id of the session; None if no session was opened."""
     events: tuple[Event, ...] = ()
-    """All that the agent told meanwhile."""
+    """Events that the agent wrote during the job."""
     failure: str | None = None
-    """Why it could not be done to the end, or not be begun."""
+    """Reason why the job failed or could not start; None if it was done."""
     is_for_user: bool = False
-    """Whether what was asked for makes no sense."""
+    """True if the request itself was wrong, so that the user must change it."""
 
     def failure_reason(self) -> str:
-        """Why what was wanted is not among what was told."""
+        """Reason for the failure: of the job, of its last failed layer, or the end of the process."""
         failures = [event.reason for event in self.events if isinstance(event, LayerFailed)]
         return self.failure or " ".join(failures[-1:]) or ENDED
 
 
 async def run_offline_job(assignment: SessionRequest) -> JobResult:
-    """Do the chore that is *assignment*, in its session or a new one, and wait until nothing of that runs any more.
+    """Run the offline job *assignment* in its session or a new one, and wait until its processes have ended.
 
-    Cancellation ends it, and what was done by then stays done. Enter it on the main thread. Raises `ConfigInvalid` for
-    a session that is not there, and `OSError`.
+    Cancellation ends the job and keeps its results so far. Call it on the main thread. Raises `ConfigInvalid` for an
+    unknown session, and `OSError`.
     """
-    assert assignment.chore is not None, "a task takes turns"
-    size = 0 if assignment.session is None else _size(_log_of(assignment.session, assignment.name))
+    assert assignment.chore is not None, "a request without a job runs turns"
+    size = 0
+    if assignment.session is not None and (log := _log_of(assignment.session, assignment.name)).exists():
+        size = log.stat().st_size
     async with open_root_client(assignment) as host:
         opened, last = await _receive_result(host)
     session = assignment.session or opened
@@ -111,11 +113,11 @@ async def run_offline_job(assignment: SessionRequest) -> JobResult:
 
 
 async def compact_offline(assignment: SessionRequest) -> CompactionDone | NotCompacted:
-    """Do the compaction that is *assignment*, as `run_offline_job` does it.
+    """Run the compaction *assignment* as `run_offline_job` does.
 
-    Cancellation leaves the conversation as it was, or compacted.
+    Cancellation leaves the conversation either unchanged or compacted.
     """
-    assert assignment.session is not None, "there is nothing to compact in a new one"
+    assert assignment.session is not None, "a new session has no conversation to compact"
     done = await run_offline_job(assignment)
     compacted = [event for event in done.events if isinstance(event, Compacted)]
     if compacted and not done.is_for_user:
@@ -124,7 +126,7 @@ async def compact_offline(assignment: SessionRequest) -> CompactionDone | NotCom
 
 
 async def _receive_result(host: RootClient) -> tuple[str | None, SessionEnded | RunFailed | None]:
-    """The session that the root opened, and what it has to say in the end; None for what it did not say."""
+    """Session id that the root opened, and its final message; each is None if the root did not send it."""
     opened: str | None = None
     with contextlib.suppress(ControlLost):
         while (word := await host.receive()) is not None:
@@ -139,15 +141,11 @@ def _log_of(session: str, name: str) -> Path:
     return SessionDirectory.find(session).directory / "agents" / name / EVENT_LOG
 
 
-def _size(log: Path) -> int:
-    return log.stat().st_size if log.exists() else 0
-
-
 def _events_since(log: Path, size: int) -> Iterator[Event]:
-    """The events behind the first *size* bytes of a log."""
+    """Parse the events after the first *size* bytes of a log."""
     with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
         file.seek(size)
         for line in file.read().splitlines():
-            with contextlib.suppress(ValueError):  # blank, or torn
+            with contextlib.suppress(ValueError):  # a blank or torn line
                 if (event := parse_event(line, session="").event) is not None:
                     yield event

@@ -5,14 +5,17 @@ import io
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
+import msgspec
 
 
 class ExitCode(enum.IntEnum):
-    """What a shell learns from how a command ended."""
+    """Exit codes of commands; docs and scripts rely on them."""
 
     DONE = 0
     FAILED = 1
@@ -25,7 +28,7 @@ class ExitCode(enum.IntEnum):
 
 
 class UsageRefused(click.ClickException):
-    """What the user gave cannot be used: one line on standard error, and the exit code for it."""
+    """Unusable input from the user: printed as one line on standard error, exit code 2."""
 
     exit_code = ExitCode.USAGE
 
@@ -38,40 +41,69 @@ _SEQUENCES = re.compile(
 _LINE_ENDS = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
 _CONTROLS = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f"
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # these reorder what is seen
-    "\U000e0000-\U000e007f]"  # and these hide
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional controls, which reorder text on screen
+    "\U000e0000-\U000e007f]"  # invisible tag characters
 )
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def sanitize(text: str) -> str:
-    """*text* without escape sequences, control characters and marks that reorder; lines and tabs stay."""
+    """*text* without escape sequences, control characters and bidirectional marks; newlines and tabs stay."""
     text = _LINE_ENDS.sub("\n", _SEQUENCES.sub("", text))
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", text))
 
 
 def one_line(text: str, limit: int) -> str:
-    """The beginning of *text*, in at most *limit* characters and on one line."""
+    """*text* collapsed to one line of at most *limit* characters."""
     words = " ".join(sanitize(text).split())
     return words if len(words) <= limit else words[: max(limit - 3, 0)] + "..."
 
 
 def escape_invisible(text: str) -> str:
-    """*text* with everything that cannot be seen written out, so that nothing hides in it; lines stay lines."""
+    """*text* with every unprintable character written as an escape, so that nothing is hidden; newlines stay."""
     lines = ("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in text.split("\n"))
     return "\n".join(lines)
 
 
+def count_text(number: int, noun: str, plural: str | None = None) -> str:
+    """Count with its noun, as in `1,000 files`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def format_time(at: float) -> str:
+    """Local date and time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def format_clock(at: float) -> str:
+    """Local time of day; dashes for 0, an unknown time."""
+    return time.strftime("%H:%M:%S", time.localtime(at)) if at else "--:--:--"
+
+
+def format_age(seconds: float) -> str:
+    """A duration in its largest unit, as in `5 min`."""
+    size, unit = next((unit for unit in _UNITS if seconds >= unit[0]), _UNITS[-1])
+    return f"{max(0, int(seconds // size))} {unit}"
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def print_json(value: object) -> None:
+    """Print one line of JSON."""
+    click.echo(msgspec.json.encode(value))
+
+
 CLOSED_OUTPUT_CODE = 141
-"""The exit code when standard output was closed early: what a shell gives a program that SIGPIPE has ended."""
+"""Exit code when the reader of standard output has gone: the code of a program that SIGPIPE has ended."""
 
 
 @contextmanager
 def open_output() -> Iterator[None]:
     """Write to standard output and error within this block.
 
-    Characters that their encoding lacks become question marks. When whoever read the output has gone, as `head -1`
-    does, the process exits with `CLOSED` and says nothing.
+    Characters that the encoding lacks become question marks. If the reader has gone, as `head -1` does, the process
+    exits with `CLOSED_OUTPUT_CODE` and prints no message.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -84,8 +116,28 @@ def open_output() -> Iterator[None]:
         sys.exit(CLOSED_OUTPUT_CODE)
 
 
+@contextmanager
+def translate_errors(
+    *, user: tuple[type[Exception], ...], machine: tuple[type[Exception], ...], path: Path
+) -> Iterator[None]:
+    """Translate errors within the block to `ClickException`; *path* names the file of an `OSError` without one.
+
+    Errors of the types *user* are those that the user can correct, and become `UsageRefused`.
+    """
+    try:
+        yield
+    except user as exc:
+        raise UsageRefused(sanitize(str(exc))) from exc
+    except machine as exc:
+        raise click.ClickException(sanitize(str(exc))) from exc
+    except BrokenPipeError:
+        raise  # a closed standard output, which `open_output` handles
+    except OSError as exc:
+        raise click.ClickException(sanitize(f"{exc.filename or path}: {exc.strerror}")) from exc
+
+
 def discard_output() -> None:
-    """Let nothing more be written to standard output: what its buffer holds would fail again when it is closed."""
+    """Redirect stdout to /dev/null, so that flushing at exit does not raise BrokenPipeError again."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

@@ -1,4 +1,4 @@
-"""Approval of what a project brings along: included instruction files, hooks and MCP servers."""
+"""Approval of files that belong to a project: included instruction files, hooks and MCP servers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,13 +17,13 @@ from coterie.trusted_files import TrustedFiles
 
 
 def confirm_includes(project: Path) -> None:
-    """Ask about each file that nobody has approved yet; a yes is kept for all later runs in the project.
+    """Ask about each unapproved file that the project's instructions include; a yes holds for all later runs.
 
-    Raises `ConfigInvalid` and `OSError` as the record of approvals does.
+    Raises `ConfigInvalid` and `OSError` if the record of approvals cannot be read or written.
     """
     approved = TrustedFiles.of(project_root(project))
     refused: set[Path] = set()
-    # An approved file may name further ones.
+    # An approved file may include further files.
     while waiting := [path for path in read_instructions(project).unapproved if path not in refused]:
         for path in waiting:
             if click.confirm(
@@ -35,48 +35,51 @@ def confirm_includes(project: Path) -> None:
 
 
 def confirm_servers(project: Path) -> None:
-    """Ask about each MCP server of the project that waits; a yes is kept until it is changed. Raises as the above."""
+    """Ask about each unapproved MCP server of the project; a yes holds until its entry changes.
+
+    Raises `ConfigInvalid` and `OSError` if the record of approvals cannot be read or written.
+    """
     for server in load_servers(project).waiting:
         where = sanitize(server.config.where)
-        if click.confirm(f"The MCP server {server.name} of this project is {where}. May it start?", err=True):
+        if click.confirm(f"MCP server {server.name} of this project is {where}. Allow it to start?", err=True):
             approve_servers(project, [server])
 
 
 def confirm_hooks(project: Path, settings: Settings) -> None:
-    """Ask once whether the hooks of *project* may run; a no is asked about again by the next run."""
+    """Ask once about all unapproved hooks of *project*; after a no, the next run asks again."""
     waiting = select_hooks(project, find_hook_sources(project, settings)).waiting if settings.hooks.enabled else ()
     if not waiting:
         return
-    click.echo("This project brings commands along that run while agents work in it:", err=True)
+    click.echo("This project has hooks, which run commands while agents work in it:", err=True)
     for line in describe_sources(waiting):
         click.echo(line, err=True)
-    if click.confirm("Let them run from now on?", err=True):
+    if click.confirm("Allow them to run from now on?", err=True):
         approve_hook_sources(project, waiting)
 
 
 def find_hook_sources(project: Path, settings: Settings) -> list[HookSource]:
-    """All files with hooks that hold in *project*, those of its kinds of agents too. Blocks on the disk."""
+    """Find all hook files that apply to *project*, and the hooks of its agent types. Blocks on the disk."""
     kinds = map(definition_source, load_definitions(project).by_name.values())
     return [*hook_sources(project, settings.hooks), *(source for source in kinds if source.hooks)]
 
 
 def approve_hook_sources(project: Path, waiting: Sequence[HookSource]) -> None:
-    """Let the hooks of *waiting* run in *project*, as they are now. Blocks. Raises `UsageRefused`."""
+    """Record that the hooks of *waiting* may run in *project* in their present form. Blocks. Raises `UsageRefused`."""
     try:
         approve_sources(project, waiting)
     except (OSError, Timeout) as exc:
-        raise UsageRefused(f"the approval could not be kept: {exc}") from exc
+        raise UsageRefused(f"the approval could not be saved: {exc}") from exc
 
 
 def describe_sources(sources: Iterable[HookSource]) -> Iterator[str]:
-    """Lines that show all hooks of *sources*, by file."""
+    """Render the hooks of *sources*, grouped by file."""
     for source in sources:
         yield escape_invisible(str(source.path))
         yield from describe_hooks(source)
 
 
 def describe_hooks(source: HookSource) -> Iterator[str]:
-    """Lines that show the hooks of *source*, whole and escaped: nothing that is approved may hide."""
+    """Render the hooks of *source* in full and escaped, because the user approves what is shown."""
     for hook in source.hooks:
         matcher = f" {escape_invisible(hook.matcher)}" if hook.matcher else ""
         command = escape_invisible(hook.command).replace("\n", "\n    ")

@@ -13,12 +13,12 @@ from coterie.orchestrator.report.report_data import AgentTimeline, Interval, Mar
 from coterie.orchestrator.session.overview import END_STATES
 
 ROOT = "root"
-"""Under which name the root tells; it is no agent."""
+"""Name of the root in events; the root is not an agent."""
 
 
 @attrs.define(eq=False)
 class TimelineBuilder:
-    """What is known of one agent so far."""
+    """Collected events of one agent."""
 
     name: str
     parent: str | None = None
@@ -27,13 +27,13 @@ class TimelineBuilder:
     result: str | None = None
     incarnation: int = 1
     begun: int = 0
-    """The last start that is marked."""
+    """Last incarnation whose start is marked."""
     open: Interval | None = None
-    """The state it is in."""
+    """The current state; None before the first and after the last."""
     last: float = 0.0
-    """When it was last heard of."""
+    """Time of the last event."""
     is_reported: bool = False
-    """Whether the root tells of it: then its own words say nothing of its state."""
+    """True if the root reports the agent's states, so that the agent's own events do not change them."""
     stretches: list[Interval] = attrs.field(factory=list)
     marks: list[Mark] = attrs.field(factory=list)
     model_calls: list[ModelCall] = attrs.field(factory=list)
@@ -41,9 +41,9 @@ class TimelineBuilder:
     progress: list[ProgressLine] = attrs.field(factory=list)
 
     def change(self, state: str, incarnation: int, at: float, what: str = "") -> None:
-        """It is in another state from *at* on; each start, and each end, is marked."""
+        """Record a new state at time *at*, and mark starts and ends."""
         if self.open is not None and self.open.incarnation != incarnation:
-            self.interrupt()  # a root that is killed tells nothing of the end of its agents
+            self.interrupt()  # a root that is killed does not report the end of its agents
         self.close(at)
         if state in END_STATES:
             self._mark(state, at, what)
@@ -54,19 +54,19 @@ class TimelineBuilder:
         self.open = Interval(incarnation=incarnation, state=state, since=at, until=at, what=what)
 
     def close(self, at: float) -> None:
-        """The state it was in ends."""
+        """Record the end of the current state."""
         if self.open is not None:
             self.stretches.append(attrs.evolve(self.open, until=max(at, self.open.since)))
             self.open = None
 
     def interrupt(self) -> None:
-        """Nobody said that it had ended, and it is not there any more."""
+        """Mark the agent as interrupted if its end was not reported."""
         if self.open is not None:
             self.close(self.last)
             self._mark("interrupted", self.last, "")
 
     def handle(self, observed: SessionEvent) -> None:
-        """Something that the agent told or recorded itself."""
+        """Record an event that the agent wrote."""
         at = observed.at
         match observed.event:
             case RunStarted() as event:
@@ -93,12 +93,12 @@ class TimelineBuilder:
 
 @attrs.define(eq=False)
 class TimelineBuilders:
-    """Hears all events of a session, in their order."""
+    """Collects the events of all agents of a session, in order."""
 
     _builders: dict[str, TimelineBuilder] = attrs.field(factory=dict, init=False)
 
     def handle(self, observed: SessionEvent) -> None:
-        """One event."""
+        """Record one event."""
         if isinstance(event := observed.event, AgentChanged):
             life = self._builder(event.name)
             life.is_reported, life.parent = True, event.parent
@@ -108,10 +108,10 @@ class TimelineBuilders:
             self._builder(observed.agent).handle(observed)
 
     def build(self, members: Mapping[str, Member], *, now: float | None) -> list[AgentTimeline]:
-        """All agents as a tree, those on the roster of whom nothing was heard too.
+        """Timelines of all agents in tree order, including agents on the roster without events.
 
-        *now* is when this is told, if the session runs; None if it does not, and whoever is not said to have ended
-        was interrupted.
+        *now* is the present time if the session is running. It is None otherwise, and agents without a reported end are
+        marked as interrupted.
         """
         for name in members:
             self._builder(name)
@@ -165,7 +165,7 @@ def _state(life: TimelineBuilder, member: Member | None, *, is_alive: bool) -> t
 
 
 def _tree(lives: Iterable[AgentTimeline]) -> Iterable[AgentTimeline]:
-    """*lives* with their depth, each right behind who started it; one whose ancestors go round stands at the top."""
+    """Order *lives* as a tree with depths; an agent whose parents form a cycle becomes a root of the tree."""
     children: defaultdict[str | None, list[AgentTimeline]] = defaultdict(list)
     for life in lives:
         children[life.parent].append(life)

@@ -24,15 +24,15 @@ from coterie.orchestrator.report.report_data import BilledRequest, SessionFacts
 from coterie.orchestrator.report.time_scale import since_text
 
 DRAWN = 2_000
-"""Requests that are drawn of all agents together; those that missed the cache come first."""
+"""Requests that are drawn for all agents; requests with cache misses have priority."""
 OPEN = 40
-"""Up to so many requests in all their numbers are in view, and not only on demand."""
+"""Largest number of requests whose table is open at first."""
 CAUSES = 10
-"""Misses of one agent that are told in words; all that are drawn are among the numbers."""
+"""Cache misses of one agent that are listed with their cause; the table has all drawn requests."""
 HIGH = 100
-"""Units of a chart from its foot to its top."""
+"""Height of a chart in units."""
 _COLUMN = 24
-"""Pixels that a request has at most."""
+"""Greatest width of a request in pixels."""
 
 HEAD = ("request", "when", "purpose", "read", "expected", "missed", "written", "plain", "output", "dollars")
 
@@ -40,7 +40,7 @@ HEAD = ("request", "when", "purpose", "read", "expected", "missed", "written", "
 @attrs.frozen
 class _Numbered:
     number: int
-    """Among the requests of its agent, from 1."""
+    """Number of the request among those of its agent, from 1."""
     request: BilledRequest
 
     @property
@@ -49,9 +49,9 @@ class _Numbered:
 
 
 def render_cache(facts: SessionFacts) -> Html:
-    """A chart for each agent, and its requests as numbers."""
+    """Render a chart and a table of requests for each agent."""
     if not facts.requests:
-        return note("The model was not asked yet.")
+        return note("No model calls yet.")
     by_agent = _by_agent(facts.requests)
     kept = _select_shown(by_agent)
     billed = [request.line for request in facts.requests]
@@ -62,16 +62,16 @@ def render_cache(facts: SessionFacts) -> Html:
         for agent, depth in _depths(facts).items()
         if agent in by_agent
     ]
-    parts = [_legend(), note(f"A column as high as its chart is a prompt of {highest:,} tokens."), *charts]
+    parts = [_legend(), note(f"The full height of a chart is a prompt of {highest:,} tokens."), *charts]
     shown = sum(map(len, kept.values()))
     if shown < len(facts.requests):
-        words = f"{len(facts.requests):,} requests; {shown:,} are shown, with those that missed the cache before others"
-        parts.append(note(f"{words}. --json has every one."))
+        words = f"{shown:,} of {len(facts.requests):,} requests are shown, those with cache misses first"
+        parts.append(note(f"{words}. --json has all of them."))
     return join(parts)
 
 
 def _depths(facts: SessionFacts) -> dict[str, int]:
-    """How deep each agent stands: as in the timeline, and behind them those whom only the ledger knows."""
+    """Depth of each agent: as in the timeline, then agents that only the ledger knows."""
     known = {agent.name: agent.depth for agent in facts.agents}
     return known | {each.name: each.depth for each in facts.costs.agents if each.name not in known}
 
@@ -85,7 +85,7 @@ def _by_agent(requests: Sequence[BilledRequest]) -> dict[str, list[_Numbered]]:
 
 
 def _select_shown(by_agent: dict[str, list[_Numbered]]) -> dict[str, list[_Numbered]]:
-    """What is shown of each agent: all, or of very many an equal share, misses first and then as evenly as can be."""
+    """Select the requests to draw: all, or an equal share for each agent, cache misses first, then evenly spaced."""
     share = DRAWN // len(by_agent)
     if sum(map(len, by_agent.values())) <= DRAWN:
         return by_agent
@@ -105,9 +105,9 @@ def _sample(requests: list[_Numbered], limit: int) -> list[_Numbered]:
 def _legend() -> Html:
     parts = (
         ("read", "read from the cache"),
-        ("written", "written to it"),
-        ("plain", "neither: plain input"),
-        ("missed", "should have been read, and was not"),
+        ("written", "written to the cache"),
+        ("plain", "uncached input"),
+        ("missed", "expected in the cache, but not read"),
     )
     return tag(
         "ul",
@@ -121,14 +121,14 @@ def _legend() -> Html:
 
 @attrs.frozen
 class _Chart:
-    """The requests of one agent."""
+    """Requests of one agent."""
 
     agent: str
     depth: int
     requests: list[_Numbered]
     shown: list[_Numbered]
     highest: int
-    """Tokens of the highest column of all charts."""
+    """Tokens of the largest request of all charts."""
 
     def render(self, first: float, *, is_open: bool) -> Html:
         drawn = tag(
@@ -142,7 +142,7 @@ class _Chart:
             aria_label=f"{len(self.shown)} requests of {self.agent}",
         )
         numbers = table(HEAD, (_row(each, first) for each in self.shown), numbers=7)
-        details = tag("details", tag("summary", text("in numbers")), numbers, open=is_open)
+        details = tag("details", tag("summary", text("numbers")), numbers, open=is_open)
         share = indented(self.depth, tag("span", text(self._share()), class_="faint"))
         caption = tag("div", agent_name(self.agent, self.depth), share, class_="caption")
         return tag("div", caption, tag("div", drawn, _causes(self.shown), details), class_="requests")
@@ -150,7 +150,7 @@ class _Chart:
     def _share(self) -> str:
         read = sum(each.request.line.usage.read for each in self.requests)
         prompt = sum(each.request.line.usage.prompt for each in self.requests)
-        return f"{100 * read / prompt:.0f} % from the cache" if prompt else "nothing asked"
+        return f"{100 * read / prompt:.0f} % from the cache" if prompt else "no requests"
 
 
 def _column(each: _Numbered, at: int, highest: int) -> Html:
@@ -176,13 +176,13 @@ def _tooltip_lines(each: _Numbered) -> Iterator[str]:
     yield f"request {each.number}, {billed.purpose}, ${billed.cost_usd:.6f}"
     yield f"{billed.usage.read:,} read, {billed.cached - billed.usage.read:,} written, {billed.usage.input:,} plain"
     if billed.expected_read is not None:
-        yield f"{billed.expected_read:,} were expected to be read"
+        yield f"{billed.expected_read:,} expected from the cache"
     if broke is not None:
-        yield f"missed by {broke.cause}: {broke.detail}"
+        yield f"cache miss, cause {broke.cause}: {broke.detail}"
 
 
 def _causes(shown: list[_Numbered]) -> Html | None:
-    """The misses in words, below the chart."""
+    """List of cache misses below the chart."""
     told = [tag("li", line(f"request {each.number}: {_cause(each)}")) for each in shown if each.is_missed]
     more = tag("li", text(f"and {len(told) - CAUSES:,} more")) if len(told) > CAUSES else None
     return tag("ul", told[:CAUSES], more, class_="causes") if told else None
@@ -191,9 +191,9 @@ def _causes(shown: list[_Numbered]) -> Html | None:
 def _cause(each: _Numbered) -> str:
     billed, broke = each.request.line, each.request.broke
     if broke is None:
-        return f"{billed.missed:,} of {billed.expected_read or 0:,} tokens were missed; nobody said why"
-    sizes = f"{broke.read_now:,} tokens were read, {broke.read_before:,} before"
-    return f"missed by {broke.cause}: {broke.detail}; {sizes}"
+        return f"{billed.missed:,} of {billed.expected_read or 0:,} tokens missed; cause unknown"
+    sizes = f"{broke.read_now:,} tokens read, {broke.read_before:,} before"
+    return f"cache miss, cause {broke.cause}: {broke.detail}; {sizes}"
 
 
 def _row(each: _Numbered, first: float) -> Html:

@@ -33,7 +33,7 @@ from coterie.session_directory import MAIN, ROSTER_FILE, SessionDirectory
 
 @attrs.define(eq=False)
 class EventCollector:
-    """What is heard while the events of a session are read, once and in their order."""
+    """Collects the events of a session in one pass."""
 
     timelines: TimelineBuilders = attrs.field(factory=TimelineBuilders)
     deliveries: DeliveryCollector = attrs.field(factory=DeliveryCollector)
@@ -42,13 +42,13 @@ class EventCollector:
     approvals: dict[str, ApprovalSummary] = attrs.field(factory=dict)
     unread: list[UnreadableFile] = attrs.field(factory=list)
     finished: Finished | None = None
-    """The end of the last run of the agent that the user talks to; None if it has not ended."""
+    """End of the lead's last run; None while it is running."""
     first: float | None = None
     last: float = 0.0
-    """When something happened for the first and for the last time."""
+    """Times of the first and the last event."""
 
     def handle(self, observed: SessionEvent) -> None:
-        """One event."""
+        """Collect one event."""
         if observed.at:
             self.first = observed.at if self.first is None else min(self.first, observed.at)
             self.last = max(self.last, observed.at)
@@ -86,36 +86,36 @@ class EventCollector:
 
 
 def collect_report(session: SessionDirectory, now: float) -> SessionFacts:
-    """Read *session* as it is *now*, by its own clock; changes nothing. Blocks on the disk.
+    """Collect the data of *session* as of *now*, without changing it. Blocks on the disk.
 
-    A damaged line, and a ledger, a roster or a mailbox that cannot be read, are named in what is returned, and hide
-    nothing else. Raises `OSError` for an event log or a transcript that cannot be read at all.
+    A damaged line, or an unreadable ledger, roster or mailbox, is listed in the result. Raises `OSError` if an event
+    log or transcript cannot be read at all.
     """
-    hearing = EventCollector()
+    collected = EventCollector()
     for observed in read_session(session.directory):
-        hearing.handle(observed)
-    finished = hearing.finished
+        collected.handle(observed)
+    finished = collected.finished
     state = session_state(session, is_finished=finished is not None)
     is_alive = state == "running"
     members, roster = _members(session)
-    letters, mail = read_mail_items(session, hearing.deliveries)
+    letters, mail = read_mail_items(session, collected.deliveries)
     lines, ledger = _ledger(session)
-    last = max(session.started, hearing.last)
+    last = max(session.started, collected.last)
     return SessionFacts(
         session=session,
         state=state,
         reason=None if finished is None or is_alive else finished.reason,
         error=None if finished is None or is_alive else finished.error,
         read_at=now,
-        first=session.started if hearing.first is None else hearing.first,
+        first=session.started if collected.first is None else collected.first,
         last=max(now, last) if is_alive else last,
-        agents=tuple(hearing.timelines.build(members, now=now if is_alive else None)),
+        agents=tuple(collected.timelines.build(members, now=now if is_alive else None)),
         letters=tuple(letters),
-        requests=tuple(_requests(lines, hearing.breaks)),
+        requests=tuple(_requests(lines, collected.breaks)),
         costs=_costs(lines),
-        approvals=tuple(hearing.approvals.values()),
-        notables=tuple(sorted([*hearing.notables, *dead_letter_events(letters)], key=lambda each: each.at)),
-        unread=(*hearing.unread, *roster, *mail, *ledger),
+        approvals=tuple(collected.approvals.values()),
+        notables=tuple(sorted([*collected.notables, *dead_letter_events(letters)], key=lambda each: each.at)),
+        unread=(*collected.unread, *roster, *mail, *ledger),
         result=None if finished is None else finished.result,
     )
 
@@ -131,7 +131,7 @@ def _ledger(session: SessionDirectory) -> tuple[Sequence[LedgerEntry], list[Unre
     try:
         reading = read_ledger(session.directory / LEDGER)
     except FileNotFoundError:
-        return (), []  # no model was asked yet
+        return (), []  # no model call yet
     except OSError as exc:
         return (), [UnreadableFile(where=LEDGER, reason=str(exc.strerror or exc))]
     return reading.lines, [
@@ -152,8 +152,8 @@ def _costs(lines: Sequence[LedgerEntry]) -> ReportCosts:
 def _requests(
     lines: Sequence[LedgerEntry], breaks: Mapping[str, Sequence[tuple[float, CacheBroke]]]
 ) -> Iterator[BilledRequest]:
-    """The lines of the ledger, each with the break that its agent told of it."""
-    # The two are written by different processes at about the same moment; how much was read is in both.
+    """Ledger entries, each with the cache miss that its agent reported."""
+    # Both are written by different processes at about the same time; both contain the number of tokens read.
     turns: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for number, line in enumerate(lines):
         if line.purpose == TURN and line.agent in breaks:

@@ -25,16 +25,16 @@ _COLUMNS = ("calls", "read", "written", "plain", "output", "cached", "missed", "
 
 
 def render_costs(facts: SessionFacts) -> Html:
-    """Tables whose totals are those of `coterie costs`."""
+    """Render cost tables; the totals equal those of `coterie costs`."""
     if not facts.requests:
-        return note("Nothing was billed.")
+        return note("No costs.")
     costs = facts.costs
     parts = [_agents(costs, facts.requests), _alternatives(costs)]
     for by, rows in (("purpose", costs.purposes), ("model", costs.models)):
         parts.append(tag("h3", text(f"By {by}")))
         parts.append(_group(by, rows, costs.total))
     if costs.total.estimated:
-        broke = f"{costs.total.estimated:,} of the requests broke off"
+        broke = f"{costs.total.estimated:,} requests were incomplete"
         bound = f"${costs.total.estimated_cost:.6f} of the total is an upper bound"
         parts.append(note(f"{broke}: {bound}."))
     return join(parts)
@@ -55,15 +55,15 @@ def _agents(costs: ReportCosts, requests: Sequence[BilledRequest]) -> Html:
         for each in costs.agents
     ]
     total = row(cell(text("total")), cell(), *_cells(costs.total), number(""), class_="total")
-    return table(("agent", "started by", *_COLUMNS, "with all below"), [*rows, total], numbers=9)
+    return table(("agent", "started by", *_COLUMNS, "with subtree"), [*rows, total], numbers=9)
 
 
 def _helpers(depth: int, purposes: Mapping[str, Decimal]) -> Html | None:
-    """What an agent has cost beside its turns."""
+    """Costs of an agent outside its turns."""
     if not purposes:
         return None
     told = ", ".join(f"{purpose} ${cost:.6f}" for purpose, cost in purposes.items())
-    return indented(depth, tag("span", line(f"of it {told}"), class_="faint"))
+    return indented(depth, tag("span", line(f"of this {told}"), class_="faint"))
 
 
 def _group(by: str, rows: Sequence[CostRow], total: CostTotals) -> Html:
@@ -83,7 +83,7 @@ def _alternatives(costs: ReportCosts) -> Html:
     other = costs.alternatives
     figures = (
         ("with perfect sharing", other.perfect_sharing, ""),
-        ("what it cost", costs.total.cost, "paid"),
+        ("actual cost", costs.total.cost, "paid"),
         ("without sharing", other.without_sharing, ""),
         ("without any cache", other.without_cache, ""),
     )
@@ -98,4 +98,4 @@ def _alternatives(costs: ReportCosts) -> Html:
         )
         for words, cost, class_ in figures
     ]
-    return join((tag("h3", text("What the cache and sharing it made of it")), tag("div", bars, class_="figures")))
+    return join((tag("h3", text("Effect of the cache and of sharing it")), tag("div", bars, class_="figures")))

@@ -7,38 +7,38 @@ from typing import NewType
 from coterie.orchestrator.cli.output import one_line, sanitize
 
 Html = NewType("Html", str)
-"""Markup. Only this module makes it of text."""
+"""Escaped markup; only this module creates it."""
 
 Child = Html | Iterable[Html] | None
 
 TIP = 240
-"""Characters of a line of what is shown when one points at something."""
+"""Characters of one line of a tooltip."""
 LINE = 400
-"""Characters of what is told in one line: a task, a reason, a name."""
+"""Characters of one line: a task, a reason, a name."""
 ENOUGH = 20
-"""Times as much of a text is looked at as is shown of it: the rest could be blanks, and what terminals act on."""
+"""Characters read for each one shown, because many may be spaces or control characters."""
 DEEPEST = 6
-"""From there on what stands below something else is not indented any further."""
+"""Depth from which on names are not indented further."""
 _VOID = frozenset({"br", "col", "input", "meta"})
 
 
 def text(words: str) -> Html:
-    """*words* as they are to be read: nothing in them is markup, acts on a terminal, or reorders what is seen."""
+    """Escape *words*: no markup, control characters or bidirectional marks remain."""
     return Html(escape(_clean(words)))
 
 
 def line(words: str, limit: int = LINE) -> Html:
-    """The beginning of *words*, on one line."""
+    """Escape the beginning of *words* on one line."""
     return text(truncate(words, limit))
 
 
 def truncate(words: str, limit: int) -> str:
-    """As `one_line`, and as quick for a text without an end."""
+    """Shorten to one line like `one_line`, but fast for a very long text."""
     return one_line(words[: ENOUGH * limit], limit)
 
 
 def tag(_name: str, *children: Child, **attributes: str | float | bool | None) -> Html:
-    """An element. Attributes are text: `class_` is `class`, an underscore a hyphen, None and False leave one out."""
+    """Render an element. `class_` means `class`, `_` in a name means `-`, None and False leave an attribute out."""
     listed = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
     if _name in _VOID:
         return Html(f"<{_name}{listed}>")
@@ -46,17 +46,17 @@ def tag(_name: str, *children: Child, **attributes: str | float | bool | None) -
 
 
 def join(children: Iterable[Child]) -> Html:
-    """Pieces one after another."""
+    """Concatenate pieces of markup."""
     return Html("".join(child if isinstance(child, str) else "".join(child) for child in children if child is not None))
 
 
 def tooltip(*lines: str) -> Html:
-    """The title of an SVG element: what is shown when one points at it."""
+    """Tooltip of an SVG element."""
     return tag("title", text("\n".join(truncate(each, TIP) for each in lines if each)))
 
 
 def table(head: Iterable[str], rows: Iterable[Html], *, numbers: int = 0, class_: str | None = None) -> Html:
-    """A table that scrolls by itself where there is no room; the last *numbers* columns of its head are numbers."""
+    """Render a table that scrolls horizontally if it is too wide; the last *numbers* columns are numeric."""
     names = list(head)
     cells = [
         tag("th", text(name), scope="col", class_="number" if at >= len(names) - numbers else None)
@@ -67,32 +67,32 @@ def table(head: Iterable[str], rows: Iterable[Html], *, numbers: int = 0, class_
 
 
 def agent_name(words: str, depth: int = 0) -> Html:
-    """The name of an agent, indented as far as it stands below the first one; all of it where there is room."""
+    """Name of an agent, indented by its depth, with the full name as tooltip."""
     return tag("span", line(words), class_=f"name d{min(depth, DEEPEST)}", title=truncate(words, TIP))
 
 
 def indented(depth: int, *children: Child) -> Html:
-    """What is said of an agent, below its `name`."""
+    """Content below the name of an agent, indented by its depth."""
     return tag("div", *children, class_=f"below d{min(depth, DEEPEST)}")
 
 
 def note(words: str) -> Html:
-    """A sentence about what is shown, or why nothing is."""
+    """Paragraph that explains a section or says why it is empty."""
     return tag("p", text(words), class_="note")
 
 
 def row(*cells: Html, **attributes: str | float | None) -> Html:
-    """A row of a table, of cells made by `cell` and `number`."""
+    """Table row of cells made by `cell` and `number`."""
     return tag("tr", cells, **attributes)
 
 
 def cell(*children: Child, **attributes: str | float | None) -> Html:
-    """A cell with words."""
+    """Table cell with text."""
     return tag("td", *children, **attributes)
 
 
 def number(value: int | str) -> Html:
-    """A cell with a number."""
+    """Table cell with a number."""
     return tag("td", text(f"{value:,}" if isinstance(value, int) else value), class_="number")
 
 
@@ -107,5 +107,5 @@ def _attribute(key: str, value: str | float | bool) -> str:
 
 
 def _clean(words: str) -> str:
-    # Most of a page is numbers and places, which need no look at every character.
+    # Fast path: most of a page is numbers, which need no cleaning.
     return words if words.isascii() and words.isprintable() else sanitize(words)

@@ -22,27 +22,28 @@ from coterie.orchestrator.report.report_data import MailItem, UnreadableFile
 from coterie.session_directory import DEAD_LETTER_DIRECTORY, MAIL_DIRECTORY, SessionDirectory
 
 GIST = 160
-"""Characters of a message that a report shows."""
+"""Characters of a message in the report."""
 
 _SHOWN = re.compile(
     r'<message from="([^"]*)" sender="[^"]*" kind="([^"]*)" id="([^"]*)"[^>]*>\n(.*?)\n</message>', re.DOTALL
 )
-"""A message as its recipient's model was shown it; nothing in its text can end it early."""
+"""A message as the recipient's model sees it; text inside cannot end it early."""
 
 
 @attrs.define(eq=False)
 class DeliveryCollector:
-    """Hears which mail is in a transcript, and what it was, for what stands in no mailbox: mail between tasks of one
-    process, and what was acknowledged and deleted.
+    """Collects deliveries from transcripts, for mail that is in no mailbox.
+
+    That is mail between agents of one process, and mail that was acknowledged and deleted.
     """
 
     _texts: dict[str, list[str]] = attrs.field(factory=dict, init=False)
-    """By agent: what the last message of its transcript says."""
+    """By agent: texts of the last message of its transcript."""
     delivered: dict[str, MailItem] = attrs.field(factory=dict, init=False)
-    """By id: each as its delivery alone tells it."""
+    """By id: each message as its delivery shows it."""
 
     def handle(self, observed: SessionEvent) -> None:
-        """One event, in the order of the session."""
+        """Collect one event, in the order of the session."""
         match observed.event:
             case MessageRecorded(role="user", content=content):
                 texts = [str(block["text"]) for block in content if block.get("type") == "text" and "text" in block]
@@ -74,7 +75,7 @@ class DeliveryCollector:
 def read_mail_items(
     session: SessionDirectory, deliveries: DeliveryCollector
 ) -> tuple[list[MailItem], list[UnreadableFile]]:
-    """All mail that is known of, by time, and what of it cannot be read. Takes nothing; blocks on the disk."""
+    """List all known mail by time, and the files that cannot be read. Acknowledges nothing. Blocks on the disk."""
     buried, unread = _read_dead_letters(session)
     known = {each.letter.raw for each in buried}
     found = dict(deliveries.delivered)
@@ -87,8 +88,8 @@ def read_mail_items(
                 try:
                     letter = _to_mail_item(parse_record(line), session.id)
                 except EnvelopeCorrupt as exc:
-                    if line not in known:  # else its owner has found it, and it is shown among the dead
-                        unread.append(UnreadableFile(where=where, reason=f"a line of it is no message: {exc.reason}"))
+                    if line not in known:  # otherwise its owner has dead-lettered it already
+                        unread.append(UnreadableFile(where=where, reason=f"invalid message: {exc.reason}"))
                     continue
                 found[str(letter.id)] = _with_delivery(letter, deliveries)
         except OSError as exc:
@@ -98,7 +99,7 @@ def read_mail_items(
 
 
 def _lines(directory: Path) -> Iterator[bytes]:
-    """What stands in a mailbox, from the oldest line that is still there. Raises `OSError`."""
+    """Lines of a mailbox from the oldest one on disk. Raises `OSError`."""
     numbers = segment_numbers(directory)
     if not numbers:
         return
@@ -108,7 +109,7 @@ def _lines(directory: Path) -> Iterator[bytes]:
             try:
                 line = reading.next_record()
             except FileNotFoundError:
-                continue  # a segment that was acknowledged, and deleted, since it was listed
+                continue  # the segment was acknowledged and deleted after it was listed
             if line is None:
                 return
             reading.skip_record(line)
@@ -130,10 +131,10 @@ def _read_dead_letters(session: SessionDirectory) -> tuple[list[DeadLetterRecord
 
 
 def _mark_dead(buried: list[DeadLetterRecord], found: dict[str, MailItem], session: str) -> Iterator[MailItem]:
-    """Dead letters; what is dead is not waiting, so it is taken out of *found*."""
+    """Dead letters as mail items; messages with a dead letter are removed from *found*."""
     for each in buried:
         letter = each.letter
-        reason = f"{letter.reason}: {letter.detail}" + ("; it was sent again" if each.resent else "")
+        reason = f"{letter.reason}: {letter.detail}" + ("; sent again" if each.resent else "")
         if letter.envelope is None:
             yield MailItem(
                 id=None,
@@ -141,7 +142,7 @@ def _mark_dead(buried: list[DeadLetterRecord], found: dict[str, MailItem], sessi
                 sender="?",
                 recipient=letter.mailbox,
                 kind="corrupt",
-                gist="bytes that are no message",
+                gist="bytes that are not a message",
                 state="dead",
                 reason=reason,
             )
@@ -164,11 +165,11 @@ def _to_mail_item(envelope: Envelope, session: str) -> MailItem:
 
 
 def _body_text(envelope: Envelope) -> str:
-    """What it says; of a structured message its facts, without the JSON around them."""
+    """Body as text; of a structured message its values without JSON."""
     try:
         body = BODIES[envelope.kind].from_body(envelope.body) if envelope.kind in BODIES else None
     except ValueError:
-        body = None  # of another version, or forged: shown as it is
+        body = None  # of another version, or forged: shown unchanged
     match body:
         case None:
             return envelope.body

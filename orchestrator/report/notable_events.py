@@ -16,33 +16,33 @@ from coterie.agents.events.layer_events import (
     WindowFilling,
 )
 from coterie.agents.events.root_events import AgentChanged, ApprovalRejected, CleanedUp, McpChanged
-from coterie.orchestrator.cli.views.event_text import event_text, is_problem
+from coterie.orchestrator.cli.views.event_text import event_level, event_text
 from coterie.orchestrator.report.report_data import MailItem, NotableEvent, Topic
 from coterie.orchestrator.report.time_scale import span_text
 
 ALLOWED = "allowed"
-"""The verdict over a call that nobody needs to look at."""
+"""Verdict of a permission decision that is not notable."""
 
 
 def to_notable_event(observed: SessionEvent) -> NotableEvent | None:
-    """*observed* as somebody looks for it; None if it is what happens all the time."""
+    """Convert an event to a notable event; None for a routine event."""
     if observed.event is None or (topic := _topic(observed.event)) is None:
         return None
     return NotableEvent(at=observed.at, agent=_agent_of(observed), topic=topic, text=_text(observed.event))
 
 
 def dead_letter_events(letters: Iterable[MailItem]) -> Iterator[NotableEvent]:
-    """Dead letters, which are in no event log."""
+    """Notable events for dead letters, which no event log records."""
     for letter in letters:
         if letter.state == "dead":
-            text = f"a letter of {letter.sender} to {letter.recipient} is dead ({letter.reason}): {letter.gist}"
+            text = f"message of {letter.sender} to {letter.recipient} not delivered ({letter.reason}): {letter.gist}"
             yield NotableEvent(at=letter.at, agent=letter.recipient, topic="mail", text=text)
 
 
-def _topic(event: Event) -> Topic | None:  # noqa: C901, PLR0911, PLR0912 - one line for each topic
+def _topic(event: Event) -> Topic | None:  # noqa: C901, PLR0911, PLR0912 - one case for each topic
     match event:
         case AgentChanged():
-            return "agents" if is_problem(event) or event.state in ("failed", "killed") else None
+            return "agents" if event_level(event) == "problem" or event.state in ("failed", "killed") else None
         case ToolEnded():
             return "errors" if event.is_error else None
         case LayerFailed() | Noticed() | BreakerTripped():
@@ -80,8 +80,8 @@ def _agent_of(observed: SessionEvent) -> str:
 def _text(event: Event) -> str:
     match event:
         case ApprovalRejected():
-            return f"an answer of {event.by} to {event.id} does not count: {event.reason}"
+            return f"answer by {event.by} to {event.id} was ignored: {event.reason}"
         case ToolEnded():
-            return f"{event.name} failed after {span_text(event.seconds)}: {event.reason or 'nobody said why'}"
+            return f"{event.name} failed after {span_text(event.seconds)}: {event.reason or 'no reason given'}"
         case _:
             return event_text(event)

@@ -18,19 +18,19 @@ from coterie.orchestrator.report.time_scale import moment_text, span_text
 from coterie.orchestrator.report.timeline import render_timeline
 
 GENERATOR = "coterie report"
-"""By which a page is known again as one of ours."""
+"""Generator name, by which a page is recognised as a report."""
 HEAD_BYTES = 1024
-"""Within the first of which it says so."""
+"""Number of leading bytes that contain the generator name."""
 TEXT_LIMIT = 100_000
-"""Characters of the task and of the result that are shown."""
+"""Characters of the task and of the result."""
 TASK = 300
-"""Characters of the task that are its title."""
+"""Characters of the task in the title."""
 
 _HERE = Path(__file__).parent
 
 
 def render_page(facts: SessionFacts) -> bytes:
-    """The page about *facts*, in UTF-8."""
+    """Render the page about *facts* in UTF-8."""
     style, script = ((_HERE / name).read_text() for name in ("report.css", "report.js"))
     slots = {
         "generator": GENERATOR,
@@ -38,7 +38,7 @@ def render_page(facts: SessionFacts) -> bytes:
         "title": text(f"Coterie session {facts.session.id}: {one_line(facts.session.task, 80)}"),
         "style": style,
         "script": script,
-        # Only this very style and this very script count, whatever text of others has become.
+        # Only this style and this script are allowed, even if escaping failed.
         "style_digest": _digest(style),
         "script_digest": _digest(script),
         "head": _head(facts),
@@ -51,7 +51,7 @@ def render_page(facts: SessionFacts) -> bytes:
 
 
 def _digest(content: str) -> str:
-    """As a content security policy names what stands in the page itself."""
+    """Digest of inline content in the form of a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
@@ -61,8 +61,8 @@ def _section(id_: str, title: str, content: Html) -> Html:
 
 def _head(facts: SessionFacts) -> Html:
     session = facts.session
-    about = f"{session.id} · {session.model} · {session.project} · begun {moment_text(session.started)}"
-    starts = f" · started {session.starts} times" if session.starts > 1 else ""
+    about = f"{session.id} · {session.model} · {session.project} · started {moment_text(session.started)}"
+    starts = f" · {session.starts} starts" if session.starts > 1 else ""
     tiles = [
         tag(
             "div",
@@ -83,7 +83,7 @@ def _head(facts: SessionFacts) -> Html:
 
 
 def _tiles(facts: SessionFacts) -> Iterator[tuple[str, str, str]]:
-    """What a reader wants to know first: a title, a figure, and more about it."""
+    """Tiles at the top of the page: title, figure and detail."""
     spent, took = facts.costs.total, facts.last - facts.session.started
     before = facts.first - facts.session.started
     restarts = sum(agent.restarts for agent in facts.agents)
@@ -91,41 +91,41 @@ def _tiles(facts: SessionFacts) -> Iterator[tuple[str, str, str]]:
     waiting = sum(letter.state == "waiting" for letter in facts.letters)
     yield "state", facts.state, facts.reason or ""
     yield (
-        "runs since" if facts.state == "running" else "took",
+        "running for" if facts.state == "running" else "duration",
         span_text(took),
         f"{span_text(before)} until the first event" if before >= 0.1 else "",
     )
-    yield "cost", f"${spent.cost:.6f}", f"${spent.estimated_cost:.6f} of it at most" if spent.estimated else ""
-    yield "agents", f"{len(facts.agents):,}", f"{restarts:,} started again" if restarts else ""
+    yield "cost", f"${spent.cost:.6f}", f"of which at most ${spent.estimated_cost:.6f}" if spent.estimated else ""
+    yield "agents", f"{len(facts.agents):,}", f"{restarts:,} restarts" if restarts else ""
     yield "model calls", f"{spent.requests:,}", ""
     yield (
         "read from the cache",
         f"{100 * spent.cached_share:.0f} %",
         f"{spent.missed:,} tokens missed" if spent.missed else "",
     )
-    left = ", ".join(f"{count:,} {words}" for count, words in ((dead, "dead"), (waiting, "waiting")) if count)
+    left = ", ".join(f"{count:,} {words}" for count, words in ((dead, "dead letters"), (waiting, "pending")) if count)
     yield "messages", f"{len(facts.letters):,}", left
 
 
 def _whole_task(task: str) -> Html | None:
     if one_line(task, TASK) == task.strip():
         return None
-    return tag("details", tag("summary", text("the whole task")), _long_text(task))
+    return tag("details", tag("summary", text("full task")), _long_text(task))
 
 
 def _result(facts: SessionFacts) -> Html:
     error = None if facts.error is None else tag("p", line(f"Error: {facts.error}"), class_="bad")
     if facts.result is None:
-        return join((error, note("There is none: the run has not come to an end.")))
+        return join((error, note("No result: the run has not finished.")))
     if not facts.result:
-        return join((error, note("It said nothing in the end.")))
+        return join((error, note("The last reply is empty.")))
     return join((error, _long_text(facts.result)))
 
 
 def _long_text(words: str) -> Html:
-    """A long text as it was written."""
+    """Render a long text with its line breaks."""
     left = len(words) - TEXT_LIMIT
-    more = note(f"{left:,} more characters are left out; --json has them.") if left > 0 else None
+    more = note(f"{left:,} more characters are not shown; --json has them.") if left > 0 else None
     return join((tag("div", text(words[:TEXT_LIMIT]), class_="said"), more))
 
 
@@ -139,4 +139,4 @@ _SECTIONS: tuple[tuple[str, str, str, Callable[[SessionFacts], Html]], ...] = (
     ("approvals", "Approvals", "Approvals", render_approvals),
     ("events", "Events", "Notable events", render_notables),
 )
-"""What each is called in an address, where one chooses, and above it."""
+"""Sections of the page: anchor, link text, heading and renderer."""

@@ -1,5 +1,5 @@
-// Pointing at a shape shows what it stands for, and the list of events can be filtered. Without this script the
-// browser shows the same words by itself, later, and the list is whole.
+// Tooltips, and the filter of the list of events. Without this script the browser shows the tooltips itself, after a
+// delay, and the list is complete.
 (() => {
   "use strict";
   const tip = document.createElement("div");

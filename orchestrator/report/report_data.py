@@ -1,4 +1,4 @@
-"""Report data: frozen records of a session as its files have it, and their JSON form."""
+"""Report data: frozen records of a session, and their JSON form."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -17,13 +17,13 @@ from coterie.orchestrator.session.overview import SessionState
 from coterie.session_directory import SessionDirectory
 
 Topic = Literal["agents", "errors", "retries", "permissions", "context", "cache", "mail", "approvals", "files"]
-"""What a notable event is about."""
+"""Topic of a notable event."""
 MailItemState = Literal["waiting", "delivered", "dead"]
 
 
 @attrs.frozen(kw_only=True)
 class Interval:
-    """A start of an agent was in one state for a while."""
+    """A time in which an incarnation of an agent was in one state."""
 
     incarnation: int
     state: str
@@ -34,7 +34,7 @@ class Interval:
 
 @attrs.frozen(kw_only=True)
 class Mark:
-    """A moment in the life of an agent: a start, or an end."""
+    """A start or an end of an agent."""
 
     at: float
     kind: Literal["started", "started_again", "done", "failed", "killed", "interrupted"]
@@ -44,13 +44,13 @@ class Mark:
 
 @attrs.frozen(kw_only=True)
 class ModelCall:
-    """A call of the model for a turn of the agent itself."""
+    """A model call for a turn of the agent."""
 
     since: float
     until: float
     turn: int
     read: int
-    """Tokens from the cache."""
+    """Tokens read from the cache."""
     prompt: int
     output: int
     cost_usd: str
@@ -58,7 +58,7 @@ class ModelCall:
 
 @attrs.frozen(kw_only=True)
 class ToolCall:
-    """A call of a tool."""
+    """A tool call."""
 
     since: float
     until: float
@@ -69,7 +69,7 @@ class ToolCall:
 
 @attrs.frozen(kw_only=True)
 class ProgressLine:
-    """What an agent was at, in a few words of a small model."""
+    """A progress summary of an agent."""
 
     at: float
     text: str
@@ -77,19 +77,19 @@ class ProgressLine:
 
 @attrs.frozen(kw_only=True)
 class AgentTimeline:
-    """One agent, over all of its starts."""
+    """One agent over all of its incarnations."""
 
     name: str
     parent: str | None = None
     depth: int = 0
-    """How many spawns from the one the user talks to."""
+    """Depth in the tree of agents; 0 for the lead."""
     kind: str | None = None
     model: str | None = None
     task: str = ""
     state: str = "unknown"
-    """The last one, as `coterie list` says it."""
+    """Last state, as in `coterie list`."""
     why: str = ""
-    """What it waits for, or why it has ended."""
+    """Reason for the state: the pending request, or the cause of the end."""
     incarnations: int = 1
     stretches: tuple[Interval, ...] = ()
     marks: tuple[Mark, ...] = ()
@@ -97,45 +97,45 @@ class AgentTimeline:
     tool_calls: tuple[ToolCall, ...] = ()
     progress: tuple[ProgressLine, ...] = ()
     result: str | None = None
-    """The text of its last reply; None if it has not finished a run."""
+    """Text of the last reply; None if the agent has not finished a run."""
 
     @property
     def restarts(self) -> int:
-        """How often it was started again, after a crash or because there was more to do."""
+        """Number of restarts, after a crash or for more work."""
         return sum(mark.kind == "started_again" for mark in self.marks)
 
 
 @attrs.frozen(kw_only=True)
 class MailItem:
-    """A message, and how far it has come."""
+    """A message with its delivery state."""
 
     id: str | None
-    """None for bytes that are no message."""
+    """Id of the message; None for bytes that are not a message."""
     at: float
-    """When it was written; of one that is known by its delivery alone, when that was."""
+    """Time of its creation; the time of delivery if nothing else is known."""
     sender: str
     recipient: str
     kind: str
     gist: str
-    """Its summary, or the beginning of what it says."""
+    """Summary of the message, or the beginning of its text."""
     state: MailItemState
     delivered: float | None = None
     reason: str | None = None
-    """Why it is dead."""
+    """Reason why the message is a dead letter."""
 
 
 @attrs.frozen(kw_only=True)
 class BilledRequest:
-    """A request to the model, as it was billed."""
+    """A billed model request."""
 
     line: LedgerEntry
     broke: CacheBroke | None = None
-    """What its agent found out about the cache that was missed."""
+    """Cache miss that the agent reported for the request."""
 
 
 @attrs.frozen(kw_only=True)
 class ReportCosts:
-    """The bill, as `coterie costs` has it."""
+    """Costs of a session, as in `coterie costs`."""
 
     agents: tuple[CostRow, ...] = ()
     purposes: tuple[CostRow, ...] = ()
@@ -146,39 +146,39 @@ class ReportCosts:
 
 @attrs.frozen(kw_only=True)
 class ApprovalAnswer:
-    """What was said to a request for approval, or instead of an answer that counts."""
+    """An answer to a request for approval, or an answer that was ignored."""
 
     at: float
     verdict: Literal["approved", "rejected", "withdrawn", "refused"]
     by: str
     text: str = ""
-    """Feedback; of one that does not count, why."""
+    """Feedback, or the reason why the answer was ignored."""
 
 
 @attrs.frozen(kw_only=True)
 class ApprovalSummary:
-    """Something that an agent might only do after a yes."""
+    """A request for approval and its answers."""
 
     id: str
     at: float | None
-    """When it was asked for; None if only answers are on record, as to one that nobody had asked for."""
+    """Time of the request; None if only answers are recorded."""
     what: str = ""
     agent: str = ""
     incarnation: int = 0
     by: str = ""
-    """Who decides."""
+    """Decider of the request."""
     subject: str = ""
     answers: tuple[ApprovalAnswer, ...] = ()
 
     @property
     def is_open(self) -> bool:
-        """Whether the agent still waits."""
+        """True if the request has no answer yet."""
         return self.at is not None and all(answer.verdict == "refused" for answer in self.answers)
 
 
 @attrs.frozen(kw_only=True)
 class NotableEvent:
-    """An event that somebody who looks for trouble, or for what the layers did, wants to find."""
+    """An event that shows an error or an action of a layer."""
 
     at: float
     agent: str
@@ -188,7 +188,7 @@ class NotableEvent:
 
 @attrs.frozen(kw_only=True)
 class UnreadableFile:
-    """Something of the session that cannot be read, and is missing in everything else."""
+    """A file or line of the session that cannot be read, so the report lacks its content."""
 
     where: str
     reason: str
@@ -196,41 +196,41 @@ class UnreadableFile:
 
 @attrs.frozen(kw_only=True)
 class SessionFacts:
-    """A session, running or not, at one moment."""
+    """All data of a report: one session at one time."""
 
     session: SessionDirectory
     state: SessionState
     reason: str | None
-    """Of one whose last run has ended: how."""
+    """Outcome of the last run; None while the session is running."""
     error: str | None
-    """What went wrong at its end."""
+    """Error at the end of the last run."""
     read_at: float
-    """When this was read, by the session's clock."""
+    """Time of reading, by the session's clock."""
     first: float
     last: float
-    """When its first and its last event happened; of one that runs, the last is when this was read."""
+    """Times of the first and the last event; while the session is running, `last` is `read_at`."""
     agents: tuple[AgentTimeline, ...]
-    """As a tree: each behind who started it."""
+    """Agents in tree order."""
     letters: tuple[MailItem, ...]
     requests: tuple[BilledRequest, ...]
-    """In the order of the ledger."""
+    """Requests in the order of the ledger."""
     costs: ReportCosts
     approvals: tuple[ApprovalSummary, ...]
     notables: tuple[NotableEvent, ...]
     unread: tuple[UnreadableFile, ...]
     result: str | None
-    """What the agent that the user talks to said at the end of its last run; None if that has not ended."""
+    """Last reply of the lead; None if its last run has not finished."""
 
 
 def to_mapping(facts: SessionFacts) -> dict[str, Any]:
-    """All of *facts* as JSON has it; dollars are exact decimal numbers in strings."""
+    """Convert *facts* to JSON values; dollars are strings with exact decimals."""
     apart = {"costs": _costs(facts.costs), "requests": [_request(request) for request in facts.requests]}
     others = attrs.asdict(attrs.evolve(facts, requests=()), value_serializer=_plain)
     return {**others, **apart}
 
 
 def _costs(costs: ReportCosts) -> dict[str, Any]:
-    """As `coterie costs --json` has them, for each grouping."""
+    """Costs in the form of `coterie costs --json`, for each grouping."""
     groups: Sequence[tuple[str, Grouping, Sequence[CostRow]]] = (
         ("agents", "agent", costs.agents),
         ("purposes", "purpose", costs.purposes),
@@ -244,7 +244,7 @@ def _costs(costs: ReportCosts) -> dict[str, Any]:
 
 
 def _request(request: BilledRequest) -> dict[str, Any]:
-    """The line of the ledger, what it missed, and why."""
+    """The ledger entry of a request, with its missed tokens and the cause."""
     line = attrs.asdict(request.line, value_serializer=_plain)
     broke = None if request.broke is None else _plain(None, None, request.broke)
     return {**line, "missed": request.line.missed, "broke": broke}
@@ -258,7 +258,7 @@ def _plain(_owner: type | None, _field: Any, value: Any) -> Any:
             return str(value)
         case msgspec.Struct():
             facts = msgspec.to_builtins(value)
-            facts.pop("kind", None)  # where it stands says what it is
+            facts.pop("kind", None)  # the key that holds the event already names its type
             return facts
         case _:
             return value

@@ -1,6 +1,6 @@
 """Sequence diagram of the report: a column for each participant, an arrow for each message.
 
-Who starts whom is drawn too, as that is how most work is handed out.
+Starts of agents are shown too, because most work is assigned by them.
 """
 
 from collections import Counter
@@ -15,19 +15,19 @@ from coterie.orchestrator.report.report_data import AgentTimeline, MailItem, Mai
 from coterie.orchestrator.report.time_scale import since_text
 
 COLUMNS = 24
-"""Lines at most; those with the least to do share the last one."""
+"""Greatest number of columns; the least active participants share the last one."""
 FIRST, LAST = 400, 200
-"""Rows that are shown of very many: the first and the last."""
+"""Rows shown if there are more: the first and the last ones."""
 FEW, SOME = 3, 5
-"""Up to so many lines have room for names beside each other on a narrow page, and on a wide one."""
+"""Numbers of columns whose names fit next to each other on a narrow and on a wide page."""
 
 _MIDDLE = 13
-"""Where an arrow is in its row, from above."""
+"""Vertical position of an arrow in its row."""
 
 
 @attrs.frozen(kw_only=True)
 class _Step:
-    """One row: what went from one to another, or happened to one alone."""
+    """One row: a message from one participant to another, or the start of an agent."""
 
     at: float
     sender: str
@@ -40,18 +40,18 @@ class _Step:
 
 
 def render_sequence(facts: SessionFacts) -> Html:
-    """Names, and below them a row for each message and each start, with its arrow and its words."""
-    silent = None if facts.letters else note("No agent has sent a message.")
+    """Render participants, and a row with an arrow and text for each message and start."""
+    silent = None if facts.letters else note("No messages.")
     steps = sorted(
         [*_starts(facts.agents), *(_sent(each, facts.first) for each in facts.letters)], key=lambda each: each.at
     )
     if not steps:
-        return note("No agent has sent a message, and none was started by another.")
+        return note("No messages, and no agent was started by another.")
     places, shared = _columns(steps, facts.agents)
     rows = [_row(step, places, facts.first) for step in steps[:FIRST]]
     rest = steps[FIRST:]
     if len(rest) > LAST:
-        rows.append(note(f"{len(rest) - LAST:,} rows are left out here; --json has every one."))
+        rows.append(note(f"{len(rest) - LAST:,} rows are not shown; --json has all of them."))
     rows += [_row(step, places, facts.first) for step in rest[-LAST:]]
     count = max(places.values()) + 1
     names = _names(places, count, shared)
@@ -60,9 +60,9 @@ def render_sequence(facts: SessionFacts) -> Html:
 
 def _sent(letter: MailItem, first: float) -> _Step:
     if letter.state == "dead":
-        fate = f"dead: {letter.reason}"
+        fate = f"not delivered: {letter.reason}"
     else:
-        fate = "waits" if letter.delivered is None else f"delivered {since_text(letter.delivered, first)}"
+        fate = "pending" if letter.delivered is None else f"delivered {since_text(letter.delivered, first)}"
     return _Step(
         at=letter.at,
         sender=letter.sender,
@@ -91,7 +91,7 @@ def _start(agent: AgentTimeline, mark: Mark, sender: str, way: str, words: str) 
 
 
 def _columns(steps: Sequence[_Step], agents: Sequence[AgentTimeline]) -> tuple[Mapping[str, int], int]:
-    """Which line is whose, from the left, and how many share the last: agents as in the tree, others before them."""
+    """Column of each participant, and the number sharing the last one: agents in tree order, others before them."""
     busy = Counter(name for step in steps for name in (step.sender, step.recipient))
     known = [agent.name for agent in agents if agent.name in busy]
     ordered = list(dict.fromkeys([*(name for name in busy if name not in set(known)), *known]))
@@ -145,7 +145,7 @@ def _step_text(step: _Step) -> Iterator[Html]:
 
 
 def _arrow_heads() -> Html:
-    """Once for the whole page; each row refers to them."""
+    """Arrow heads, defined once for all rows."""
     heads = (("head", "M0 0L8 4L0 8z"), ("start", "M0 0L8 4L0 8z"), ("dead", "M1 1L7 7M7 1L1 7"))
     drawn = [
         tag("marker", tag("path", d=path), id=name, markerWidth=8, markerHeight=8, refX=7, refY=4, orient="auto")

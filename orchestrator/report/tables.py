@@ -29,16 +29,16 @@ from coterie.orchestrator.report.report_data import (
 from coterie.orchestrator.report.time_scale import since_text
 
 SHOWN = 200
-"""Approvals, and notable events of each topic, that are shown: of more the first half and the last."""
+"""Approvals, and events of each topic, that are shown; of more, the first and the last half."""
 
 Item = TypeVar("Item")
 
 
 def render_approvals(facts: SessionFacts) -> Html:
-    """Who asked for what, and who said what to it."""
+    """Render requests for approval with their answers."""
     if not facts.approvals:
-        return note("Nobody had to ask for approval.")
-    head = ("when", "agent", "what", "who decides", "answers")
+        return note("No approval was requested.")
+    head = ("when", "agent", "what", "decided by", "answers")
     shown = _ends(facts.approvals)
     return join((table(head, (_approval(each, facts.first) for each in shown)), _more(facts.approvals, shown)))
 
@@ -49,7 +49,7 @@ def _approval(each: ApprovalSummary, first: float) -> Html:
     if each.is_open:
         answers.append(tag("div", tag("b", text("open"))))
     return row(
-        cell(text("not asked for" if each.at is None else since_text(each.at, first)), class_="when"),
+        cell(text("unknown" if each.at is None else since_text(each.at, first)), class_="when"),
         cell(line(f"{each.agent}{again}")),
         cell(tag("b", line(each.what)), text(" "), line(each.subject), tag("div", line(each.id), class_="faint")),
         cell(line(each.by)),
@@ -60,16 +60,16 @@ def _approval(each: ApprovalSummary, first: float) -> Html:
 def _answer(answer: ApprovalAnswer, first: float) -> Iterator[Html]:
     is_void = answer.verdict == "refused"
     is_bad = is_void or answer.verdict == "rejected"
-    yield tag("b", text("did not count" if is_void else answer.verdict), class_="bad" if is_bad else None)
-    whose = f"an answer of {answer.by}" if is_void else f"by {answer.by}"
+    yield tag("b", text("ignored" if is_void else answer.verdict), class_="bad" if is_bad else None)
+    whose = f"answer by {answer.by}" if is_void else f"by {answer.by}"
     yield text(" ")
     yield line(f"{whose}, {since_text(answer.at, first)}{': ' if answer.text else ''}{answer.text}")
 
 
 def render_notables(facts: SessionFacts) -> Html:
-    """The list, with what filters it where the page may run its script."""
+    """Render the list of notable events with its filter."""
     if not facts.notables:
-        return note("Nothing went wrong, and no layer had to do anything.")
+        return note("No errors, and no layer took action.")
     by_topic: defaultdict[str, list[NotableEvent]] = defaultdict(list)
     for each in facts.notables:
         by_topic[each.topic].append(each)
@@ -80,23 +80,23 @@ def render_notables(facts: SessionFacts) -> Html:
 
 
 def _ends(found: Sequence[Item]) -> Sequence[Item]:
-    """All, or of very many the first and the last."""
+    """All items, or the first and the last ones if there are very many."""
     half = SHOWN // 2
     return found if len(found) <= SHOWN else [*found[:half], *found[-half:]]
 
 
 def _more(found: Sequence[Item], shown: Sequence[Item]) -> Html | None:
     left = len(found) - len(shown)
-    return note(f"{left:,} more are left out here; --json has every one.") if left else None
+    return note(f"{left:,} more are not shown; --json has all of them.") if left else None
 
 
 def _filter(by_topic: Mapping[str, Sequence[NotableEvent]]) -> Html:
-    """Hidden until the script is there to make it work."""
+    """Filter form; hidden until the script makes it work."""
     boxes = [
         tag("label", tag("input", type="checkbox", checked=True, value=topic), text(f" {topic} ({len(found):,})"))
         for topic, found in sorted(by_topic.items())
     ]
-    words = tag("input", type="search", placeholder="agent or words", aria_label="agent or words")
+    words = tag("input", type="search", placeholder="agent or text", aria_label="agent or text")
     return tag("form", boxes, words, id="filter", hidden=True)
 
 
@@ -111,25 +111,25 @@ def _notable(each: NotableEvent, first: float) -> Html:
 
 
 def render_unreadable_files(found: Sequence[UnreadableFile]) -> Html | None:
-    """What is missing in the page; None if nothing is."""
+    """Render the list of unreadable files; None if there are none."""
     if not found:
         return None
     shown = _ends(found)
     places = [tag("li", tag("code", line(each.where)), line(f": {each.reason}")) for each in shown]
-    words = tag("p", tag("b", text("This could not be read, and is missing below:")))
+    words = tag("p", tag("b", text("These files could not be read, so their content is missing:")))
     return tag("aside", words, tag("ul", places), _more(found, shown), class_="warning")
 
 
 RESULT = 2_000
-"""Characters of what an agent said in the end that are shown."""
+"""Characters of an agent's final reply."""
 
 HEAD = ("agent", "state", "from", "to", "last progress", "starts", "turns", "tool calls", "failed")
 
 
 def render_agents(facts: SessionFacts) -> Html:
-    """Every agent, each below who started it."""
+    """Render a table of all agents in tree order."""
     if not facts.agents:
-        return note("There are none yet.")
+        return note("No agents yet.")
     return table(HEAD, (_row(agent, facts.first) for agent in facts.agents), numbers=4)
 
 
@@ -154,7 +154,7 @@ def _about(agent: AgentTimeline) -> Html:
     told = [_faint(f"{what}: {agent.task}" if what and agent.task else what or agent.task)]
     if agent.result:
         cut = agent.result if len(agent.result) <= RESULT else f"{agent.result[:RESULT]} ..."
-        told.append(tag("details", tag("summary", text("its last words")), tag("div", text(cut), class_="said")))
+        told.append(tag("details", tag("summary", text("last reply")), tag("div", text(cut), class_="said")))
     return indented(agent.depth, *told)
 
 

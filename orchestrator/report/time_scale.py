@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 WIDTH = 100.0
-"""Places are per cent of the width."""
+"""Positions are percentages of the width."""
 GAP = 3.0
-"""Per cent that a stretch gets in which nobody was at work, however long it was."""
+"""Width of an idle gap in per cent, independent of its duration."""
 LONG = 0.15
-"""The part of the whole from which on such a stretch is cut short."""
+"""Share of the whole duration from which an idle gap is shortened."""
 TICKS = 6
 
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
@@ -21,18 +21,18 @@ _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600
 
 @attrs.frozen
 class TimeScale:
-    """Places for the moments from the first to the last."""
+    """Maps times to horizontal positions."""
 
     moments: tuple[float, ...]
-    """Where the axis has its joints, in order."""
+    """Joints of the axis: the times between which it is linear."""
     places: tuple[float, ...]
-    """Where each joint is, in per cent."""
+    """Position of each joint in per cent."""
     gaps: tuple[int, ...] = ()
-    """Joints at which a stretch without work begins that is cut short."""
+    """Indexes of the joints at which a shortened idle gap begins."""
 
     @classmethod
     def of(cls, first: float, last: float, busy: Iterable[tuple[float, float]]) -> "TimeScale":
-        """An axis from *first* to *last*; *busy* are the times in which somebody was at work."""
+        """Build an axis from *first* to *last*; *busy* are the intervals in which an agent was running."""
         last = max(last, first + 0.001)
         joints = [first, *(moment for gap in _gaps(first, last, busy) for moment in gap), last]
         gaps = tuple(range(1, len(joints) - 1, 2))
@@ -45,14 +45,14 @@ class TimeScale:
         return cls(tuple(joints), tuple(places), gaps)
 
     def position(self, moment: float) -> float:
-        """Where *moment* is, in per cent; one outside is at the nearer end."""
+        """Position of *moment* in per cent, clamped to the axis."""
         at = min(max(bisect.bisect_right(self.moments, moment) - 1, 0), len(self.moments) - 2)
         begin, end = self.moments[at], self.moments[at + 1]
         share = min(max((moment - begin) / (end - begin), 0.0), 1.0) if end > begin else 0.0
         return self.places[at] + share * (self.places[at + 1] - self.places[at])
 
     def ticks(self) -> Iterator[tuple[float, str]]:
-        """Round moments with their places, as labels: seconds, minutes or hours since the first."""
+        """Positions and labels of round times since the first event, in seconds, minutes or hours."""
         first, worked = self.moments[0], 0.0
         for at in range(0, len(self.moments) - 1, 2):
             worked += self.moments[at + 1] - self.moments[at]
@@ -65,7 +65,7 @@ class TimeScale:
 
 
 def span_text(seconds: float) -> str:
-    """How long that is, in one or two units; what is shorter than a millisecond is nothing."""
+    """Duration in one or two units; less than a millisecond is 0."""
     if seconds < 59.95:
         return f"{round(seconds, 3):.3g} s"
     whole = round(seconds)
@@ -77,14 +77,14 @@ def span_text(seconds: float) -> str:
 
 
 def moment_text(moment: float) -> str:
-    """Date, time and zone."""
+    """Local date, time and zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(moment))
 
 
 def since_text(moment: float, first: float) -> str:
-    """When something was, from the session's first event on; what was earlier is taken for as early."""
+    """Time since the session's first event; never negative."""
     seconds = max(moment - first, 0.0)
-    # So many digits that a column of them can be compared at a glance.
+    # Two decimals, so that the lines of a column align.
     return f"+{seconds:.2f} s" if seconds < 59.995 else f"+{span_text(seconds)}"
 
 
@@ -92,10 +92,10 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def _gaps(first: float, last: float, busy: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """The long stretches in which nobody was at work."""
+    """Long intervals in which no agent was running."""
     shortest, reached = LONG * (last - first), first
     for begin, end in sorted(busy):
-        # A clock that was set back can have somebody at work outside of the session.
+        # After the clock was set back, an agent can run outside of the session's interval.
         if min(begin, last) - reached > shortest and reached > first:
             yield reached, min(begin, last)
         reached = max(reached, min(end, last))

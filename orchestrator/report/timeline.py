@@ -8,20 +8,20 @@ from coterie.orchestrator.report.time_scale import TimeScale, span_text
 from coterie.orchestrator.report.timeline_lane import SIGNS, STATE_CLASSES, LaneRenderer, render_lane, text_anchor
 
 STATES = {
-    "running": "at work",
-    "waiting": "waits for others or an answer",
+    "running": "is running",
+    "waiting": "waits for other agents or an answer",
     "idle": "waits for mail",
-    "plan_pending": "waits for a yes to its plan",
-    "stalled": "not heard of for too long",
-    "starting": "starts, or is told to stop",
+    "plan_pending": "waits for approval of its plan",
+    "stalled": "has made no progress for too long",
+    "starting": "is starting or stopping",
 }
-"""What an agent is while it lives, in words."""
+"""Description of each state for the legend."""
 
 
 def render_timeline(facts: SessionFacts) -> Html:
-    """Legend, axis and lanes."""
+    """Render legend, axis and lanes."""
     if not facts.agents:
-        return note("No agent has begun yet.")
+        return note("No agent has started yet.")
     busy = [(stretch.since, stretch.until) for agent in facts.agents for stretch in agent.stretches]
     scale = TimeScale.of(facts.first, facts.last, busy)
     drawing = LaneRenderer.of(scale, facts.agents)
@@ -30,7 +30,7 @@ def render_timeline(facts: SessionFacts) -> Html:
 
 
 def _legend(agents: tuple[AgentTimeline, ...]) -> Html:
-    """The signs that occur, and no others."""
+    """Legend of the shapes that occur."""
     states = {STATE_CLASSES.get(stretch.state, stretch.state) for agent in agents for stretch in agent.stretches}
     found = [
         tag("li", _swatch("rect", f"s-{state}"), text(f"{state.replace('_', ' ')}: {words}"))
@@ -49,7 +49,7 @@ def _moments(agents: tuple[AgentTimeline, ...]) -> Iterator[Html]:
     if any(call.is_error for call in calls):
         yield tag("li", _swatch("rect", "tool wrong"), text("tool call that failed"))
     if any(agent.progress for agent in agents):
-        yield tag("li", tag("b", text("●"), class_="words"), text("progress, in words"))
+        yield tag("li", tag("b", text("●"), class_="words"), text("progress summary"))
     marks = {SIGNS[mark.kind] for agent in agents for mark in agent.marks}
     signs = (
         ("↻", "started again", None),
@@ -79,17 +79,17 @@ def _axis(scale: TimeScale) -> Html:
 
 
 def _cuts(scale: TimeScale) -> Iterator[Html]:
-    """Where the axis leaves out what was long and empty."""
+    """Marks where the axis shortens an idle gap."""
     for at in scale.gaps:
         gone = span_text(scale.moments[at + 1] - scale.moments[at])
         middle = (scale.places[at] + scale.places[at + 1]) / 2
-        words = tooltip(f"{gone} in which nobody was at work take no room")
+        words = tooltip(f"{gone} without a running agent, shortened")
         yield tag("text", text("//"), words, x=f"{middle:.2f}%", y=12, class_="cut")
 
 
 def _merged_note(drawing: LaneRenderer) -> Html | None:
-    """A sentence, if something stands too close to be drawn apart."""
+    """Note about shapes that were merged because they are too close; None if there are none."""
     if not drawing.merged:
         return None
-    count = f"{drawing.merged:,} states, calls or words" if drawing.merged > 1 else "one state, call or word"
-    return note(f"Too close to others to be drawn apart: {count}. Pointing at a shape says how many it stands for.")
+    count = f"{drawing.merged:,} states, calls or summaries" if drawing.merged > 1 else "one state, call or summary"
+    return note(f"Merged because they are too close: {count}. The tooltip of a shape lists what it contains.")

@@ -11,16 +11,16 @@ from coterie.orchestrator.report.report_data import AgentTimeline, Interval, Mar
 from coterie.orchestrator.report.time_scale import WIDTH, TimeScale, since_text, span_text
 
 DRAWN = 9_000
-"""Shapes that all lanes together have at most; what stands closer than they can be drawn is drawn as one."""
+"""Greatest number of shapes in all lanes; closer shapes are merged until there are no more."""
 FINEST = 0.1
-"""Per cent of the width that two shapes of a lane are apart at least."""
+"""Least distance of two shapes of a lane, in per cent of the width."""
 LISTED = 3
-"""Of several that are drawn as one, how many are named."""
+"""Number of merged items that a tooltip lists."""
 TALL = 36
-"""Pixels of a lane."""
+"""Height of a lane in pixels."""
 
 STATE_CLASSES = {"stopping": "starting"}
-"""States that look like another."""
+"""States that are drawn like another state."""
 SIGNS = {"started": "", "started_again": "↻", "done": "■", "failed": "✕", "killed": "✕", "interrupted": "?"}
 
 Item = TypeVar("Item")
@@ -28,16 +28,16 @@ Item = TypeVar("Item")
 
 @attrs.define(eq=False)
 class LaneRenderer:
-    """How the lanes are drawn, and how much of them could not be drawn apart."""
+    """Draws lanes, and counts the shapes that were merged."""
 
     scale: TimeScale
     finest: float = FINEST
-    """Per cent; what is closer is drawn as one."""
+    """Per cent of the width below which shapes are merged."""
     merged: int = 0
 
     @classmethod
     def of(cls, scale: TimeScale, agents: Sequence[AgentTimeline]) -> "LaneRenderer":
-        """As fine as so many *agents* can be drawn."""
+        """Choose the distance at which the shapes of all *agents* can be drawn."""
         drawing = cls(scale)
         while drawing.finest < WIDTH and drawing._count(agents) > DRAWN:
             drawing.finest *= 2
@@ -45,11 +45,11 @@ class LaneRenderer:
         return drawing
 
     def since(self, moment: float) -> str:
-        """When *moment* was, in words."""
+        """Render *moment* as time since the first event."""
         return since_text(moment, self.scale.moments[0])
 
     def thin(self, items: Sequence[Item], when: Callable[[Item], float]) -> Iterator[list[Item]]:
-        """*items*, by time, in groups of those that cannot be told apart."""
+        """Group *items* that are too close to be drawn apart; *items* are sorted by time."""
         group: list[Item] = []
         begun = 0.0
         for item in items:
@@ -65,19 +65,19 @@ class LaneRenderer:
             yield group
 
     def intervals(self, agent: AgentTimeline) -> Iterator[list[Interval]]:
-        """Its states, in groups."""
+        """Groups of the agent's states."""
         return self.thin(agent.stretches, lambda each: each.since)
 
     def model_calls(self, agent: AgentTimeline) -> Iterator[list[ModelCall]]:
-        """Its calls of the model, in groups."""
+        """Groups of the agent's model calls."""
         return self.thin(agent.model_calls, lambda each: each.since)
 
     def tool_calls(self, agent: AgentTimeline) -> Iterator[list[ToolCall]]:
-        """Its calls of tools, in groups."""
+        """Groups of the agent's tool calls."""
         return self.thin(sorted(agent.tool_calls, key=lambda each: each.since), lambda each: each.since)
 
     def signs(self, agent: AgentTimeline) -> Iterator[list[Mark]]:
-        """Its starts and ends that have a sign, in groups."""
+        """Groups of the agent's starts and ends that have a sign."""
         return self.thin([mark for mark in agent.marks if SIGNS[mark.kind]], lambda each: each.at)
 
     def _count(self, agents: Sequence[AgentTimeline]) -> int:
@@ -87,7 +87,7 @@ class LaneRenderer:
 
 
 def render_lane(agent: AgentTimeline, drawing: LaneRenderer) -> Html:
-    """The name of *agent*, and what it was at."""
+    """Render the name and the lane of *agent*."""
     grid = [tag("line", x1=f"{x:.2f}%", x2=f"{x:.2f}%", y1=0, y2=TALL, class_="grid") for x, _ in drawing.scale.ticks()]
     shapes = [
         *(_render_interval(group, drawing) for group in drawing.intervals(agent)),
@@ -102,21 +102,21 @@ def render_lane(agent: AgentTimeline, drawing: LaneRenderer) -> Html:
 
 
 def text_anchor(place: float) -> str:
-    """Which end of a word is at *place*, so that it does not leave the page."""
+    """Text anchor that keeps text at *place* within the page."""
     if place < 2:
         return "start"
     return "end" if place > 98 else "middle"
 
 
 def _bar(drawing: LaneRenderer, since: float, until: float, least: float, told: Sequence[str], class_: str) -> Html:
-    """A bar from one moment to another, at least so many per cent wide."""
+    """Render a bar that is at least *least* per cent wide."""
     begin = drawing.scale.position(since)
     wide = max(drawing.scale.position(until) - begin, least)
     return tag("rect", tooltip(*told), x=f"{min(begin, WIDTH - wide):.2f}%", width=f"{wide:.2f}%", class_=class_)
 
 
 def _render_interval(group: list[Interval], drawing: LaneRenderer) -> Html:
-    """Stretches that begin at one place, in the state that lasted longest."""
+    """Render a group of intervals in the color of the state that lasted longest."""
     lasted: defaultdict[str, float] = defaultdict(float)
     for each in group:
         lasted[each.state] += each.until - each.since
@@ -153,26 +153,26 @@ def _tool_call(group: list[ToolCall], drawing: LaneRenderer) -> Html:
 
 
 def _call(call: ToolCall, drawing: LaneRenderer) -> str:
-    failed = f" failed: {call.reason or 'nobody said why'}" if call.is_error else ""
+    failed = f" failed: {call.reason or 'no reason given'}" if call.is_error else ""
     return f"{call.name}{failed}, {drawing.since(call.since)}, for {span_text(call.until - call.since)}"
 
 
 def _progress(agent: AgentTimeline, drawing: LaneRenderer) -> Iterator[Html]:
     for group in drawing.thin(agent.progress, lambda each: each.at):
         told = [f"{each.text} ({drawing.since(each.at)})" for each in group[:LISTED]]
-        more = f"{len(group)} times said here" if len(group) > LISTED else ""
+        more = f"{len(group)} summaries here" if len(group) > LISTED else ""
         yield tag(
             "circle", tooltip(*told, more), cx=f"{drawing.scale.position(group[0].at):.2f}%", cy=30, r=3, class_="words"
         )
 
 
 def _sign(group: list[Mark], drawing: LaneRenderer) -> Html:
-    """The last of several, as it says how things went on."""
+    """Render the last of a group of marks; the tooltip lists the others."""
     mark = group[-1]
     place = drawing.scale.position(mark.at)
     told = [_moment(each, drawing) for each in group[-LISTED:]]
     class_ = "mark" if mark.kind in ("done", "started_again") else "mark bad"
-    # An end stands before its moment and a start behind it, so that one after another can be told apart.
+    # An end is drawn before its time and a start after it, so that both are visible.
     side = "start" if mark.kind == "started_again" or place < 1 else "end"
     return tag(
         "text", text(SIGNS[mark.kind]), tooltip(*told), x=f"{place:.2f}%", y=TALL - 2, text_anchor=side, class_=class_

@@ -1,4 +1,4 @@
-"""A screen to draw on, and a program under a pseudo-terminal."""
+"""Screen emulator, and a program under a pseudo-terminal."""
 
 import os
 import re
@@ -13,7 +13,7 @@ _TOKEN = re.compile(r"\x1b\[\??([0-9;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
 
 
 def screen(output: str) -> list[str]:
-    """What stands on a terminal, endless upwards, after *output*; fails on a sequence that no view should write."""
+    """Lines on a terminal with endless history after *output*; fails on a sequence that no view may write."""
     lines, row, column = [""], 0, 0
     position = 0
     for token in _TOKEN.finditer(output):
@@ -40,25 +40,25 @@ def screen(output: str) -> list[str]:
 
 @attrs.define(eq=False)
 class Program:
-    """A process whose terminal is ours."""
+    """A process under a pseudo-terminal."""
 
     process: subprocess.Popen[bytes]
     _master: int
     output: str = ""
 
     def read_until(self, text: str) -> None:
-        """Read what it prints until *text* is there."""
+        """Read the output until it contains *text*."""
         while text not in self.output:
             chunk = self._read()
             assert chunk, f"it ended without {text!r}: {self.output}"
             self.output += chunk
 
     def type(self, keys: str) -> None:
-        """Type on its keyboard."""
+        """Type *keys*."""
         os.write(self._master, keys.encode())
 
     def wait(self) -> int:
-        """Its exit code, once everything it printed is read."""
+        """Read the rest of the output; return the exit code."""
         while chunk := self._read():
             self.output += chunk
         return self.process.wait(20)

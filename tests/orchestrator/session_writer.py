@@ -25,17 +25,17 @@ FINISHED = Finished(reason="completed", result="done", turns=1, usage={}, cost_u
 
 @attrs.define(eq=False)
 class SteppingClock(Clock):
-    """A second passes each time it is read."""
+    """Clock that advances a second with every reading."""
 
     def now(self) -> float:
-        """A second later than before."""
+        """Advance one second, and return the time."""
         self._offset += 1
         return 1000 + self._offset
 
 
 @attrs.define(eq=False)
 class SessionWriter:
-    """An agent's two files, written as the agent writes them."""
+    """Writer of an agent's event log and transcript."""
 
     clock: Clock
     log: EventLog
@@ -58,7 +58,7 @@ class SessionWriter:
 
 @contextmanager
 def open_writer(session: Path, agent: str = "main", clock: Clock | None = None) -> Iterator[SessionWriter]:
-    """The files of *agent* in the session's directory, new or taken up again."""
+    """Open the files of *agent* in the session's directory; existing files are continued."""
     directory = session / "agents" / agent
     directory.mkdir(parents=True, exist_ok=True)
     clock = clock or SteppingClock()
@@ -72,7 +72,7 @@ def open_writer(session: Path, agent: str = "main", clock: Clock | None = None) 
 
 
 def reply(turn: int = 1) -> ReplyRecord:
-    """What a small reply used."""
+    """Record of a small reply."""
     return ReplyRecord(
         turn=turn,
         message_id="msg",

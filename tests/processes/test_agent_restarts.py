@@ -174,10 +174,7 @@ async def test_subagents_outlive_a_crash_of_their_parent_and_report_to_its_next_
             assert {e.incarnation for e in tree.events if e.name in ("left", "right")} == {1}
             said = _texts_for(tree, "boss")
             assert len([text for text in said if "had a result" in text]) == 2, "both open calls are answered"
-            assert (
-                len([text for text in said if "that you had started continued to run: left, right" in text])
-                == 1
-            )
+            assert len([text for text in said if "that you had started continued to run: left, right" in text]) == 1
             assert sum(text.count('status=\\"completed\\"') for text in said) == 2
             assert sum(text.count("I went on") for text in said) == 2
 

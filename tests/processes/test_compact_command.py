@@ -104,7 +104,7 @@ helper:
         place.command("compact", session.id), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as waiting:
         assert waiting.stderr is not None
-        assert waiting.stderr.readline() == b"main is at work: it is compacted before its next model call\n"
+        assert waiting.stderr.readline() == b"main is running; it is compacted before its next model call\n"
         (place.project / "go").touch()
         output, _ = waiting.communicate(timeout=PATIENCE)
         assert (waiting.returncode, output.decode().partition(":")[0]) == (

@@ -229,8 +229,8 @@ def test_a_root_that_does_not_answer_is_not_waited_for_without_end(
             patch.setattr(stop, "TICK", 0.05)
             done = coterie("stop", session.id)
         assert (done.exit_code, done.stdout) == (1, "")
-        assert f"session {session.id} is ending" in done.stderr
-        assert done.stderr.splitlines()[-1].endswith("it may still do so, and --now kills it")
+        assert f"session {session.id} is stopping" in done.stderr
+        assert done.stderr.splitlines()[-1].endswith("kill it with --now")
         assert is_alive(stray)
         assert coterie("stop", session.id, "--now").exit_code == 0
         assert root.wait() == -signal.SIGKILL

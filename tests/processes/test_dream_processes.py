@@ -147,7 +147,7 @@ def test_a_dream_by_hand_is_shown_approved_and_undone(place: ProjectShell) -> No
     assert done.returncode == 0, done.stderr
     assert "ann.md:7: addition, applied" in done.stdout
     assert "ben.md:1, the whole file: deletion, waiting" in done.stdout
-    assert "would stand nowhere any more: ben likes coffee." in done.stdout
+    assert "would be lost: ben likes coffee." in done.stdout
     assert "evidence: none" in done.stdout
     assert memories(place) == {"ann.md": f"{ANN}She sings.\n", "ben.md": BEN}
     assert not list(place.project.parent.glob("home/projects/*/sessions/*/agents/*/dream"))
@@ -171,7 +171,7 @@ def test_a_dry_run_waits_whole_and_can_be_rejected(place: ProjectShell) -> None:
     assert memories(place) == {"ann.md": ANN, "ben.md": BEN}
     assert "1 rejected" in place.coterie("memory", "dream", "--reject", change["id"][:15]).stdout
     again = place.coterie("memory", "dream", "--apply", change["id"])
-    assert (again.returncode, again.stderr) == (1, f"Error: nothing of dream {change['id']} waits\n")
+    assert (again.returncode, again.stderr) == (1, f"Error: dream {change['id']} has no waiting hunks\n")
 
 
 @pytest.mark.slow

@@ -419,14 +419,14 @@ def test_at_a_terminal_a_run_asks_about_hooks_once(place: HookProject) -> None:
     for keys in ("n\n", "y\n"):
         assert not (place.project / "hooked").exists()
         with open_program(place.command("run", "Go.", *options), cwd=place.project, env=os.environ) as program:
-            program.read_until("Let them run from now on? [y/N]: ")
+            program.read_until("Allow them to run from now on? [y/N]: ")
             assert "PreToolUse Bash (60 s): touch hooked" in program.output
             program.type(keys)
             assert program.wait() == 0
     assert (place.project / "hooked").exists()
     with open_program(place.command("run", "Go.", *options), cwd=place.project, env=os.environ) as program:
         assert program.wait() == 0
-        assert "Let them run" not in program.output
+        assert "Allow them" not in program.output
 
 
 @pytest.mark.soak

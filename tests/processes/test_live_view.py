@@ -115,7 +115,7 @@ def test_a_session_that_was_left_is_looked_at_and_answered_from_other_terminals(
         program.type("q")
         assert program.wait() == 0
         session = SessionDirectory.newest(team)
-        goes_on = f"session {session.id} goes on; `coterie attach {session.id}` shows it again"
+        goes_on = f"session {session.id} continues; reconnect with `coterie attach {session.id}`"
         assert after_the_board(program).strip() == goes_on
     attach = coterie("attach", session.id)
     with at_a_terminal(team, *attach) as first:

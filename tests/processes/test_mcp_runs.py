@@ -140,9 +140,7 @@ default:
 """
     done = place.run(script)
     first, *_ = done.stdout.splitlines()
-    assert first.startswith(
-        "The MCP server probe was lost during this call: its process was ended by SIGKILL"
-    )
+    assert first.startswith("The MCP server probe was lost during this call: its process was ended by SIGKILL")
     assert "out of ***" in first
     states = [(event.state, event.pid) for event in place.events_of(McpChanged)]
     assert [state for state, _ in states] == ["connected", "lost", "connected"]
@@ -161,8 +159,8 @@ def test_bad_servers_are_told_with_their_file_and_the_run_goes_on(place: Servers
     assert (done.returncode, done.stdout[:15]) == (0, "It said process")
     assert f"{path}:8: probe has a key 'colour' that is not known and is ignored" in done.stderr
     assert "old is of the type sse" in done.stderr
-    assert "the MCP server ends cannot be connected: its process ended with status 1: no licence" in done.stderr
-    assert "the MCP server flood cannot be connected: it wrote over 1,000 lines" in done.stderr
+    assert "MCP server ends failed to connect: its process ended with status 1: no licence" in done.stderr
+    assert "MCP server flood failed to connect: it wrote over 1,000 lines" in done.stderr
     assert has_no_processes(place.session)
 
 
@@ -173,7 +171,7 @@ def test_a_server_that_never_answers_is_given_up_and_the_run_goes_on(place: Serv
     (place.project / ".coterie/settings.toml").write_text("[mcp]\nstart_seconds = 0.5\n")
     done = place.run("default: [{text: done}]")
     assert (done.returncode, done.stdout) == (0, "done\n")
-    assert "the MCP server stuck cannot be connected: it has not answered within 0.5 seconds" in done.stderr
+    assert "MCP server stuck failed to connect: it has not answered within 0.5 seconds" in done.stderr
     assert has_no_processes(place.session)
 
 
@@ -197,9 +195,7 @@ def test_a_server_of_the_project_starts_only_once_the_user_has_approved_it_as_it
     assert "There is no tool" in asked.stdout
     assert not begun.exists()
 
-    assert (
-        place.coterie("mcp", "approve", "prob").stderr == "Error: there is no server 'prob' here; did you mean probe?\n"
-    )
+    assert place.coterie("mcp", "approve", "prob").stderr == "Error: unknown server 'prob'; did you mean probe?\n"
     assert place.coterie("mcp", "approve", "probe").returncode == 0
     assert "process" in place.run(calling("mcp__probe__whoami")).stdout
     assert begun.exists()

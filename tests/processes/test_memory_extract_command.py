@@ -73,7 +73,7 @@ def test_extraction_from_an_ended_session_runs_no_turn_and_lists_its_memories(
     session, before = place.session, place.loaded()
     failed = place.coterie("memory", "extract", session.id, *place.model(TALK))
     assert failed.returncode == 1
-    assert failed.stderr.startswith(f"Error: no memories were taken from session {session.id}: ")
+    assert failed.stderr.startswith(f"Error: no memories were extracted from session {session.id}: ")
     refused = place.coterie("memory", "extract", session.id, *place.model(place.saving("../out.md", "always")))
     assert refused.returncode == 1
     assert "a memory could not be written" in refused.stderr

@@ -127,7 +127,7 @@ def test_a_failed_run_exits_with_one(project: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (["Go."], 5, "no model to ask: set ANTHROPIC_API_KEY, or give --script FILE to play one without a key"),
+        (["Go."], 5, "no model is available; set ANTHROPIC_API_KEY, or pass --script FILE to run without a key"),
         (["Go.", "--script", "no.yaml"], 2, "the embedded server did not start: no.yaml: cannot be read: No such file"),
         (
             ["Go.", "--script", "../script.yaml", "--model", "claude-opus"],

@@ -1,34 +1,16 @@
 """`coterie agents`: lists and checks agent definitions."""
 
-import json
-import shutil
-import sys
-from collections.abc import Iterable
-from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import attrs
 import click
-from rich.cells import cell_len, set_cell_size
 
 from coterie.agents.definitions.definition import AgentDefinition
-from coterie.agents.definitions.store import AgentDefinitions, load_definitions, load_path
-from coterie.orchestrator.cli.definition_problems import (
-    count_text,
-    has_errors,
-    plain_text,
-    problem_counts,
-    problem_lines,
-    problem_row,
-    shown_path,
-)
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused
+from coterie.agents.definitions.store import load_definitions, load_path
+from coterie.orchestrator.cli.commands.definition_commands import DefinitionCommands, plain_text, shown_path
 
 WIDEST = 24
-"""Columns of a name or of a list of tools; the description gets what is left."""
-LEAST = 20
-"""Columns a description has even where there is no room for it."""
+"""Widest column of names, models or tools; the description gets the rest of the line."""
 
 
 @click.group()
@@ -36,72 +18,10 @@ def agents() -> None:
     """List and check agent definitions."""
 
 
-@agents.command("list")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
-def list_definitions(*, is_json: bool) -> None:
-    """List the agents that can be used in the current directory, by where they are defined."""
-    found = load_definitions(Path.cwd())
-    definitions = list(found.by_name.values())
-    if is_json:
-        click.echo(json.dumps([_row(definition) for definition in definitions]))
-        return
-    for line in _table(definitions, shutil.get_terminal_size().columns):
-        click.echo(line)
-    if errors := sum(problem.severity == "error" for problem in found.problems):
-        click.echo(f"{count_text(errors, 'error')}: run `coterie agents check`", err=True)
-
-
-@agents.command()
-@click.argument("path", required=False, type=click.Path(path_type=Path))
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
-def check(*, path: Path | None, is_json: bool) -> None:
-    """Check the definitions in PATH, a file or a directory, or else all that hold in the current directory.
-
-    Prints a line for each problem. Ends with 1 if one of them is an error: a file that gives no agent.
-    """
-    found = load_definitions(Path.cwd()) if path is None else _load(path)
-    if is_json:
-        click.echo(json.dumps(_summary(found)))
-    else:
-        for line in problem_lines(found.problems):
-            click.echo(line)
-        files, kinds = count_text(found.files, "file"), count_text(len(found.by_name), "agent")
-        click.echo(f"{files}, {kinds}: {problem_counts(found.problems)}")
-    sys.exit(ExitCode.FAILED if has_errors(found.problems) else ExitCode.DONE)
-
-
-def _load(path: Path) -> AgentDefinitions:
-    try:
-        path.stat()
-    except OSError as exc:
-        raise UsageRefused(f"{path}: {exc.strerror}; give a definition's file, or a directory with some") from exc
-    return load_path(path)
-
-
-def _summary(found: AgentDefinitions) -> dict[str, Any]:
-    return {
-        "files": found.files,
-        "definitions": [_row(definition) for definition in found.by_name.values()],
-        "problems": [problem_row(problem) for problem in found.problems],
-    }
-
-
 def _row(definition: AgentDefinition) -> dict[str, Any]:
-    """All but the prompt and how servers are reached, which stand in the source; the latter may hold secrets."""
+    """JSON object of a definition, without its prompt and without its own servers, which may contain secrets."""
     row = attrs.asdict(definition, filter=attrs.filters.exclude("prompt", "own_servers"))
     return {**row, "source": None if definition.source is None else str(definition.source)}
-
-
-def _table(definitions: Iterable[AgentDefinition], width: int) -> Iterable[str]:
-    """One line for each definition that fits *width*, below a line for each directory they stand in."""
-    rows = [(_heading(definition), _cells(definition)) for definition in definitions]
-    columns = [min(WIDEST, max(cell_len(cells[at]) for _, cells in rows)) for at in range(3)]
-    rest = max(LEAST, width - sum(columns) - 2 * len(columns) - 2)
-    for heading, group in groupby(rows, key=lambda row: row[0]):
-        yield heading
-        for _, cells in group:
-            fitted = [_fit(cell, room) for cell, room in zip(cells, [*columns, rest], strict=True)]
-            yield f"  {'  '.join(fitted)}".rstrip()
 
 
 def _heading(definition: AgentDefinition) -> str:
@@ -116,5 +36,14 @@ def _cells(definition: AgentDefinition) -> list[str]:
     return [plain_text(" ".join(cell.split())) for cell in cells]
 
 
-def _fit(text: str, room: int) -> str:
-    return set_cell_size(text, room) if cell_len(text) <= room else set_cell_size(text, room - 3) + "..."
+DefinitionCommands(
+    noun="agent",
+    key="definitions",
+    expected="a definition file, or a directory of them",
+    load=load_definitions,
+    load_path=load_path,
+    row=_row,
+    heading=_heading,
+    cells=_cells,
+    widest=WIDEST,
+).add_to(agents)

@@ -1,7 +1,6 @@
-"""`coterie approvals`: lists open approvals and answers them."""
+"""`coterie approvals`: lists approval requests and answers them."""
 
 import sys
-import time
 
 import click
 import msgspec
@@ -12,7 +11,17 @@ from coterie.errors import ConfigInvalid
 from coterie.orchestrator.approvals.approval_policy import describe_state
 from coterie.orchestrator.approvals.queries import ListedApproval, UnreadableApproval, find_approvals
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused, escape_invisible, one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import (
+    ExitCode,
+    UsageRefused,
+    escape_invisible,
+    format_time,
+    one_line,
+    open_output,
+    print_json,
+    sanitize,
+)
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.requests import DecideApproval
 from coterie.orchestrator.session.root_lock import find_root
@@ -20,13 +29,13 @@ from coterie.session_directory import SessionDirectory
 from coterie.suggestions import did_you_mean
 
 SHOWN = 80
-"""Characters of a plan's first line, or of a call, that a list shows."""
+"""Characters of a plan's first line, or of a tool call, in a list."""
 LONGEST_FEEDBACK = 20_000
-"""Characters: more than anybody types, and few enough for a frame."""
+"""Characters of feedback that are accepted; one control frame has room for them."""
 
 
 def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The open ones, of the session that was named before or of all that run."""
+    """Offer open approvals of the session named before, or of all running sessions."""
     try:
         every = [each for each in find_approvals(ctx.params.get("session")) if isinstance(each, ListedApproval)]
     except ConfigInvalid:
@@ -37,36 +46,39 @@ def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 
 _id = click.argument("id_", metavar="ID", shell_complete=_complete)
 _session = click.option(
-    "--session", "-s", metavar="SESSION", shell_complete=complete_session, help="The session; one of those that run."
+    "--session", "-s", metavar="ID", shell_complete=complete_session, help="Session id.  [default: any running one]"
 )
-_json = click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/approvals.md.")
+_json = json_option("approvals")
 
 
 @click.group()
 def approvals() -> None:
-    """Show what agents wait for your yes to, and answer."""
+    """List and answer approval requests of agents."""
 
 
 @approvals.command("list")
 @click.argument("session", required=False, shell_complete=complete_session)
-@click.option("--all", "is_all", is_flag=True, help="List those that are decided or withdrawn, too.")
+@click.option("--all", "is_all", is_flag=True, help="Also list decided and withdrawn requests.")
 @_json
 def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> None:
-    """List the open approvals of SESSION, or of all sessions that run. Ends with 1 if a file cannot be read."""
+    """List open requests. Lists those of SESSION [default: all running sessions].
+
+    Exits 1 if an approval file cannot be read.
+    """
     every = list(find_approvals(session))
     unread = [each for each in every if isinstance(each, UnreadableApproval)]
     found = [each for each in every if isinstance(each, ListedApproval) and (is_all or each.approval.is_open)]
     with open_output():
         if is_json:
-            click.echo(msgspec.json.encode({"approvals": [each.row() for each in found]}))
+            print_json({"approvals": [each.row() for each in found]})
         for each in () if is_json else found:
             click.echo(_line(each))
         for file in unread:
             click.echo(sanitize(str(file)), err=True)
         if not every and not is_json:
-            click.echo("nobody has asked for an approval", err=True)
+            click.echo("no agent has requested an approval", err=True)
         elif not found and not is_json:
-            click.echo("nobody waits for an approval; --all lists those of before", err=True)
+            click.echo("no approval is open; --all also lists decided ones", err=True)
     sys.exit(ExitCode.FAILED if unread else ExitCode.DONE)
 
 
@@ -75,7 +87,7 @@ def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> 
 @_session
 @_json
 def show(*, id_: str, session: str | None, is_json: bool) -> None:
-    """Show one approval: the whole plan, or the call."""
+    """Show a request with the whole plan or tool call."""
     found = _find(id_, session)
     with open_output():
         click.echo(msgspec.json.encode(found.row()) if is_json else _details(found))
@@ -83,38 +95,36 @@ def show(*, id_: str, session: str | None, is_json: bool) -> None:
 
 @approvals.command()
 @_id
-@click.option("--feedback", "-f", default="", metavar="TEXT", help="What the agent is told besides.")
+@click.option("--feedback", "-f", default="", metavar="TEXT", help="Send TEXT to the agent with the answer.")
 @_session
 @_json
 def approve(*, id_: str, feedback: str, session: str | None, is_json: bool) -> None:
-    """Let the agent begin with its plan, or make the call, once."""
+    """Approve a request. The agent carries out its plan, or makes the tool call once."""
     _decide(DecideApproval(id=id_, approve=True, feedback=_checked(feedback)), session, is_json=is_json)
 
 
 @approvals.command()
 @_id
-@click.option("--feedback", "-f", default="", metavar="TEXT", help="What is wrong, and what would be right. Required.")
+@click.option("--feedback", "-f", default="", metavar="TEXT", help="Name the mistake and the remedy. Required.")
 @_session
 @_json
 def reject(*, id_: str, feedback: str, session: str | None, is_json: bool) -> None:
-    """Let the agent plan again, or go on without the call."""
+    """Reject a request. The agent plans again, or continues without the tool call."""
     if not feedback.strip():
-        raise UsageRefused("say with --feedback what is wrong, and what would be right: the agent is told nothing else")
+        raise UsageRefused("--feedback is missing; name the mistake and the remedy for the agent")
     _decide(DecideApproval(id=id_, approve=False, feedback=_checked(feedback)), session, is_json=is_json)
 
 
 def _checked(feedback: str) -> str:
     if len(feedback) > LONGEST_FEEDBACK:
-        raise UsageRefused(f"the feedback has {len(feedback):,} characters; at most {LONGEST_FEEDBACK:,} are passed on")
+        raise UsageRefused(f"the feedback has {len(feedback):,} characters; use at most {LONGEST_FEEDBACK:,}")
     return feedback
 
 
 def _decide(request: DecideApproval, name: str | None, *, is_json: bool) -> None:
     session = _find(request.id, None, is_to_decide=True).session if name is None else SessionDirectory.find(name)
     if (root := find_root(session)) is None:
-        raise UsageRefused(
-            f"session {session.id} does not run: the answer would reach nobody; `coterie resume` it first"
-        )
+        raise UsageRefused(f"session {session.id} is not running; start it with `coterie resume {session.id}` first")
     try:
         trio.run(send_request, root, request)
     except ConfigInvalid as exc:
@@ -126,24 +136,24 @@ def _decide(request: DecideApproval, name: str | None, *, is_json: bool) -> None
 
 
 def _find(id_: str, name: str | None, *, is_to_decide: bool = False) -> ListedApproval:
-    """The one of that id; where it *is_to_decide*, one that is open goes before those that are not."""
+    """Find the approval of that id; if *is_to_decide* and several sessions have it, prefer the open one."""
     every = [each for each in find_approvals(name) if isinstance(each, ListedApproval)]
     found = [each for each in every if each.approval.id == id_]
     if is_to_decide and len(found) > 1:
         found = [each for each in found if each.approval.is_open] or found
     if len(found) > 1:
         sessions = ", ".join(each.session.id for each in found)
-        raise UsageRefused(f"{id_} was asked for in {len(found)} sessions, {sessions}; say which with --session")
+        raise UsageRefused(f"{len(found)} sessions have an approval {id_}: {sessions}; choose one with --session")
     if not found:
-        where = f"session {name}" if name else "the sessions that run"
+        where = f"session {name}" if name else "the running sessions"
         hint = did_you_mean(id_, {each.approval.id for each in every})
-        raise UsageRefused(f"there is no approval {id_!r} in {where}; {hint}")
+        raise UsageRefused(f"unknown approval {id_!r} in {where}; {hint}")
     return found[0]
 
 
 def _line(found: ListedApproval) -> str:
     approval, claim = found.approval, found.approval.claim
-    changed = "  (its file was changed)" if found.doubt else ""
+    changed = "  (file was changed)" if found.doubt else ""
     facts = f"{found.session.id}  {approval.id:<14}  {approval.state:<9}  {one_line(claim.agent, SHOWN):<12}"
     return f"{facts}  {one_line(approval.subject, SHOWN)}{changed}"
 
@@ -154,7 +164,7 @@ def _details(found: ListedApproval) -> str:
     facts = {
         "session": found.session.id,
         "agent": f"{claim.agent}, start {claim.incarnation}",
-        "asked": _moment(approval.asked_at),
+        "asked": format_time(approval.asked_at),
         "state": describe_state(approval),
         "feedback": "" if approval.state == "withdrawn" else approval.feedback,
         "files": ", ".join(claim.files),
@@ -167,7 +177,3 @@ def _details(found: ListedApproval) -> str:
     if asked is not None:
         lines += [f"\n{escape_invisible(name)}:\n{escape_invisible(text)}" for name, text in asked.details.items()]
     return sanitize("\n".join([*lines, *(["", escape_invisible(claim.plan)] if claim.plan else [])]))
-
-
-def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -22,20 +22,20 @@ from coterie.session_directory import SessionDirectory
 LOG = LogPrinter(as_json=False)
 ENDS = {
     "ended": "has ended",
-    "interrupted": "was interrupted; `coterie resume` goes on with it",
-    "running": "goes on in a process that cannot be asked",
+    "interrupted": "was interrupted; `coterie resume` resumes it",
+    "running": "is running, but its process does not accept connections",
 }
-"""How a session stands when there is nothing more to see."""
+"""Closing line for each state of a session."""
 
 
 @click.command()
 @click.argument("session", shell_complete=complete_session)
-@click.option("--agent", metavar="NAME", help="Show this agent, and those it started, alone.")
+@click.option("--agent", metavar="NAME", help="Show only this agent and the agents it started.")
 def attach(*, session: str, agent: str | None) -> None:
-    """Look at SESSION while it runs: its agents, their mail, what waits for your answer, and what it costs.
+    """Watch SESSION: its agents, their messages, open requests and costs. The beginning of its id is enough.
 
-    The beginning of its id is enough. `q` leaves, and the session goes on; `?` shows the other keys. Without a terminal
-    it prints what happens, line by line. Ends as the session does: 0 if its task is done.
+    On a terminal, `q` leaves and the session continues; `?` shows the other keys. Without a terminal, events are
+    printed line by line. Exits with the exit code of the session: 0 if its task is done.
     """
     found = SessionDirectory.find(session)
     check_agent(found, agent)
@@ -45,20 +45,21 @@ def attach(*, session: str, agent: str | None) -> None:
 
 @attrs.define(eq=False, kw_only=True)
 class _Attachment:
-    """Somebody who looks at a session."""
+    """A client that shows one session until the session ends or the user leaves."""
 
     session: SessionDirectory
     agent: str | None
     is_drawn: bool
     _exit_code: ExitCode | None = attrs.field(default=None, init=False)
-    """With what the user went before the end."""
+    """Exit code if the user left before the end."""
     _is_unread: bool = attrs.field(default=False, init=False)
     _failure: BaseException | None = attrs.field(default=None, init=False)
 
     def run(self) -> ExitCode:
-        """Look to the end, or until the user leaves.
+        """Show the session until it ends or the user leaves.
 
-        Raises `ClickException` if the files cannot be read, and `OSError`; it is `BrokenPipeError` if nobody reads.
+        Raises `ClickException` if its files cannot be read, `BrokenPipeError` if the reader of stdout has gone, and
+        other `OSError`.
         """
         if (root := find_root(self.session)) is not None:
             try:
@@ -77,7 +78,7 @@ class _Attachment:
                 LOG.show(event)
         if self._exit_code is None:
             return self._end()
-        click.echo(f"session {self.session.id} goes on; `coterie attach {self.session.id}` shows it again", err=True)
+        click.echo(f"session {self.session.id} continues; reconnect with `coterie attach {self.session.id}`", err=True)
         return self._exit_code
 
     async def _follow(self, root: RootIdentity) -> None:
@@ -98,7 +99,7 @@ class _Attachment:
         self._exit_code = ExitCode.DONE
 
     async def _print(self) -> None:
-        """Print what has happened, and what happens, until cancelled, and then what was recorded by that time."""
+        """Print past and new events until cancelled, then the events recorded by that time."""
         async with open_follower(self.session.directory, self.agent) as follower:
             try:
                 try:
@@ -111,7 +112,7 @@ class _Attachment:
                 self._is_unread = True
 
     def _end(self) -> ExitCode:
-        """Say how the session ended."""
+        """Print how the session ended."""
         board = read_last_board(self.session)
         if self.is_drawn:
             print_last_board(board, only=self.agent)

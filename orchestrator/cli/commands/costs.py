@@ -3,11 +3,9 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import get_args
 
 import click
-import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -15,39 +13,40 @@ from rich.text import Text
 
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.output import ExitCode, one_line, open_output
+from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, open_output, print_json
+from coterie.orchestrator.cli.shared_options import find_session, json_option
 from coterie.orchestrator.gateway.cost_report import CostReport, build_cost_report
 from coterie.orchestrator.gateway.cost_totals import CostRow, CostTotals, Grouping
 from coterie.orchestrator.gateway.ledger import LEDGER
 from coterie.session_directory import SessionDirectory
 
 SHOWN = 40
-"""Characters of a name that the table shows."""
+"""Characters of a name in the table."""
 PIPED = 200
-"""Columns of a table that is not on a terminal: wide enough for all of it."""
+"""Width of the table if stdout is not a terminal; wide enough for every column."""
 _COLUMNS = ("calls", "read", "written", "input", "output", "cached", "dollars")
 
 
 @click.command()
 @click.argument("session", required=False, shell_complete=complete_session)
 @click.option(
-    "--by", type=click.Choice(get_args(Grouping)), default="agent", help="What the rows stand for; agents if not given."
+    "--by", type=click.Choice(get_args(Grouping)), default="agent", show_default=True, help="Group the costs by this."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; see docs/costs.md.")
-def costs(*, session: str | None, by: Grouping, as_json: bool) -> None:
-    """Show what SESSION, or the newest one of this directory, has cost; the beginning of its id is enough.
+@json_option("costs")
+def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
+    """Show the costs of SESSION [default: newest session of this directory]. The beginning of its id is enough.
 
-    Ends with 1 if a line of its ledger cannot be read.
+    Exits 1 if a ledger entry cannot be read.
     """
-    found = SessionDirectory.find(session) if session else SessionDirectory.newest(Path.cwd())
+    found = find_session(session)
     report = _report(found, by)
     with open_output():
-        if as_json:
-            click.echo(msgspec.json.encode({"session": found.id, **report.to_mapping()}))
+        if is_json:
+            print_json({"session": found.id, **report.to_mapping()})
         else:
             print_costs(report)
         for damage in report.damaged:
-            click.echo(f"{LEDGER}:{damage.line}: {damage.reason}; the line is left out", err=True)
+            click.echo(f"{LEDGER}:{damage.line}: {damage.reason}; the entry is skipped", err=True)
     sys.exit(ExitCode.FAILED if report.damaged else ExitCode.DONE)
 
 
@@ -55,13 +54,13 @@ def _report(session: SessionDirectory, by: Grouping) -> CostReport:
     try:
         return build_cost_report(session.directory, by)
     except FileNotFoundError as exc:
-        raise ConfigInvalid("session", f"{session.id} has no ledger yet: no model was asked") from exc
+        raise ConfigInvalid("session", f"{session.id} has no ledger yet, because it has made no model call") from exc
     except OSError as exc:
         raise click.ClickException(str(exc)) from exc
 
 
 def print_costs(report: CostReport) -> None:
-    """Print the table and its notes, for people."""
+    """Print the table and its notes as text."""
     is_seen = sys.stdout.isatty()
     console = Console(width=None if is_seen else PIPED, highlight=False, markup=False, emoji=False)
     console.print(_table(report, is_seen=is_seen))
@@ -73,7 +72,7 @@ def _table(report: CostReport, *, is_seen: bool) -> Table:
     has_spawns = report.by == "agent" and len(report.rows) > 1
     style = {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)} if is_seen else {"box": None}
     table = Table(pad_edge=False, show_footer=True, **style)
-    # Where room is short, the column that may wrap gives way first: names are cut, no number is.
+    # On a narrow terminal the column that may wrap shrinks first, so names are cut and numbers are not.
     table.add_column(report.by, footer="total")
     for name, footer in zip(_COLUMNS, _cells(report.total), strict=True):
         table.add_column(name, footer=footer, justify="right", no_wrap=True)
@@ -96,25 +95,22 @@ def _cells(spent: CostTotals) -> list[str]:
 
 
 def _notes(report: CostReport) -> Iterator[str]:
-    """What stands below the table, each on a line."""
+    """Lines below the table."""
     other, spent = report.alternatives, report.total
     yield f"with perfect sharing  ${other.perfect_sharing:.6f}"
     yield f"without sharing       ${other.without_sharing:.6f}"
     yield f"without any cache     ${other.without_cache:.6f}"
     if spent.estimated:
-        yield f"{_replies(spent.estimated)} broke off: ${spent.estimated_cost:.6f} of the total is an upper bound"
+        incomplete = count_text(spent.estimated, "reply", "replies")
+        yield f"{incomplete} incomplete: ${spent.estimated_cost:.6f} of the total is an upper bound"
     if spent.missed:
-        yield f"{spent.missed:,} tokens should have been read from the cache and were not"
+        yield f"{spent.missed:,} tokens were expected in the cache but not read from it"
     if report.per_100_turns:
         calls = ", ".join(f"{one_line(name, SHOWN)} {rate:.1f}" for name, rate in report.per_100_turns.items())
         yield f"other calls per 100 turns: {calls}"
     breaks = Counter((each.agent, each.event.cause) for each in report.breaks)
     for (agent, cause), count in breaks.items():
         times = f", {count} times" if count > 1 else ""
-        yield f"the cache broke for {one_line(agent, SHOWN)}: {cause}{times}"
+        yield f"cache miss of {one_line(agent, SHOWN)}: {cause}{times}"
     for agent, count in Counter(each.agent for each in report.trips).items():
-        yield f"breaker trips of {one_line(agent, SHOWN)}: {count}; its summaries kept failing"
-
-
-def _replies(count: int) -> str:
-    return f"{count} reply" if count == 1 else f"{count} replies"
+        yield f"breaker trips of {one_line(agent, SHOWN)}: {count}; its summaries failed repeatedly"

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 import trio
 
 from coterie.agents.sandbox.capabilities import available_backends
 from coterie.clock import Clock
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.output import ExitCode, open_output, sanitize
+from coterie.orchestrator.cli.output import ExitCode, open_output, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.doctor.checks import RepairResult, check_machine, check_session, repair
 from coterie.orchestrator.doctor.configuration_checks import configuration_findings
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
@@ -19,26 +19,26 @@ from coterie.session_directory import SessionDirectory, list_session_ids
 
 
 @click.command()
-@click.option("--fix", "is_fixing", is_flag=True, help="Mend what can be mended without losing anything.")
-@click.option("--session", "-s", metavar="ID", shell_complete=complete_session, help="Look at this session alone.")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/doctor.md.")
+@click.option("--fix", "is_fixing", is_flag=True, help="Repair everything that can be repaired without data loss.")
+@click.option("--session", "-s", metavar="ID", shell_complete=complete_session, help="Check this session only.")
+@json_option("doctor")
 def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
-    """Find strays, dead sockets, torn and damaged files, and what cannot be used here.
+    """Find orphan processes, stale sockets, damaged files and unusable configuration.
 
-    Ends with 1 if anything was found that matters, also if all of it was fixed.
+    Exits 1 if there are problems that matter, even if all of them were fixed.
     """
     found = _examine(SessionDirectory.find(session) if session else None)
     mended = _repair(found) if is_fixing else {}
     with open_output():
         if is_json:
             rows = [_row(finding, mended.get(finding)) for finding in found]
-            click.echo(msgspec.json.encode({"findings": rows, "sandbox": available_backends()}))
+            print_json({"findings": rows, "sandbox": available_backends()})
         else:
             for finding in found:
                 _print(finding, mended.get(finding))
             click.echo(_summary(found, mended, is_fixing=is_fixing))
             for way, missing in available_backends().items():
-                click.echo(sanitize(f'sandbox = "{way}": {missing or "this machine can hold it"}'))
+                click.echo(sanitize(f'sandbox = "{way}": {missing or "available on this machine"}'))
     sys.exit(ExitCode.FAILED if any(not finding.is_harmless for finding in found) else ExitCode.DONE)
 
 
@@ -46,7 +46,7 @@ def _examine(only: SessionDirectory | None) -> list[DoctorFinding]:
     found = list(check_machine(only))
     names = list_session_ids() if only is None else [only.id]
     clock = Clock.from_environment()
-    # On a terminal alone: in a file a bar is noise.
+    # No progress bar in a file.
     with click.progressbar(names, label="sessions", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
         for name in bar:
             found += check_session(name, clock)
@@ -54,7 +54,7 @@ def _examine(only: SessionDirectory | None) -> list[DoctorFinding]:
 
 
 def _repair(found: list[DoctorFinding]) -> dict[DoctorFinding, RepairResult]:
-    """What came of the remedies."""
+    """Run all repairs, and return the result of each."""
     mended: dict[DoctorFinding, RepairResult] = {}
 
     def keep(done: RepairResult) -> None:
@@ -75,11 +75,11 @@ def _print(finding: DoctorFinding, done: RepairResult | None) -> None:
 
 
 def _outlook(finding: DoctorFinding, done: RepairResult | None) -> str:
-    """What was, will be or can be done."""
+    """Line under a finding: what was done about it, will be done, or can be done."""
     if finding.is_harmless:
-        return "harmless, and left as it is"
+        return "harmless, left unchanged"
     if finding.remedy is None:
-        return f"left as it is; {finding.advice}"
+        return f"left unchanged; {finding.advice}"
     if done is None:
         return f"--fix: {finding.remedy.description}"
     return f"fixed: {finding.remedy.description}" if done.failure is None else f"not fixed: {done.failure}"
@@ -89,9 +89,9 @@ def _summary(found: list[DoctorFinding], mended: dict[DoctorFinding, RepairResul
     counted = [finding for finding in found if not finding.is_harmless]
     harmless = f", {len(found) - len(counted)} harmless" if len(found) > len(counted) else ""
     if not counted:
-        return f"nothing is wrong{harmless}"
+        return f"no problems{harmless}"
     if is_fixing:
         fixed = sum(done.failure is None for done in mended.values())
         return f"{len(counted)} found{harmless}: {fixed} fixed"
     curable = sum(finding.remedy is not None for finding in counted)
-    return f"{len(counted)} found{harmless}: --fix mends {curable}"
+    return f"{len(counted)} found{harmless}: --fix repairs {curable}"

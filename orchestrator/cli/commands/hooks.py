@@ -18,21 +18,22 @@ from coterie.orchestrator.cli.project_approvals import (
     describe_sources,
     find_hook_sources,
 )
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.process_identity import is_called_by_agent
 
 
 @click.group()
 def hooks() -> None:
-    """Show and approve the commands that run when something happens to an agent."""
+    """List hooks and approve those of a project. A hook is a command that runs at an event of an agent."""
 
 
 @hooks.command("list")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@json_option()
 def list_hooks(*, is_json: bool) -> None:
-    """List the hooks that were found for the current directory, by file, and whether they run.
+    """List hooks by file, and show which of them run.
 
-    Ends with 1 if a file has a flaw.
+    Lists all hooks that apply in the current directory. Exits 1 if a hook file has a problem.
     """
     settings = load_settings(Path.cwd(), {}, os.environ)
     sources = find_hook_sources(Path.cwd(), settings)
@@ -47,7 +48,7 @@ def list_hooks(*, is_json: bool) -> None:
             for line in _lines(sources, held):
                 click.echo(line)
             if not settings.hooks.enabled:
-                click.echo("hooks.enabled is false: none of them runs", err=True)
+                click.echo("hooks.enabled is false, so no hook runs", err=True)
             elif notice := held.notice():
                 click.echo(sanitize(notice), err=True)
             for word in (*notes, *flaws):
@@ -56,24 +57,24 @@ def list_hooks(*, is_json: bool) -> None:
 
 
 @hooks.command("approve")
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask; what is approved is printed all the same.")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Approve without a prompt; the hooks are still printed.")
 def approve_hooks(*, is_sure: bool) -> None:
-    """Let the hooks of this project run, as they are now; each change of them has to be approved again.
+    """Approve the hooks of this project. A changed hook must be approved again.
 
-    Shows every command first. What a command starts, such as a script of the project, is not part of what you approve.
+    Prints every command first. Files that a command starts, such as scripts of the project, are not covered.
     """
     if is_called_by_agent():
-        raise UsageRefused("only the user can approve hooks, and no agent")
+        raise UsageRefused("hooks can only be approved by the user, not by an agent")
     project = Path.cwd()
     waiting = select_hooks(project, find_hook_sources(project, load_settings(project, {}, os.environ))).waiting
     if not waiting:
-        click.echo("there is nothing to approve")
+        click.echo("no hook needs approval")
         return
     for line in describe_sources(waiting):
         click.echo(line)
     if not is_sure and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageRefused("nobody can be asked here; --yes approves what is shown")
-    if is_sure or click.confirm("Let these commands run from now on?", err=True):
+        raise UsageRefused("cannot ask for approval without a terminal; approve the hooks shown above with --yes")
+    if is_sure or click.confirm("Allow these commands to run from now on?", err=True):
         approve_hook_sources(project, waiting)
         click.echo(f"approved: {sanitize(', '.join(count_hooks(list(waiting))))}")
     else:
@@ -89,7 +90,7 @@ def _lines(sources: Iterable[HookSource], held: HookSelection) -> Iterator[str]:
             yield f"{escape_invisible(str(source.path))}  ({state})"
             yield from describe_hooks(source)
     if not found:
-        yield "there are no hooks"
+        yield "no hooks"
 
 
 def _rows(sources: Iterable[HookSource], held: HookSelection, *, is_enabled: bool) -> list[dict[str, Any]]:

@@ -11,17 +11,18 @@ from click.shell_completion import CompletionItem
 
 from coterie.agents.definitions.definition_files import FileProblem
 from coterie.orchestrator.cli.output import ExitCode, UsageRefused, one_line, sanitize
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.mcp.mcp_servers import KnownServer, McpServers, approve_servers, load_servers
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.process_identity import is_called_by_agent
 from coterie.suggestions import did_you_mean
 
 SHOWN = 200
-"""Characters of a command, an address or a reason that one line shows."""
+"""Characters of a command, address or reason on one line."""
 
 
 def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The servers of this directory."""
+    """Offer the servers of this directory."""
     servers = load_servers(Path.cwd()).servers
     names = dict.fromkeys(server.name for server in servers)
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
@@ -33,34 +34,36 @@ def mcp() -> None:
 
 
 @mcp.command("list")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@json_option()
 def list_servers(*, is_json: bool) -> None:
-    """List the servers of the current directory, and what is wrong with the files that configure them."""
+    """List MCP servers and problems of their files. Lists the servers for the current directory."""
     found = load_servers(Path.cwd())
     if is_json:
         rows = [_row(server) for server in found.servers]
         click.echo(json.dumps({"servers": rows, "problems": [str(problem) for problem in found.problems]}))
         return
     for server in found.servers:
-        state = "" if server.is_approved else "  waits for approval"
+        state = "" if server.is_approved else "  needs approval"
         click.echo(f"{server.name}  {server.scope}  {one_line(server.config.where, SHOWN)}{state}")
     if not found.servers:
-        click.echo("no servers: configure some in .mcp.json, or in mcp.json of your own directory")
+        click.echo("no servers; configure some in .mcp.json, or in mcp.json of your configuration directory")
     _print_problems(found.problems)
 
 
 @mcp.command()
 @click.argument("names", nargs=-1, shell_complete=_complete)
-@click.option("--all", "is_all", is_flag=True, help="Approve all that wait.")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@click.option("--all", "is_all", is_flag=True, help="Approve all servers that need approval.")
+@json_option()
 def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
-    """Let servers of this project start, NAMES or all that wait; if one is changed later, it waits again."""
+    """Approve MCP servers of this project. A changed server must be approved again."""
     if is_called_by_agent():
-        raise UsageRefused("only the user can approve servers, and no agent")
+        raise UsageRefused("MCP servers can only be approved by the user, not by an agent")
     found = load_servers(Path.cwd())
     if is_all == bool(names):
         waiting = ", ".join(server.name for server in found.waiting)
-        raise click.UsageError(f"give names, or --all; {f'{waiting} wait' if waiting else 'none waits'} for approval")
+        raise click.UsageError(
+            f"give names or --all; {f'to approve: {waiting}' if waiting else 'no server needs approval'}"
+        )
     chosen = list(found.waiting) if is_all else _named(found, names)
     approve_servers(Path.cwd(), chosen)
     if is_json:
@@ -69,20 +72,23 @@ def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
     for server in chosen:
         click.echo(f"approved {server.name}: {one_line(server.config.where, SHOWN)}")
     if not chosen:
-        click.echo("none waits for approval")
+        click.echo("no server needs approval")
 
 
 @mcp.command()
 @click.argument("names", nargs=-1, shell_complete=_complete)
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@json_option()
 def test(*, names: Sequence[str], is_json: bool) -> None:
-    """Start servers that may start, NAMES or all, and list their tools. Ends with 1 if one of them does not work."""
-    from coterie.orchestrator.mcp.server_checks import ServerCheck, check_servers  # noqa: PLC0415 - brings trio along
+    """Start MCP servers and list their tools.
+
+    Starts NAMES [default: all approved servers]. Exits 1 if a server does not work.
+    """
+    from coterie.orchestrator.mcp.server_checks import ServerCheck, check_servers  # noqa: PLC0415 - imports trio
 
     found = load_servers(Path.cwd())
     chosen = _named(found, names) if names else list(found.approved)
     if waiting := [server.name for server in chosen if not server.is_approved]:
-        raise UsageRefused(f"{', '.join(waiting)} may not start yet: `coterie mcp approve {' '.join(waiting)}`")
+        raise UsageRefused(f"{', '.join(waiting)}: not approved; run `coterie mcp approve {' '.join(waiting)}` first")
     settings = load_settings(Path.cwd(), {}, {})
     tried: list[ServerCheck] = check_servers([server.config for server in chosen], settings.mcp.start_seconds)
     if is_json:
@@ -93,22 +99,22 @@ def test(*, names: Sequence[str], is_json: bool) -> None:
             for name, description in each.tools.items():
                 click.echo(f"  {name}  {one_line(description, SHOWN)}")
             for reason in each.left_out:
-                click.echo(f"  left out: {one_line(reason, SHOWN)}")
+                click.echo(f"  skipped: {one_line(reason, SHOWN)}")
         _print_problems(found.problems)
     sys.exit(ExitCode.FAILED if any(each.failure for each in tried) else ExitCode.DONE)
 
 
 def _named(found: McpServers, names: Iterable[str]) -> list[KnownServer]:
-    """The servers of these *names*; those that wait, where there is another of the name."""
+    """The servers of these *names*; of two with the same name, the one that needs approval."""
     by_name = {server.name: server for server in found.servers}
     for name in names:
         if name not in by_name:
-            raise UsageRefused(f"there is no server {name!r} here; {did_you_mean(name, by_name)}")
+            raise UsageRefused(f"unknown server {name!r}; {did_you_mean(name, by_name)}")
     return [by_name[name] for name in dict.fromkeys(names)]
 
 
 def _row(server: KnownServer) -> dict[str, Any]:
-    """Without environment and headers, which may hold secrets."""
+    """JSON object of a server, without environment and headers, which may contain secrets."""
     return {
         "name": server.name,
         "transport": server.config.transport,

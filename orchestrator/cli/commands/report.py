@@ -4,12 +4,12 @@ import sys
 from pathlib import Path
 
 import click
-import msgspec
 
 from coterie.clock import Clock
 from coterie.files import replace_file
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import find_session, json_option
 from coterie.orchestrator.report.collect import collect_report
 from coterie.orchestrator.report.page import GENERATOR, HEAD_BYTES, render_page
 from coterie.orchestrator.report.report_data import SessionFacts, to_mapping
@@ -25,34 +25,34 @@ STDOUT = "-"
     "-o",
     type=click.Path(allow_dash=True),
     metavar="FILE",
-    help="Where to; coterie-ID.html here if not given, - for standard output.",
+    help="Write to FILE, or to standard output if it is -.  [default: coterie-ID.html]",
 )
-@click.option("--force", is_flag=True, help="Write over FILE even if it is no report.")
-@click.option("--json", "as_json", is_flag=True, help="Print what the page is made of as JSON; see docs/report.md.")
-def report(*, session: str | None, output: str | None, force: bool, as_json: bool) -> None:
-    """Make a page about SESSION, or about the newest one of this directory; the beginning of its id is enough.
+@click.option("--force", is_flag=True, help="Overwrite FILE even if it is not a report.")
+@json_option("report")
+def report(*, session: str | None, output: str | None, force: bool, is_json: bool) -> None:
+    """Write an HTML report about SESSION [default: newest session of this directory].
 
-    The page is one file that needs no other and no network. A session that runs is shown as it is now. Ends with 1 if
-    something of the session cannot be read; the page says what.
+    The beginning of the session's id is enough. The report is one file that needs no network. A running session is
+    shown in its present state. Exits 1 if something of the session cannot be read; the report lists it.
     """
-    if as_json and output is not None:
-        raise click.UsageError("--json prints; it makes no page, so give it without --output")
-    found = SessionDirectory.find(session) if session else SessionDirectory.newest(Path.cwd())
+    if is_json and output is not None:
+        raise click.UsageError("--json and --output cannot be used together; --json prints to standard output")
+    found = find_session(session)
     path = Path(f"coterie-{found.id}.html" if output is None else output)
-    is_written = not as_json and output != STDOUT
+    is_written = not is_json and output != STDOUT
     if is_written:
         _check_path(path, is_forced=force)
     facts = _collect(found)
     with open_output():
-        if as_json:
-            click.echo(msgspec.json.encode(to_mapping(facts)))
+        if is_json:
+            print_json(to_mapping(facts))
         elif not is_written:
             click.echo(render_page(facts), nl=False)
         else:
             _write(path, render_page(facts))
             click.echo(path)
         for unread in facts.unread:
-            click.echo(sanitize(f"{unread.where}: {unread.reason}; it is left out"), err=True)
+            click.echo(sanitize(f"{unread.where}: {unread.reason}; skipped"), err=True)
     sys.exit(ExitCode.FAILED if facts.unread else ExitCode.DONE)
 
 
@@ -64,22 +64,22 @@ def _collect(session: SessionDirectory) -> SessionFacts:
 
 
 def _check_path(path: Path, *, is_forced: bool) -> None:
-    """Raise `UsageRefused` unless a report may be at *path*: nothing is there, or an older report."""
+    """Raise `UsageRefused` unless a report may be written to *path*: it is new, empty, or an older report."""
     try:
         if path.is_dir():
-            raise UsageRefused(f"{path} is a directory; name a file in it")
+            raise UsageRefused(f"{path} is a directory; give a file name in it")
         if not path.parent.is_dir():
-            raise UsageRefused(f"there is no directory {path.parent} for {path.name}")
+            raise UsageRefused(f"directory {path.parent} does not exist; create it, or choose another --output")
         if path.exists() and not path.is_file():
-            raise UsageRefused(f"{path} is no plain file; - is standard output")
+            raise UsageRefused(f"{path} is not a regular file; use - for standard output")
         if not is_forced and path.exists() and not _is_report(path):
-            raise UsageRefused(f"{path} is there, and is no report of coterie; --force writes over it")
+            raise UsageRefused(f"{path} exists and is not a report; overwrite it with --force")
     except OSError as exc:
         raise UsageRefused(f"{path}: {exc.strerror}") from exc
 
 
 def _is_report(path: Path) -> bool:
-    """Whether a report may take the place of what is there: one does, and a file in which there is nothing."""
+    """True if the file is an older report or empty."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
     return not head or f'content="{GENERATOR}"'.encode() in head

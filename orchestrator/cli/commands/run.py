@@ -29,7 +29,7 @@ FORMATS = ("text", "json", "stream-json")
 
 @attrs.frozen(kw_only=True)
 class _Options:
-    """What both commands take."""
+    """Options of both commands."""
 
     only_result: bool
     output_format: str
@@ -45,10 +45,10 @@ class _Options:
     def __attrs_post_init__(self) -> None:
         if self.is_live and (self.only_result or self.output_format != "text" or self.is_detached):
             other = "--detach" if self.is_detached else "-p" if self.only_result else "--output-format"
-            raise click.UsageError(f"--live shows a board, and {other} does not: give one of them")
+            raise click.UsageError(f"--live and {other} cannot be used together; leave one of them out")
 
     def settings(self, project: Path, **flags: object) -> Settings:
-        """The settings of a run in *project*, under these options. Raises `ConfigInvalid`."""
+        """Load the settings for *project* under these options. Raises `ConfigInvalid`."""
         given = {
             **flags,
             "max_turns": self.max_turns,
@@ -60,7 +60,7 @@ class _Options:
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody sits at the terminal who can be asked."""
+        """True if the user can be prompted at a terminal."""
         is_text = self.output_format == "text" and not self.only_result
         return is_text and not self.is_detached and sys.stdin.isatty() and sys.stderr.isatty()
 
@@ -69,56 +69,60 @@ class _Dollars(click.ParamType[Decimal]):
     name = "dollars"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
-        """An amount over zero, exact."""
+        """Parse a positive amount, exactly."""
         try:
             amount = Decimal(value)
         except ArithmeticError:
             amount = Decimal(0)
         if not (amount.is_finite() and amount > 0):
-            self.fail(f"{value!r} is not an amount over 0, as 2.50 is", param, ctx)
+            self.fail(f"{value!r} is not a positive amount; give dollars such as 2.50", param, ctx)
         return amount
 
 
 def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
     options = (
-        click.option("-p", "--print", "only_result", is_flag=True, help="Print the result alone, and no progress."),
+        click.option("-p", "--print", "only_result", is_flag=True, help="Print only the result."),
         click.option(
             "--output-format",
             type=click.Choice(FORMATS),
             default="text",
             show_default=True,
-            help="json: a summary at the end; stream-json: every event as a line, see docs/events.md.",
+            help="Set the output: json: one summary at the end; stream-json: one event per line, see docs/events.md.",
         ),
-        click.option("--max-turns", type=click.IntRange(1), help="Model calls at most.  [default: 200]"),
+        click.option("--max-turns", type=click.IntRange(1), help="Limit the model calls of the agent.  [default: 200]"),
         click.option(
             "--max-budget-usd",
             type=_Dollars(),
-            help="Dollars at most, for all agents and all resumes together; no call is made that could cost more.",
+            help="Limit the dollars of all agents over all resumes; a call that could exceed it is not made.",
         ),
         click.option(
             "--permission-mode",
             type=click.Choice(get_args(Mode)),
-            help="default: read in the directory, ask for the rest; acceptEdits: edit there too; plan: only read; "
-            "dontAsk: deny what would be asked; bypassPermissions: anything you may.  [default: default]",
+            help="Set how calls are decided: default: read in the directory, ask for the rest; acceptEdits: also edit "
+            "there; plan: read only; dontAsk: deny instead of asking; bypassPermissions: allow everything.  "
+            "[default: default]",
         ),
         click.option(
             "--sandbox",
             type=click.Choice(get_args(SandboxMode)),
-            help="What holds the commands of agents, see docs/sandbox.md.  [default: none]",
+            help="Confine the commands of agents, see docs/sandbox.md.  [default: none]",
         ),
-        click.option("--script", type=click.Path(path_type=Path), help="Play the model from FILE, without a key."),
         click.option(
-            "--detach", "is_detached", is_flag=True, help="Start it and return; `coterie list` shows how it stands."
+            "--script",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="Read model replies from FILE, without a key.",
+        ),
+        click.option(
+            "--detach", "is_detached", is_flag=True, help="Return when the session has started; see `coterie list`."
         ),
         click.option(
             "--live/--no-live",
             "is_live",
             default=None,
-            help="Show a board of all agents while they work.  [default: for a team, on a terminal of 60x15 or more]",
+            help="Show a board of all agents.  [default: for a team, on a terminal of at least 60x15]",
         ),
-        click.option(
-            "--bare", "is_bare", is_flag=True, help="Read no instruction files, load no skills, and remember nothing."
-        ),
+        click.option("--bare", "is_bare", is_flag=True, help="Run without instruction files, skills and memories."),
     )
     for option in reversed(options):
         function = option(function)
@@ -127,15 +131,15 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @click.argument("task", required=False, shell_complete=complete_task)
-@click.option("--model", shell_complete=complete_model, help="A model's id or alias.  [default: sonnet]")
+@click.option("--model", shell_complete=complete_model, help="Use the model with this id or alias.  [default: sonnet]")
 @click.option(
     "--agent",
     shell_complete=complete_agent_type,
-    help="The kind of agent that does it; `coterie agents list` shows them.",
+    help="Use this agent type; list them with `coterie agents list`.",
 )
-@click.option("--coordinator", "is_coordinator", is_flag=True, help="Let the lead delegate everything to other agents.")
+@click.option("--coordinator", "is_coordinator", is_flag=True, help="Make the lead delegate all work to other agents.")
 @click.option(
-    "--team", "team_file", metavar="FILE", type=click.Path(path_type=Path), help="Begin with the team of FILE, in TOML."
+    "--team", "team_file", metavar="FILE", type=click.Path(path_type=Path), help="Start with the team in FILE (TOML)."
 )
 @_shared_options
 def run(
@@ -147,10 +151,10 @@ def run(
     team_file: Path | None,
     **shared: Any,
 ) -> None:
-    """Run TASK in the current directory, with one agent or a team; `-`, or no TASK, reads it from standard input."""
+    """Run TASK in the current directory, with one agent or a team. TASK is read from standard input if it is `-`."""
     options = _Options(**shared)
     if is_coordinator and agent not in (None, COORDINATOR):
-        raise click.UsageError(f"--coordinator is the kind {COORDINATOR}, and --agent wants {agent}: give one of them")
+        raise click.UsageError(f"--coordinator means --agent {COORDINATOR}; leave it out, or --agent {agent}")
     agent = COORDINATOR if is_coordinator else agent
     team = None if team_file is None else _read_team(team_file, agent)
     if team is not None:
@@ -158,11 +162,13 @@ def run(
     settings = options.settings(Path.cwd(), model=model, agent=agent)
     known_models().get(settings.model)
     require_model(options.script)
-    words = _from_stdin() if task in (None, "-") else task
+    words = task
+    if task in (None, "-"):
+        words = "" if sys.stdin.isatty() else sys.stdin.read()
     if not words or not words.strip():
         words = _initial_prompt(settings) or ""
     if not words:
-        raise click.UsageError('a task is needed: coterie run "find the bug in a.py", or on standard input')
+        raise click.UsageError('no task; give one as in: coterie run "find the bug in a.py", or on standard input')
     _start(options, settings, task=words.strip(), project=Path.cwd(), team=team)
 
 
@@ -171,15 +177,15 @@ def run(
 @click.argument("message", required=False)
 @_shared_options
 def resume(*, session: str, message: str | None, **shared: Any) -> None:
-    """Take SESSION up where it stopped, or go on with a new MESSAGE; the beginning of its id is enough.
+    """Resume SESSION where it stopped, or continue it with a new MESSAGE. The beginning of its id is enough.
 
-    The agent sees its conversation byte for byte as it was. A tool call that was cut short is never run again: the
-    agent is told that it was interrupted.
+    The agent continues with exactly the same conversation. An interrupted tool call is not run again; its result says
+    that it was interrupted.
     """
     options = _Options(**shared)
     require_model(options.script)
     found = SessionDirectory.find(session)
-    # What it may spend, and what holds it, was said once, for all of its starts.
+    # Budget and sandbox of the session hold for all of its starts, unless an option changes them.
     budget, sandbox = options.max_budget_usd or found.budget_usd, options.sandbox or found.sandbox
     settings = attrs.evolve(options, max_budget_usd=budget, sandbox=sandbox).settings(
         found.project, model=found.model, agent=found.agent
@@ -188,27 +194,23 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
 
 
 def _read_team(path: Path, agent: str | None) -> TeamDefinition:
-    """The team of *path*, whose lead is to be of the kind *agent*, if one is given."""
+    """Load the team file *path*; its lead must have the agent type *agent* if one is given."""
     from coterie.orchestrator.teams.team_file import load_team  # noqa: PLC0415 - most runs have no team file
 
     team = load_team(path, Path.cwd())
     if agent is not None and team.lead_type not in (None, agent):
-        raise click.UsageError(f"the lead of {path} is a {team.lead_type}, and a {agent} is wanted: give one of them")
+        raise click.UsageError(f"the lead of {path} is a {team.lead_type}, but --agent is {agent}; leave --agent out")
     return team
 
 
 def _initial_prompt(settings: Settings) -> str | None:
-    """What the definition of the agent says that it begins with, for want of a task."""
+    """First prompt that the agent's definition contains, for a run without a task."""
     _, kind = apply_definition(settings, Path.cwd())
     return None if kind is None else kind.initial_prompt
 
 
-def _from_stdin() -> str:
-    return "" if sys.stdin.isatty() else sys.stdin.read()
-
-
 def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any) -> None:
-    # Neither `--help` nor a mistake should wait for these.
+    # Imported late: neither `--help` nor a usage error needs these.
     from coterie.orchestrator.cli.live.view_choice import choose_view, has_room_for_board, is_team  # noqa: PLC0415
     from coterie.orchestrator.cli.output import open_output  # noqa: PLC0415
     from coterie.orchestrator.cli.project_approvals import confirm_hooks, confirm_includes, confirm_servers  # noqa: PLC0415
@@ -238,7 +240,7 @@ def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any
             return
         is_live = is_team(assignment) and has_room_for_board() if options.is_live is None else options.is_live
         view = choose_view(options.output_format, only_result=options.only_result, is_live=is_live)
-        # What is answered on the board must wait there for whoever attaches to it, also when this user has left.
+        # A request answered on the board waits there for any later client, so it must not end when this one leaves.
         can_ask = options.can_ask and not view.shows_approvals
         assignment = attrs.evolve(assignment, can_ask=can_ask, asks_later=view.shows_approvals)
         run_client(assignment, view, TerminalPrompter(view) if can_ask else None)
@@ -250,4 +252,4 @@ def _print_detached(options: _Options, session: str) -> None:
     elif options.only_result:
         click.echo(session)
     else:
-        click.echo(f"session {session} is at work; `coterie attach {session}` shows it, `coterie stop` ends it")
+        click.echo(f"session {session} has started; `coterie attach {session}` shows it, `coterie stop` ends it")

@@ -7,25 +7,25 @@ from typing import Any
 
 import attrs
 import click
-import msgspec
 
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.cli.output import ExitCode, one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import ExitCode, format_age, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.session.overview import SessionOverview, read_overview
 from coterie.session_directory import SessionDirectory, list_session_ids
 
 LISTED = 20
-"""Sessions that are listed if not all are wanted."""
+"""Sessions listed without --all."""
 SHOWN = 60
-"""Characters of a task that the list shows."""
+"""Characters of a task in the list."""
 
 
 @click.command("list")
-@click.option("--all", "is_all", is_flag=True, help=f"List all of them, not only the newest {LISTED}.")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/doctor.md.")
+@click.option("--all", "is_all", is_flag=True, help=f"List all sessions.  [default: the newest {LISTED}]")
+@json_option("doctor")
 def list_sessions(*, is_all: bool, is_json: bool) -> None:
-    """List the sessions of all projects, the newest first. Ends with 1 if one of them cannot be read."""
+    """List the sessions of all projects, the newest first. Exits 1 if one of them cannot be read."""
     names = list_session_ids()[::-1]
     shown = names if is_all else names[:LISTED]
     overviews, unreadable = _read_overviews(shown)
@@ -33,12 +33,12 @@ def list_sessions(*, is_all: bool, is_json: bool) -> None:
     with open_output():
         if is_json:
             rows = [_row(overview, now) for overview in overviews]
-            click.echo(msgspec.json.encode({"sessions": rows, "more": len(names) - len(shown)}))
+            print_json({"sessions": rows, "more": len(names) - len(shown)})
         else:
             for line in (line for overview in overviews for line in _lines(overview, now)):
                 click.echo(line)
             if not names:
-                click.echo("there are no sessions yet; `coterie run` makes one", err=True)
+                click.echo("no sessions yet; start one with `coterie run`", err=True)
         for reason in unreadable:
             click.echo(sanitize(reason), err=True)
         if len(shown) < len(names):
@@ -47,7 +47,7 @@ def list_sessions(*, is_all: bool, is_json: bool) -> None:
 
 
 def _read_overviews(names: list[str]) -> tuple[list[SessionOverview], list[str]]:
-    """How these sessions stand, and why it cannot be said of others."""
+    """Overviews of these sessions, and the reasons why others cannot be read."""
     overviews: list[SessionOverview] = []
     unreadable: list[str] = []
     for name in names:
@@ -78,7 +78,7 @@ def _row(overview: SessionOverview, now: float) -> dict[str, Any]:
 def _lines(overview: SessionOverview, now: float) -> Iterator[str]:
     session = overview.session
     first = next(iter(session.task.strip().splitlines()), "")
-    facts = f"{overview.state:<11}  {_age(now - session.started):>6}  ${overview.cost:.6f}"
+    facts = f"{overview.state:<11}  {format_age(now - session.started):>6}  ${overview.cost:.6f}"
     yield f"{session.id}  {facts}  {sanitize(_shown(session.project))}  {one_line(first, SHOWN)}".rstrip()
     if len(overview.agents) > 1:
         yield f"    {', '.join(f'{agent.name} {agent.state}' for agent in overview.agents)}"
@@ -87,14 +87,7 @@ def _lines(overview: SessionOverview, now: float) -> Iterator[str]:
             yield f"    {agent.name}: {one_line(agent.progress, SHOWN)}"
 
 
-def _age(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
-
-
 def _shown(project: Path) -> str:
-    """*project* as a shell would have it."""
+    """*project* with the home directory shortened to `~`."""
     own = Path.home()
     return f"~/{project.relative_to(own)}" if project.is_relative_to(own) else str(project)

@@ -1,4 +1,4 @@
-"""`coterie stop` and `coterie background`: stop a session or an agent, or stop waiting for it."""
+"""`coterie stop` and `coterie background`: stop a session or an agent, or move an agent to the background."""
 
 import signal
 
@@ -10,6 +10,7 @@ import trio
 from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.cli.completion_candidates import complete_running_agent, complete_session
 from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.control.client import RootExit, send_request
 from coterie.orchestrator.control.requests import MoveToBackground, StopAgent
 from coterie.orchestrator.doctor.checks import RepairResult, check_machine, repair
@@ -21,26 +22,28 @@ from coterie.orchestrator.session.root_lock import RootIdentity, find_root
 from coterie.session_directory import SessionDirectory
 
 PATIENCE = 30.0
-"""Seconds in which a root that was told to end has ended, or says how long it needs to stop its agents."""
+"""Seconds in which the root must exit after SIGTERM, or announce how long its agents need to stop."""
 TICK = 1.0
-"""Seconds between two signs of life while one waits."""
+"""Seconds between two progress lines."""
 
-_json = click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/doctor.md.")
+_json = json_option("doctor")
 
 
 @click.command()
 @click.argument("session", shell_complete=complete_session)
 @click.argument("agent", required=False, shell_complete=complete_running_agent)
-@click.option("--now", "is_at_once", is_flag=True, help="Kill the session, instead of asking it to end.")
+@click.option("--now", "is_at_once", is_flag=True, help="Kill all processes of the session immediately.")
 @_json
 def stop(*, session: str, agent: str | None, is_at_once: bool, is_json: bool) -> None:
-    """Stop SESSION, which runs, and all its agents, or only AGENT and those it started.
+    """Stop the running SESSION with all its agents, or only AGENT and the agents it started.
 
-    The beginning of the session's id is enough. A session can be resumed later; an agent that was stopped alone is not
-    taken up again by a message. Ends with 1 if the session has not ended in time.
+    The beginning of the session's id is enough. A stopped session can be resumed. An agent that was stopped alone is
+    not restarted by later messages. Exits 1 if the session has not ended in time.
     """
     if agent is not None and is_at_once:
-        raise click.UsageError("--now is for a whole session; without it an agent that does not end is killed too")
+        raise click.UsageError(
+            "--now cannot be used with an agent; leave it out (an agent that does not stop is killed)"
+        )
     found, root = _running(session)
     if agent is not None:
         trio.run(send_request, root, StopAgent(name=agent))
@@ -53,7 +56,7 @@ def stop(*, session: str, agent: str | None, is_at_once: bool, is_json: bool) ->
     except (RepairFailed, MailboxError) as exc:
         raise click.ClickException(str(exc)) from exc
     how = "killed" if is_at_once else "stopped"
-    words = f"{how} session {found.id}: {', '.join(agents) or 'no agent was at work'}"
+    words = f"{how} session {found.id}: {', '.join(agents) or 'no agent was running'}"
     _print_result(is_json=is_json, session=found.id, words=words, killed=is_at_once, agents=agents)
 
 
@@ -62,20 +65,20 @@ def stop(*, session: str, agent: str | None, is_at_once: bool, is_json: bool) ->
 @click.argument("agent", shell_complete=complete_running_agent)
 @_json
 def background(*, session: str, agent: str, is_json: bool) -> None:
-    """Let whoever waits for AGENT of SESSION go on without it; its report will come as a message."""
+    """Move AGENT of SESSION to the background: its parent continues, and gets the report as a message."""
     found, root = _running(session)
     trio.run(send_request, root, MoveToBackground(name=agent))
-    words = f"{agent} of session {found.id} works in the background"
+    words = f"moved {agent} of session {found.id} to the background"
     _print_result(is_json=is_json, session=found.id, words=words, agents=[agent])
 
 
 def _running(name: str) -> tuple[SessionDirectory, RootIdentity]:
-    """A session, and its root. Raises `UsageRefused` if it has none."""
+    """A running session and its root. Raises `UsageRefused` if the session has no root."""
     session = SessionDirectory.find(name)
     if (root := find_root(session)) is None:
         is_at_work = read_overview(session).state == "running"
-        words = "is at work in a process that cannot be asked" if is_at_work else "does not run"
-        raise UsageRefused(f"session {session.id} {words}; `coterie list` shows which do")
+        words = "is running, but its process does not accept connections" if is_at_work else "is not running"
+        raise UsageRefused(f"session {session.id} {words}; `coterie list` shows running sessions")
     return session, root
 
 
@@ -86,30 +89,30 @@ def _print_result(*, is_json: bool, words: str, **facts: object) -> None:
 
 @attrs.frozen(kw_only=True)
 class _SessionStop:
-    """A session that is to end."""
+    """The stop of one running session."""
 
     session: SessionDirectory
     root: RootIdentity
 
     async def ask(self) -> None:
-        """Tell the root to end, and wait for it. Raises `RepairFailed` if it takes too long."""
+        """Send SIGTERM to the root and wait for its end. Raises `RepairFailed` if it takes too long."""
         if (seconds := await self._end(signal.SIGTERM)) is not None:
-            hint = "it may still do so, and --now kills it"
+            hint = "it may still end; kill it with --now"
             raise RepairFailed(f"session {self.session.id} has not ended in {seconds:g} seconds; {hint}")
 
     async def kill(self) -> None:
-        """Kill the root and everything that it leaves, and record that all have ended.
+        """Kill the root and all processes of the session, and record that every agent has ended.
 
         Raises `RepairFailed` and `MailboxError`.
         """
         if await self._end(signal.SIGKILL) is not None:
-            raise RepairFailed(f"process {self.root.pid} was killed and has not ended")
+            raise RepairFailed(f"process {self.root.pid} was killed and has not exited")
         await kill_orphan_processes(self.session.id)
         await repair(check_machine(self.session), _print_failure)
         await mark_ended(self.session)
 
     async def _end(self, number: int) -> float | None:
-        """Send a signal to the root and wait for its end; returns the seconds after which it was given up."""
+        """Signal the root and wait for its exit; return the time limit in seconds if it has not exited, else None."""
         with self.root.open_handle() as handle:
             if handle is None:
                 return None
@@ -126,7 +129,7 @@ class _SessionStop:
         while True:
             await trio.sleep(TICK)
             seconds = trio.current_time() - began
-            click.echo(f"session {self.session.id} is ending: {seconds:.0f} of {waiting.limit:.0f} s", err=True)
+            click.echo(f"session {self.session.id} is stopping: {seconds:.0f} of {waiting.limit:.0f} s", err=True)
 
 
 def _print_failure(mended: RepairResult) -> None:

@@ -1,7 +1,6 @@
 """`coterie tasks`: shows and changes the task list of a session."""
 
 import sys
-import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -9,30 +8,34 @@ from typing import Any, TypeVar, get_args
 
 import attrs
 import click
-import msgspec
 import trio
 
 from coterie.clock import Clock
 from coterie.mailbox.tasks.errors import TaskError, TaskRefused
 from coterie.mailbox.tasks.task import USER, ListedTask, Task, TaskChange, TaskId, TaskState, TaskStatus
 from coterie.mailbox.tasks.task_list import PRESENT, TaskList
-from coterie.orchestrator.cli.completion_candidates import complete_recipient, complete_session
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused, one_line, open_output, sanitize
-from coterie.session_directory import TASKS, SessionDirectory
+from coterie.orchestrator.cli.completion_candidates import complete_recipient
+from coterie.orchestrator.cli.output import (
+    ExitCode,
+    format_time,
+    one_line,
+    open_output,
+    print_json,
+    sanitize,
+    translate_errors,
+)
+from coterie.orchestrator.cli.shared_options import find_session, json_option, session_option
+from coterie.session_directory import TASKS
 
 ActResult = TypeVar("ActResult")
 Act = Callable[[], Coroutine[Any, Any, ActResult]]
 
-"""In the directory of a session."""
 SHOWN = 100
-"""Characters of a subject that a list shows."""
+"""Characters of a subject in a list."""
 
-_session = click.option(
-    "--session", "-s", metavar="ID", shell_complete=complete_session, help="The session; the newest one of here."
-)
-_json = click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/tasks.md.")
+_json = json_option("tasks")
 _task_id = click.argument("task_id", metavar="NUMBER", type=int)
-_description = click.option("--description", "-d", metavar="TEXT", help="All that one needs to know to do it.")
+_description = click.option("--description", "-d", metavar="TEXT", help="Describe the task in full.")
 
 
 @click.group()
@@ -41,19 +44,19 @@ def tasks() -> None:
 
 
 @tasks.command("list")
-@_session
+@session_option
 @click.option(
-    "--state", "states", type=click.Choice(get_args(TaskState)), multiple=True, help="Only these; may be repeated."
+    "--state", "states", type=click.Choice(get_args(TaskState)), multiple=True, help="List this state; repeatable."
 )
-@click.option("--owner", metavar="NAME", shell_complete=complete_recipient, help="Only those of this agent.")
+@click.option("--owner", metavar="NAME", shell_complete=complete_recipient, help="List tasks of this agent.")
 @_json
 def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str | None, is_json: bool) -> None:
-    """List the tasks that were not deleted, or those asked for. Ends with 1 if a file cannot be read."""
+    """List tasks, without deleted ones. Exits 1 if a task file cannot be read."""
     task_list = _open(session)
     found = _run(partial(task_list.list, states=states or PRESENT, owner=owner))
     with open_output():
         if is_json:
-            _print_json([attrs.asdict(task) for task in found.tasks])
+            print_json([attrs.asdict(task) for task in found.tasks])
         else:
             for task in found.tasks:
                 click.echo(_line(task))
@@ -64,14 +67,14 @@ def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str
 
 @tasks.command()
 @_task_id
-@_session
+@session_option
 @_json
 def show(*, task_id: int, session: str | None, is_json: bool) -> None:
-    """Show one task with its history, also if it was deleted."""
+    """Show a task with its history. It may have been deleted."""
     task = _run(partial(_open(session).get, TaskId(task_id)))
     with open_output():
         if is_json:
-            _print_json(attrs.asdict(task))
+            print_json(attrs.asdict(task))
         else:
             click.echo(_details(task))
 
@@ -79,13 +82,13 @@ def show(*, task_id: int, session: str | None, is_json: bool) -> None:
 @tasks.command()
 @click.argument("subject")
 @_description
-@click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Must be done before; may be repeated.")
-@_session
+@click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Start after this task; repeatable.")
+@session_option
 @_json
 def create(
     *, subject: str, description: str | None, blocked_by: tuple[int, ...], session: str | None, is_json: bool
 ) -> None:
-    """Put a task on the list: SUBJECT says in one line what is to be done."""
+    """Add a task. SUBJECT describes it in one line."""
     task_list = _open(session)
     blockers = tuple(map(TaskId, blocked_by))
     making = partial(task_list.create, subject, by=USER, description=description or "", blocked_by=blockers)
@@ -94,12 +97,12 @@ def create(
 
 @tasks.command()
 @_task_id
-@click.option("--subject", metavar="TEXT", help="What is to be done, in one line.")
+@click.option("--subject", metavar="TEXT", help="Replace the subject, one line.")
 @_description
-@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="open releases or reopens it.")
-@click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Wait for it; may be repeated.")
-@click.option("--not-blocked-by", metavar="NUMBER", type=int, multiple=True, help="Do not wait for it any more.")
-@_session
+@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="Set the status; open removes the owner.")
+@click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Start after this task; repeatable.")
+@click.option("--not-blocked-by", metavar="NUMBER", type=int, multiple=True, help="Remove this dependency; repeatable.")
+@session_option
 @_json
 def update(
     *,
@@ -112,7 +115,7 @@ def update(
     session: str | None,
     is_json: bool,
 ) -> None:
-    """Change a task; what is not given stays. A file that cannot be read can be deleted: --status deleted."""
+    """Change fields of a task. `--status deleted` also removes a task file that cannot be read."""
     change = TaskChange(
         subject=subject,
         description=description,
@@ -121,7 +124,7 @@ def update(
         remove_blocked_by=tuple(map(TaskId, not_blocked_by)),
     )
     if change == TaskChange():
-        raise click.UsageError("nothing to change; give --status, --subject, --description or --blocked-by")
+        raise click.UsageError("nothing to change; give --status, --subject, --description or --[not-]blocked-by")
     task_list = _open(session)
     if change == TaskChange(status="deleted"):
         _report(task_list, partial(task_list.delete, TaskId(task_id), USER), is_json=is_json)
@@ -130,21 +133,16 @@ def update(
 
 
 def _open(session: str | None) -> TaskList:
-    found = SessionDirectory.find(session) if session else SessionDirectory.newest(Path.cwd())
-    return TaskList(found.directory / TASKS, Clock.from_environment())
+    return TaskList(find_session(session).directory / TASKS, Clock.from_environment())
 
 
 def _run(act: Act[ActResult]) -> ActResult:
-    try:
+    with translate_errors(user=(TaskRefused,), machine=(TaskError,), path=Path(TASKS)):
         return trio.run(act)
-    except TaskRefused as exc:
-        raise UsageRefused(str(exc)) from exc
-    except TaskError as exc:
-        raise click.ClickException(sanitize(str(exc))) from exc
 
 
 def _report(task_list: TaskList, act: Act[Task], *, is_json: bool) -> None:
-    """Do what changes a task, and print how it stands then."""
+    """Change a task with *act*, and print the changed task."""
 
     async def change() -> ListedTask:
         return await task_list.get((await act()).id)
@@ -152,13 +150,9 @@ def _report(task_list: TaskList, act: Act[Task], *, is_json: bool) -> None:
     task = _run(change)
     with open_output():
         if is_json:
-            _print_json(attrs.asdict(task))
+            print_json(attrs.asdict(task))
         else:
             click.echo(_line(task))
-
-
-def _print_json(value: object) -> None:
-    click.echo(msgspec.json.encode(value))
 
 
 def _line(task: ListedTask) -> str:
@@ -180,9 +174,5 @@ def _details(task: ListedTask) -> str:
     lines = [f"task {task.id}: {task.subject}", *(f"{name}: {fact}" for name, fact in facts.items() if fact)]
     if task.description:
         lines += ["", task.description]
-    lines += ["", *(f"{_moment(entry.at)}  {entry.by}  {entry.what}" for entry in task.history)]
+    lines += ["", *(f"{format_time(entry.at)}  {entry.by}  {entry.what}" for entry in task.history)]
     return sanitize("\n".join(lines))
-
-
-def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -8,29 +8,27 @@ from pathlib import Path
 
 import attrs
 import click
-import msgspec
 
 from coterie.agents.definitions.team_definition import TeamDefinition, TeamMember, plan_notice
-from coterie.orchestrator.cli.output import ExitCode, one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import json_option
+from coterie.orchestrator.cli.text_table import table_lines
 from coterie.orchestrator.teams.team_file import load_team
 from coterie.orchestrator.teams.team_tables import TeamFileProblem, TeamInvalid
-
-LEAST = 20
-"""Columns that the last cell of a line has even where there is no room for it."""
 
 
 @click.group()
 def team() -> None:
-    """Check the file of a team."""
+    """Check a team file."""
 
 
 @team.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/teams.md.")
+@json_option("teams")
 def check(*, file: Path, is_json: bool) -> None:
-    """Check FILE for work in the current directory, and show the team that it describes.
+    """Check the team FILE for use in the current directory, and show the team it describes.
 
-    Prints a line for each flaw, with its line in FILE, and ends with 2 if there is one.
+    Prints one line for each problem, with its line in FILE. Exits 2 if there is a problem.
     """
     try:
         found = load_team(file, Path.cwd())
@@ -49,34 +47,33 @@ def check(*, file: Path, is_json: bool) -> None:
 def _print_problems(flaws: Sequence[TeamFileProblem], *, is_json: bool) -> None:
     if is_json:
         rows = [{**attrs.asdict(flaw), "path": str(flaw.path)} for flaw in flaws]
-        click.echo(msgspec.json.encode({"team": None, "flaws": rows}))
+        print_json({"team": None, "flaws": rows})
         return
     for flaw in flaws:
         click.echo(sanitize(str(flaw)), err=True)
-    click.echo(f"{len(flaws)} flaw{'s' if len(flaws) > 1 else ''}", err=True)
+    click.echo(count_text(len(flaws), "problem"), err=True)
 
 
 def _lines(found: TeamDefinition, width: int) -> Iterator[str]:
-    lead = f"lead {found.lead_type or 'as the settings say'}{f', {found.lead_model}' if found.lead_model else ''}"
-    members, tasks = len(found.members), len(found.tasks)
-    counts = f"{members} member{'' if members == 1 else 's'}, {tasks} task{'' if tasks == 1 else 's'}"
+    lead = f"lead {found.lead_type or 'from settings'}{f', {found.lead_model}' if found.lead_model else ''}"
+    counts = f"{count_text(len(found.members), 'member')}, {count_text(len(found.tasks), 'task')}"
     yield sanitize(f"team {found.name}: {lead}; {counts}")
     if found.members:
-        yield from _table([("member", "kind", "model", "terms", "prompt"), *map(_member, found.members)], width)
+        yield from _table([("member", "type", "model", "options", "prompt"), *map(_member, found.members)], width)
     if found.tasks:
         yield from _table([("task", "id", "owner", "waits for", "subject"), *_tasks(found)], width)
 
 
 def _member(member: TeamMember) -> tuple[str, ...]:
-    terms = (
+    options = (
         f"plan by {plan_notice(member.plan)}" if member.plan else "",
         f"${member.budget_usd}" if member.budget_usd else "",
         f"memory {member.memory}" if member.memory else "",
         "worktree" if member.worktree else "",
         f"{member.process} process" if member.process else "",
     )
-    words = ", ".join(filter(None, terms)) or "-"
-    return member.name, member.type, member.model or "-", words, member.prompt or "(waits for messages)"
+    listed = ", ".join(filter(None, options)) or "-"
+    return member.name, member.type, member.model or "-", listed, member.prompt or "(waits for messages)"
 
 
 def _tasks(found: TeamDefinition) -> Iterator[tuple[str, ...]]:
@@ -86,11 +83,6 @@ def _tasks(found: TeamDefinition) -> Iterator[tuple[str, ...]]:
 
 
 def _table(rows: Sequence[tuple[str, ...]], width: int) -> Iterable[str]:
-    """One line for each of *rows* below an empty one; the last cell of each has the room that is left."""
-    cells = [[one_line(cell, width) for cell in row] for row in rows]
-    columns = [max(len(row[at]) for row in cells) for at in range(len(rows[0]) - 1)]
-    rest = max(LEAST, width - sum(columns) - 2 * len(columns) - 2)
+    """Render a table after an empty line."""
     yield ""
-    for row in cells:
-        fitted = [cell.ljust(room) for cell, room in zip(row, columns, strict=False)]
-        yield f"  {'  '.join([*fitted, one_line(row[-1], rest)])}".rstrip()
+    yield from table_lines([[one_line(cell, width) for cell in row] for row in rows], width)

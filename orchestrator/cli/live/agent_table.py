@@ -10,7 +10,7 @@ from coterie.orchestrator.cli.live.rows import INTERRUPTED, AgentRow
 from coterie.orchestrator.cli.live.text_layout import age, cell, cut, dollars, fit, short_count
 
 NARROWEST, SPACIOUS = 28, 40
-"""Columns that the state of an agent, and what it does, have at least; and before there is room for what is nice."""
+"""Least columns for the state and activity of an agent; and the least before an optional column is shown."""
 NAME_WIDTHS = (10, 24)
 
 ASKING = ("?", "bold magenta")
@@ -27,20 +27,20 @@ MARKS = {
     "killed": ("✗", "red"),
     INTERRUPTED: ("✗", "yellow"),
 }
-"""How a state looks; its name stands beside it, so that nothing depends on a colour."""
+"""Mark and style of each state; the name of the state is shown too, so that nothing depends on a colour."""
 PLAIN_MARKS = {"◌": ".", "●": "*", "◔": "~", "○": "o", "◍": "/", "✓": "+", "✗": "x"}
-"""For terminals without these characters."""
+"""Marks for terminals without these characters."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentColumn:
-    """A number of each agent."""
+    """A column with one number for each agent."""
 
     title: str
     width: int
     value: Callable[[AgentRow, float], str]
     leaves: int = NARROWEST
-    """Columns that must be left of what the agents do."""
+    """Columns that must remain for the activity if this column is shown."""
 
 
 def _cache(row: AgentRow, _now: float) -> str:
@@ -56,12 +56,12 @@ COLUMNS = (
         title="FOR", width=7, value=lambda row, now: age(now - row.since) if row.since else "", leaves=SPACIOUS
     ),
 )
-"""The most wanted first; they stand the other way round."""
+"""Columns, the most important first; they are drawn in the opposite order."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentTable:
-    """How wide everything is, for these agents on this terminal."""
+    """Layout of the agents for the width of the terminal."""
 
     width: int
     name_width: int
@@ -71,7 +71,7 @@ class AgentTable:
 
     @classmethod
     def fitting(cls, rows: Sequence[tuple[int, AgentRow]], width: int, now: float, *, is_plain: bool) -> "AgentTable":
-        """The table of all *rows*, each with its depth."""
+        """Compute the layout for *rows*, each with its depth in the tree."""
         least, most = NAME_WIDTHS
         longest = max((2 * depth + cell_len(row.name) for depth, row in rows), default=0)
         name_width = min(max(longest, least), most, max(width // 4, least))
@@ -85,13 +85,13 @@ class AgentTable:
         return cls(width=width, name_width=name_width, columns=tuple(columns[::-1]), is_plain=is_plain, now=now)
 
     def head(self) -> Text:
-        """The titles."""
+        """Render the column titles."""
         titles = "".join(column.title.rjust(column.width) for column in self.columns)
         left = f"    {cell('AGENT', self.name_width)} STATE"
         return cut(f"{cell(left, self.width - len(titles))}{titles}", self.width, "dim")
 
     def line(self, depth: int, row: AgentRow, *, is_chosen: bool, is_asking: bool = False) -> Text:
-        """One agent; *is_asking* if it waits for somebody's yes."""
+        """Render one agent; *is_asking* if it waits for an approval."""
         mark, style = ASKING if is_asking else MARKS.get(row.state, ("·", ""))
         mark = PLAIN_MARKS.get(mark, mark) if self.is_plain else mark
         numbers = "".join(column.value(row, self.now).rjust(column.width) for column in self.columns)

@@ -38,38 +38,38 @@ from coterie.orchestrator.gateway.ledger import LedgerEntry
 from coterie.session_directory import MAIN
 
 KEPT = 200
-"""Letters, and news, that are kept: more than any terminal has lines."""
+"""Number of messages and of events that are kept; more than a terminal has lines."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class SessionBoard:
-    """A session as it is now. It may be given what happened long ago, and the same agent again after a resume."""
+    """Present state of a session. Past events may be applied, and a resumed agent starts again in its row."""
 
     session: str
     task: str = attrs.field(converter=clean_text)
     started: float
     state: str = "running"
-    """Of the session, as the overview has it."""
+    """State of the session, as in its overview."""
     budget: Decimal | None = attrs.field(default=None, init=False)
-    """Dollars at most; None for no limit."""
+    """Budget in dollars; None for no limit."""
     reason: str = ""
-    """How the last run of its lead ended."""
+    """Reason why the last run of the lead ended."""
     finished: Finished | None = attrs.field(default=None, init=False)
-    """The end of that run; None while there is none."""
+    """End of the lead's last run; None while it is running."""
     agents: dict[str, AgentRow] = attrs.field(factory=dict, init=False)
     approvals: dict[str, ApprovalRow] = attrs.field(factory=dict, init=False)
-    """Those that are open, the oldest first."""
+    """Open approvals, the oldest first."""
     letters: deque[MailRow] = attrs.field(factory=lambda: deque(maxlen=KEPT), init=False)
     letters_count: int = attrs.field(default=0, init=False)
     news: deque[NewsRow] = attrs.field(factory=lambda: deque(maxlen=KEPT), init=False)
     news_count: int = attrs.field(default=0, init=False)
     spending: CostTotals = attrs.field(factory=CostTotals, init=False)
     _early: deque[str] = attrs.field(factory=lambda: deque(maxlen=5 * KEPT), init=False)
-    """Ids of messages that were delivered before they were posted here; idle notices among them never are."""
+    """Ids of messages whose delivery was read before the message; ids of idle notices stay here."""
     _news_feed: NewsFeed = attrs.field(factory=NewsFeed, init=False)
 
     def handle(self, observed: SessionEvent) -> bool:
-        """One event; whether it changed anything."""
+        """Apply one event; return True if it changed the board."""
         if observed.event is None or isinstance(observed.event, TextEmitted):
             return False
         if (news := self._news_feed.to_news(observed)) is not None:
@@ -79,7 +79,7 @@ class SessionBoard:
         return True
 
     def add_cost(self, line: LedgerEntry) -> None:
-        """What one model call has cost."""
+        """Add the cost of one model call."""
         spent = CostTotals.of(line)
         self.spending += spent
         row = self._row(clean_text(line.agent))
@@ -90,7 +90,7 @@ class SessionBoard:
         )
 
     def add_mail(self, envelope: Envelope, way: Way = "stored") -> None:
-        """A message was stored for somebody, or has died."""
+        """Add a stored message or a dead letter."""
         if way != "stored" and self._update_mail(str(envelope.id), way):
             return
         if way == "stored" and envelope.id in self._early:
@@ -109,16 +109,16 @@ class SessionBoard:
         )
 
     def end(self, state: str, reason: str | None) -> None:
-        """Nobody is at work on the session any more: whoever had not ended was interrupted."""
+        """Set the end state of the session; agents that had not ended are marked as interrupted."""
         self.state, self.reason = state, clean_text(reason or "")
         for row in self.agents.values():
             if not row.has_ended:
                 self._put(attrs.evolve(row, state=INTERRUPTED, what="", calls=()))
 
     def tree(self, only: str | None = None) -> list[tuple[int, AgentRow]]:
-        """The agents, each right below who started it, with their depth; *only* one and those below it, if wanted.
+        """List agents in tree order with their depth; with *only*, that agent and the agents below it.
 
-        One of whom nothing is known yet has nobody below it.
+        An agent without any event yet has none below it.
         """
         below: dict[str | None, list[AgentRow]] = {}
         for row in self.agents.values():
@@ -134,22 +134,22 @@ class SessionBoard:
         return list(walk(below.get(None, ()), 0))
 
     def open_approvals(self, only: str | None = None) -> list[ApprovalRow]:
-        """What waits for an answer, the user's own first; of *only* one agent and those below it, if wanted."""
+        """Open approvals, the user's own first; with *only*, those of that agent and the agents below it."""
         names = None if only is None else {row.name for _, row in self.tree(only)}
         found = [row for row in self.approvals.values() if names is None or row.name in names]
         return sorted(found, key=lambda row: row.by != HUMAN)
 
     def states(self) -> Counter[str]:
-        """How many agents are in which state; those that wait for a yes ask."""
+        """Number of agents in each state; agents that wait for an approval count as `asks`."""
         asking = self.agents_awaiting_approval()
         return Counter("asks" if row.name in asking else row.state_text for row in self.agents.values())
 
     def agents_awaiting_approval(self) -> set[str]:
-        """Who waits for somebody's yes, and would go on with it."""
+        """Names of the active agents that wait for an approval."""
         names = {approval.name for approval in self.approvals.values()}
         return {row.name for row in self.agents.values() if row.name in names and row.is_active}
 
-    def _fold(self, event: Event, agent: str, at: float) -> None:  # noqa: C901 - one line for each kind
+    def _fold(self, event: Event, agent: str, at: float) -> None:  # noqa: C901 - one case for each type of event
         match event:
             case AgentChanged():
                 self._change(event, at)
@@ -185,7 +185,7 @@ class SessionBoard:
         name = clean_text(event.name)
         row = self._row(name)
         if event.incarnation < row.incarnation:
-            return  # of an earlier start
+            return  # an event of an earlier incarnation
         changed = attrs.evolve(
             row,
             incarnation=event.incarnation,
@@ -208,7 +208,7 @@ class SessionBoard:
         )
 
     def _update_mail(self, id_: str, way: Way) -> bool:
-        """Say what became of a letter, if it is still known."""
+        """Set the state of a message; return False if the board does not know the message."""
         for index in range(len(self.letters) - 1, -1, -1):
             if self.letters[index].id == id_:
                 self.letters[index] = attrs.evolve(self.letters[index], way=way)
@@ -225,7 +225,7 @@ class SessionBoard:
         self._put(attrs.evolve(self._row(name), **facts))
 
     def _parent(self, row: AgentRow) -> str | None:
-        """Whom it stands below: nobody, if by what was told it would be its own ancestor."""
+        """The parent row; None if the reported parents form a cycle."""
         seen, ancestor = {row.name}, row.parent
         while ancestor in self.agents and ancestor not in seen:
             seen.add(ancestor)

@@ -1,6 +1,5 @@
 """Renders a board as lines that fit the terminal."""
 
-import time
 from collections.abc import Sequence
 from decimal import Decimal
 
@@ -16,17 +15,18 @@ from coterie.orchestrator.cli.live.canvas import open_unwrapped
 from coterie.orchestrator.cli.live.controller import Selection
 from coterie.orchestrator.cli.live.rows import AgentRow, ApprovalRow, MailRow, NewsRow, clean_text
 from coterie.orchestrator.cli.live.text_layout import Section, age, cell, cut, dollars, justify, visible
+from coterie.orchestrator.cli.output import format_clock
 
 MINIMUM_LINES = (3, 4, 2, 2)
-"""Lines that approvals, agents, mail and events have before another part has more; the first come first."""
+"""Least lines of approvals, agents, mail and events, allocated in this order."""
 FIRST_SHARE = 2
-"""How many of these have all that they want before the rest has more than its least; the rest shares."""
+"""Number of leading parts that get all wanted lines before the other parts share the rest."""
 
 
 def allocate_lines(wanted: Sequence[int], room: int) -> list[int]:
-    """How many of *room* lines each part gets, of those that it wants: none, or at least two.
+    """Divide *room* lines among the parts; a part gets no line, or at least two.
 
-    Approvals have no more than a third: they are answered one after another, and agents are to be seen meanwhile.
+    Approvals get at most a third, because they are answered one after another and agents must stay visible.
     """
     wanted = [min(wanted[0], max(MINIMUM_LINES[0], room // 3)), *wanted[1:]]
     given = [0] * len(wanted)
@@ -45,45 +45,45 @@ def allocate_lines(wanted: Sequence[int], room: int) -> list[int]:
 
 
 NARROW = 50
-"""Columns below which only what changes is in the title."""
+"""Width below which the title leaves out the session id."""
 ROOMY = 70
-"""Columns from which on there is a bar, and how many agents are in which state."""
+"""Width from which the budget bar and the counts of agent states are shown."""
 BAR = 10
-"""Columns of the budget's bar."""
+"""Columns of the budget bar."""
 STATES = {"running": "green", "ended": "", "interrupted": "bold yellow"}
 WAYS = {"stored": "->", "delivered": "=>", "dead": "-x"}
-"""How a letter's arrow looks: under way, in the recipient's conversation, or dead."""
+"""Arrow of a message: stored, delivered to the recipient's conversation, or dead letter."""
 
 SAY_SO = ("message", "task_notification")
-"""Kinds whose words say what they are."""
+"""Message kinds that are not shown, because the text says the same."""
 
 
 @attrs.frozen(kw_only=True)
 class BoardPage:
-    """What is drawn beside the board itself."""
+    """Size of the screen, and everything drawn on it besides the board's own state."""
 
     width: int
     height: int
     now: float
     chosen: Selection | None = None
     only: str | None = None
-    """The agent that is looked at, with those below it; None for all."""
+    """Agent that is shown with the agents below it; None for all."""
     foot: str = ""
     is_urgent: bool = False
-    """Whether the foot asks for something."""
+    """True if the last line asks for input."""
     is_plain: bool = False
-    """Whether the terminal has letters alone."""
+    """True for a terminal that only has ASCII characters."""
 
 
 def render_board(board: SessionBoard, page: BoardPage) -> list[Text]:
-    """The lines of *board*: at most `page.height`, each at most `page.width` wide."""
+    """Render *board* as at most `page.height` lines, each at most `page.width` columns wide."""
     head = [_title(board, page), _task(board, page)]
     foot = [cut(page.foot, page.width, "reverse" if page.is_urgent else "dim")] if page.foot else []
     room = page.height - len(head) - len(foot)
     if room < 0:
         return (foot + head)[: page.height]
     if not board.agents:
-        wait = "the lead is being started ..." if board.state == "running" else "nobody was started"
+        wait = "starting the lead ..." if board.state == "running" else "no agent was started"
         return [*head, cut(f"    {wait}", page.width, "dim"), *[Text("")] * (room - 1), *foot][: page.height]
     sections = (_approvals(board, page), _agents(board, page), _mail(board, page), _news(board, page))
     lines = allocate_lines([section.wanted for section in sections], room)
@@ -92,7 +92,7 @@ def render_board(board: SessionBoard, page: BoardPage) -> list[Text]:
 
 
 def print_board(board: SessionBoard, console: Console, *, now: float, height: int, only: str | None = None) -> None:
-    """Draw *board* once, as it is, in *height* lines at most."""
+    """Print *board* once, in at most *height* lines."""
     page = BoardPage(width=console.width, height=height, now=now, only=only, is_plain=console.options.ascii_only)
     lines = render_board(board, page)
     while lines and not lines[-1].plain.strip():
@@ -131,7 +131,7 @@ def _money(board: SessionBoard, page: BoardPage) -> Text:
 def _task(board: SessionBoard, page: BoardPage) -> Text:
     counts = ", ".join(f"{count} {state}" for state, count in board.states().most_common())
     right = Text(counts, "dim") if page.width >= ROOMY and len(board.agents) > 1 else Text("")
-    left = Text("" if page.only is None else f"{clean_text(page.only)} alone: ", "bold")
+    left = Text("" if page.only is None else f"{clean_text(page.only)} only: ", "bold")
     return justify(left.append(board.task, "italic"), right, page.width)
 
 
@@ -168,7 +168,7 @@ def _agents(board: SessionBoard, page: BoardPage) -> Section:
 
 
 def _rank(row: AgentRow, *, is_chosen: bool, is_asking: bool) -> int:
-    """Who is to be seen when not all can be: whoever was chosen, needs something, or is at work."""
+    """Priority of a row if there is no room for all: chosen, asking, running, idle, ended."""
     if is_chosen:
         return 0
     if is_asking or row.state in ("stalled", "plan_pending"):
@@ -186,7 +186,7 @@ def _mail(board: SessionBoard, page: BoardPage) -> Section:
 
 
 def _mail_line(letter: MailRow) -> Text:
-    line = Text(f"  {_clock(letter.at)} ", "dim")
+    line = Text(f"  {format_clock(letter.at)} ", "dim")
     line.append(f"{letter.sender} {WAYS[letter.way]} {letter.recipient}", "red" if letter.way == "dead" else "bold")
     kind = "" if letter.kind in SAY_SO else f"[{letter.kind.replace('_', ' ')}] "
     return line.append(f"  {kind}{letter.gist}")
@@ -202,14 +202,10 @@ def _news(board: SessionBoard, page: BoardPage) -> Section:
 
 
 def _entry(news: NewsRow, width: int) -> Text:
-    line = Text(f"  {_clock(news.at)} ", "dim")
+    line = Text(f"  {format_clock(news.at)} ", "dim")
     return line.append(cell(news.agent, width), "bold").append(f"  {news.text}", "red" if news.is_bad else "")
 
 
 def _names(board: SessionBoard, page: BoardPage) -> set[str] | None:
-    """Whose lines are wanted; None for everybody's."""
+    """Agents whose lines are shown; None for all."""
     return None if page.only is None else {page.only, *(row.name for _, row in board.tree(page.only))}
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at)) if at else "--:--:--"

@@ -10,26 +10,26 @@ from rich.text import Text
 
 from coterie.orchestrator.cli.live.text_layout import visible
 
-# The other screen, without a cursor; without wrapping, so that a line which is too long ends at the edge; and what is
-# pasted is marked, so that it is no key.
+# Alternate screen, hidden cursor, no line wrapping so that a long line ends at the edge, and bracketed paste so that
+# pasted text is not taken for keys.
 _UNWRAPPED, _WRAPPED = "\x1b[?7l", "\x1b[?7h"
 _OPEN = f"\x1b[?1049h\x1b[?25l{_UNWRAPPED}\x1b[?2004h"
 _CLOSE = f"\x1b[?2004l{_WRAPPED}\x1b[?25h\x1b[?1049l"
 _CLEAR = "\x1b[2J"
-# Between these two a terminal that knows them shows nothing half done; others pass over them.
+# Synchronized update, against flicker; other terminals ignore it.
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 
 
 @attrs.define(eq=False)
 class Canvas:
-    """All lines of a terminal. Only those that changed are written again."""
+    """Lines of a whole terminal; only changed lines are written again."""
 
     _console: Console
     _size: ConsoleDimensions | None = attrs.field(default=None, init=False)
     _written: list[str] = attrs.field(factory=list, init=False)
 
     def paint(self, lines: Sequence[Text]) -> None:
-        """Have the terminal show *lines*, from its top, and nothing else. Raises `OSError` if it is gone."""
+        """Make the terminal show exactly *lines*, from its top. Raises `OSError` if the terminal was closed."""
         wanted = [self._encode(line) for line in lines[: self._console.size.height]]
         parts = []
         if self._size != self._console.size:
@@ -44,7 +44,7 @@ class Canvas:
             self.write("".join([_BEGIN, *parts, _END]))
 
     def write(self, text: str) -> None:
-        """Write what acts on the terminal, at once. Raises `OSError`."""
+        """Write control sequences immediately. Raises `OSError`."""
         self._console.file.write(text)
         self._console.file.flush()
 
@@ -56,19 +56,19 @@ class Canvas:
 
 @contextmanager
 def open_canvas(console: Console) -> Iterator[Canvas]:
-    """The whole terminal of *console* until the block ends; then it shows what it showed before. Raises `OSError`."""
+    """Use the whole terminal of *console* until the block ends, then restore its content. Raises `OSError`."""
     canvas = Canvas(console)
     try:
         canvas.write(_OPEN)
         yield canvas
     finally:
-        with contextlib.suppress(OSError):  # it is gone, and shows nothing any more
+        with contextlib.suppress(OSError):  # the terminal was closed
             canvas.write(_CLOSE)
 
 
 @contextmanager
 def open_unwrapped(console: Console) -> Iterator[None]:
-    """Within the block a line that is too long for the terminal of *console* ends at its edge. Raises `OSError`."""
+    """Within the block long lines end at the edge of the terminal instead of wrapping. Raises `OSError`."""
     if not console.is_terminal:
         yield
         return

@@ -15,56 +15,56 @@ from coterie.orchestrator.control.requests import DecideApproval, StopAgent
 from coterie.orchestrator.session.root_lock import RootIdentity
 
 BoardRequest = DecideApproval | StopAgent
-"""What a key can ask a root for."""
+"""A request that a key can send to the root."""
 
 KEYS = (
     "up/down choose   enter look   a approve   r reject   s stop   q leave   ? help",
     "a approve  r reject  s stop  q leave  ? help",
     "q leave  ? help",
 )
-"""For a wide, a narrow and a very narrow terminal."""
+"""Key hints for a wide, a narrow and a very narrow terminal."""
 HELP = (
     "up, down    choose an approval or an agent; k, j too",
-    "enter       look at what is chosen; again, or escape: back",
-    "a           approve what is chosen",
-    "r           reject it: type why, then enter; escape takes it back",
-    "s           stop the agent that is chosen, and those it started; asks once",
-    "q           leave; the session goes on",
-    "?           this page; again, or escape: back",
+    "enter       show details of the chosen line; enter or escape goes back",
+    "a           approve the chosen request",
+    "r           reject the chosen request: type a reason; escape cancels",
+    "s           stop the chosen agent and those it started; asks once",
+    "q           leave; the session continues",
+    "?           show this page; ? or escape goes back",
 )
 BACK = ("up/down scroll   a approve   r reject   s stop   escape back   q leave", "escape back  q leave")
 STEPS = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10}
 LONGEST_FEEDBACK = 4000
 NOTICED = 8.0
-"""Seconds for which it is shown what came of a key."""
+"""Seconds for which a notice is shown."""
 
 PageName = Literal["board", "help", "details"]
 
 
 @attrs.frozen
 class Selection:
-    """A line that was chosen; it stays so wherever it is drawn."""
+    """The chosen line of the board, by name, so that it stays chosen when lines move."""
 
     sort: Literal["approval", "agent"]
     name: str
-    """The agent's, or the id of the approval."""
+    """Name of the agent, or id of the approval."""
 
 
 @attrs.define(eq=False)
 class BoardController:
-    """What the person at the keyboard is doing."""
+    """State of the keyboard: page, selection, input line and pending request."""
 
     board: SessionBoard
     only: str | None = None
-    """The agent that is looked at, with those below it."""
+    """Agent that is shown with the agents below it; None for all."""
     prompt: Literal["", "feedback", "stopping"] = attrs.field(default="", init=False)
-    """What the foot waits for."""
+    """Input that the last line of the screen expects."""
     scroll: int = attrs.field(default=0, init=False)
-    """Lines of the details that are above the screen."""
+    """Number of detail lines scrolled off the top."""
     typed: str = attrs.field(default="", init=False)
     has_quit: bool = attrs.field(default=False, init=False)
     is_asking: bool = attrs.field(default=False, init=False)
-    """Whether the root has not answered yet."""
+    """True while the root has not answered a request."""
     _page: PageName = attrs.field(default="board", init=False)
     _chosen: Selection | None = attrs.field(default=None, init=False)
     _notice: str = attrs.field(default="", init=False)
@@ -72,7 +72,7 @@ class BoardController:
 
     @property
     def chosen(self) -> Selection | None:
-        """The line that keys are about, if it is still there."""
+        """The selected line, if it is still on the board."""
         if self._chosen is None:
             return None
         lines = self.board.approvals if self._chosen.sort == "approval" else self.board.agents
@@ -80,30 +80,30 @@ class BoardController:
 
     @property
     def page(self) -> PageName:
-        """What is looked at: the board again, if what was looked at is gone."""
+        """The page that is shown: the board if the line of the details is gone."""
         return "board" if self._page == "details" and self.chosen is None else self._page
 
     @property
     def notice(self) -> str:
-        """What came of the last key, for a while."""
+        """Result of the last key, for `NOTICED` seconds."""
         is_fresh = self.is_asking or time.monotonic() < self._noticed + NOTICED
         return self._notice if is_fresh else ""
 
     def foot(self, width: int) -> str:
-        """The last line of a screen with so many columns."""
+        """Render the last line of the screen for *width* columns."""
         match self.prompt:
             case "feedback":
-                keys = "_   enter: reject   escape: back" if self.typed.strip() else "_   type why not; escape: back"
+                keys = "_   enter: reject   escape: back" if self.typed.strip() else "_   type a reason; escape: back"
                 return f"why? {fit_end(self.typed, width - len('why? ') - len(keys))}{keys}"
             case "stopping":
                 assert self._chosen is not None
-                return f"stop {self._chosen.name} and those it started?   y: yes   any other key: no"
+                return f"stop {self._chosen.name} and the agents it started?   y: yes   any other key: no"
             case _:
                 hints = KEYS if self.page == "board" else BACK
                 return self.notice or next((hint for hint in hints if len(hint) <= width), hints[-1])
 
     def handle_key(self, key: str) -> BoardRequest | None:
-        """Do what *key* means; what the root is to be asked for, if it means that."""
+        """Handle *key*; return the request to the root, if the key sends one."""
         self._page = self.page
         self._notify("")
         match self.prompt:
@@ -115,7 +115,7 @@ class BoardController:
                 return self._command(key)
 
     def show_notice(self, notice: str) -> None:
-        """Say what came of what was asked for."""
+        """Show the result of a request."""
         self.is_asking = False
         self._notify(clean_text(notice))
 
@@ -143,7 +143,7 @@ class BoardController:
             case "s":
                 self._begin_stop()
             case _ if key.startswith(PASTED):
-                self._notify("what was pasted was left out: keys act here")
+                self._notify("pasted text was ignored; keys are commands here")
         return None
 
     def _step(self, by: int) -> None:
@@ -153,7 +153,7 @@ class BoardController:
             self.scroll = max(0, self.scroll + by)
 
     def _lines(self) -> list[Selection]:
-        """Everything that can be chosen, from top to bottom."""
+        """Lines that can be chosen, from top to bottom."""
         approvals = (Selection("approval", row.id) for row in self.board.open_approvals(self.only))
         return [*approvals, *(Selection("agent", row.name) for _, row in self.board.tree(self.only))]
 
@@ -166,12 +166,12 @@ class BoardController:
         self._chosen = lines[min(max(lines.index(self._chosen) + by, 0), len(lines) - 1)]
 
     def _approval(self, key: str) -> str | None:
-        """The id of the approval that was chosen. If none was, the first is, and nothing is answered yet."""
+        """Id of the chosen approval. If none is chosen, choose the first one and return None."""
         if (chosen := self.chosen) is not None and chosen.sort == "approval":
             return chosen.name
         first = next(iter(self.board.open_approvals(self.only)), None)
         if first is None:
-            self._notify("nothing waits for an answer")
+            self._notify("no request is open")
             return None
         self._chosen = Selection("approval", first.id)
         self._notify(f"{key} again: {'approve' if key == 'a' else 'reject'} {first.subject}")
@@ -187,7 +187,7 @@ class BoardController:
         if (chosen := self.chosen) is None or chosen.sort != "agent":
             self._notify("choose an agent first, with up and down")
         elif self.board.agents[chosen.name].has_ended:
-            self._notify(f"{chosen.name} has ended already")
+            self._notify(f"{chosen.name} has already ended")
         else:
             self.prompt = "stopping"
 
@@ -214,20 +214,20 @@ class BoardController:
     def _reject(self) -> BoardRequest | None:
         self.prompt = ""
         if self.chosen is None:
-            self._notify("it was answered meanwhile")
+            self._notify("the request has already been answered")
             return None
         return self._order(DecideApproval(id=self.chosen.name, approve=False, feedback=self.typed.strip()))
 
     def _order(self, order: BoardRequest) -> BoardRequest:
         self.is_asking = True
-        self._notify("asking the root ...")
+        self._notify("sending the request ...")
         return order
 
 
 async def send_board_request(root: RootIdentity | None, order: BoardRequest) -> str:
-    """Ask *root* for *order*; what to tell whoever pressed the key. Cancellation does not take the order back."""
+    """Send *order* to *root*; return the text to show. Cancellation does not withdraw the request."""
     if root is None:
-        return "the session does not run: nobody can be asked"
+        return "the session is not running"
     try:
         await send_request(root, order)
     except ConfigInvalid as exc:
@@ -236,7 +236,7 @@ async def send_board_request(root: RootIdentity | None, order: BoardRequest) -> 
 
 
 def request_result_text(order: BoardRequest) -> str:
-    """What an order has brought about."""
+    """Result of a successful request."""
     if isinstance(order, DecideApproval):
         return "approved" if order.approve else "rejected"
     return f"stopped {order.name}"

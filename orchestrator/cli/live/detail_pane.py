@@ -17,13 +17,13 @@ from coterie.orchestrator.cli.views.event_text import usage_text
 from coterie.session_directory import SessionDirectory
 
 MARGIN = 12
-"""Columns for what a fact is called."""
+"""Columns for the name of a fact."""
 _WRAPPING = Console(width=80)
-"""Rich wants one to wrap a text; it prints nothing."""
+"""Console that rich needs to wrap text; it prints nothing."""
 
 
 def detail_lines(session: SessionDirectory, board: SessionBoard, chosen: Selection, width: int) -> list[Text]:
-    """All of *chosen*, on lines of at most *width* columns. Blocks on the disk for an approval."""
+    """Render all facts of *chosen* in *width* columns. Blocks on the disk for an approval."""
     if chosen.sort == "agent":
         return _agent(board.agents[chosen.name], width)
     words = _approval(board.approvals[chosen.name], session)
@@ -39,10 +39,10 @@ def _agent(row: AgentRow, width: int) -> list[Text]:
         "model": row.model,
         "process": str(row.pid or ""),
         "turns": str(row.turns),
-        "is at": row.progress,
+        "progress": row.progress,
         "calls": ", ".join(call for _, call in row.calls),
         "used": usage_text(row.spending.usage, row.spending.cost),
-        "last words": row.said,
+        "last text": row.said,
     }
     lines = [line for text in head for line in _wrap(text, width)]
     for name, value in facts.items():
@@ -56,7 +56,7 @@ def _agent(row: AgentRow, width: int) -> list[Text]:
 
 
 def _approval(row: ApprovalRow, session: SessionDirectory) -> Iterator[str]:
-    decider = "you decide" if row.by == HUMAN else f"for the {row.by}, and you may decide too"
+    decider = "you decide" if row.by == HUMAN else f"decided by the {row.by}; you may decide too"
     yield f"{row.what} of {row.name} ({row.id}): {decider}"
     yield ""
     try:
@@ -69,8 +69,8 @@ def _approval(row: ApprovalRow, session: SessionDirectory) -> Iterator[str]:
         yield row.subject
         return
     if found.doubt is not None:
-        yield f"do not trust it: {found.doubt}"
-    # Whoever says yes must see all of it, also what a terminal would not show.
+        yield f"do not trust this request: {found.doubt}"
+    # Escaped in full, because the user approves everything that is in it.
     yield from escape_invisible(_claim(found.approval)).split("\n")
 
 
@@ -78,7 +78,7 @@ def _claim(approval: Approval) -> str:
     claim, question = approval.claim, approval.claim.question
     if question is None:
         files = "".join(f"\n  {name}" for name in claim.files)
-        return claim.plan + (f"\n\nfiles that it would change:{files}" if files else "")
+        return claim.plan + (f"\n\nfiles it would change:{files}" if files else "")
     arguments = "".join(f"\n\n{name}:\n{text}" for name, text in question.details.items())
     return f"{question.tool} {question.subject}\n{question.reason}{arguments}"
 

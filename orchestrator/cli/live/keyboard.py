@@ -18,14 +18,14 @@ from coterie.orchestrator.cli.output import sanitize
 
 TERMINAL = Path("/dev/tty")
 SPLIT = 0.05
-"""Seconds in which the rest of a key that begins with an escape comes, if there is one."""
+"""Seconds to wait for the rest of an escape sequence."""
 _CHUNK = 4096
 _DISABLED = b"\0"
 
 PASTED = "pasted "
-"""How a key begins that is no key: what follows was pasted, all at once."""
+"""Prefix of a key that is pasted text; the rest is the text."""
 LONGEST_PASTE = 65_536
-"""Characters; what is longer is forgotten."""
+"""Characters of a paste; a longer paste is discarded."""
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"
 _KEY = re.compile(r"\x1b\[200~.*?\x1b\[201~|\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b[^\x1b\[O]|.", re.DOTALL)
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?\Z")
@@ -46,7 +46,7 @@ _NAMES = {
 
 
 def parse_keys(typed: str) -> list[str]:
-    """The keys in *typed*: characters as they are, some others by name; what has no name is left out."""
+    """Parse *typed* into keys: characters, and names of special keys; unknown sequences are dropped."""
     keys = (_name(found) for found in _KEY.findall(typed))
     return [key for key in keys if key.isprintable()]
 
@@ -59,20 +59,20 @@ def _name(found: str) -> str:
 
 @attrs.define(eq=False)
 class Keyboard:
-    """A terminal that gives keys as they are pressed, and shows none of them."""
+    """A terminal in raw mode without echo."""
 
     _descriptor: int
     _found: list[Any]
-    """Its settings before."""
+    """Terminal settings before raw mode."""
     _decoder: codecs.IncrementalDecoder = attrs.field(
         factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"), init=False
     )
 
     _pasting: str = attrs.field(default="", init=False)
-    """What has come of a paste whose end has not."""
+    """Beginning of a paste that is not complete."""
 
     async def read(self) -> list[str]:
-        """The keys that were pressed; `gone` when the terminal is. Cancellation may lose an escape."""
+        """Wait for keys; returns `gone` if the terminal was closed. Cancellation may lose an escape key."""
         await trio.lowlevel.wait_readable(self._descriptor)
         if not (typed := self._take()):
             return ["gone"]
@@ -80,12 +80,12 @@ class Keyboard:
             while _UNFINISHED.search(typed):
                 await trio.lowlevel.wait_readable(self._descriptor)
                 if not (more := self._take()):
-                    break  # the next call tells
+                    break  # closed: the next call returns `gone`
                 typed += more
         return parse_keys(self._hold_back(typed))
 
     def _hold_back(self, typed: str) -> str:
-        """What can be read now: not a paste that goes on."""
+        """*typed* without an incomplete paste, which is kept for the next call."""
         typed, self._pasting = self._pasting + typed, ""
         if (begun := typed.rfind(_BEGIN)) > typed.rfind(_END):
             typed, self._pasting = typed[:begun], typed[begun:]
@@ -94,32 +94,32 @@ class Keyboard:
         return typed
 
     def enter_raw_mode(self) -> None:
-        """Have the terminal give single keys; Ctrl-C still interrupts, and Ctrl-Z does nothing."""
-        with contextlib.suppress(termios.error):  # it is gone, which reading tells
+        """Switch to single keys; Ctrl-C still interrupts, Ctrl-Z is disabled."""
+        with contextlib.suppress(termios.error):  # closed, which `read` reports
             tty.setcbreak(self._descriptor, termios.TCSAFLUSH)
             settings = termios.tcgetattr(self._descriptor)
-            # Stopped, the process would leave its drawing on the screen of the shell.
+            # A stopped process would leave the board on the screen of the shell.
             settings[tty.CC][termios.VSUSP] = _DISABLED
             termios.tcsetattr(self._descriptor, termios.TCSANOW, settings)
 
     def restore_mode(self) -> None:
-        """Leave the terminal as it was found."""
+        """Restore the terminal settings."""
         with contextlib.suppress(termios.error):
             termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._found)
 
     def _take(self) -> str:
-        """What was typed; nothing when the terminal is gone."""
+        """Read what was typed; an empty string if the terminal was closed."""
         try:
             data = os.read(self._descriptor, _CHUNK)
         except BlockingIOError:
-            return "\0"  # another has read it
-        except OSError:  # how Linux says that nobody has the other end open
+            return "\0"  # another process has read it
+        except OSError:  # Linux reports a closed terminal this way
             return ""
         return self._decoder.decode(data) or ("\0" if data else "")
 
 
 def has_keyboard(path: Path = TERMINAL) -> bool:
-    """Whether this process has a terminal whose keys it can read."""
+    """True if this process has a terminal with readable keys."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:
@@ -129,8 +129,8 @@ def has_keyboard(path: Path = TERMINAL) -> bool:
 
 @contextmanager
 def open_keyboard(path: Path = TERMINAL) -> Iterator[Keyboard]:
-    """The keys of the terminal at *path* until the block ends; then it is as it was found. Raises `OSError`."""
-    # Opened anew, so that reading without waiting is a matter of this descriptor and not of standard input.
+    """Open the keys of the terminal at *path* until the block ends, then restore it. Raises `OSError`."""
+    # A new descriptor, so that non-blocking mode does not affect standard input.
     descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         keyboard = Keyboard(descriptor, _settings(descriptor))

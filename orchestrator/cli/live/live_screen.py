@@ -18,18 +18,18 @@ from coterie.orchestrator.cli.live.text_layout import cut
 from coterie.orchestrator.session.root_lock import find_root
 
 BREATH = 0.1
-"""Seconds between two drawings at least."""
+"""Least seconds between two redraws."""
 PAUSE = 0.25
-"""Seconds between two looks at the files at least: with a hundred agents each takes ten milliseconds."""
+"""Least seconds between two reads of the files; one read takes 10 ms with a hundred agents."""
 PATIENCE = 5.0
-"""Seconds in which the root has done what was asked of it before the user left."""
+"""Seconds in which pending requests may finish after the user left."""
 TICK = 1.0
-"""Seconds after which it is drawn again because time has passed."""
+"""Seconds between redraws without a change, because durations are shown."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class LiveScreen:
-    """A board on a terminal."""
+    """A board on a terminal, with its keys."""
 
     poller: SessionPoller
     keyboard: Keyboard
@@ -39,10 +39,9 @@ class LiveScreen:
     _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     async def run(self) -> None:
-        """Show the board until the user leaves, or the terminal is gone.
+        """Show the board until the user leaves or the terminal is closed.
 
-        What was asked of the root by then is carried out first, for a few seconds at most. Cancellation, and any error,
-        leave the terminal as it was found.
+        Pending requests may finish for a few seconds. Cancellation and errors restore the terminal.
         """
         with open_canvas(self.console) as canvas:
             async with trio.open_nursery() as nursery:
@@ -59,7 +58,7 @@ class LiveScreen:
             await self.poller.wait()
             if self.poller.poll():
                 self._changed.set()
-            await trio.sleep(PAUSE)  # what comes in a burst is read at once
+            await trio.sleep(PAUSE)  # a burst of changes is read once
 
     async def _handle_resizes(self) -> None:
         with trio.open_signal_receiver(signal.SIGWINCH) as signals:
@@ -74,7 +73,7 @@ class LiveScreen:
             self._changed.set()
 
     async def _send_request(self, order: BoardRequest) -> None:
-        # Found anew each time: the session may have been resumed by another root.
+        # Looked up for each request, because the session may have a new root after a resume.
         self.controller.show_notice(await send_board_request(find_root(self.poller.session), order))
         self._changed.set()
 
@@ -84,14 +83,14 @@ class LiveScreen:
             try:
                 canvas.paint(lines)
             except OSError:
-                return  # the terminal is gone, which the keyboard tells
+                return  # closed, which the keyboard reports
             await trio.sleep(BREATH)
             with trio.move_on_after(TICK):
                 await self._changed.wait()
             self._changed = trio.Event()
 
     def lines(self) -> list[Text]:
-        """The screen as it is to be now, whatever size the terminal has."""
+        """Render the present screen in the present size of the terminal."""
         width, height = self.console.size
         steering = self.controller
         page = BoardPage(
@@ -109,7 +108,7 @@ class LiveScreen:
         return self._text_page(page)
 
     def _text_page(self, page: BoardPage) -> list[Text]:
-        """A page of text over the board: the help, or what was chosen."""
+        """Render a text page: the help, or details of the chosen line."""
         chosen, room = self.controller.chosen, max(page.height - 1, 0)
         if self.controller.page == "help" or chosen is None:
             lines = [cut(line, page.width) for line in HELP]

@@ -18,18 +18,18 @@ from coterie.orchestrator.cli.views.view import View
 from coterie.session_directory import SessionDirectory
 
 BELOW = 2
-"""Lines that a command and the shell write after a board that is printed."""
+"""Lines that the command and the shell print below the last board."""
 
 
 def live_console() -> Console:
-    """The terminal, on which nothing is taken for markup."""
+    """Console without markup."""
     return Console(highlight=False, markup=False, emoji=False)
 
 
 async def show_board(session: SessionDirectory, *, only: str | None = None) -> None:
     """Show the board of *session* until the user leaves.
 
-    Cancellation leaves the terminal as it was found. Raises `OSError` without a terminal.
+    Cancellation restores the terminal. Raises `OSError` without a terminal.
     """
     with open_poller(session) as lookout, open_keyboard() as keyboard:
         screen = LiveScreen(
@@ -43,17 +43,17 @@ async def show_board(session: SessionDirectory, *, only: str | None = None) -> N
 
 
 def read_last_board(session: SessionDirectory) -> SessionBoard:
-    """How *session*, on which nobody is at work, stands. Blocks on the disk; raises `OSError`."""
+    """Board of a *session* that is not running. Blocks on the disk. Raises `OSError`."""
     with open_poller(session) as lookout:
         lookout.end()
         return lookout.board
 
 
 def print_last_board(board: SessionBoard, *, only: str | None = None) -> None:
-    """Print *board* of a session that has ended, and below it what its lead said last."""
+    """Print the board of an ended session, and the last reply of its lead below."""
     console = live_console()
     end = [] if board.finished is None else _end_text(board.finished)
-    # The board and what follows, with the line of the shell, are on one screen, unless the lead has said very much.
+    # Board, reply and shell prompt share one screen, unless the reply is very long.
     below = sum(len(console.render_lines(text, pad=False)) for text in end) + BELOW
     height = max(console.height - below, console.height // 2)
     print_board(board, console, now=Clock.from_environment().now(), only=only, height=height)
@@ -73,7 +73,7 @@ def _end_text(finished: Finished) -> list[Text]:
 
 @attrs.define(eq=False)
 class LiveView(View):
-    """The board while the session works; in the end the last one, with what the lead said below it."""
+    """View with the board during the run, and with the last board and reply at its end."""
 
     shows_approvals = True
 
@@ -87,7 +87,7 @@ class LiveView(View):
         return True
 
     def close(self) -> None:
-        """Print how it ended; nothing if the user has left before that."""
+        """Print the last board, unless the user left before the end."""
         session, self._session = self._session, None
         if session is not None:
             print_last_board(read_last_board(session))

@@ -22,7 +22,7 @@ from coterie.session_directory import DEAD_LETTER_DIRECTORY, SessionDirectory, m
 
 @attrs.define(eq=False)
 class SessionPoller:
-    """Reads what is new in a session onto its board."""
+    """Applies new events, costs and mail of a session to its board."""
 
     session: SessionDirectory
     board: SessionBoard
@@ -31,32 +31,32 @@ class SessionPoller:
     _ledger: LogLines
     _dead: DeadLetters
     _last_dead: DeadLetterNumber | None = attrs.field(default=None, init=False)
-    """The last dead letter that was read."""
+    """Number of the last dead letter that was read."""
     _mailboxes: dict[Path, MailboxPeek] = attrs.field(factory=dict, init=False)
 
     def poll(self) -> bool:
-        """Read what is new; whether anything is. Raises `OSError`."""
-        # Watched before they are read, so that nothing is written in between unseen.
+        """Apply everything new; return True if the board changed. Raises `OSError`."""
+        # Watched before they are read, so that no write is missed in between.
         for directory in self._directories():
             self._changes.watch(directory)
-        # Told before what it cost: who was started first stands first.
+        # Events before costs, so that agents are listed in the order in which they started.
         changed = False
         for news in itertools.chain(self._poll_events(), self._poll_mail(), self._poll_costs()):
             changed |= news
         return changed
 
     async def wait(self) -> None:
-        """Return once something has changed in the session's files since the last call returned, or without need."""
+        """Wait for a change in the session's files since the last call; may return without one."""
         await self._changes.wait()
 
     def end(self) -> None:
-        """Nobody is at work any more: read the rest, and how the session stands now. Raises `OSError`."""
+        """Apply the last events, and set the end state of the session. Raises `OSError`."""
         self.poll()
         overview = read_overview(self.session)
         self.board.end(overview.state, overview.reason)
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close all mailboxes."""
         for mailbox in self._mailboxes.values():
             mailbox.close()
 
@@ -76,7 +76,7 @@ class SessionPoller:
             try:
                 self.board.add_cost(LedgerEntry.from_bytes(line.content))
             except ValueError:
-                continue  # `coterie costs` says what is wrong with it
+                continue  # reported by `coterie costs`
             yield True
 
     def _poll_mail(self) -> Iterator[bool]:
@@ -94,13 +94,13 @@ class SessionPoller:
             if directory not in self._mailboxes and segment_numbers(directory):
                 self._mailboxes[directory] = MailboxPeek.whole(directory)
         for mailbox in self._mailboxes.values():
-            # That somebody has nothing to do is their state, and no traffic.
+            # Idle notices are agent states rather than messages.
             yield from (envelope for envelope in mailbox.sweep() if envelope.kind != "idle")
 
 
 @contextmanager
 def open_poller(session: SessionDirectory) -> Iterator[SessionPoller]:
-    """A board of *session*, with everything on it that has happened so far, until the block ends. Raises `OSError`."""
+    """Open a board of *session* with everything that has happened so far. Raises `OSError`."""
     board = SessionBoard(session=session.id, task=session.task, started=session.started)
     with open_polling_watch() as changes:
         directory = session.directory

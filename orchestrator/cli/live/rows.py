@@ -12,40 +12,40 @@ from coterie.orchestrator.gateway.cost_totals import CostTotals
 from coterie.orchestrator.session.overview import END_STATES
 
 LONGEST = 400
-"""Characters of a text that the board keeps: more than any line shows."""
+"""Characters of a text that the board keeps; more than a line shows."""
 LOOKED_AT = 20
-"""Characters that are looked at for each one that may be kept: most are spaces, or act on terminals."""
+"""Characters read for each one that is kept, because many are spaces or control characters."""
 INTERRUPTED = "interrupted"
-"""The state of an agent that was at work when its root was killed."""
+"""State of an agent that was running when its root was killed."""
 
 Way = Literal["stored", "delivered", "dead"]
 
 _WORDS = ("result", "feedback", "reason", "subject", "summary")
-"""Members of a structured message that are words for people; the first of them that it has is its gist."""
+"""Keys of a structured message that hold text for people; the first one present is its gist."""
 _members = msgspec.json.Decoder(dict[str, Any])
 
-# No two terminals agree on how wide a character is that these stand behind, or between.
+# Terminals disagree about the width of sequences with these characters.
 _JOINERS = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2064\u3164\ufe00-\ufe0f\ufeff\uffa0\U0001f3fb-\U0001f3ff]"
 )
 _ACCENTS = re.compile("([\u0300-\u036f]{2})[\u0300-\u036f]+")
-"""More than two on one character: they would be drawn over the lines above and below."""
+"""More than two accents on one character, which would be drawn over the lines above and below."""
 
 
 def clean_text(text: str, limit: int = LONGEST) -> str:
-    """*text* of others on one line, as wide as it looks, in at most *limit* characters."""
-    # Of a text of a megabyte no more is looked at than could be kept.
+    """*text* sanitized on one line of predictable width, in at most *limit* characters."""
+    # A long text is cut first, so that a megabyte does not have to be searched.
     text = _ACCENTS.sub(r"\1", _JOINERS.sub("", text[: LOOKED_AT * limit]))
     return one_line(text, limit)
 
 
 def message_gist(body: str) -> str:
-    """What a message says in short."""
+    """Short form of a message."""
     if not body.startswith("{"):
         return body
     try:
         told = _members.decode(body)
-    except (ValueError, RecursionError):  # no JSON, or no text that could be any
+    except (ValueError, RecursionError):  # not JSON
         return body
     words = next((str(told[name]) for name in _WORDS if told.get(name)), "")
     return ": ".join(part for part in (str(told.get("status", "")), words) if part) or body
@@ -59,70 +59,70 @@ class AgentRow:
     incarnation: int = 1
     state: str = "starting"
     what: str = ""
-    """What it waits for, or why it has ended."""
+    """Reason for the state: the pending request, or the cause of the end."""
     since: float = 0.0
-    """When it came into this state, in seconds since 1970; 0 where nobody said."""
+    """Time of the last state change in seconds since 1970; 0 if unknown."""
     parent: str | None = None
     pid: int | None = None
     model: str = ""
     kind: str = ""
-    """Its definition."""
+    """Agent type."""
     color: str = ""
-    """Of its name, as a terminal's style; nothing for one like all others."""
+    """Style of the agent's name; empty for the default."""
     turns: int = 0
     calls: tuple[tuple[str, str], ...] = ()
-    """Those that run: the id, and what it is about."""
+    """Running calls: id and text."""
     progress: str = ""
-    """What it is at, in a few words of a small model."""
+    """Last progress summary."""
     said: str = ""
-    """Its last words."""
+    """Last text of the agent."""
     spending: CostTotals = attrs.field(factory=CostTotals)
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes of it by itself."""
+        """True if the agent has ended or was interrupted."""
         return self.state in END_STATES or self.state == INTERRUPTED
 
     @property
     def is_active(self) -> bool:
-        """Whether it is at work, or would be if it got what it waits for."""
+        """True if the agent is running, or would be after an answer."""
         return self.state in ("running", "waiting", "idle", "plan_pending")
 
     @property
     def state_text(self) -> str:
-        """Its state in a word."""
+        """Name of the state."""
         return "asks" if self.state == "plan_pending" else self.state
 
     @property
     def activity(self) -> str:
-        """What is to be told of it beside its state."""
+        """Text next to the state."""
         if self.has_ended or self.state not in ("running", "starting"):
             return self.what
         return self.progress or self.call or self.what
 
     @property
     def call(self) -> str:
-        """The call that runs, the newest of several."""
+        """The newest running call."""
         return self.calls[-1][1] if self.calls else ""
 
 
 @attrs.frozen(kw_only=True)
 class ApprovalRow:
-    """Something that waits for a yes."""
+    """One open approval."""
 
     id: str
     what: str
-    """plan, or permission."""
+    """`plan` or `permission`."""
     name: str
     by: str
-    """Who decides: lead, human, or rule."""
+    """Decider: lead, human or rule."""
     subject: str
     at: float
 
 
 @attrs.frozen(kw_only=True)
 class MailRow:
-    """A message between two, or from the user."""
+    """One message."""
 
     id: MessageId
     at: float
@@ -135,7 +135,7 @@ class MailRow:
 
 @attrs.frozen(kw_only=True)
 class NewsRow:
-    """Something that happened."""
+    """One line of news."""
 
     at: float
     agent: str

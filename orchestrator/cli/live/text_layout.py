@@ -13,7 +13,7 @@ UNITS = ((1_000_000, "M"), (1_000, "k"))
 
 
 def cut(text: Text | str, width: int, style: str = "") -> Text:
-    """*text* as one line of at most *width* columns."""
+    """Convert *text* to one line of at most *width* columns."""
     line = text if isinstance(text, Text) else Text(text)
     fit(line, width)
     line.no_wrap, line.end = True, "\n"
@@ -23,15 +23,15 @@ def cut(text: Text | str, width: int, style: str = "") -> Text:
 
 
 def fit(line: Text, width: int) -> None:
-    """Cut *line* to at most *width* columns."""
+    """Truncate *line* to at most *width* columns."""
     if width > 0:
         line.truncate(width, overflow="ellipsis")
     else:
-        line.plain = ""  # there rich leaves a column for its dots
+        line.plain = ""  # rich would leave a column for the ellipsis
 
 
 def visible(line: Text) -> Text:
-    """*line*, with a question mark for each character that is none: no escape sequence passes, whoever wrote it."""
+    """*line* with question marks for unprintable characters, so that no escape sequence reaches the terminal."""
     if not line.plain.isprintable():
         line = line.copy()
         line.plain = _HIDDEN.sub(lambda found: found[0] if found[0].isprintable() else "?", line.plain)
@@ -39,12 +39,12 @@ def visible(line: Text) -> Text:
 
 
 def cell(text: str, width: int) -> str:
-    """*text* in exactly *width* columns."""
+    """*text* padded or cut to exactly *width* columns."""
     return set_cell_size(text, max(width, 0))
 
 
 def fit_end(text: str, width: int) -> str:
-    """The end of *text*, in at most *width* columns."""
+    """End of *text*, in at most *width* columns."""
     room = max(width, 0)
     tail = text[len(text) - room :] if len(text) > room else text
     while cell_len(tail) > room:
@@ -53,7 +53,7 @@ def fit_end(text: str, width: int) -> str:
 
 
 def justify(left: Text, right: Text, width: int) -> Text:
-    """*left* and *right* at the two ends of a line; the left one is cut if it must be, then the right one."""
+    """One line with *left* and *right* at its ends; *left* is truncated first, then *right*."""
     line = left.copy()
     fit(line, width - right.cell_len - 2)
     line.pad_right(max(width - line.cell_len - right.cell_len, 0))
@@ -61,7 +61,7 @@ def justify(left: Text, right: Text, width: int) -> Text:
 
 
 def short_count(number: int) -> str:
-    """A number in at most six characters; nothing for none."""
+    """A number in at most six characters; empty for 0."""
     for size, unit in UNITS:
         if number >= size:
             return f"{number / size:.1f}{unit}" if number < 100 * size else f"{number // size}{unit}"
@@ -69,13 +69,13 @@ def short_count(number: int) -> str:
 
 
 def dollars(amount: Decimal) -> str:
-    """An amount in the places that matter, in at most seven characters if it is under a million."""
+    """An amount in at most seven characters if it is below a million."""
     places = 4 if amount < 100 else 2 if amount < 1000 else 0
     return f"{amount:,.{places}f}"
 
 
 def age(seconds: float) -> str:
-    """A stretch of time, in at most six characters."""
+    """A duration in at most six characters."""
     whole = max(int(seconds), 0)
     if whole < 60:
         return f"{whole} s"
@@ -88,25 +88,25 @@ def age(seconds: float) -> str:
 
 @attrs.frozen(kw_only=True)
 class Section:
-    """A title and rows, of which only those that are seen are made."""
+    """A title and rows; only visible rows are rendered."""
 
     title: Text
     count: int
-    """How many rows there are."""
+    """Number of rows."""
     row: Callable[[int], Text]
-    """Makes one of them."""
+    """Renders the row with an index."""
     ranks: Sequence[int] = ()
-    """How much each row is wanted, the lowest first; without them the last rows are wanted most."""
+    """Priority of each row, lowest number first; without priorities the last rows are shown."""
     more: int = 0
-    """Rows that are not even here."""
+    """Number of earlier rows that are not included."""
 
     @property
     def wanted(self) -> int:
-        """Lines, for all of it."""
+        """Number of lines for the title and all rows."""
         return self.count + 1 if self.count else 0
 
     def lines(self, count: int, width: int) -> list[Text]:
-        """The section in *count* lines of at most *width* columns; what has no room is counted."""
+        """Render the section in *count* lines of at most *width* columns, with the number of hidden rows."""
         room = count - 1
         if room <= 0 or not self.count:
             return []
@@ -116,7 +116,7 @@ class Section:
     def _wanted_most(self, room: int) -> list[Text]:
         if self.count <= room:
             return [self.title, *map(self.row, range(self.count))]
-        # For two lines, one and how many more there are say more than one and a title.
+        # With two lines, one row and the number of hidden rows are more useful than a title and one row.
         wanted = sorted(range(self.count), key=lambda at: (self.ranks[at], at))
         kept = sorted(wanted[: max(room - 1, 1)])
         rest = Text(f"    ... {self.count - len(kept)} more", "dim")

@@ -14,11 +14,11 @@ from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.session_directory import COORDINATOR, SessionDirectory
 
 NARROWEST, LOWEST = 60, 15
-"""Columns and lines of a terminal on which a board is of use."""
+"""Least columns and lines of a terminal that gets a board by default."""
 
 
 def choose_view(output_format: str, *, only_result: bool, is_live: bool = False) -> View:
-    """The view for `--output-format` and `-p`; a board, if it is wanted and the terminal can show it."""
+    """View for `--output-format` and `-p`; a board if requested and possible."""
     if output_format == "stream-json":
         return StreamView()
     if output_format == "json":
@@ -34,19 +34,19 @@ def choose_view(output_format: str, *, only_result: bool, is_live: bool = False)
 
 
 def can_show_board() -> bool:
-    """Whether there is a terminal to draw a board on, and a keyboard."""
+    """True if there is a terminal to draw on and a keyboard."""
     return _is_dynamic_terminal() and sys.stdin.isatty() and has_keyboard()
 
 
 def is_team(assignment: SessionRequest) -> bool:
-    """Whether it is for more than one agent. Raises `ConfigInvalid` for a team that cannot be read."""
+    """True if the request is for more than one agent. Raises `ConfigInvalid` for an unreadable team."""
     if assignment.definition == COORDINATOR or assignment.team is not None:
         return True
     return assignment.session is not None and load_recorded_team(SessionDirectory.find(assignment.session)) is not None
 
 
 def has_room_for_board() -> bool:
-    """Whether the terminal has room for a board that nobody asked for."""
+    """True if the terminal is large enough for a board that was not requested."""
     width, height = shutil.get_terminal_size()
     return width >= NARROWEST and height >= LOWEST
 

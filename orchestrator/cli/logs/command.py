@@ -1,7 +1,6 @@
-"""`coterie logs`: events of a session, for people or for programs."""
+"""`coterie logs`: shows the events of a session as text or JSON."""
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from coterie.agents.events.event_reader import SessionEvent
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_recipient, complete_session
 from coterie.orchestrator.cli.logs.context_history import ContextHistoryOptions, context_history_options
-from coterie.orchestrator.cli.output import one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import format_clock, one_line, open_output, sanitize
+from coterie.orchestrator.cli.shared_options import find_session
 from coterie.orchestrator.cli.views.event_text import SHOWN, log_entries
 from coterie.orchestrator.events.follower import open_follower
 from coterie.orchestrator.events.session_reader import SessionReader, read_session
@@ -23,20 +23,20 @@ from coterie.session_directory import MAIN, SessionDirectory
 from coterie.suggestions import did_you_mean
 
 NARROWEST = 20
-"""Columns that the text of an entry has at least."""
+"""Least width of an entry's text in columns."""
 
 
 @click.command()
 @click.argument("session", required=False, shell_complete=complete_session)
-@click.option("--agent", metavar="NAME", shell_complete=complete_recipient, help="Show this agent alone.")
-@click.option("--follow", "-f", "is_following", is_flag=True, help="Go on until the run has finished.")
-@click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON; see docs/events.md.")
+@click.option("--agent", metavar="NAME", shell_complete=complete_recipient, help="Show the events of this agent only.")
+@click.option("--follow", "-f", "is_following", is_flag=True, help="Continue until the run has finished.")
+@click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON; see docs/events.md.")
 @context_history_options
 def logs(*, session: str | None, agent: str | None, is_following: bool, as_json: bool, **given: Any) -> None:
-    """Show what happened in SESSION, or in the newest one of this directory; the beginning of its id is enough."""
+    """Show the events of SESSION [default: newest session of this directory]. The beginning of its id is enough."""
     looking_back = ContextHistoryOptions(**given, as_json=as_json)
     looking_back.check(is_following=is_following)
-    found = SessionDirectory.find(session) if session else SessionDirectory.newest(Path.cwd())
+    found = find_session(session)
     check_agent(found, agent)
     if looking_back.view is not None:
         looking_back.show(found, agent or MAIN)
@@ -52,14 +52,14 @@ def logs(*, session: str | None, agent: str | None, is_following: bool, as_json:
 
 
 def check_agent(session: SessionDirectory, agent: str | None) -> None:
-    """Raise `ConfigInvalid` for an *agent* that the session has never had."""
+    """Raise `ConfigInvalid` if the session has no agent of that name."""
     names = [path.name for path in SessionReader(session.directory).agent_directories()]
     if agent is not None and agent not in names:
-        raise ConfigInvalid("--agent", f"{agent!r} is not in session {session.id}; {did_you_mean(agent, names)}")
+        raise ConfigInvalid("--agent", f"session {session.id} has no agent {agent!r}; {did_you_mean(agent, names)}")
 
 
 async def _follow(directory: Path, agent: str | None, log: "LogPrinter") -> None:
-    """Show events until the last run of the main agent has finished, also if that was long ago."""
+    """Print events until the last run of the main agent has finished; return immediately if it already has."""
     is_over = False
     async with open_follower(directory) as follower:
         while True:
@@ -76,16 +76,16 @@ async def _follow(directory: Path, agent: str | None, log: "LogPrinter") -> None
 
 @attrs.frozen(kw_only=True)
 class LogPrinter:
-    """Prints events."""
+    """Prints events as text or JSON lines."""
 
     as_json: bool
 
     def show(self, event: SessionEvent) -> None:
-        """Print *event* at once."""
+        """Print *event* immediately."""
         if self.as_json:
             click.echo(event.line, nl=False)
             return
-        clock = time.strftime("%H:%M:%S", time.localtime(event.at)) if event.at else "--:--:--"
+        clock = format_clock(event.at)
         who = one_line(event.agent, SHOWN)
         for entry in log_entries(event):
             first, *rest = _wrap(sanitize(entry), len(f"{clock} {who}  "))
@@ -95,6 +95,6 @@ class LogPrinter:
 
 
 def _wrap(text: str, indent: int) -> list[str]:
-    """The lines of *text* that fit behind an indent on the terminal; at least one."""
+    """Wrap *text* to the terminal width minus *indent*; returns at least one line."""
     width = max(shutil.get_terminal_size((SHOWN, 0)).columns - indent, NARROWEST)
     return [line.plain.rstrip() for line in Text(text).wrap(Console(), width, overflow="fold")] or [""]

@@ -1,6 +1,5 @@
 """Options of `coterie logs` for the context history of an agent, and the list of removed content."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -14,18 +13,18 @@ from coterie.agents.events.layer_events import Compacted, ResultsCleared, Result
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.logs.layer_view import print_layers
 from coterie.orchestrator.cli.logs.request_view import print_request
-from coterie.orchestrator.cli.output import one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import format_clock, one_line, open_output, print_json, sanitize
 from coterie.orchestrator.cli.views.event_text import SHOWN, event_text
 from coterie.orchestrator.events.context_removals import ContextRemoval, read_context_removals
 from coterie.session_directory import TRANSCRIPT, SessionDirectory
 
 
 def print_removed(directory: Path, *, as_json: bool) -> None:
-    """Print what left the context of the agent whose *directory* this is. Raises `OSError`."""
+    """Print the content that left the context of the agent with this *directory*. Raises `OSError`."""
     leaving = (each for each in read_context_removals(directory) if _places(each))
     if as_json:
         for each in leaving:
-            click.echo(msgspec.json.encode(_mapping(each)))
+            print_json(_mapping(each))
         return
     is_empty = True
     for each in leaving:
@@ -37,18 +36,18 @@ def print_removed(directory: Path, *, as_json: bool) -> None:
 
 
 def _lines(each: ContextRemoval) -> Iterator[str]:
-    clock = time.strftime("%H:%M:%S", time.localtime(each.at)) if each.at else "--:--:--"
+    clock = format_clock(each.at)
     yield f"{clock} before turn {each.turn}: {event_text(each.event)}"
     for place in _places(each):
-        yield f"         read it in {place}"
+        yield f"         stored in {place}"
     if isinstance(each.event, Compacted) and each.event.dropped:
         more = each.event.dropped_count - len(each.event.dropped)
         names = ", ".join(each.event.dropped) + (f", and {more} more" if more > 0 else "")
-        yield f"         no longer named: {names}"
+        yield f"         names no longer in context: {names}"
 
 
 def _places(each: ContextRemoval) -> list[str]:
-    """The files that have it; of a transcript up to which line. Empty for what let nothing leave."""
+    """Files that hold the removed content, for a transcript with its lines; empty if nothing was removed."""
     match each.event:
         case ResultsStored(paths=paths):
             return list(paths)
@@ -69,13 +68,13 @@ HistoryView = Literal["rendered", "layers", "dropped"]
 
 
 def context_history_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that `ContextHistoryOptions` takes."""
+    """Add the options of `ContextHistoryOptions` to a command."""
     options = (
-        click.option("--turn", type=int, metavar="N", help="The turn that --rendered shows."),
-        click.option("--rendered", is_flag=True, help="Show the request of a turn, and what made each part of it."),
-        click.option("--bytes", "as_bytes", is_flag=True, help="With --rendered: the body alone, byte for byte."),
+        click.option("--turn", type=int, metavar="N", help="Select the turn for --rendered."),
+        click.option("--rendered", is_flag=True, help="Show the request of a turn and the source of each part."),
+        click.option("--bytes", "as_bytes", is_flag=True, help="Print only the request body; with --rendered."),
         click.option("--layers", is_flag=True, help="Show what filled the context, turn by turn."),
-        click.option("--dropped", is_flag=True, help="Show what left the context, and where it can be read."),
+        click.option("--dropped", is_flag=True, help="Show what left the context and the files that hold it."),
     )
     for option in reversed(options):
         function = option(function)
@@ -84,7 +83,7 @@ def context_history_options(function: Callable[..., None]) -> Callable[..., None
 
 @attrs.frozen(kw_only=True)
 class ContextHistoryOptions:
-    """What is wanted of the past of one agent."""
+    """The part of an agent's context history that the user asks for."""
 
     turn: int | None
     rendered: bool
@@ -95,21 +94,23 @@ class ContextHistoryOptions:
 
     @property
     def view(self) -> HistoryView | None:
-        """What is to be shown; None if all that happened is."""
+        """The requested view; None for the plain event log."""
         views: dict[HistoryView, bool] = {"rendered": self.rendered, "layers": self.layers, "dropped": self.dropped}
         return next((view for view, is_wanted in views.items() if is_wanted), None)
 
     def check(self, *, is_following: bool) -> None:
-        """Raise `ConfigInvalid` for options that do not go together."""
+        """Raise `ConfigInvalid` for options that exclude each other."""
         if self.rendered + self.layers + self.dropped + is_following > 1:
-            raise ConfigInvalid("logs", "give one of --rendered, --layers, --dropped and --follow")
+            raise ConfigInvalid("logs", "give only one of --rendered, --layers, --dropped and --follow")
         if self.rendered != (self.turn is not None):
-            raise ConfigInvalid("--turn" if self.turn is not None else "--rendered", "give --turn N with --rendered")
+            raise ConfigInvalid(
+                "--turn" if self.turn is not None else "--rendered", "--turn and --rendered need each other"
+            )
         if self.as_bytes and (self.as_json or not self.rendered):
-            raise ConfigInvalid("--bytes", "goes with --rendered, and not with --json")
+            raise ConfigInvalid("--bytes", "needs --rendered, and cannot be used with --json")
 
     def show(self, session: SessionDirectory, agent: str) -> None:
-        """Print it. Raises `ConfigInvalid` for a turn that is not there, or a transcript that is not or is damaged."""
+        """Print the requested view. Raises `ConfigInvalid` for an unknown turn, and a missing or damaged transcript."""
         directory = session.directory / "agents" / agent
         try:
             with open_output():
@@ -122,6 +123,6 @@ class ContextHistoryOptions:
                         assert self.turn is not None
                         print_request(directory / TRANSCRIPT, self.turn, as_json=self.as_json, as_bytes=self.as_bytes)
         except FileNotFoundError as exc:
-            raise ConfigInvalid("--agent", f"{agent!r} of session {session.id} has no transcript") from exc
+            raise ConfigInvalid("--agent", f"{agent!r} of session {session.id} has no transcript yet") from exc
         except TranscriptCorrupt as exc:
             raise ConfigInvalid(str(directory / TRANSCRIPT), f"is damaged, {exc}") from exc

@@ -14,11 +14,12 @@ import msgspec
 from coterie.agents.events.layer_events import BreakerTripped, Compacted, NotesUpdated, ResultsCleared, ResultsStored
 from coterie.agents.loop.conversation.origins import Origin, What
 from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
+from coterie.orchestrator.cli.output import print_json
 from coterie.orchestrator.events.context_removals import ContextRemoval, LayerEvent, read_context_removals
 from coterie.session_directory import TRANSCRIPT
 
 Share = Literal["prompt", "summary", "restored", "messages", "results"]
-"""prompt: tools and system; summary: what stands for messages that left; restored: what compaction put beside it."""
+"""Part of a prompt. prompt: tools and system text; summary: replaces removed messages; restored: added after it."""
 SHARES: tuple[Share, ...] = get_args(Share)
 BARS = "▁▂▃▄▅▆▇█"
 _FIXED: Mapping[What, Share] = {
@@ -32,23 +33,23 @@ _FIXED: Mapping[What, Share] = {
     "result": "results",
 }
 _FIGURES = 46
-"""Columns that stand around the bars."""
+"""Columns used next to the bars."""
 
 
 @attrs.frozen(kw_only=True)
 class ContextUsage:
-    """What the prompt of one turn was made of, in tokens."""
+    """Composition of one turn's prompt, in tokens."""
 
     turn: int
     epoch: int
     total: int
-    """As the API counted."""
+    """Tokens of the prompt as the API counted them."""
     shares: Mapping[Share, int]
-    """What it is made of: parts of the total in the proportion of our estimates."""
+    """Tokens of each part: the total, divided in the proportion of estimates."""
 
 
 def context_usage(turn: ReplayedTurn) -> ContextUsage:
-    """What filled the prompt of *turn*."""
+    """Compute the composition of the prompt of *turn*."""
     estimates: Counter[Share] = Counter()
     for origin in turn.origins:
         estimates[_share(origin)] += 0 if origin.layer == "layer 2 cut from cache" else origin.tokens
@@ -58,7 +59,7 @@ def context_usage(turn: ReplayedTurn) -> ContextUsage:
 
 
 def sparkline(values: Sequence[int], width: int) -> str:
-    """*values* as bars from nothing to the highest, in at most *width* columns; of those in one column the highest."""
+    """Draw *values* as bars in at most *width* columns; one column shows the highest of its values."""
     if not values:
         return ""
     columns = min(len(values), max(width, 1))
@@ -69,7 +70,7 @@ def sparkline(values: Sequence[int], width: int) -> str:
 
 
 def print_layers(directory: Path, *, as_json: bool) -> None:
-    """Print how the context of the agent whose *directory* this is was filled.
+    """Print how the context of the agent with this *directory* was filled.
 
     Raises `TranscriptCorrupt` and `OSError`.
     """
@@ -77,7 +78,7 @@ def print_layers(directory: Path, *, as_json: bool) -> None:
     departures = list(read_context_removals(directory))
     if as_json:
         turns = [attrs.asdict(filling) for filling in fillings]
-        click.echo(msgspec.json.encode({"turns": turns, "layers": [_mapping(each) for each in departures]}))
+        print_json({"turns": turns, "layers": [_mapping(each) for each in departures]})
         return
     for line in (*_rows(fillings), *_sums(departures)):
         click.echo(line)
@@ -91,10 +92,10 @@ def _share(origin: Origin) -> Share:
 
 def _rows(fillings: Sequence[ContextUsage]) -> Iterator[str]:
     if not fillings:
-        yield "no model call was answered yet"
+        yield "no model call has been answered yet"
         return
     width = shutil.get_terminal_size((100, 0)).columns - _FIGURES
-    yield f"tokens of the prompt, turns {fillings[0].turn} to {fillings[-1].turn}"
+    yield f"prompt tokens, turns {fillings[0].turn} to {fillings[-1].turn}"
     series = {"total": [each.total for each in fillings]}
     series |= {share: [each.shares[share] for each in fillings] for share in SHARES}
     for name, values in series.items():
@@ -104,7 +105,7 @@ def _rows(fillings: Sequence[ContextUsage]) -> Iterator[str]:
 
 
 def _sums(departures: Iterable[ContextRemoval]) -> Iterator[str]:
-    """What each layer has taken out, all in all."""
+    """Total amounts that each layer removed."""
     sums: dict[str, Counter[str]] = {}
     for each in departures:
         layer, counts = _count(each.event)
@@ -114,22 +115,22 @@ def _sums(departures: Iterable[ContextRemoval]) -> Iterator[str]:
 
 
 def _count(event: LayerEvent) -> tuple[str, Mapping[str, int]]:
-    """What an event adds to the sums of its layer, by unit."""
+    """The layer of an event, and the amounts it adds to the layer's total, by unit."""
     match event:
         case ResultsStored():
             taken = event.characters_before - event.characters_after
-            return "layer 1, long results on disk", {"results": len(event.paths), "characters taken out": taken}
+            return "layer 1, long results on disk", {"results": len(event.paths), "characters removed": taken}
         case ResultsCleared():
             taken = event.tokens_before - event.tokens_after
             return f"layer 2, old results cleared by {event.mechanism}", {
                 "results": event.results,
-                "tokens taken out": taken,
+                "tokens removed": taken,
             }
         case NotesUpdated():
             return "layer 3, session notes", {"updates": 1}
         case Compacted():
             taken = event.tokens_before - event.tokens_after
-            counts = {"compactions": 1, "messages left": event.left, "tokens taken out": taken}
+            counts = {"compactions": 1, "messages removed": event.left, "tokens removed": taken}
             return f"layer {3 if event.by == 'notes' else 4}, compaction by {event.by}", counts
         case BreakerTripped():
             return "layer 4, circuit breaker", {"trips": 1}

@@ -8,7 +8,6 @@ from typing import Any
 
 import attrs
 import click
-import msgspec
 
 from coterie.agents.loop.conversation.origins import Origin
 from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
@@ -16,40 +15,40 @@ from coterie.agents.loop.conversation.request_body import splice_marker
 from coterie.agents.loop.conversation.segment import Segment
 from coterie.agents.loop.model.usage import Ttl
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.cli.output import escape_invisible
+from coterie.orchestrator.cli.output import escape_invisible, print_json
 
 _MARGIN = 44
-"""Columns."""
+"""Width of the margin in columns."""
 
 
 @attrs.frozen(kw_only=True)
 class RequestPart:
-    """A block of a request, with what stands before it because of where it is."""
+    """One block of a request, with its position."""
 
     index: int
     segment: Segment
     origin: Origin
     ttl: Ttl | None
-    """Of the cache marker on it, if there is one."""
+    """Lifetime of the cache marker on the block; None without a marker."""
     message: int | None
-    """The number of the message it is a part of, from 1; None for tools and system."""
+    """Number of the message that contains the block, from 1; None for tools and system."""
 
     @property
     def sent(self) -> bytes:
-        """As it stands in the body."""
+        """Bytes of the block in the request body."""
         data = self.segment.data
         return self.segment.glue + (data if self.ttl is None else splice_marker(data, self.ttl))
 
     @property
     def source_label(self) -> str:
-        """Where it comes from, in a few words."""
+        """Short label of the block: its index and source."""
         layer = f", {self.origin.layer}" if self.origin.layer else ""
         marker = f"  marker {self.ttl}" if self.ttl else ""
         opening = f"  #{self.message}" if self.segment.opens_message else ""
         return f"{self.index:>4} {self.origin.what}{layer}{marker}{opening}"
 
     def to_mapping(self) -> dict[str, Any]:
-        """The part as JSON has it."""
+        """Convert the block to its JSON object."""
         return {
             "index": self.index,
             "section": self.segment.section,
@@ -63,7 +62,7 @@ class RequestPart:
 
 
 def print_request(transcript: Path, number: int, *, as_json: bool, as_bytes: bool) -> None:
-    """Print the request of turn *number*. Raises `ConfigInvalid` if there is none, `TranscriptCorrupt`, `OSError`."""
+    """Print the request of a turn. Raises `ConfigInvalid` for an unknown turn, `TranscriptCorrupt`, `OSError`."""
     turn, count = find_turn(transcript, number)
     body = turn.render().body
     if as_bytes:
@@ -71,27 +70,27 @@ def print_request(transcript: Path, number: int, *, as_json: bool, as_bytes: boo
     elif as_json:
         parts = [part.to_mapping() for part in request_parts(turn)]
         facts = {"turn": number, "epoch": turn.conversation.epoch, "asked": count}
-        click.echo(msgspec.json.encode({**facts, "body": body.decode(), "parts": parts}))
+        print_json({**facts, "body": body.decode(), "parts": parts})
     else:
         for line in _lines(turn, count, body):
             click.echo(line)
 
 
 def find_turn(transcript: Path, number: int) -> tuple[ReplayedTurn, int]:
-    """The request of turn *number* that was asked last, and how often it was asked. Raises as `print_request` does."""
+    """Find the last request of turn *number*, and how often it was sent. Raises as `print_request` does."""
     found, count, numbers = None, 0, []
     for turn in replay_turns(transcript):
         if turn.number == number:
             found, count = turn, count + 1
         numbers.append(turn.number)
     if found is None:
-        there = f"there are {numbers[0]} to {numbers[-1]}" if numbers else "no model call was answered yet"
+        there = f"it has turns {numbers[0]} to {numbers[-1]}" if numbers else "no model call has been answered yet"
         raise ConfigInvalid("--turn", f"{number} is not in the transcript; {there}")
     return found, count
 
 
 def request_parts(turn: ReplayedTurn) -> list[RequestPart]:
-    """The blocks of the request, in their order."""
+    """The blocks of the request in order."""
     ttls = {marker.index: marker.ttl for marker in turn.markers}
     segments = turn.conversation.segments
     numbers = itertools.accumulate(segment.opens_message for segment in segments)
@@ -102,7 +101,7 @@ def request_parts(turn: ReplayedTurn) -> list[RequestPart]:
 
 
 def _lines(turn: ReplayedTurn, count: int, body: bytes) -> Iterator[str]:
-    """The body, a block on a line, behind a margin; the lines without it, put together, are the body."""
+    """Render the body with one block per line and a margin; without the margin the lines are the body."""
     parts = request_parts(turn)
     inner = b"".join(part.sent for part in parts)
     start = body.index(inner)
@@ -114,7 +113,7 @@ def _lines(turn: ReplayedTurn, count: int, body: bytes) -> Iterator[str]:
 
 
 def _line(margin: str, sent: bytes) -> str:
-    # What could act on a terminal is written out; --bytes prints it as it is.
+    # Escaped, because the text could control the terminal; --bytes prints it unchanged.
     first, *rest = escape_invisible(sent.decode()).split("\n")
     return "\n".join([f"{margin:{_MARGIN}}| {first}", *(f"{'':{_MARGIN}}| {line}" for line in rest)])
 
@@ -123,8 +122,8 @@ def _facts(turn: ReplayedTurn, count: int) -> Iterator[str]:
     used = turn.reply.usage
     yield f"turn {turn.number}, epoch {turn.conversation.epoch}: {used.prompt:,} tokens, {used.read:,} from the cache"
     if count > 1:
-        yield f"asked {count} times, because the reply was cut off; this is the last request"
+        yield f"sent {count} times, because the reply was cut off; this is the last request"
     if (boundary := turn.boundary) is not None:
-        became = f"{boundary.tokens_before:,} tokens became {boundary.tokens_after:,}"
-        left = f"{boundary.left} messages left, {boundary.kept} were kept"
+        became = f"{boundary.tokens_before:,} -> {boundary.tokens_after:,} tokens"
+        left = f"{boundary.left} messages removed, {boundary.kept} kept"
         yield f"compacted before turn {boundary.turn}, by {boundary.by}: {left}; {became}"

@@ -1,4 +1,4 @@
-"""`coterie mail`: mailboxes of a session from a shell, running or not."""
+"""`coterie mail`: sends mail and shows the mailboxes of a session, whether it is running or not."""
 
 import click
 
@@ -10,7 +10,7 @@ from coterie.orchestrator.cli.mail.send import send
 
 @click.group()
 def mail() -> None:
-    """Send mail to the agents of a session, and look at theirs."""
+    """Send messages to agents and inspect their mailboxes."""
 
 
 for _command in (send, list_mailboxes, read, watch, dead, sweep, held, outgoing):

@@ -1,4 +1,4 @@
-"""`coterie mail held` and `outgoing`: mail from and for other sessions that awaits a decision."""
+"""`coterie mail held` and `outgoing`: pending mail from and to other sessions."""
 
 import click
 
@@ -8,81 +8,80 @@ from coterie.orchestrator.cli.mail.mail_options import (
     complete_held,
     complete_outgoing,
     json_option,
-    print_json,
     run_with_mail,
-    session_option,
 )
 from coterie.orchestrator.cli.mail.message_text import message_text
 from coterie.orchestrator.cli.mail.send import print_receipt, store_mail
-from coterie.orchestrator.cli.output import open_output, sanitize
+from coterie.orchestrator.cli.output import open_output, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.control.requests import ReleaseHeldMessage
 
 
 @click.command()
-@click.option("--release", metavar="ID", shell_complete=complete_held, help="Let this one be delivered.")
-@click.option("--drop", metavar="ID", shell_complete=complete_held, help="Move this one to the dead.")
+@click.option("--release", metavar="ID", shell_complete=complete_held, help="Deliver this message.")
+@click.option("--drop", metavar="ID", shell_complete=complete_held, help="Move this message to the dead letters.")
 @session_option
 @json_option
 def held(*, release: str | None, drop: str | None, session: str | None, is_json: bool) -> None:
-    """List mail of other sessions that waits for you to decide."""
+    """List held messages of other sessions. They are not delivered until you release them."""
     if release is not None and drop is not None:
-        raise click.UsageError("--release and --drop exclude each other; give one")
+        raise click.UsageError("--release and --drop cannot be used together; give one of them")
 
-    async def act(office: SessionMail) -> None:
+    async def act(mail: SessionMail) -> None:
         if release is not None:
-            print_receipt(await store_mail(office, ReleaseHeldMessage(id=MessageId(release))), is_json=is_json)
+            print_receipt(await store_mail(mail, ReleaseHeldMessage(id=MessageId(release))), is_json=is_json)
         elif drop is not None:
-            await office.held.drop(MessageId(drop))
+            await mail.held.drop(MessageId(drop))
             _report_drop(drop, is_json=is_json)
         else:
-            await _list_held(office, is_json=is_json)
+            await _list_held(mail, is_json=is_json)
 
     with open_output():
         run_with_mail(session, act)
 
 
 @click.command()
-@click.option("--drop", metavar="ID", shell_complete=complete_outgoing, help="Move this one to the dead.")
+@click.option("--drop", metavar="ID", shell_complete=complete_outgoing, help="Move this message to the dead letters.")
 @session_option
 @json_option
 def outgoing(*, drop: str | None, session: str | None, is_json: bool) -> None:
-    """List mail for other sessions that waits here until they listen."""
+    """List queued messages to other sessions. They are sent when those sessions run."""
 
-    async def act(office: SessionMail) -> None:
+    async def act(mail: SessionMail) -> None:
         if drop is not None:
-            await office.bridge.outgoing.drop(MessageId(drop))
+            await mail.bridge.outgoing.drop(MessageId(drop))
             _report_drop(drop, is_json=is_json)
         else:
-            await _list_outgoing(office, is_json=is_json)
+            await _list_outgoing(mail, is_json=is_json)
 
     with open_output():
         run_with_mail(session, act)
 
 
-async def _list_held(office: SessionMail, *, is_json: bool) -> None:
-    letters = await office.held.messages()
+async def _list_held(mail: SessionMail, *, is_json: bool) -> None:
+    messages = await mail.held.messages()
     if is_json:
-        print_json(letters)
+        print_json(messages)
         return
-    if not letters:
-        click.echo(f"session {office.session.id} holds no mail", err=True)
-    for letter in letters:
-        click.echo(message_text(letter, session=office.session.id, now=office.clock.now()))
+    if not messages:
+        click.echo(f"session {mail.session.id} holds no messages", err=True)
+    for message in messages:
+        click.echo(message_text(message, session=mail.session.id, now=mail.clock.now()))
 
 
-async def _list_outgoing(office: SessionMail, *, is_json: bool) -> None:
-    letters = await office.bridge.outgoing.messages()
+async def _list_outgoing(mail: SessionMail, *, is_json: bool) -> None:
+    messages = await mail.bridge.outgoing.messages()
     if is_json:
-        print_json([{"address": address, "envelope": letter} for address, letter in letters])
+        print_json([{"address": address, "envelope": message} for address, message in messages])
         return
-    if not letters:
-        click.echo(f"session {office.session.id} has no mail that waits for others", err=True)
-    for address, letter in letters:
-        click.echo(message_text(letter, session=office.session.id, now=office.clock.now(), address=address))
+    if not messages:
+        click.echo(f"session {mail.session.id} has no queued messages for other sessions", err=True)
+    for address, message in messages:
+        click.echo(message_text(message, session=mail.session.id, now=mail.clock.now(), address=address))
 
 
 def _report_drop(id_: str, *, is_json: bool) -> None:
     if is_json:
         print_json({"dropped": id_})
     else:
-        click.echo(sanitize(f"{id_} is among the dead; `coterie mail dead` lists them"))
+        click.echo(sanitize(f"dropped {id_}; `coterie mail dead` lists it"))

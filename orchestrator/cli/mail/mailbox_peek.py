@@ -1,4 +1,4 @@
-"""Reads a mailbox beside its owner, without locking or acknowledging."""
+"""Reads a mailbox without locking or acknowledging, while its owner may use it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +15,9 @@ from coterie.mailbox.transports.file.segment_reader import LogRecord, parse_reco
 
 @attrs.define(eq=False)
 class MailboxPeek:
-    """The messages of one mailbox, each given once; the mailbox need not exist yet.
+    """The messages of one mailbox, each returned once; the mailbox may be created later.
 
-    The segment that is read stays open, so its owner may acknowledge and delete it meanwhile.
+    The segment being read stays open, so its owner may acknowledge and delete it.
     """
 
     directory: Path
@@ -25,27 +25,27 @@ class MailboxPeek:
 
     @classmethod
     def waiting(cls, directory: Path) -> "MailboxPeek":
-        """From the first message on that is not acknowledged. Raises `OSError`."""
+        """Open the mailbox at its first unacknowledged message. Raises `OSError`."""
         return cls(directory, LogReader.from_cursor(directory, find_cursor(directory)))
 
     @classmethod
     def whole(cls, directory: Path) -> "MailboxPeek":
-        """From the first message on that is still on the disk. Raises `OSError`."""
+        """Open the mailbox at the first message that is still on disk. Raises `OSError`."""
         return cls(directory, LogReader.from_cursor(directory, _beginning(directory)))
 
     def sweep(self) -> Iterator[Envelope]:
-        """What is new, in the order in which it was stored. Raises `OSError`."""
+        """New messages, in the order in which they were stored. Raises `OSError`."""
         while (line := self._next_line()) is not None:
             self._reading.skip_record(line)
             try:
                 yield parse_record(line.content)
             except EnvelopeCorrupt:
-                continue  # its owner buries it, and then it is seen among the dead
+                continue  # its owner dead-letters it, and it appears there
         if self._reading.is_lost():
             self._begin_again()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the open segment."""
         self._reading.close()
 
     def _next_line(self) -> LogRecord | None:
@@ -53,10 +53,10 @@ class MailboxPeek:
             try:
                 return self._reading.next_record()
             except FileNotFoundError:
-                continue  # a segment that was acknowledged, and deleted, since it was listed
+                continue  # the segment was acknowledged and deleted after it was listed
 
     def _begin_again(self) -> None:
-        """Read the mailbox that was made in the place of one that was deleted, or wait for it."""
+        """Start again in the mailbox that replaced a deleted one, or wait until there is one."""
         self._reading.close()
         self._reading = LogReader.from_cursor(self.directory, _beginning(self.directory))
 

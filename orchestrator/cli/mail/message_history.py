@@ -20,57 +20,60 @@ HopKind = Literal["stored", "delivered", "dead", "held"]
 
 @attrs.frozen(kw_only=True)
 class MessageHop:
-    """A step of one message."""
+    """One step of a message: stored, delivered, held or dead-lettered."""
 
     kind: HopKind
     at: float
-    """Seconds since 1970; of a stored or held one, when it was created."""
+    """Seconds since 1970; for a stored or held message the time of its creation."""
     mailbox: str
     id: MessageId | None
-    """None for bytes that are no message."""
+    """Id of the message; None for bytes that are not a message."""
     envelope: Envelope | None = None
-    """The message; of a delivered one it stands in the passage that said it was stored."""
+    """The message; None in a delivered step, because the stored step already had it."""
     reason: str | None = None
-    """Why it is dead."""
+    """Reason why the message is a dead letter."""
 
 
 @attrs.define(eq=False)
 class MessageHistory:
-    """Reads the mail of a session again and again; what was given once is not given again."""
+    """Reads the steps of all messages of a session; each step is returned once."""
 
-    _office: SessionMail
+    _mail: SessionMail
     _transcripts: SessionReader
     _logs: dict[Path, MailboxPeek] = attrs.field(factory=dict, init=False)
     _dead: DeadLetterNumber | None = attrs.field(default=None, init=False)
-    """The last that was given."""
+    """Number of the last dead letter that was returned."""
     _held: set[MessageId] = attrs.field(factory=set, init=False)
 
     @classmethod
-    def of(cls, office: SessionMail) -> "MessageHistory":
-        """The mail of the session of *office*, from its beginning, as far as it is on the disk."""
-        return cls(office, SessionReader(office.session.directory))
+    def of(cls, mail: SessionMail) -> "MessageHistory":
+        """Open the history of the session's mail, as far back as it is on disk."""
+        return cls(mail, SessionReader(mail.session.directory))
 
     async def sweep(self) -> list[MessageHop]:
-        """What is new, by time; of one mailbox in the order of its log. Raises `OSError` and `MailboxFailed`."""
-        # The last steps are read first: whatever they tell of was stored before, and is found now or was told already.
+        """New steps in the order of time, within one mailbox in the order of its log.
+
+        Raises `OSError` and `MailboxFailed`.
+        """
+        # Deliveries and dead letters are read first: their messages were stored earlier, so `_stored` finds them below.
         late = [list(self._delivered()), list(self._dead_letters())]
         held = await self._newly_held()
-        return list(heapq.merge(held, *self._stored(), *late, key=lambda passage: passage.at))
+        return list(heapq.merge(held, *self._stored(), *late, key=lambda hop: hop.at))
 
     def directories(self) -> Iterator[Path]:
-        """Where something changes when mail moves."""
-        mail, session = self._office.directory, self._office.session.directory
+        """Directories that change when mail moves."""
+        mail, session = self._mail.directory, self._mail.session.directory
         yield from (session, session / "agents", mail)
         yield from self._transcripts.agent_directories()
         yield from mail.glob("*/")
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close all mailboxes."""
         for log in self._logs.values():
             log.close()
 
     def _stored(self) -> Iterator[list[MessageHop]]:
-        for directory in sorted(self._office.directory.glob("*/")):
+        for directory in sorted(self._mail.directory.glob("*/")):
             if directory not in self._logs and segment_numbers(directory):
                 self._logs[directory] = MailboxPeek.whole(directory)
         for directory, log in self._logs.items():
@@ -83,8 +86,8 @@ class MessageHistory:
                     yield MessageHop(kind="delivered", at=observed.at, mailbox=observed.agent, id=MessageId(id_))
 
     def _dead_letters(self) -> Iterator[MessageHop]:
-        for buried in self._office.dead_letters.history(after=self._dead):
-            self._dead, letter = buried.number, buried.letter
+        for record in self._mail.dead_letters.history(after=self._dead):
+            self._dead, letter = record.number, record.letter
             yield MessageHop(
                 kind="dead",
                 at=letter.at,
@@ -95,10 +98,10 @@ class MessageHistory:
             )
 
     async def _newly_held(self) -> list[MessageHop]:
-        letters = await self._office.held.messages()
-        new = [letter for letter in letters if letter.id not in self._held]
-        self._held = {letter.id for letter in letters}
-        return [_to_hop("held", letter.recipient.name, letter) for letter in new]
+        messages = await self._mail.held.messages()
+        new = [message for message in messages if message.id not in self._held]
+        self._held = {message.id for message in messages}
+        return [_to_hop("held", message.recipient.name, message) for message in new]
 
 
 def _to_hop(kind: HopKind, mailbox: str, envelope: Envelope) -> MessageHop:

@@ -1,7 +1,5 @@
-"""Text of messages, hops and dead letters for people."""
+"""Text of messages, message steps and dead letters."""
 
-import time
-from collections.abc import Sequence
 from textwrap import indent
 
 import attrs
@@ -10,32 +8,25 @@ import click
 from coterie.mailbox.dead_letters import DeadLetterRecord
 from coterie.mailbox.envelope import Envelope, MessageId
 from coterie.orchestrator.cli.mail.message_history import MessageHop
-from coterie.orchestrator.cli.output import one_line, sanitize
+from coterie.orchestrator.cli.output import format_clock, format_time, one_line, sanitize
 
 SHOWN = 72
-"""Characters of a message that one line shows."""
+"""Characters of a message on one line."""
 REMEMBERED = 10_000
-"""Messages on their way that a view can name; of older ones it shows the id."""
-UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-
-
-def age_text(seconds: float) -> str:
-    """How long that is, in its largest unit."""
-    size, unit = next((unit for unit in UNITS if seconds >= unit[0]), UNITS[-1])
-    return f"{max(0, int(seconds // size))} {unit}"
+"""Messages whose text is kept for later steps; a step of an older message shows the id."""
 
 
 def message_text(envelope: Envelope, *, session: str, now: float, address: str | None = None) -> str:
-    """A whole message as the mail of *session* has it: a head, then its summary and its body.
+    """Render a whole message: a head line, then its summary and body.
 
-    One for another session is shown with its *address*.
+    *session* is the session that has the message; *address* is that of the other session it is queued for.
     """
     way = _route_text(envelope, session) + (f" of {address}" if address else "")
-    facts = [_moment(envelope.created), way, envelope.id]
+    facts = [format_time(envelope.created), way, envelope.id]
     if envelope.kind != "message":
         facts.append(envelope.kind)
     if envelope.in_reply_to is not None:
-        facts.append(f"answers {envelope.in_reply_to}")
+        facts.append(f"reply to {envelope.in_reply_to}")
     if envelope.is_expired(now):
         facts.append("expired")
     head = click.style("  ".join(one_line(fact, 3 * SHOWN) for fact in facts), bold=True)
@@ -43,57 +34,46 @@ def message_text(envelope: Envelope, *, session: str, now: float, address: str |
     return head + "\n" + indent(sanitize("\n\n".join(parts)), "    ")
 
 
-def dead_letter_text(buried: DeadLetterRecord, *, session: str) -> str:
-    """A dead letter in two lines, why it died and what it is; one that was sent again has a third."""
-    letter = buried.letter
-    head = f"{_moment(letter.at)}  {one_line(f'{letter.mailbox}: {letter.reason}, {letter.detail}', 3 * SHOWN)}"
+def dead_letter_text(record: DeadLetterRecord, *, session: str) -> str:
+    """Render a dead letter: its reason, the message, and a third line if it was sent again."""
+    letter = record.letter
+    head = f"{format_time(letter.at)}  {one_line(f'{letter.mailbox}: {letter.reason}, {letter.detail}', 3 * SHOWN)}"
     if letter.envelope is None:
         what = f"{len(letter.raw):,} bytes: {letter.raw[:SHOWN]!r}"
     else:
         what = f"{_route_text(letter.envelope, session)}: {_gist(letter.envelope)}"
-    lines = [f"{click.style(f'{buried.number:>6}', bold=True)}  {head}", f"{'':6}  {one_line(what, 3 * SHOWN)}"]
-    if buried.resent is not None:
-        lines.append(f"{'':6}  sent again {_moment(buried.resent.at)} as {buried.resent.id}")
+    lines = [f"{click.style(f'{record.number:>6}', bold=True)}  {head}", f"{'':6}  {one_line(what, 3 * SHOWN)}"]
+    if record.resent is not None:
+        lines.append(f"{'':6}  sent again {format_time(record.resent.at)} as {record.resent.id}")
     return "\n".join(lines)
 
 
 @attrs.define(eq=False)
 class HistoryText:
-    """Names messages also when only their id is told, as long as it has seen them before."""
+    """Renders message steps; keeps the text of recent messages for steps that have only an id."""
 
     _session: str
     _known: dict[MessageId, str] = attrs.field(factory=dict, init=False)
 
-    def line(self, passage: MessageHop) -> str:
-        """A step of a message, in one line."""
-        self.learn(passage)
-        if passage.id is None:
-            what = f"bytes in the mail of {passage.mailbox} that are no message"
+    def line(self, hop: MessageHop) -> str:
+        """Render one step of a message on one line."""
+        self.learn(hop)
+        if hop.id is None:
+            what = f"bytes in the mail of {hop.mailbox} that are not a message"
         else:
-            what = self._known.get(passage.id, f"{passage.mailbox}: {passage.id}")
-        clock = time.strftime("%H:%M:%S", time.localtime(passage.at)) if passage.at else "--:--:--"
-        reason = f" ({passage.reason})" if passage.reason else ""
-        step = click.style(f"{passage.kind:<9}", bold=True)
+            what = self._known.get(hop.id, f"{hop.mailbox}: {hop.id}")
+        clock = format_clock(hop.at)
+        reason = f" ({hop.reason})" if hop.reason else ""
+        step = click.style(f"{hop.kind:<9}", bold=True)
         return f"{click.style(clock, dim=True)} {step}  {one_line(what + reason, 3 * SHOWN)}"
 
-    def learn(self, passage: MessageHop) -> None:
-        """Remember what the message of *passage* is, if it says so."""
-        if passage.envelope is None:
+    def learn(self, hop: MessageHop) -> None:
+        """Keep the text of the step's message for later steps of the same message."""
+        if hop.envelope is None:
             return
-        self._known[passage.envelope.id] = f"{_route_text(passage.envelope, self._session)}: {_gist(passage.envelope)}"
+        self._known[hop.envelope.id] = f"{_route_text(hop.envelope, self._session)}: {_gist(hop.envelope)}"
         if len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
-
-
-def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
-    """Lines of aligned columns: the first *left* begin at the left, the others end at the right."""
-    columns = list(zip(head, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    aligned = [
-        [cell.ljust(width) if at < left else cell.rjust(width) for cell in column]
-        for at, (column, width) in enumerate(zip(columns, widths, strict=True))
-    ]
-    return ["  ".join(row) for row in zip(*aligned, strict=True)]
 
 
 def _route_text(envelope: Envelope, session: str) -> str:
@@ -105,7 +85,3 @@ def _route_text(envelope: Envelope, session: str) -> str:
 def _gist(envelope: Envelope) -> str:
     kind = "" if envelope.kind == "message" else f"[{envelope.kind}] "
     return kind + one_line(envelope.summary or envelope.body, SHOWN)
-
-
-def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

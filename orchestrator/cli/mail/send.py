@@ -1,4 +1,4 @@
-"""`coterie mail send`: sends mail of the user through the root, or stores it if none runs."""
+"""`coterie mail send`: sends mail of the user through the root, or stores it if no root is running."""
 
 import sys
 from typing import get_args
@@ -13,26 +13,27 @@ from coterie.mailbox.errors import MessageTooLarge
 from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.completion_candidates import complete_recipient
-from coterie.orchestrator.cli.mail.mail_options import json_option, print_json, run_with_mail, session_option
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.mail.mail_options import json_option, run_with_mail
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.requests import DeliveryStatus, DeliveryStatuses, MailRequest, NotStored, SendMail
 from coterie.orchestrator.control.user_mail import is_other_session, store_user_mail
 from coterie.orchestrator.session.root_lock import RootIdentity, find_root, hold_root_lock
 
 
-async def store_mail(office: SessionMail, request: MailRequest) -> tuple[DeliveryStatus, ...]:
-    """What became of it, for each recipient.
+async def store_mail(mail: SessionMail, request: MailRequest) -> tuple[DeliveryStatus, ...]:
+    """Store the mail, and return one status for each recipient.
 
-    Raises what `run_with_mail` understands, and `ConfigInvalid` if the root cannot be asked.
+    Raises the errors that `run_with_mail` translates, and `ConfigInvalid` if the root does not answer.
     """
-    if isinstance(request, SendMail) and is_other_session(request.to) and find_root(office.session) is None:
-        # In no mailbox of this session, and it may take long: a root may well begin meanwhile.
-        return await store_user_mail(office, request)
-    # A root that began in between would not know what to believe, and take this for forged.
-    with hold_root_lock(office.session) as root:
+    if isinstance(request, SendMail) and is_other_session(request.to) and find_root(mail.session) is None:
+        # No mailbox of this session is written, and storing may take long, so a root may start during it.
+        return await store_user_mail(mail, request)
+    # Under the root lock: a root that started in between would reject this unsigned mail as forged.
+    with hold_root_lock(mail.session) as root:
         if root is None:
-            return await store_user_mail(office, request)
+            return await store_user_mail(mail, request)
     return await _ask_root(root, request)
 
 
@@ -47,15 +48,15 @@ async def _ask_root(root: RootIdentity, request: MailRequest) -> tuple[DeliveryS
         case NotStored(reason=reason):
             raise click.ClickException(sanitize(reason))
         case answer:
-            raise AssertionError(f"{answer} answers nothing that was asked")
+            raise AssertionError(f"unexpected reply {answer}")
 
 
 STDIN = "-"
 
 _WHERE = {
-    "accepted": "is in its mailbox",
-    "held": "waits there until its user releases it",
-    "waiting": "waits here until that session listens",
+    "accepted": "stored in the recipient's mailbox",
+    "held": "held there until its user releases it",
+    "waiting": "queued here until that session runs",
 }
 
 
@@ -66,35 +67,35 @@ _WHERE = {
     required=True,
     metavar="ADDRESS",
     shell_complete=complete_recipient,
-    help="A name, main, * for everyone, uds:PATH or bridge:SESSION.",
+    help="Send to this agent name, main (the lead), * (all agents), uds:PATH or bridge:SESSION.",
 )
 @click.option(
     "--kind",
     type=click.Choice(get_args(MessageKind)),
     default="message",
     metavar="KIND",
-    help="message or task_assignment.",
+    help="Set the kind: message or task_assignment.  [default: message]",
 )
-@click.option("--summary", metavar="TEXT", help="What it is about, in 5 to 10 words.")
+@click.option("--summary", metavar="TEXT", help="Summarise the message in 5 to 10 words.")
 @session_option
 @json_option
 def send(*, text: str, to: str, kind: MessageKind, summary: str | None, session: str | None, is_json: bool) -> None:
-    """Send TEXT to agents; - reads it from standard input.
+    """Send TEXT to agents. `-` reads TEXT from standard input.
 
-    You are the human `user`, who has no mailbox: what an agent has to say to you, it says in its session. Ends with 0
-    once the message is stored for all, and with 2 if somebody cannot get it.
+    The sender is the human `user`, who has no mailbox; agents answer in their session. Exits 0 if the message is stored
+    for all recipients, and 2 if a recipient refuses it.
     """
     _check_kind(kind)
     _check_encoding(summary or "")
 
-    async def post(office: SessionMail) -> tuple[DeliveryStatus, ...]:
-        body = _read_body(office.files.limits.message_bytes) if text == STDIN else text
+    async def post(mail: SessionMail) -> tuple[DeliveryStatus, ...]:
+        body = _read_body(mail.files.limits.message_bytes) if text == STDIN else text
         _check_body(body, kind)
-        return await store_mail(office, SendMail(to=to, body=body, kind=kind, summary=summary))
+        return await store_mail(mail, SendMail(to=to, body=body, kind=kind, summary=summary))
 
     fates = run_with_mail(session, post)
     if not fates:
-        raise UsageRefused("nobody in this session takes mail; `coterie mail list` shows who is there")
+        raise UsageRefused("no agent of this session accepts mail; `coterie mail list` lists its agents")
     with open_output():
         _report(fates, is_json=is_json)
     sys.exit(ExitCode.USAGE if any(fate.refusal for fate in fates) else ExitCode.DONE)
@@ -104,37 +105,37 @@ def _check_kind(kind: MessageKind) -> None:
     if kind in AUTHORITY:
         instead = "`coterie stop`" if kind == "shutdown_request" else "`coterie approvals`"
         reason = "mail travels through files, and a file proves no authority"
-        raise UsageRefused(f"{kind} cannot be sent from a shell: {reason}; {instead} does it")
+        raise UsageRefused(f"{kind} cannot be sent as mail, because {reason}; use {instead}")
 
 
 def _read_body(limit: int) -> str:
-    # No more than what is surely too large: standard input may have no end.
+    # Bounded, because standard input may be endless.
     content = sys.stdin.buffer.read(limit + 1)
     if len(content) > limit:
         raise MessageTooLarge(len(content), limit)
     try:
         return content.decode().removesuffix("\n")
     except UnicodeDecodeError as exc:
-        raise UsageRefused(f"standard input is not text in UTF-8: byte {exc.start + 1} is wrong") from exc
+        raise UsageRefused(f"standard input is not UTF-8: byte {exc.start + 1} is invalid; convert it first") from exc
 
 
 def _check_body(body: str, kind: MessageKind) -> None:
     if not body.strip():
-        raise UsageRefused("there is nothing to send: the text is empty")
+        raise UsageRefused("the text is empty; give a text to send")
     _check_encoding(body)
     if kind == "task_assignment":
         try:
             msgspec.json.decode(body, type=dict[str, object])
         except (msgspec.DecodeError, RecursionError) as exc:
-            raise UsageRefused(f'the text of {kind} is a JSON object, as {{"task_id": 3}}: {exc}') from exc
+            raise UsageRefused(f'the text of a {kind} must be a JSON object such as {{"task_id": 3}}: {exc}') from exc
 
 
 def _check_encoding(text: str) -> None:
-    """Refuse what a shell gave in another encoding."""
+    """Raise `UsageRefused` for text that is not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise UsageRefused("the text is not in UTF-8") from exc
+        raise UsageRefused("the text is not UTF-8; convert it first") from exc
 
 
 def _report(fates: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:
@@ -149,7 +150,7 @@ def _report(fates: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:
 
 
 def print_receipt(fates: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:
-    """Say what the one receipt there is says, to a person or as JSON."""
+    """Print the only receipt, as text or JSON."""
     [receipt] = [fate.receipt for fate in fates]
     assert receipt is not None
     if is_json:
@@ -159,6 +160,6 @@ def print_receipt(fates: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:
 
 
 def receipt_text(recipient: str, receipt: Receipt) -> str:
-    """What a receipt says, in one line."""
-    where = f"; it {_WHERE[receipt.state]}" if isinstance(receipt, BridgeReceipt) else ""
+    """Render a receipt on one line."""
+    where = f"; {_WHERE[receipt.state]}" if isinstance(receipt, BridgeReceipt) else ""
     return f"stored for {recipient} as {receipt.id}{where}"

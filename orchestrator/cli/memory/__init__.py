@@ -10,25 +10,25 @@ _HERE = "coterie.orchestrator.cli.memory"
 
 
 class MemoryCommands(CommandTable):
-    """The commands of `coterie memory`."""
+    """Command table of `coterie memory`."""
 
     table: ClassVar = {
-        "list": CommandEntry(f"{_HERE}.browse:list_memories", "List memories, and what they are about."),
+        "list": CommandEntry(f"{_HERE}.browse:list_memories", "List memories with their descriptions."),
         "show": CommandEntry(f"{_HERE}.browse:show", "Show one memory, or the index."),
-        "recall": CommandEntry(f"{_HERE}.recall_query:recall", "Show which memories fit a question."),
-        "check": CommandEntry(f"{_HERE}.memory_check:check", "Find what is wrong with memories, and mend the index."),
-        "extract": CommandEntry(f"{_HERE}.extract:extract", "Keep what is worth keeping of a session."),
-        "dream": CommandEntry(f"{_HERE}.dream:dream", "Put memories in order; decide about what would be deleted."),
-        "log": CommandEntry(f"{_HERE}.memory_changes:log", "List the changes of memories."),
-        "diff": CommandEntry(f"{_HERE}.memory_changes:diff", "Show what a change did."),
-        "undo": CommandEntry(f"{_HERE}.memory_changes:undo", "Take a change back."),
+        "recall": CommandEntry(f"{_HERE}.recall_query:recall", "Show the memories that match a query."),
+        "check": CommandEntry(f"{_HERE}.memory_check:check", "Find problems of memories and repair the index."),
+        "extract": CommandEntry(f"{_HERE}.extract:extract", "Save memories from a session."),
+        "dream": CommandEntry(f"{_HERE}.dream:dream", "Consolidate memories, and decide pending deletions."),
+        "log": CommandEntry(f"{_HERE}.memory_changes:log", "List changes of memories."),
+        "diff": CommandEntry(f"{_HERE}.memory_changes:diff", "Show the diff of a change."),
+        "undo": CommandEntry(f"{_HERE}.memory_changes:undo", "Undo a change."),
         "instructions": CommandEntry(
-            f"{_HERE}.instructions:instructions", "Show all that an agent is told before its task."
+            f"{_HERE}.instructions:instructions", "Show everything that is loaded into an agent's context."
         ),
-        "snapshot": CommandEntry(f"{_HERE}.snapshot:snapshot", "Let others begin with what a kind of agent knows."),
+        "snapshot": CommandEntry(f"{_HERE}.snapshot:snapshot", "Copy the memories of an agent type into the project."),
     }
 
 
 @click.group(cls=MemoryCommands)
 def memory() -> None:
-    """Look at what agents remember, check it, undo it."""
+    """Show, check and change what agents remember."""

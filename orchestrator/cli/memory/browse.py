@@ -1,4 +1,4 @@
-"""`coterie memory list` and `show`."""
+"""`coterie memory list` and `show`: lists memories and shows one."""
 
 import os
 import shutil
@@ -16,32 +16,31 @@ from coterie.memory.store.memory_index import load_index
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.scopes import MemoryScope
-from coterie.orchestrator.cli.mail.message_text import age_text, align_columns
 from coterie.orchestrator.cli.memory.change_text import change_line, change_row
 from coterie.orchestrator.cli.memory.scope_options import (
     complete_memory,
     json_option,
     open_store,
-    print_json,
     scope_options,
 )
-from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, format_age, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.text_table import align_columns
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.suggestions import did_you_mean
 
 HEAD = ("FILE", "TYPE", "AGE", "BYTES")
 TEXT_HEAD = "DESCRIPTION"
 HEAD_BYTES = 65_536
-"""Of a memory, in which its name and description stand."""
+"""Bytes at the start of a memory that contain its name and description."""
 WIDEST = 40
 """Characters of a file's path in a list."""
 LEAST = 30
-"""Characters a description has even where there is no room for it."""
+"""Least characters of a description, even on a narrow terminal."""
 
 
 @attrs.frozen(kw_only=True)
 class MemoryRow:
-    """A memory in a list."""
+    """One memory in a list."""
 
     path: str
     topic: MemoryEntry
@@ -49,7 +48,7 @@ class MemoryRow:
     modified: float
 
     def to_json(self, place: MemoryScope) -> dict[str, object]:
-        """As `--json` prints it."""
+        """JSON object for `--json`."""
         return {
             "path": self.path,
             "name": self.topic.name,
@@ -64,24 +63,24 @@ class MemoryRow:
         }
 
     def cells(self, now: float) -> tuple[str, ...]:
-        """As a person reads it, in columns."""
-        age = age_text(max(0.0, now - self.modified))
+        """Cells of the table row."""
+        age = format_age(max(0.0, now - self.modified))
         return (one_line(self.path, WIDEST), self.topic.type or "-", age, f"{self.bytes:,}")
 
     @property
     def summary(self) -> str:
-        """What it is about, behind its name if the file does not say that already."""
+        """Description of the memory, after its name if the file is named differently."""
         name, description = self.topic.name, self.topic.description
-        is_told = self.path.removesuffix(".md").rpartition("/")[2] == name
-        return description if is_told and description else f"{name}: {description}" if description else name
+        is_named = self.path.removesuffix(".md").rpartition("/")[2] == name
+        return description if is_named and description else f"{name}: {description}" if description else name
 
 
 @click.command("list")
-@click.option("--all", "is_whole", is_flag=True, help="Also those of all kinds of agents.")
+@click.option("--all", "is_whole", is_flag=True, help="Also list the memories of all agent types.")
 @scope_options
 @json_option
 def list_memories(*, place: MemoryScope, is_whole: bool, is_json: bool) -> None:
-    """List memories: the file, its type, how old it is, and what it is about."""
+    """List memories with file, type, age and description."""
     places = existing_scopes(Path.cwd(), load_settings(Path.cwd(), {}, os.environ)) if is_whole else [place]
     with open_output():
         rows: list[dict[str, object]] = []
@@ -102,9 +101,9 @@ def list_memories(*, place: MemoryScope, is_whole: bool, is_json: bool) -> None:
 @scope_options
 @json_option
 def show(*, name: str | None, place: MemoryScope, is_json: bool) -> None:
-    """Show one memory and its last change; without NAME the index, as agents get it.
+    """Show the memory NAME and its last change [default: the index, as agents see it].
 
-    NAME is that of the file, with or without `.md`, or the one that the memory gives itself.
+    NAME is a file name, with or without `.md`, or the name in the head of a memory.
     """
     with open_output(), open_store(place) as store:
         if name is None:
@@ -114,7 +113,7 @@ def show(*, name: str | None, place: MemoryScope, is_json: bool) -> None:
 
 
 def find_memory(store: MemoryStore, name: str) -> str:
-    """The path of the memory that is called *name*. Raises `UsageRefused`, with the nearest ones, if there is none."""
+    """Find the path of the memory *name*. Raises `UsageRefused` with the closest names for an unknown one."""
     paths = store.paths()
     for path in (name, f"{name}.md"):
         if path == INDEX or path in paths:
@@ -122,10 +121,10 @@ def find_memory(store: MemoryStore, name: str) -> str:
     named = {path: _topic(store, path).name for path in paths}
     found = [path for path, own in named.items() if own.casefold() == name.casefold()]
     if len(found) > 1:
-        raise UsageRefused(sanitize(f"{name!r} is the name of {' and '.join(found)}; give the file"))
+        raise UsageRefused(sanitize(f"{name!r} is the name of {' and '.join(found)}; give the file name"))
     if not found:
         known = {path.removesuffix(".md") for path in paths} | set(named.values())
-        raise UsageRefused(sanitize(f"there is no memory {name!r}; {did_you_mean(name, known)}"))
+        raise UsageRefused(sanitize(f"unknown memory {name!r}; {did_you_mean(name, known)}"))
     return found[0]
 
 
@@ -134,12 +133,12 @@ def _memory_rows(store: MemoryStore) -> Iterator[MemoryRow]:
         try:
             status = (store.directory / path).lstat()
         except FileNotFoundError:
-            continue  # deleted since it was listed
+            continue  # deleted after it was listed
         yield MemoryRow(path=path, topic=_topic(store, path), bytes=status.st_size, modified=status.st_mtime)
 
 
 def _topic(store: MemoryStore, path: str) -> MemoryEntry:
-    """A memory, also if it cannot be read: then it has a name and a note."""
+    """Parse a memory; one that cannot be read has the reason as its description."""
     try:
         return parse_entry(store.read(path, limit=HEAD_BYTES) or b"", path)
     except OSError as exc:
@@ -163,7 +162,7 @@ def _print(place: MemoryScope, found: Sequence[MemoryRow], *, has_heading: bool)
 
 
 def _warn(store: MemoryStore) -> None:
-    """Say it if the index is longer than what is loaded of it."""
+    """Warn if the index is longer than the part that is loaded."""
     if (warning := load_index(store.index()).warning) is not None:
         click.echo(sanitize(f"{store.directory / INDEX}: {warning}"), err=True)
 

@@ -1,7 +1,6 @@
-"""Text of memory changes for people: one line, author, unified diff."""
+"""Text of memory changes: line, author and unified diff."""
 
 import difflib
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,15 +8,15 @@ import attrs
 import click
 
 from coterie.memory.store.change import MemoryChange
-from coterie.orchestrator.cli.output import one_line, sanitize
+from coterie.orchestrator.cli.output import format_time, one_line, sanitize
 
 SHOWN = 100
-"""Characters of a reason that one line shows."""
+"""Characters of a reason on one line."""
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def change_line(change: MemoryChange) -> str:
-    """A change in one line: when, what, by whom, and why."""
+    """Render a change on one line: time, action, file, author and reason."""
     facts = [f"{change.id:>4}", format_time(change.at), f"{change.action:<7}", one_line(change.path, SHOWN)]
     facts.append(f"by {one_line(author_text(change), SHOWN)}")
     if change.group is not None:
@@ -29,7 +28,7 @@ def change_line(change: MemoryChange) -> str:
 
 
 def author_text(change: MemoryChange) -> str:
-    """Who made it, and in which turn of which session."""
+    """Author of a change, with session and turn."""
     author = change.author
     name = author.by if author.agent is None else f"{author.by} {author.agent}"
     session = "" if author.session is None else f" of {author.session}"
@@ -37,25 +36,20 @@ def author_text(change: MemoryChange) -> str:
 
 
 def change_row(change: MemoryChange) -> dict[str, Any]:
-    """A change as `--json` prints it."""
+    """JSON object of a change for `--json`."""
     texts = {name: _text(content) for name, content in (("before", change.before), ("after", change.after))}
     facts = attrs.asdict(change, filter=attrs.filters.exclude("before", "after"))
     return {**facts, "action": change.action, **texts}
 
 
 def diff_lines(change: MemoryChange) -> Iterator[str]:
-    """The unified diff of a change; in colours, which `click.echo` takes out unless a terminal shows it."""
+    """Unified diff of a change, styled; `click.echo` removes the style if stdout is not a terminal."""
     before, after = ((_text(content) or "").splitlines() for content in (change.before, change.after))
     old = "/dev/null" if change.before is None else f"a/{change.path}"
     new = "/dev/null" if change.after is None else f"b/{change.path}"
     for line in difflib.unified_diff(before, after, old, new, lineterm=""):
         is_head = line.startswith(("--- ", "+++ "))
         yield click.style(sanitize(line), fg=None if is_head else _COLOURS.get(line[:1]), bold=is_head)
-
-
-def format_time(at: float) -> str:
-    """A time as people read it."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def _text(content: bytes | None) -> str | None:

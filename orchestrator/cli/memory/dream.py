@@ -20,20 +20,19 @@ from coterie.memory.dreaming.hunks import DreamFile, Hunk, HunkState
 from coterie.memory.store.change import Author
 from coterie.memory.store.scopes import MemoryScope
 from coterie.orchestrator.cli.completion_candidates import complete_model
-from coterie.orchestrator.cli.memory.change_text import format_time
-from coterie.orchestrator.cli.memory.scope_options import find_scope, json_option, open_store, print_json, scope_options
+from coterie.orchestrator.cli.memory.scope_options import find_scope, json_option, open_store, scope_options
 from coterie.orchestrator.cli.model_access import require_model
 from coterie.orchestrator.cli.offline_jobs import JobResult, run_offline_job
-from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, format_time, one_line, open_output, print_json, sanitize
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 
 SHOWN = 200
-"""Characters of a reason, or of a sentence that would be lost."""
+"""Characters of a reason or of a lost sentence on one line."""
 
 
 def dream_row(change: DreamChange) -> dict[str, Any]:
-    """A change as `--json` prints it."""
+    """JSON object of a dream's change for `--json`."""
     row: dict[str, Any] = msgspec.to_builtins(change)
     for file, facts in zip(change.files, row["files"], strict=True):
         facts["base_hash"] = file.base_hash
@@ -41,14 +40,14 @@ def dream_row(change: DreamChange) -> dict[str, Any]:
 
 
 def dream_line(change: DreamChange) -> str:
-    """A change in one line."""
+    """Render a dream's change on one line."""
     counts = ", ".join(f"{count} {state}" for state in get_args(HunkState) if (count := change.count(state)))
     session = "" if change.session is None else f"  session {change.session}"
     return sanitize(f"dream {change.id}  {format_time(change.at)}  {counts or 'no hunks'}  ${change.cost_usd}{session}")
 
 
 def dream_lines(change: DreamChange) -> Iterator[str]:
-    """All of a change; in colours, which `click.echo` takes out unless a terminal shows it."""
+    """Render a dream's change in full, styled; `click.echo` removes the style if stdout is not a terminal."""
     yield click.style(dream_line(change), bold=True)
     if change.held is not None:
         yield one_line(f"held back: {change.held}", SHOWN)
@@ -58,20 +57,20 @@ def dream_lines(change: DreamChange) -> Iterator[str]:
         for hunk in file.hunks:
             yield from _hunk_lines(file, hunk)
     for note in change.notes:
-        yield one_line(f"passed over: {note}", SHOWN)
+        yield one_line(f"skipped: {note}", SHOWN)
     if change.count("waiting"):
-        yield f"`coterie memory dream --apply {change.id}` applies what waits, --reject drops it"
+        yield f"apply the waiting hunks with `coterie memory dream --apply {change.id}`, or drop them with --reject"
     if change.count("applied"):
-        yield f"`coterie memory undo {change.group}` takes it back"
+        yield f"undo the applied hunks with `coterie memory undo {change.group}`"
 
 
 def _recall_lines(recall: RecallTest) -> Iterator[str]:
     if not recall.queries:
-        yield "recall: not tested, as nothing was recalled from this memory yet"
+        yield "recall: not tested, because no memory has been recalled yet"
         return
     yield f"recall: {recall.found} found by {recall.queries} past queries before, {recall.kept} of them after"
     for lost in recall.lost:
-        yield f"  {one_line(f'not found any more: {lost}', SHOWN)}"
+        yield f"  {one_line(f'no longer found: {lost}', SHOWN)}"
 
 
 def _hunk_lines(file: DreamFile, hunk: Hunk) -> Iterator[str]:
@@ -81,21 +80,21 @@ def _hunk_lines(file: DreamFile, hunk: Hunk) -> Iterator[str]:
     yield click.style(one_line(head, 2 * SHOWN), fg="yellow" if hunk.state == "waiting" else None, bold=True)
     yield f"  evidence: {', '.join(hunk.evidence) or 'none'}"
     for sentence in hunk.lost:
-        yield f"  would stand nowhere any more: {one_line(sentence, SHOWN)}"
+        yield f"  would be lost: {one_line(sentence, SHOWN)}"
     for sign, colour, lines in (("-", "red", hunk.removed), ("+", "green", hunk.added)):
         for line in lines:
             yield click.style(sanitize(f"  {sign}{line.rstrip(chr(10))}"), fg=colour)
 
 
-TASK = "Put the memory in order."
-"""What the session of a dream is called in lists."""
+TASK = "Consolidate the memory."
+"""Task of a dream's session, as lists show it."""
 APPROVED = Author(by="user", why="memory dream --apply")
 WAITING = ""
-"""The id that means the newest dream of which something waits."""
+"""Id that selects the newest dream with waiting hunks."""
 
 
 def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The ids of dreams, the newest first."""
+    """Offer the ids of dreams, the newest first."""
     try:
         place = find_scope(*(ctx.params.get(name) for name in ("scope", "kind", "directory")))
     except (ConfigInvalid, click.ClickException):
@@ -105,7 +104,7 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 
 @click.command()
-@click.option("--dry-run", "is_dry", is_flag=True, help="Dream, but leave the memory as it is: all of it waits.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Dream without changing the memory: every hunk waits.")
 @click.option(
     "--apply",
     "approved",
@@ -113,12 +112,16 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
     flag_value=WAITING,
     metavar="[ID]",
     shell_complete=complete_dream,
-    help="Apply what waits of a dream; without ID, of the newest of which something does.",
+    help="Apply the waiting hunks of dream ID.  [default ID: newest dream with waiting hunks]",
 )
-@click.option("--reject", "rejected", metavar="ID", shell_complete=complete_dream, help="Drop what waits of a dream.")
-@click.option("--list", "is_listing", is_flag=True, help="List the dreams, and show what waits.")
-@click.option("--model", shell_complete=complete_model, help="A model's id or alias.  [default: sonnet]")
-@click.option("--script", type=click.Path(path_type=Path), help="Play the model from FILE, without a key.")
+@click.option(
+    "--reject", "rejected", metavar="ID", shell_complete=complete_dream, help="Drop the waiting hunks of dream ID."
+)
+@click.option("--list", "is_listing", is_flag=True, help="List dreams and show their waiting hunks.")
+@click.option("--model", shell_complete=complete_model, help="Use the model with this id or alias.  [default: sonnet]")
+@click.option(
+    "--script", metavar="FILE", type=click.Path(path_type=Path), help="Read model replies from FILE, without a key."
+)
 @scope_options
 @json_option
 def dream(
@@ -132,14 +135,14 @@ def dream(
     place: MemoryScope,
     is_json: bool,
 ) -> None:
-    """Consolidate the memory of this project from its last sessions, whether or not it is time for that.
+    """Consolidate the memory of this project from its last sessions, even if no dream is due.
 
-    An agent works on a copy. What it adds, and what it only moves, is applied at once; what would stand nowhere any
-    more waits, until --apply or --reject. `coterie memory undo dream-ID` takes a dream back. Ends with 1 if there was
-    no dream, and if nothing of what was approved could be applied.
+    An agent works on a copy. Additions and moves are applied immediately; a hunk that would lose a statement waits for
+    --apply or --reject. Undo a dream with `coterie memory undo dream-ID`. Exits 1 if there was no dream, or if no
+    approved hunk could be applied.
     """
     if (is_dry + is_listing + (approved is not None) + (rejected is not None)) > 1:
-        raise click.UsageError("--dry-run, --apply, --reject and --list exclude each other")
+        raise click.UsageError("--dry-run, --apply, --reject and --list cannot be used together; give one of them")
     with open_output():
         if is_listing:
             _list(place, is_json=is_json)
@@ -159,7 +162,7 @@ def _list(place: MemoryScope, *, is_json: bool) -> None:
         print_json([dream_row(change) for change in changes])
         return
     if not changes:
-        click.echo(sanitize(f"there was no dream of {place.directory} yet, or none that changed anything"), err=True)
+        click.echo(sanitize(f"no dream has changed {place.directory} yet"), err=True)
     for change in changes:
         if change.count("waiting"):
             _show(change, is_json=False)
@@ -171,17 +174,19 @@ def _apply(place: MemoryScope, name: str | None, *, is_json: bool) -> None:
     with open_store(place) as store:
         change = find_change(place.directory, name)
         if not change.count("waiting"):
-            raise click.ClickException(f"nothing of dream {change.id} waits")
+            raise click.ClickException(f"dream {change.id} has no waiting hunks")
         before = change.count("applied")
         change = apply_hunks(store, change, {hunk.number for hunk in change.hunks}, APPROVED)
     _show(change, is_json=is_json)
     if change.count("applied") == before:
-        raise click.ClickException(f"nothing of dream {change.id} could be applied")
+        raise click.ClickException(f"no hunk of dream {change.id} could be applied")
 
 
 def _dream(place: MemoryScope, model: str | None, script: Path | None, *, is_dry: bool, is_json: bool) -> None:
     if place != find_scope(None, None, None):
-        raise click.UsageError("only the memory of a project is put in order by a dream; leave --scope and --dir out")
+        raise click.UsageError(
+            "a dream consolidates only the memory of a project; leave --scope, --agent and --dir out"
+        )
     settings, kind = apply_definition(load_settings(Path.cwd(), {"model": model}, os.environ), Path.cwd())
     known = known_models().get(settings.model)
     require_model(script)
@@ -201,16 +206,16 @@ def _dream(place: MemoryScope, model: str | None, script: Path | None, *, is_dry
     elif is_json:
         print_json(None)
     else:
-        click.echo(f"there was nothing to put in order, ${told.cost_usd}")
+        click.echo(f"nothing to consolidate, ${told.cost_usd}")
 
 
 def _finished_change(done: JobResult) -> Dreamed:
-    """The end of the dream. Raises a `ClickException` if it has not come to one."""
+    """The completed event of the dream. Raises a `ClickException` if the dream was not completed."""
     states = [event for event in done.events if isinstance(event, Dreamed)]
     if states and states[-1].state == "completed":
         return states[-1]
     reason = (states and states[-1].reason) or done.failure_reason()
-    raise (UsageRefused if done.is_for_user else click.ClickException)(sanitize(f"there was no dream: {reason}"))
+    raise (UsageRefused if done.is_for_user else click.ClickException)(sanitize(f"no dream: {reason}"))
 
 
 def _show(change: DreamChange, *, is_json: bool) -> None:

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import click
-import msgspec
 import trio
 
 from coterie.agents.events.layer_events import LayerFailed, MemoryExtracted
 from coterie.agents.root_link.job_messages import ExtractJob
 from coterie.orchestrator.cli.completion_candidates import complete_session
 from coterie.orchestrator.cli.offline_jobs import JobResult, offline_job_request, run_offline_job
-from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, count_text, open_output, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.session.overview import is_running
 from coterie.session_directory import MAIN, SessionDirectory
 
@@ -19,28 +19,30 @@ LAYER = "extraction"
 
 @click.command()
 @click.argument("session", shell_complete=complete_session)
-@click.option("--script", type=click.Path(path_type=Path), help="Play the model from FILE, without a key.")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/memory.md.")
+@click.option(
+    "--script", metavar="FILE", type=click.Path(path_type=Path), help="Read model replies from FILE, without a key."
+)
+@json_option("memory")
 def extract(*, session: str, script: Path | None, is_json: bool) -> None:
-    """Take what is worth keeping from SESSION into the memory of its project; the beginning of its id is enough.
+    """Save memories from SESSION to the memory of its project. The beginning of its id is enough.
 
-    The session is taken up for it, without a turn, so it must not be running: one that runs does the same by itself
-    when its agent has finished. What was looked at before is looked at again only if nothing is new. Ends with 1 if
-    the model could not be asked, or what it wrote could not be kept.
+    SESSION must not be running, because a running session extracts memories when its agent finishes. It is opened for
+    the extraction only. Turns that were extracted before are read again only if there are no new ones. Exits 1 if the
+    model call failed, or if a memory could not be saved.
     """
     found = SessionDirectory.find(session)
     if is_running(found):
-        reason = "it takes up memories by itself when its agent has finished"
-        raise UsageRefused(f"session {found.id} is running: {reason}; to do it by hand, wait for its end")
+        reason = "it extracts memories when its agent finishes"
+        raise UsageRefused(f"session {found.id} is running: {reason}; run this command after its end")
     done = trio.run(run_offline_job, offline_job_request(found, MAIN, ExtractJob(), script))
     _print_result(found, done, _extracted(found, done), is_json=is_json)
 
 
 def _extracted(session: SessionDirectory, done: JobResult) -> MemoryExtracted:
-    """What the agent told. Raises a `ClickException` if nothing came of it."""
+    """The extraction event of the agent. Raises a `ClickException` if the extraction failed."""
     told = next((event for event in reversed(done.events) if isinstance(event, MemoryExtracted)), None)
     if done.failure is not None or told is None or (_failures(done) and not told.saved):
-        words = f"no memories were taken from session {session.id}: {done.failure_reason()}"
+        words = f"no memories were extracted from session {session.id}: {done.failure_reason()}"
         raise (UsageRefused if done.is_for_user else click.ClickException)(sanitize(words))
     return told
 
@@ -55,9 +57,9 @@ def _print_result(session: SessionDirectory, done: JobResult, told: MemoryExtrac
         for reason in _failures(done):
             click.echo(sanitize(reason), err=True)
         if is_json:
-            click.echo(msgspec.json.encode(facts))
+            print_json(facts)
             return
         for path in told.saved:
             click.echo(sanitize(f"saved {path}"))
-        words = "" if told.saved else "nothing worth keeping; "
-        click.echo(f"{words}{told.turns} model call{'s' * (told.turns != 1)}, ${told.cost_usd}")
+        words = "" if told.saved else "nothing to save; "
+        click.echo(f"{words}{count_text(told.turns, 'model call')}, ${told.cost_usd}")

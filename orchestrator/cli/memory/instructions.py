@@ -1,4 +1,4 @@
-"""`coterie memory instructions`: everything loaded into the context of an agent before its task."""
+"""`coterie memory instructions`: lists everything that is loaded into an agent's context before its task."""
 
 import os
 from collections.abc import Iterator
@@ -27,57 +27,57 @@ from coterie.memory.instructions.loader import InstructionFile, Instructions, re
 from coterie.memory.instructions.loader import InstructionScope as FileScope
 from coterie.memory.store.path_rules import INDEX
 from coterie.orchestrator.cli.completion_candidates import complete_agent_type
-from coterie.orchestrator.cli.mail.message_text import align_columns
-from coterie.orchestrator.cli.memory.scope_options import json_option, print_json
-from coterie.orchestrator.cli.output import open_output, sanitize
+from coterie.orchestrator.cli.memory.scope_options import json_option
+from coterie.orchestrator.cli.output import open_output, print_json, sanitize
+from coterie.orchestrator.cli.text_table import align_columns
 from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 
 HEAD = ("WHERE", "WHAT", "BYTES", "TOKENS")
 _OWNERS: dict[FileScope, str] = {
-    "managed": "holds on this machine",
-    "user": "yours, for all projects",
-    "project": "the project's",
-    "private": "yours, for this project",
+    "managed": "for this machine",
+    "user": "your instructions for all projects",
+    "project": "instructions of the project",
+    "private": "your instructions for this project",
 }
 
 
 @attrs.frozen(kw_only=True)
 class ContextPart:
-    """A text that an agent begins with."""
+    """One text in the context of a new agent."""
 
     where: Literal["system", "message"]
-    """The system prompt, or the first message."""
+    """Location of the text: the system prompt, or the first message."""
     what: Literal["prompt", "manual", "definition", "instructions", "index", "skills", "skill"]
     source: str | None = None
-    """The file, if it is one of the user's."""
+    """File of the text; None for a text that is built in."""
     why: str
     text: str
 
     @property
     def bytes(self) -> int:
-        """As it is sent, without the frame around it."""
+        """Size of the text in bytes, without its frame."""
         return len(self.text.encode())
 
     @property
     def tokens(self) -> int:
-        """About so many."""
+        """Estimated number of tokens."""
         return estimate_text(self.text)
 
     def to_json(self) -> dict[str, object]:
-        """All but the text, which stands in the source."""
+        """JSON object without the text itself."""
         facts = attrs.asdict(self, filter=attrs.filters.exclude("text"))
         return {**facts, "bytes": self.bytes, "tokens": self.tokens}
 
 
 @click.command()
 @click.option(
-    "--agent", "kind", metavar="TYPE", shell_complete=complete_agent_type, help="As an agent of this kind gets it."
+    "--agent", "kind", metavar="TYPE", shell_complete=complete_agent_type, help="Show the context of this agent type."
 )
 @json_option
 def instructions(*, kind: str | None, is_json: bool) -> None:
-    """Show what is loaded into the context of an agent that is run here, in order, with its size, and why.
+    """Show what is loaded into the context of a new agent, in order, with size and reason.
 
-    Tokens are estimated. What is left out is said too.
+    Token counts are estimates. Files that are not loaded are listed with the reason.
     """
     project = Path.cwd()
     settings, definition = apply_definition(
@@ -96,15 +96,15 @@ def instructions(*, kind: str | None, is_json: bool) -> None:
 def _parts(
     project: Path, settings: Settings, kind: AgentDefinition | None, files: Instructions, indexes: list[MemoryIndexText]
 ) -> Iterator[ContextPart]:
-    """The parts in the order of a request."""
-    yield ContextPart(where="system", what="prompt", why="every agent is told how to work", text=render("agent"))
+    """Texts in the order of a request."""
+    yield ContextPart(where="system", what="prompt", why="how every agent works", text=render("agent"))
     if places := [index.place for index in indexes]:
         words = memory_manual(places, settings.memory, project)
-        yield ContextPart(where="system", what="manual", why="memory is switched on: how to use it", text=words)
+        yield ContextPart(where="system", what="manual", why="how to use the memory", text=words)
     if kind is not None and kind.prompt:
         source = None if kind.source is None else str(kind.source)
         yield ContextPart(
-            where="system", what="definition", source=source, why=f"it is a {kind.name}", text=kind.prompt
+            where="system", what="definition", source=source, why=f"agent type {kind.name}", text=kind.prompt
         )
     for file in files.files:
         yield ContextPart(
@@ -119,21 +119,21 @@ def _parts(
 
 
 def _skill_parts(found: Skills, settings: Settings, kind: AgentDefinition | None) -> Iterator[ContextPart]:
-    """The list of skills, and those that an agent of this *kind* begins with."""
+    """The list of skills, and the skills that agents of this type start with."""
     words = skill_listing_text(found, settings, known_models().get(settings.model)) if can_load_skills(kind) else ""
     if words:
-        why = f"{len(found.for_model)} skills that it can load"
+        why = f"{len(found.for_model)} skills that the agent can load"
         yield ContextPart(where="message", what="skills", why=why, text=words)
     for name in () if kind is None else kind.skills:
         skill = found.by_name.get(name)
         if skill is not None and isinstance(text := skill_text(skill.used()), str):
-            source, why = str(skill.source), f"a {kind.name} begins with it" if kind else ""
+            source, why = str(skill.source), f"skill of agent type {kind.name}" if kind else ""
             yield ContextPart(where="message", what="skill", source=source, why=why, text=text)
 
 
 def _reason(file: InstructionFile) -> str:
     owner = _OWNERS[file.scope] + (f", for {', '.join(file.paths)}" if file.paths else "")
-    return owner if file.included_by is None else f"{owner}; {file.included_by} includes it"
+    return owner if file.included_by is None else f"{owner}; included by {file.included_by}"
 
 
 def _left_out(settings: Settings, files: Instructions, indexes: list[MemoryIndexText]) -> Iterator[dict[str, object]]:
@@ -144,9 +144,9 @@ def _left_out(settings: Settings, files: Instructions, indexes: list[MemoryIndex
         if index.warning is not None:
             yield {"source": source, "reason": index.warning}
         elif not index.text:
-            yield {"source": source, "reason": "is not there, or empty"}
+            yield {"source": source, "reason": "is missing or empty"}
     if not settings.memory.enabled:
-        yield {"source": "memory.enabled", "reason": "memory is switched off"}
+        yield {"source": "memory.enabled", "reason": "memory is off"}
 
 
 def _print(parts: list[ContextPart], left_out: list[dict[str, object]]) -> None:
@@ -158,4 +158,4 @@ def _print(parts: list[ContextPart], left_out: list[dict[str, object]]) -> None:
     total = sum(part.bytes for part in parts)
     click.echo(f"{len(parts)} texts, {total:,} bytes, about {sum(part.tokens for part in parts):,} tokens")
     for one in left_out:
-        click.echo(sanitize(f"left out: {one['source']}: {one['reason']}"), err=True)
+        click.echo(sanitize(f"skipped: {one['source']}: {one['reason']}"), err=True)

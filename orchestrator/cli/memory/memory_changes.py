@@ -1,4 +1,4 @@
-"""`coterie memory log`, `diff` and `undo`: changes of memories."""
+"""`coterie memory log`, `diff` and `undo`: lists, shows and undoes changes of memories."""
 
 from collections.abc import Sequence
 
@@ -15,10 +15,9 @@ from coterie.orchestrator.cli.memory.scope_options import (
     complete_memory,
     json_option,
     open_store,
-    print_json,
     scope_options,
 )
-from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, open_output, print_json, sanitize
 from coterie.suggestions import did_you_mean
 
 AUTHOR = Author(by="user", why="memory undo")
@@ -26,11 +25,11 @@ AUTHOR = Author(by="user", why="memory undo")
 
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_memory)
-@click.option("--limit", "-n", type=click.IntRange(1), metavar="N", help="Only the newest N.")
+@click.option("--limit", "-n", type=click.IntRange(1), metavar="N", help="List only the newest N changes.")
 @scope_options
 @json_option
 def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: bool) -> None:
-    """List the changes of all memories, or of the one called NAME, the newest first."""
+    """List changes of the memory NAME, the newest first [default: changes of all memories]."""
     with open_output(), open_store(place) as store:
         changes = _history(store)
         if name is not None:
@@ -41,7 +40,7 @@ def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: boo
             print_json([change_row(change) for change in newest])
             return
         if not newest:
-            click.echo(sanitize(f"nothing was changed yet in {place.directory}"), err=True)
+            click.echo(sanitize(f"no changes in {place.directory} yet"), err=True)
         for change in newest:
             click.echo(change_line(change))
 
@@ -51,7 +50,7 @@ def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: boo
 @scope_options
 @json_option
 def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
-    """Show what a change did, or all changes of a group such as a dream; without ID the one that `undo` takes back."""
+    """Show the diff of the change or group ID, such as a dream [default: the change that `undo` would undo]."""
     with open_output(), open_store(place) as store:
         changes = _select_changes(_history(store), id_)
         if is_json:
@@ -68,51 +67,50 @@ def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
 @scope_options
 @json_option
 def undo(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
-    """Take a change back, or all changes of a group such as a dream; without ID the last one that was not made by hand.
+    """Undo the change or group ID, such as a dream [default: the last change that was not made by hand].
 
-    It is a change itself, so it can be undone. Ends with 1, and changes nothing, if others have changed the same
-    memory since.
+    An undo is a change that can be undone too. Exits 1 without any change if the memory has changed again since.
     """
     with open_output(), open_store(place) as store:
         chosen = _select_changes(store.changes(), id_)
-        # The last change alone may be a part of a group: half a dream is nobody's wish.
+        # The last change may be one of a group, and half a dream must not be undone.
         made = store.undo(id_ or chosen[-1].group or chosen[-1].id, AUTHOR)
         if is_json:
             print_json([change_row(change) for change in made])
             return
         for change in made:
             click.echo(change_line(change))
-        click.echo(f"`coterie memory undo {made[-1].group or made[-1].id}` takes this back", err=True)
+        click.echo(f"undo this with `coterie memory undo {made[-1].group or made[-1].id}`", err=True)
 
 
 def _history(store: MemoryStore) -> list[MemoryChange]:
-    """All changes, oldest first, with what was changed by hand since the last one; that is recorded now."""
+    """All changes, oldest first. Changes made by hand since the last one are detected and recorded now."""
     if store.changes():
         try:
             store.detect_external_changes()
         except (OSError, StoreBusy) as exc:
-            click.echo(sanitize(f"what was changed by hand is not shown: {exc}"), err=True)
+            click.echo(sanitize(f"changes made by hand are not listed: {exc}"), err=True)
     return store.changes()
 
 
 def _path_of(store: MemoryStore, name: str, changes: Sequence[MemoryChange]) -> str:
-    """The path of the memory *name*, also if it has been deleted. Raises `UsageRefused` if there never was one."""
+    """Path of the memory *name*, even if it was deleted. Raises `UsageRefused` if it never existed."""
     past = {change.path for change in changes}
     return next((path for path in (name, f"{name}.md") if path in past), None) or find_memory(store, name)
 
 
 def _select_changes(changes: Sequence[MemoryChange], id_: str | None) -> list[MemoryChange]:
-    """The changes that *id_* means, oldest first. Raises `UsageRefused` if it means none."""
+    """The changes with the change or group id *id_*, oldest first. Raises `UsageRefused` if there are none."""
     if not changes:
-        raise UsageRefused("nothing was changed yet")
+        raise UsageRefused("there are no changes yet")
     if id_ is None:
-        # What was written past the store is noticed whenever somebody looks: that it is noticed last means nothing.
+        # Changes made by hand are recorded when they are detected, so being recorded last does not make them the last.
         last = next((change for change in reversed(changes) if change.author.by != "outside"), changes[-1])
         return [change for change in changes if last.group is not None and change.group == last.group] or [last]
     found = [change for change in changes if id_ in (change.id, change.group)]
     if not found:
         groups = {change.group for change in changes if change.group is not None}
         known = groups if not id_.isdecimal() else ()
-        hint = did_you_mean(id_, known) if known else f"there are 1 to {changes[-1].id}"
-        raise UsageRefused(sanitize(f"there is no change {id_!r}; {hint}"))
+        hint = did_you_mean(id_, known) if known else f"the changes are 1 to {changes[-1].id}"
+        raise UsageRefused(sanitize(f"unknown change {id_!r}; {hint}"))
     return found

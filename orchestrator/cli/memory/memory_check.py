@@ -1,4 +1,4 @@
-"""`coterie memory check`: problems of memories, and repair of the index."""
+"""`coterie memory check`: finds problems of memories and repairs the index."""
 
 import sys
 from collections import Counter
@@ -15,28 +15,28 @@ from coterie.memory.checking.store_check import CheckReport, check_store
 from coterie.memory.store.change import MemoryChange
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope
-from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, print_json, scope_options
-from coterie.orchestrator.cli.output import ExitCode, one_line, open_output
+from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
+from coterie.orchestrator.cli.output import ExitCode, one_line, open_output, print_json
 from coterie.paths import checkout_root
 
 SHOWN = 300
-"""Characters of a finding."""
+"""Characters of a finding on one line."""
 
 
 @click.command()
-@click.option("--fix", "is_fixing", is_flag=True, help="Mend the index; `coterie memory undo` takes it back.")
+@click.option("--fix", "is_fixing", is_flag=True, help="Repair the index; undo it with `coterie memory undo`.")
 @scope_options
 @json_option
 def check(*, is_fixing: bool, place: MemoryScope, is_json: bool) -> None:
-    """Find what is wrong with memories, and say how much of them misleads.
+    """Find problems of memories, and print the share of memories that mislead.
 
-    That is: files that the index does not name and names without a file; lines and an index that are too long; memories
-    that say the same, or that contradict each other as far as a rule can tell; files and symbols, named in back-ticks,
-    that are not in the project of the current directory; dates such as "yesterday"; secrets; and what cannot be read.
+    Problems are: files missing from the index, index entries without a file, a line or an index that is too long,
+    duplicates, contradictions that a rule can detect, files and symbols in back-ticks that the current project does not
+    have, relative dates such as "yesterday", secrets, and unreadable files.
 
-    --fix changes the index alone. Ends with 1 if anything was found, also if all of it was fixed.
+    --fix changes only the index. Exits 1 if there are problems, even if all of them were fixed.
     """
-    # What an agent keeps for all projects cannot be held against one of them.
+    # Memories of the user scope hold for all projects, so they are not checked against one of them.
     project = None if place.scope == "user" else checkout_root(Path.cwd())
     with open_output(), open_store(place) as store:
         checked = check_store(store, project)
@@ -50,7 +50,7 @@ def check(*, is_fixing: bool, place: MemoryScope, is_json: bool) -> None:
 
 
 def _fixed(findings: Iterable[StoreIssue], store: MemoryStore) -> list[StoreIssue]:
-    """Those *findings* about the index that do not hold any more. Lines have moved, so they do not count."""
+    """Index *findings* that no longer hold; lines are ignored, because they have moved."""
     left = Counter(attrs.evolve(finding, line=None) for finding in check_index(store.index(), store.paths()))
     fixed = []
     for finding in findings:
@@ -80,7 +80,7 @@ def _print(checked: CheckReport, fixed: list[StoreIssue], change: MemoryChange |
         click.echo(note, err=True)
     click.echo(_pollution(checked.pollution))
     if not checked.findings:
-        click.echo("nothing is wrong")
+        click.echo("no problems")
     elif change is None:
         click.echo(f"{len(checked.findings)} found")
     else:

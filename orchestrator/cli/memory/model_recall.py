@@ -1,6 +1,6 @@
-"""Recall of memories by a model for a client, without a session.
+"""Recall of memories by a model, for a command without a session.
 
-Importing this module imports the SDK.
+This module imports the SDK.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -22,23 +22,23 @@ from coterie.memory.recall.recaller import Recaller
 from coterie.orchestrator.processes.api_server_process import open_api_server
 
 Take = Callable[[str, list[RankedMemory] | None, str], None]
-"""Called for each query with what was chosen, or None and why nobody could choose."""
+"""Called for each query with the chosen memories, or with None and the reason why the model chose none."""
 
 
 @attrs.frozen(kw_only=True)
 class ModelRecall:
-    """Asks a model which memories in one directory fit."""
+    """Asks a model which memories of one directory match a query."""
 
     directory: Path
     settings: RecallSettings
     script: Path | None = None
-    """What plays the model; None for the one that the environment has a key for."""
+    """Script with the model's replies; None for the real model."""
 
     async def ask(self, queries: Iterable[str], take: Take) -> None:
-        """Ask for one query after another, and give *take* what comes of each.
+        """Ask about each query in turn, and pass the result to *take*.
 
-        Scores say no more than which comes first. Raises `ConfigInvalid` for an unknown model, `ApiServerFailed`, and
-        `sqlite3.Error` if too many memories cannot be selected from.
+        Scores only give the order. Raises `ConfigInvalid` for an unknown model, `ApiServerFailed`, and `sqlite3.Error`
+        if the candidates cannot be selected.
         """
         recaller = Recaller([self.directory], self.settings)
         try:

@@ -1,4 +1,4 @@
-"""`coterie memory recall`: memories that match a query, by a model or by the local ranker."""
+"""`coterie memory recall`: prints memories that match a query, chosen by a model or by the local ranker."""
 
 import os
 import time
@@ -17,50 +17,50 @@ from coterie.memory.recall.bm25 import Bm25Ranker, RankedMemory
 from coterie.memory.store.memory_entry import parse_entry
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope
-from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, print_json, scope_options
+from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
 from coterie.orchestrator.cli.model_access import has_key
-from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, print_json, sanitize
 from coterie.orchestrator.settings.settings_loader import load_settings
 
 HEAD_BYTES = 65_536
-"""Of a memory, in which its description stands."""
+"""Bytes at the start of a memory that contain its description."""
 PATIENCE = 2.0
-"""Seconds after which whoever waits is told for what."""
+"""Seconds until the user is informed that the index is being updated."""
 SHOWN = 100
-"""Characters of a query, or of a description, in one line."""
+"""Characters of a query or description on one line."""
 
 
 @attrs.define(eq=False)
 class _SlowNotice:
-    """Says once why it takes so long."""
+    """Prints a notice once if updating the index takes long."""
 
     _began: float = attrs.field(factory=time.monotonic)
     _is_shown: bool = False
 
     def between(self) -> None:
-        """To be called now and then."""
+        """Print the notice if it is due; called repeatedly during the update."""
         if not self._is_shown and time.monotonic() - self._began > PATIENCE:
             self._is_shown = True
-            click.echo("memories that are new or have changed are being indexed", err=True)
+            click.echo("updating the index for new and changed memories", err=True)
 
 
 class _QueryLine(msgspec.Struct):
-    """A line of a file of queries; whatever else it holds is passed over."""
+    """One JSON line of a query file; other keys are ignored."""
 
     query: str
 
 
 @click.command()
 @click.argument("query", required=False)
-@click.option("--k", "count", type=click.IntRange(1), default=5, show_default=True, help="Memories for each query.")
+@click.option("--k", "count", type=click.IntRange(1), default=5, show_default=True, help="Show this many memories.")
 @click.option(
     "--queries",
     type=click.File(encoding="utf-8", errors="replace"),
     metavar="FILE",
-    help='One query on each line, or JSON with a "query"; - is standard input.',
+    help='Read queries from FILE, one per line, as text or as JSON with "query"; - is standard input.',
 )
-@click.option("--local", is_flag=True, help="Let the local ranker choose, also where there is a model.")
-@click.option("--script", type=click.Path(path_type=Path), help="Play the model from FILE.")
+@click.option("--local", is_flag=True, help="Use the local ranker instead of a model.")
+@click.option("--script", metavar="FILE", type=click.Path(path_type=Path), help="Read model replies from FILE.")
 @scope_options
 @json_option
 def recall(
@@ -73,16 +73,15 @@ def recall(
     place: MemoryScope,
     is_json: bool,
 ) -> None:
-    """Show which memories fit QUERY best, with their scores.
+    """Show the memories that match QUERY, best first, with their scores.
 
-    As in a session a model chooses, the one that memory.recall.model in docs/settings.md names; the local ranker does
-    with --local, where memory.recall.by says so, and where there is no key. Scores of a model's choice say no more than
-    which comes first.
+    The model of the setting memory.recall.model chooses, as in a session. The local ranker chooses with --local, with
+    the setting memory.recall.by = "local", and without an API key. Scores of a model only give the order.
 
-    With --json, one line for each query.
+    With --json, prints one line for each query.
     """
     if (query is None) == (queries is None):
-        raise click.UsageError("give a QUERY, or --queries FILE")
+        raise click.UsageError("give either QUERY or --queries FILE")
     asked = _read(queries) if queries is not None else [query or ""]
     settings = load_settings(Path.cwd(), {}, os.environ).memory.recall
     with open_output(), open_store(place) as store, closing(Bm25Ranker.open(place.directory)) as ranker:
@@ -98,7 +97,7 @@ def recall(
 
 @attrs.define(eq=False)
 class _RecallPrinter:
-    """What is recalled, as it is shown."""
+    """Prints the memories found for each query."""
 
     _store: MemoryStore
     _ranker: Bm25Ranker
@@ -108,14 +107,14 @@ class _RecallPrinter:
     _is_fresh: bool = False
 
     def rank(self, query: str) -> list[RankedMemory]:
-        """What the local ranker finds."""
+        """Rank memories with the local ranker, after one update of its index."""
         if not self._is_fresh:
             self._ranker.refresh(_SlowNotice().between)
             self._is_fresh = True
         return self._ranker.rank(query, self._count)
 
     def show(self, query: str, found: list[RankedMemory]) -> None:
-        """Print what was found."""
+        """Print the memories found for *query*."""
         if self.is_json:
             memories = [{"path": ranked.path, "score": ranked.score} for ranked in found]
             print_json({"query": query, "memories": memories})
@@ -123,9 +122,9 @@ class _RecallPrinter:
             _print(self._store, query, found, has_heading=self.has_heading)
 
     def take(self, query: str, found: list[RankedMemory] | None, why: str) -> None:
-        """Print what a model chose, and on standard error what it cost; else what the local ranker finds, and why."""
+        """Print the model's choice and its cost; without a choice, the reason and the local ranker's result."""
         if found is None:
-            click.echo(sanitize(f"the model could not choose: {why}; the local ranker does"), err=True)
+            click.echo(sanitize(f"the model could not choose: {why}; using the local ranker"), err=True)
         elif why and not self.is_json:
             click.echo(f"chosen by {why}", err=True)
         self.show(query, self.rank(query) if found is None else found)
@@ -134,7 +133,7 @@ class _RecallPrinter:
 def _ask_model(
     directory: Path, queries: Iterable[str], settings: RecallSettings, script: Path | None, recalling: _RecallPrinter
 ) -> None:
-    # The local ranker should not wait for the SDK.
+    # Imported here, so that the local ranker does not wait for the SDK.
     from coterie.orchestrator.cli.memory.model_recall import ModelRecall  # noqa: PLC0415
     from coterie.orchestrator.processes.api_server_process import ApiServerFailed  # noqa: PLC0415
 
@@ -146,7 +145,7 @@ def _ask_model(
 
 
 def _read(lines: Iterable[str]) -> Iterator[str]:
-    """The queries in *lines*; empty ones are passed over."""
+    """Parse the queries in *lines*, without empty ones."""
     for line in lines:
         text = line.strip()
         if text:
@@ -157,11 +156,11 @@ def _query(text: str) -> str:
     try:
         return msgspec.json.decode(text, type=_QueryLine).query if text.startswith("{") else text
     except msgspec.DecodeError:
-        return text  # somebody may ask about JSON
+        return text  # a query may look like JSON
 
 
 def _skipped_lines(directory: Path) -> Iterator[str]:
-    """What the ranker cannot look at, and why; each in one line."""
+    """Files that the ranker skips, one line each with the reason."""
     errors: list[OSError] = []
     for here, below, names in os.walk(directory, onerror=errors.append):
         below[:] = [name for name in below if not name.startswith(".")]
@@ -170,17 +169,17 @@ def _skipped_lines(directory: Path) -> Iterator[str]:
             if not name.endswith(".md") or name.startswith("."):
                 continue
             if os.path.islink(path):  # noqa: PTH114 - the same
-                yield f"{path} was passed over: it is a link"
+                yield f"{path} was skipped: it is a link"
             elif not os.access(path, os.R_OK):
-                yield f"{path} was passed over: it cannot be read"
-    yield from (f"{exc.filename} was passed over: {exc.strerror}" for exc in errors)
+                yield f"{path} was skipped: it cannot be read"
+    yield from (f"{exc.filename} was skipped: {exc.strerror}" for exc in errors)
 
 
 def _print(store: MemoryStore, query: str, found: list[RankedMemory], *, has_heading: bool) -> None:
     if has_heading:
         click.echo(click.style(one_line(query, SHOWN), bold=True))
     if not found:
-        click.echo("no memory fits", err=True)
+        click.echo("no memory matches", err=True)
     for ranked in found:
         click.echo(f"{ranked.score:8.3f}  {sanitize(ranked.path)}  {one_line(_about(store, ranked.path), SHOWN)}")
 

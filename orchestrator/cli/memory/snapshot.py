@@ -12,8 +12,8 @@ from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.scopes import MemoryScope, snapshot_directory
 from coterie.memory.store.transaction import PendingEdit
 from coterie.orchestrator.cli.memory.change_text import change_row
-from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, print_json, scope_options
-from coterie.orchestrator.cli.output import open_output, sanitize
+from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
+from coterie.orchestrator.cli.output import open_output, print_json, sanitize
 from coterie.paths import project_directory
 
 AUTHOR = Author(by="user", why="memory snapshot")
@@ -23,13 +23,13 @@ AUTHOR = Author(by="user", why="memory snapshot")
 @scope_options
 @json_option
 def snapshot(*, place: MemoryScope, is_json: bool) -> None:
-    """Copy the memories of a kind of agent, see --agent, to where the project can commit them.
+    """Copy the memories of an agent type, see --agent, to a directory that the project can commit.
 
-    An agent of that kind whose own memory is empty begins with them. What is in the snapshot and not in the memory is
-    deleted there.
+    An agent of that type with an empty memory starts with the snapshot. Files of the snapshot that the memory no longer
+    has are deleted.
     """
     if place.kind is None:
-        raise click.UsageError("a snapshot is of a kind of agent; say which with --agent TYPE")
+        raise click.UsageError("a snapshot needs an agent type; give --agent TYPE")
     target = snapshot_directory(place.kind, project_directory(Path.cwd()))
     with open_output(), open_store(place) as store:
         done = _copy(store, MemoryStore.at(target, Clock.from_environment()))
@@ -40,11 +40,11 @@ def snapshot(*, place: MemoryScope, is_json: bool) -> None:
             return
         click.echo(sanitize(f"{target}: {len(store.paths())} memories, {len(done.changes)} changes"))
         for edit, reason in done.dropped:
-            click.echo(sanitize(f"{edit.path} was left out: {reason}"), err=True)
+            click.echo(sanitize(f"{edit.path} was skipped: {reason}"), err=True)
 
 
 def _copy(source: MemoryStore, target: MemoryStore) -> ApplyResult:
-    """Make *target* hold what *source* does, as one group of changes."""
+    """Make *target* equal to *source*, as one group of changes."""
     wanted = {path: source.read(path) for path in (INDEX, *source.paths())}
     there = {path: target.read(path) for path in (INDEX, *target.paths())}
     edits = [

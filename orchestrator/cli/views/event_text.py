@@ -1,8 +1,8 @@
-"""Text of events for people: log entries, tool calls, usage, errors."""
+"""Text and importance of events: log entries, tool calls, usage, errors."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -52,62 +52,73 @@ from coterie.agents.events.root_events import (
     McpChanged,
 )
 from coterie.agents.loop.model.usage import Usage
-from coterie.orchestrator.cli.output import one_line, sanitize
-from coterie.orchestrator.cli.views.layer_event_text import approval_text, context_text, memory_text
+from coterie.agents.permissions.plan_approval import HUMAN, LEAD, RULE
+from coterie.orchestrator.cli.output import count_text, one_line, sanitize
 
 SHOWN = 100
-"""Characters of a call's arguments, or of a reason, that one line shows."""
+"""Characters of a tool call's arguments, or of a reason, on one line."""
 _LINES = {"user": 10, "thinks": 3, "result": 3}
-"""Lines of a text that are shown; of what the agent says, all."""
+"""Lines shown of each kind of text; text of the agent is shown in full."""
+
+Level = Literal["problem", "notice", "info", "detail"]
+"""Importance of an event: every text view shows problems and notices, the terminal also info, only the log details."""
+
+
+def event_level(event: Event) -> Level:  # noqa: PLR0911 - one case for each rule
+    """Importance of an event for the user."""
+    match event:
+        case Retrying() | Noticed() | LayerFailed() | McpChanged(state="failed" | "lost"):
+            return "problem"
+        case AgentChanged(state="starting" | "stalled", what=what) if what:
+            return "problem"  # a restart after a crash, or no progress
+        case HookRan() if event.decision in ("block", "stop", "failed") or event.message:
+            return "notice"
+        case MemoryExtracted() if event.saved:
+            return "notice"
+        case Dreamed(state="completed" | "failed" | "killed"):
+            return "notice"
+        case ResultsCleared() | CacheBroke() | WindowFilling() | EpochBegan():
+            return "info"
+        case _:
+            return "detail"
 
 
 def call_text(name: str, arguments: Mapping[str, Any]) -> str:
-    """A tool call; what could act on a terminal stands escaped."""
+    """Render a tool call; characters that could control a terminal are escaped."""
     listed = sanitize(", ".join(f"{key}={value!r}" for key, value in arguments.items()))
     return f"{one_line(name, SHOWN)}({listed if len(listed) <= SHOWN else listed[:SHOWN] + '...'})"
 
 
 def outcome_text(event: ToolEnded) -> str:
-    """How a call ended, and how long it took."""
+    """Render the outcome and duration of a tool call."""
     reason = f": {one_line(event.reason, SHOWN)}" if event.is_error and event.reason else ""
     return f"{'failed' if event.is_error else 'ok'}{reason}  {event.seconds:.1f} s"
 
 
 def usage_text(usage: Usage, cost: Decimal) -> str:
-    """Tokens and dollars."""
+    """Render tokens and dollars."""
     share = 100 * usage.read / usage.prompt if usage.prompt else 0
     return f"{usage.prompt:,} tokens in, {share:.0f} % of them from cache, {usage.output:,} out, ${cost:.6f}"
 
 
 def error_text(event: Finished) -> str | None:
-    """What went wrong at the end of a run."""
+    """Render the error that ended a run, if any."""
     return None if event.error is None else f"Error: {sanitize(event.error)}"
 
 
 def finish_text(event: Finished) -> str:
-    """How a run ended, and what it used."""
-    turns = "1 turn" if event.turns == 1 else f"{event.turns} turns"
+    """Render the end of a run with its turns, tokens and cost."""
     used = usage_text(msgspec.convert(event.usage, Usage), Decimal(event.cost_usd))
-    return f"{event.reason} after {turns}; {used}"
-
-
-def is_problem(event: AgentChanged) -> bool:
-    """Whether an agent does not get on by itself: it crashed and is started again, or nothing is heard of it."""
-    return event.state in ("starting", "stalled") and bool(event.what)
-
-
-def is_hook_notice(event: Event) -> bool:
-    """Whether a hook has said something that the user should see."""
-    return isinstance(event, HookRan) and (event.decision in ("block", "stop", "failed") or bool(event.message))
+    return f"{event.reason} after {count_text(event.turns, 'turn')}; {used}"
 
 
 def reply_text(message: MessageRecorded) -> str:
-    """The text of a message."""
+    """Text blocks of a message, joined."""
     return "".join(block.get("text", "") for block in message.content if block.get("type") == "text")
 
 
 def log_entries(observed: SessionEvent) -> Iterator[str]:
-    """The entries of a log that an event is worth: none for what another event says too."""
+    """Log entries of an event; none for an event that repeats another one."""
     match observed.event:
         case None:
             yield f"{observed.kind}: {one_line(msgspec.json.encode(observed.members).decode(), 5 * SHOWN)}"
@@ -137,50 +148,42 @@ def _block(role: str, block: Mapping[str, Any]) -> str:
 def _beginning(label: str, text: str) -> str:
     lines, limit = text.strip().splitlines(), _LINES.get(label, 10)
     more = len(lines) - limit
-    shown = lines if more <= 0 else [*lines[:limit], "... 1 more line" if more == 1 else f"... {more} more lines"]
+    shown = lines if more <= 0 else [*lines[:limit], f"... {count_text(more, 'more line')}"]
     return f"{label}: " + "\n".join(shown)
 
 
-def event_text(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for each kind of event
-    """An event in one sentence."""
+def event_text(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each type of event
+    """Render an event as one sentence."""
     match event:
         case RunStarted():
             again = f", start {event.incarnation}" if event.incarnation > 1 else ""
-            held = f", commands held by {event.sandbox}" if event.sandbox else ""
-            return f"started: {event.model}, {event.permission_mode}, in {event.project}{held}{again}"
+            sandbox = f", sandbox {event.sandbox}" if event.sandbox else ""
+            return f"started: {event.model}, {event.permission_mode}, in {event.project}{sandbox}{again}"
         case Retrying():
-            return f"the model call failed: {event.error}; it is made again in {event.seconds:.1f} s"
+            return f"model call failed: {event.error}; retrying in {event.seconds:.1f} s"
         case ToolEnded():
             return f"{event.name}  {outcome_text(event)}"
         case PermissionDecided():
-            why = f": {event.reason}" if event.reason else ""
-            return f"{event.tool} {event.verdict} by {event.by}{why}"
+            return f"{event.tool} {event.verdict} by {event.by}{_after_colon(event.reason)}"
         case HookRan():
             return _hook(event)
         case ReplyRecorded():
             used = usage_text(event.usage, Decimal(event.cost_usd))
-            cut = "" if event.is_taken else "; cut off, and asked for again"
+            cut = "" if event.is_taken else "; incomplete, requested again"
             return f"turn {event.turn}: {used}, {event.seconds:.1f} s{cut}"
-        case ResultsStored() | ResultsCleared() | NotesUpdated() | Compacted():
-            return context_text(event)
-        case BreakerTripped() | CacheBroke() | WindowFilling():
-            return context_text(event)
         case SkillLoaded():
-            wanted = {"model": "", "user": ", as the user wants", "definition": ", as its kind does"}[event.by]
-            return f"loaded the skill {event.name}{wanted}: {event.characters:,} characters of {event.path}"
-        case MemoryChanged() | Recalled() | MemoryExtracted() | Dreamed():
-            return memory_text(event)
+            by = {"model": "", "user": ", requested by the user", "definition": ", named by its definition"}[event.by]
+            return f"loaded skill {event.name}{by}: {event.characters:,} characters from {event.path}"
         case ProgressSummarized():
-            return f"is at this: {event.text}"
+            return f"progress: {event.text}"
         case LayerFailed():
-            return f"{event.layer} could not do its work: {event.reason}"
+            return f"{event.layer} failed: {event.reason}"
         case AgentChanged():
-            why = f": {event.what}" if event.what else ""
-            return f"{event.name} is {event.state.replace('_', ' ')}{why}"
+            return f"{event.name} is {event.state.replace('_', ' ')}{_after_colon(event.what)}"
         case Budgeted():
-            return "there is no limit on dollars" if event.dollars is None else f"the budget is ${event.dollars}"
+            return "the session has no budget" if event.dollars is None else f"the budget is ${event.dollars}"
         case CleanedUp():
-            return _cleaning(event)
+            return _cleanup(event)
         case ApprovalAsked():
             return f"{event.name} {approval_text(event)}"
         case ApprovalDecided() | ApprovalRejected():
@@ -188,48 +191,130 @@ def event_text(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
         case Noticed():
             return f"{event.source}: {event.reason}"
         case McpChanged():
-            return _server(event)
+            owner = f" of {event.owner}" if event.owner else ""
+            state = {"connected": "connected", "failed": "failed to connect", "lost": "disconnected"}[event.state]
+            return f"MCP server {event.server}{owner} {state}{_after_colon(event.reason)}"
         case MailDelivered():
-            return f"mail of other agents came: {', '.join(event.ids)}"
+            return f"received {', '.join(event.ids)}"
         case EpochBegan():
-            return f"the conversation was rewritten; it has {event.messages} messages now"
+            return f"conversation rewritten, {count_text(event.messages, 'message')} now"
         case LineUnreadable():
-            return f"{event.file}, line {event.line}, cannot be read: {event.reason}"
+            return f"{event.file}:{event.line}: cannot be read: {event.reason}"
         case Finished():
             error = f"; {event.error}" if event.error else ""
             return f"finished: {finish_text(event)}{error}"
         case _:
-            return str(event)
+            return _context_text(event) or _memory_text(event) or str(event)
+
+
+def approval_text(event: ApprovalAsked | ApprovalDecided | ApprovalRejected) -> str:
+    """Render a request for approval or a decision, without the name of the requesting agent."""
+    decider = {HUMAN: "you", LEAD: "the lead", RULE: "the rule"}.get(event.by, event.by)
+    match event:
+        case ApprovalAsked():
+            what = "permission" if event.what == "permission" else "approval of its plan"
+            return f"asks {decider} for {what}, {event.id}: {event.subject}"
+        case ApprovalDecided(verdict="withdrawn"):
+            return f"{event.id} was withdrawn: {event.feedback}"
+        case ApprovalDecided():
+            return f"{event.id} was {event.verdict} by {decider}{_after_colon(event.feedback)}"
+        case ApprovalRejected():
+            return f"answer by {decider} to {event.id} was ignored: {event.reason}"
+
+
+def _context_text(event: Event) -> str | None:  # noqa: PLR0911 - one case for each type of event
+    """Render an event of the layers that keep the context small; None for another event."""
+    match event:
+        case ResultsStored():
+            sizes = f"{event.characters_before:,} -> {event.characters_after:,} characters"
+            return f"{count_text(len(event.paths), 'long result')} stored on disk: {sizes}"
+        case ResultsCleared():
+            sizes = f"{event.tokens_before:,} -> {event.tokens_after:,} tokens"
+            return f"{count_text(event.results, 'old result')} cleared by {event.mechanism}: {sizes}"
+        case NotesUpdated():
+            trimmed = f"; trimmed: {', '.join(event.trimmed)}" if event.trimmed else ""
+            sizes = f"{event.tokens:,} tokens after {count_text(event.edits, 'edit')}"
+            return f"session notes updated: {sizes}, {event.seconds:.1f} s, ${event.cost_usd}{trimmed}"
+        case Compacted():
+            return _compaction(event)
+        case BreakerTripped():
+            failed = f"{count_text(event.failures, 'summary', 'summaries')} failed in a row"
+            return f"{failed}: {event.reason}; from now on the oldest messages are removed without a summary"
+        case CacheBroke():
+            sizes = f"{event.read_now:,} tokens read, {event.read_before:,} before"
+            return f"cache miss, cause {event.cause}: {event.detail}; {sizes}"
+        case WindowFilling():
+            return f"context has {event.tokens:,} tokens, above {event.threshold:,} ({event.level})"
+        case _:
+            return None
+
+
+def _compaction(event: Compacted) -> str:
+    sizes = f"{event.tokens_before:,} -> {event.tokens_after:,} tokens"
+    left = f"{count_text(event.left, 'message')} removed, {event.kept} kept"
+    words = f"{count_text(event.words, 'user message')} kept verbatim"
+    gone = f"; {count_text(event.dropped_count, 'name')} of the last turns lost" if event.dropped_count else ""
+    skills = f"; skills restored: {', '.join(event.skills)}" if event.skills else ""
+    why = "".join(f"; not by {way}: {reason}" for way, reason in event.passed_over.items())
+    return f"compacted by {event.by} ({event.trigger}): {sizes}; {left}, {words}{skills}{gone}; ${event.cost_usd}{why}"
+
+
+def _memory_text(event: Event) -> str | None:  # noqa: PLR0911 - one case for each type of event
+    """Render an event of the memory; None for another event."""
+    match event:
+        case MemoryChanged():
+            writer = {"agent": "the agent", "dream": "a dream", "user": "the user"}.get(event.by, event.by)
+            return f"memory {event.path} was {event.action} by {writer}; change {event.change}"
+        case Recalled():
+            sizes = f"of {event.candidates:,} memories, {event.bytes:,} bytes"
+            return f"recalled by {event.by}: {', '.join(event.chosen) or 'none'} {sizes}{_cost(event.cost_usd)}"
+        case MemoryExtracted(skipped=str(reason)):
+            return f"extraction skipped: {reason}"
+        case MemoryExtracted():
+            found = f"saved memories: {', '.join(event.saved)}" if event.saved else "no new memories"
+            return f"{found}{_cost(event.cost_usd)}"
+        case Dreamed(state="completed"):
+            parts = f"{event.applied} applied, {event.waiting} waiting for you, {event.dropped} dropped"
+            shown = f"; `coterie memory dream --list` shows {event.change}" if event.change is not None else ""
+            return f"dream completed: {parts}{_cost(event.cost_usd)}{shown}"
+        case Dreamed(state="failed" | "killed"):
+            return f"dream {event.state}: {event.reason or 'no reason given'}"
+        case Dreamed():
+            return "dream started" if event.state == "starting" else "dream is writing"
+        case _:
+            return None
 
 
 _HOOK_TEXTS = {
-    "none": "had nothing to object",
+    "none": "did not object",
     "allow": "allowed it",
-    "ask": "wanted the user to be asked",
-    "block": "objected",
-    "stop": "ended the run",
+    "ask": "asked for a prompt",
+    "block": "blocked it",
+    "stop": "stopped the run",
     "failed": "failed",
 }
 
 
 def _hook(event: HookRan) -> str:
     about = f"{event.event} of {event.tool}" if event.tool else event.event
-    reason = f": {one_line(event.reason, 2 * SHOWN)}" if event.reason else ""
+    reason = _after_colon(one_line(event.reason, 2 * SHOWN))
     changed = f"; changed the input to {one_line(event.changed_input, SHOWN)}" if event.changed_input else ""
-    message = f"; it says: {one_line(event.message, 2 * SHOWN)}" if event.message else ""
-    command = f"the hook {one_line(event.command, SHOWN)} for {about}"
+    message = f"; message: {one_line(event.message, 2 * SHOWN)}" if event.message else ""
+    command = f"hook {one_line(event.command, SHOWN)} for {about}"
     return f"{command} {_HOOK_TEXTS[event.decision]}{reason}{changed}{message}  {event.seconds:.1f} s"
 
 
-def _server(event: McpChanged) -> str:
-    whose = f" of {event.owner}" if event.owner else ""
-    state = {"connected": "is connected", "failed": "cannot be connected", "lost": "was lost"}[event.state]
-    return f"the MCP server {event.server}{whose} {state}" + (f": {event.reason}" if event.reason else "")
+def _cleanup(event: CleanedUp) -> str:
+    killed = count_text(event.killed, "process", "processes")
+    repaired = f", repaired {', '.join(event.mended)}" if event.mended else ""
+    failed = f"; not repaired: {', '.join(event.failures)}" if event.failures else ""
+    taken_over = "; a new root had started" if event.is_taken_over else ""
+    return f"the root was killed; its cleanup daemon killed {killed}{repaired}{failed}{taken_over}"
 
 
-def _cleaning(event: CleanedUp) -> str:
-    ended = f"{event.killed:,} {'process' if event.killed == 1 else 'processes'}"
-    done = f"the root was killed; its janitor has ended {ended}"
-    mended = f", mended {', '.join(event.mended)}" if event.mended else ""
-    failed = f"; not mended: {', '.join(event.failures)}" if event.failures else ""
-    return done + mended + failed + ("; a new root came first" if event.is_taken_over else "")
+def _after_colon(reason: str | None) -> str:
+    return f": {reason}" if reason else ""
+
+
+def _cost(dollars: str) -> str:
+    return f", ${dollars}" if Decimal(dollars) else ""

@@ -14,10 +14,10 @@ from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 
 
 class ResultView(View):
-    """The text of the last reply; and on standard error what was meant to be used and was not."""
+    """Prints the result of a run, and notices on standard error."""
 
     def handle(self, observed: SessionEvent) -> None:
-        """Print the end."""
+        """Print a notice, or the result."""
         match observed.event:
             case Noticed() as event:
                 print_status(event_text(event))
@@ -28,24 +28,24 @@ class ResultView(View):
 
 
 class StreamView(View):
-    """Every event, as a line of JSON, as soon as it is there; `docs/events.md` says what is in it."""
+    """Prints every event immediately as a line of JSON, see `docs/events.md`."""
 
     agent = None
 
     def handle(self, observed: SessionEvent) -> None:
-        """Print the event."""
+        """Print one event."""
         click.echo(observed.line, nl=False)
 
 
 @attrs.define(eq=False)
 class SummaryView(View):
-    """How the run ended, as one JSON object; and on standard error what was meant to be used and was not."""
+    """Prints a summary of the run as one JSON object, and notices on standard error."""
 
     _model: str = ""
     _began: float = 0.0
 
     def handle(self, observed: SessionEvent) -> None:
-        """Print the end."""
+        """Print a notice, or the summary."""
         match observed.event:
             case RunStarted() as event:
                 self._model, self._began = event.model, observed.at

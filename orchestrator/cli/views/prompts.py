@@ -18,22 +18,22 @@ from coterie.session_directory import MAIN
 
 TERMINAL = Path("/dev/tty")
 DETAIL_LINES = 40
-"""Of each argument that are shown."""
+"""Lines shown of each argument of a call."""
 _LINE_BYTES = 4096
 
 
 @attrs.frozen
 class TerminalPrompter:
-    """Asks at the process's terminal, wherever its standard streams lead."""
+    """Prompts at the terminal of the process, even if its standard streams are redirected."""
 
     _view: View
     _path: Path = TERMINAL
 
     async def ask(self, question: Question) -> Answer:
-        """Wait for a key, while the view keeps still: y once, s for the session, n no, and then why.
+        """Prompt for a decision while the view is paused: y once, s for the session, n no, then a reason.
 
-        What was typed before the question could be read does not answer it. Cancellation, as by Ctrl-C, leaves the
-        terminal as it was. A terminal that is gone is a refusal.
+        Keys typed before the prompt was shown are discarded. Cancellation, such as by Ctrl-C, restores the terminal. A
+        closed terminal denies the call.
         """
         with self._view.paused():
             try:
@@ -47,7 +47,7 @@ class TerminalPrompter:
 class _Terminal:
     descriptor: int
     settings: list[Any]
-    """As the terminal was found."""
+    """Terminal settings before the prompt."""
 
     async def ask(self, question: Question) -> Answer:
         self.write(_question_text(question))
@@ -60,7 +60,7 @@ class _Terminal:
                     self.write("yes, for this session\n\n")
                     return AllowForSession()
                 case b"n":
-                    self.write("no\nWhat should it know or do instead? (Enter for nothing) ")
+                    self.write("no\nWhat should the agent do instead? (Enter for nothing) ")
                     return DenyCall(await self._read_line())
                 case b"":
                     return DenyCall("The user's terminal was closed.")
@@ -69,12 +69,12 @@ class _Terminal:
         os.write(self.descriptor, text.encode(errors="replace"))
 
     async def _read_key(self) -> bytes:
-        """The key, in lower case; a longer one, as an arrow, has several bytes and so answers nothing."""
+        """Read one key in lower case; a key of several bytes, such as an arrow, matches no answer."""
         typed = await self._read()
         return typed.strip().lower() or typed
 
     async def _read_line(self) -> str:
-        # The terminal itself lets a line be edited.
+        # The original settings provide line editing.
         termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self.settings)
         line = await self._read()
         self.write("\n")
@@ -87,7 +87,7 @@ class _Terminal:
 
 @contextmanager
 def _open_terminal(path: Path) -> Iterator[_Terminal]:
-    """The terminal, giving single keys until the block ends. Raises `OSError`."""
+    """Open the terminal for single keys until the block ends. Raises `OSError`."""
     descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         settings = termios.tcgetattr(descriptor)
@@ -107,17 +107,14 @@ def _question_text(question: Question) -> str:
     subject += "".join(
         f"    {escape_invisible(name)}:\n{_lines(text, '      ')}" for name, text in question.details.items()
     )
+    agent = "" if question.agent in ("", MAIN) else f"{escape_invisible(question.agent)}: "
     rules = ", ".join(question.rules)
     session = f"   s  for this session: {escape_invisible(rules)}\n" if rules else ""
     return (
-        f"\n{_agent_text(question)}{escape_invisible(question.tool)} needs your permission: "
+        f"\n{agent}{escape_invisible(question.tool)} needs your permission: "
         f"{escape_invisible(question.reason)}\n{subject}"
         f"   y  yes, once\n{session}   n  no\n"
     )
-
-
-def _agent_text(question: Question) -> str:
-    return "" if question.agent in ("", MAIN) else f"{escape_invisible(question.agent)}: "
 
 
 def _lines(text: str, margin: str) -> str:

@@ -23,10 +23,10 @@ from coterie.session_directory import SessionDirectory
 
 
 def run_client(assignment: SessionRequest, view: View, asker: UserPrompter | None = None) -> None:
-    """Let a root do *assignment*, show what happens, and exit with the published code.
+    """Run *assignment* in a new root, show its events, and exit with the documented code.
 
-    The first SIGINT or SIGTERM ends the turn that is under way, a second one everything, at once. When nobody reads
-    standard output any more the turn is ended too. Raises `UsageRefused` for what the user must mend.
+    The first SIGINT or SIGTERM interrupts the running turn, a second one ends the session immediately. A closed
+    standard output interrupts the turn too. Raises `UsageRefused` for an error that the user can correct.
     """
     watch = _SessionClient(assignment, view, asker)
     try:
@@ -34,7 +34,7 @@ def run_client(assignment: SessionRequest, view: View, asker: UserPrompter | Non
     finally:
         view.close()
     if watch.is_detached:
-        click.echo(f"session {watch.session} goes on; `coterie attach {watch.session}` shows it again", err=True)
+        click.echo(f"session {watch.session} continues; reconnect with `coterie attach {watch.session}`", err=True)
         sys.exit(ExitCode.DONE)
     if watch.is_unread:
         discard_output()
@@ -44,12 +44,12 @@ def run_client(assignment: SessionRequest, view: View, asker: UserPrompter | Non
     if isinstance(outcome, RunFailed):
         raise (UsageRefused if outcome.is_for_user else click.ClickException)(outcome.reason)
     if watch.finished is None or not (outcome.is_done or watch.is_completed):
-        raise click.ClickException(f"{watch.name} has ended before its task: {outcome.reason}")
+        raise click.ClickException(f"{watch.name} ended before its task was done: {outcome.reason}")
     sys.exit(exit_code_for(watch.finished))
 
 
 def detach(assignment: SessionRequest) -> str:
-    """Let a root do *assignment* on its own; the id of its session. Raises `UsageRefused`."""
+    """Start *assignment* in a root without a client, and return the id of its session. Raises `UsageRefused`."""
     return trio.run(_detach, assignment)
 
 
@@ -60,11 +60,11 @@ async def _detach(assignment: SessionRequest) -> str:
             host.detach()
             return word.session
     reason = word.reason if isinstance(word, RunFailed) else "its process has ended"
-    raise UsageRefused(f"no session was started: {reason}")
+    raise UsageRefused(f"the session could not be started: {reason}")
 
 
 def exit_code_for(finished: Finished) -> ExitCode:
-    """The published code for how a run of the lead ended."""
+    """Documented exit code for the end of the lead's run."""
     if finished.reason == "completed":
         return ExitCode.DONE
     if finished.reason == "budget":
@@ -74,7 +74,7 @@ def exit_code_for(finished: Finished) -> ExitCode:
 
 @attrs.define(eq=False)
 class _SessionClient:
-    """One session that is looked at, from its start to its end."""
+    """Launch client of one session, from its start to its end."""
 
     assignment: SessionRequest
     view: View
@@ -83,22 +83,22 @@ class _SessionClient:
     signal: int | None = None
     is_unread: bool = False
     is_detached: bool = False
-    """Whether the user went, and the session goes on."""
+    """True if the user left and the session continues."""
     finished: Finished | None = None
-    """How the run of the lead ended, once it has said so."""
+    """End of the lead's run; None until the lead has finished."""
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """Name of the session for messages."""
         return "the root" if self.session is None else f"session {self.session}"
 
     @property
     def is_completed(self) -> bool:
-        """Whether the task is done."""
+        """True if the task is done."""
         return self.finished is not None and self.finished.reason == "completed"
 
     async def run(self) -> FinalMessage:
-        """Start the root and look at it to its end."""
+        """Start the root and show the session until it ends."""
         outcome: FinalMessage | None = None
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async with open_root_client(self.assignment) as host, trio.open_nursery() as nursery:
@@ -110,7 +110,7 @@ class _SessionClient:
     async def _watch_root(self, host: RootClient) -> FinalMessage | None:
         session = self.assignment.session
         if session is not None:
-            # What happened before is passed over, so it must be read before anything new happens.
+            # Past events are skipped, so they must be read before new ones are written.
             return await self._follow(SessionDirectory.find(session), host, is_resumed=True)
         word = await host.receive()
         if not isinstance(word, SessionOpened):

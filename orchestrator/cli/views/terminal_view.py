@@ -14,29 +14,25 @@ from rich.text import Text
 from coterie.agents.events.agent_events import (
     Event,
     Finished,
-    Noticed,
     Retrying,
     RunStarted,
     TextEmitted,
     ToolEnded,
     ToolStarted,
 )
-from coterie.agents.events.event_reader import EpochBegan, MessageRecorded, ReplyRecorded, SessionEvent
-from coterie.agents.events.layer_events import CacheBroke, LayerFailed, ResultsCleared, WindowFilling
-from coterie.agents.events.root_events import AgentChanged, McpChanged
+from coterie.agents.events.event_reader import MessageRecorded, ReplyRecorded, SessionEvent
+from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
 from coterie.orchestrator.cli.output import sanitize
 from coterie.orchestrator.cli.views.event_text import (
     error_text,
+    event_level,
     event_text,
     finish_text,
-    is_hook_notice,
-    is_problem,
     outcome_text,
     reply_text,
 )
-from coterie.orchestrator.cli.views.layer_event_text import is_memory_notice
 from coterie.orchestrator.cli.views.plain import CallArguments
 from coterie.orchestrator.cli.views.view import View
 
@@ -45,7 +41,7 @@ SEPARATOR = " | "
 
 @attrs.define(eq=False)
 class StatusLine:
-    """What the replies of a run add up to."""
+    """Totals of a run for the status line."""
 
     _model: str = ""
     _began: float = attrs.field(factory=time.monotonic)
@@ -55,18 +51,18 @@ class StatusLine:
     _cost: Decimal = Decimal(0)
 
     def begin(self, model: str) -> None:
-        """The run's model is *model*."""
+        """Set the model of the run."""
         self._model = model
 
     def count(self, reply: ReplyRecorded) -> None:
-        """Add one reply."""
+        """Add the usage of one reply."""
         self._turn = reply.turn
         self._last = reply.usage
         self._usage += reply.usage
         self._cost += Decimal(reply.cost_usd)
 
     def line(self, width: int) -> str:
-        """As many of the facts as fit in *width* columns, the most wanted first."""
+        """Render as many facts as fit in *width* columns, the most important first."""
         shown = ""
         for fact in self._facts():
             longer = f"{shown}{SEPARATOR}{fact}" if shown else fact
@@ -87,17 +83,6 @@ class StatusLine:
         return [*facts, self._model] if self._model else facts
 
 
-_TEXT_EVENTS = (
-    ResultsCleared,
-    CacheBroke,
-    WindowFilling,
-    LayerFailed,
-    Noticed,
-    EpochBegan,
-)
-"""Kinds that are worth a line of their own."""
-
-
 @attrs.define(eq=False)
 class _Running:
     call: str
@@ -106,27 +91,27 @@ class _Running:
 
 @attrs.define(eq=False)
 class TerminalView(View):
-    """Text streams in, running calls show their time, and a status line says what it costs."""
+    """View for a terminal: text streams in, running calls show their time, a status line shows the costs."""
 
     _console: Console = attrs.field(factory=lambda: Console(highlight=False, markup=False, emoji=False))
     _status: StatusLine = attrs.field(factory=StatusLine, init=False)
     _calls: CallArguments = attrs.field(factory=CallArguments, init=False)
     _coming: str = attrs.field(default="", init=False)
-    """The text of a reply that is not whole yet."""
+    """Text of the reply that is being streamed."""
     _running: dict[str, _Running] = attrs.field(factory=dict, init=False)
     _waiting: list[SessionEvent] | None = attrs.field(default=None, init=False)
-    """What happened while paused."""
+    """Events that arrived while paused; None if the view is not paused."""
     _has_text: bool | None = attrs.field(default=None, init=False)
-    """Whether the last thing printed was said by the agent; None at first."""
+    """True if the last thing printed was text of the agent; None before the first print."""
     _live: Live | None = attrs.field(default=None, init=False)
 
     def handle(self, observed: SessionEvent) -> None:
-        """Print what is final; the rest is seen at the next tick."""
+        """Print an event that is final; the moving part is redrawn by the next tick."""
         if self._waiting is not None:
             self._waiting.append(observed)
             return
-        if isinstance(observed.event, AgentChanged) and not is_problem(observed.event):
-            return  # it says itself what it does
+        if isinstance(observed.event, AgentChanged) and event_level(observed.event) == "detail":
+            return  # the agent's own events say the same
         if self._live is None:
             self._open()
         if isinstance(observed.event, Finished):
@@ -135,13 +120,13 @@ class TerminalView(View):
             self._show(observed.event)
 
     def tick(self) -> None:
-        """Draw what moves."""
+        """Redraw running calls and the status line."""
         if self._live is not None:
             self._live.refresh()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Take what moves off the screen, and put it back."""
+        """Hide the moving part within the block, and show it again afterwards."""
         self._hide()
         self._waiting = []
         try:
@@ -152,7 +137,7 @@ class TerminalView(View):
                 self.handle(observed)
 
     def close(self) -> None:
-        """Take what moves off the screen for good, and show the cursor."""
+        """Hide the moving part for good, and show the cursor."""
         self._hide()
 
     def _show(self, event: Event) -> None:
@@ -173,15 +158,11 @@ class TerminalView(View):
             case Retrying():
                 self._coming = ""
                 self._mention(event)
-            case McpChanged(state="failed" | "lost"):
-                self._mention(event)
-            case _ if (
-                isinstance(event, (*_TEXT_EVENTS, AgentChanged)) or is_memory_notice(event) or is_hook_notice(event)
-            ):
+            case _ if event_level(event) != "detail":
                 self._mention(event)
 
     def _open(self) -> None:
-        # One for each stretch: a `Live` that is started again would erase lines above its place.
+        # A new `Live` each time, because restarting one would erase lines above it.
         self._live = Live(
             get_renderable=self._moving,
             console=self._console,
@@ -204,7 +185,7 @@ class TerminalView(View):
             self._print(Text(text), is_said=True)
 
     def _print(self, text: Text, *, is_said: bool = False) -> None:
-        """Print what is final; a line is left empty around what is said."""
+        """Print final text, with an empty line around text of the agent."""
         if self._has_text is not None and (is_said or self._has_text):
             self._console.print()
         self._console.print(text)
@@ -226,7 +207,7 @@ class TerminalView(View):
         self._print(Text(f"  {sanitize(event_text(event))}", style="dim"))
 
     def _moving(self) -> RenderableType:
-        """What stands at the bottom, cut to the size that the terminal has now."""
+        """Render running calls and the status line, cut to the present size of the terminal."""
         width, height = self._console.size
         now = time.monotonic()
         lines = [
@@ -238,10 +219,10 @@ class TerminalView(View):
         return Group(*self._tail(width, room), *lines)
 
     def _tail(self, width: int, room: int) -> list[Text]:
-        """The last lines of the text that is coming in."""
+        """Last lines of the streamed text."""
         if not self._coming or room <= 0:
             return []
-        # Wrapping all of a long text four times a second would cost more than the model's own work.
+        # Wrapping a whole long text four times a second would be slow.
         screen = width * room
         start = max(len(self._coming) - 2 * screen, 0)
         text = sanitize(self._coming[start - start % screen :])
@@ -249,7 +230,7 @@ class TerminalView(View):
 
 
 def _fit(left: str, right: str, width: int, style: str) -> Text:
-    """A line whose *left* part is cut, if it must be, so that the *right* one is seen."""
+    """Render a line whose *left* part is truncated so that the *right* part fits."""
     text = Text(left)
     text.truncate(max(width - cell_len(right), width // 2), overflow="ellipsis")
     text.append(right)

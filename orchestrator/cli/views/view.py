@@ -1,4 +1,4 @@
-"""Base class of the views of a run, and the loop that gives them events."""
+"""Base class of views, and the loop that passes events to a view."""
 
 import contextlib
 from contextlib import AbstractContextManager
@@ -11,40 +11,40 @@ from coterie.orchestrator.events.follower import EventFollower
 from coterie.session_directory import MAIN, SessionDirectory
 
 TICK = 0.25
-"""Seconds between two ticks of a view."""
+"""Seconds between two ticks."""
 
 
 class View:
-    """Shows events; this one shows none. Writing may raise `BrokenPipeError` when nobody reads any more."""
+    """Shows events; this base class shows none. Writing may raise `BrokenPipeError` if the reader has gone."""
 
     agent: str | None = MAIN
-    """Whose events it wants; None for all."""
+    """Agent whose events the view gets; None for all agents."""
     shows_approvals: bool = False
-    """Whether the user sees there what waits for an answer, and gives it."""
+    """True if the user can answer approval requests in this view."""
 
     def handle(self, observed: SessionEvent) -> None:
         """Show one event."""
 
     def tick(self) -> None:
-        """A moment has passed: show what changes with time alone."""
+        """Redraw what changes with time; called every `TICK` seconds."""
 
     async def run(self, session: SessionDirectory) -> bool:
-        """Run beside the events of *session*; whether the user wants to leave it, which goes on then."""
+        """Run concurrently with the events of *session*; return True if the user left and the session continues."""
         del session
         return False
 
     def paused(self) -> AbstractContextManager[None]:
-        """Leave the terminal alone within the block; what happens meanwhile is shown afterwards."""
+        """Stop writing to the terminal within the block; events that arrive are shown afterwards."""
         return contextlib.nullcontext()
 
     def close(self) -> None:
-        """Leave the terminal as it was found. May be called twice."""
+        """Restore the terminal. May be called twice."""
 
 
 async def show_events(view: View, follower: EventFollower) -> Finished:
-    """Give *view* the events of *follower* until the main agent's run has finished; how it did.
+    """Pass the events of *follower* to *view* until the main agent finishes; return its last event.
 
-    Cancellation loses no event: `show_remaining_events` has them.
+    Cancellation loses no event: `show_remaining_events` passes the rest.
     """
     due = trio.current_time() + TICK
     while True:
@@ -59,7 +59,7 @@ async def show_events(view: View, follower: EventFollower) -> Finished:
 
 
 def show_remaining_events(view: View, follower: EventFollower) -> Finished | None:
-    """Give *view* what is there already: the last events of a run; how the main agent's finished, if they say so."""
+    """Pass the events that are already there to *view*; return the main agent's last event if it has finished."""
     finished: Finished | None = None
     while (observed := follower.take_nowait()) is not None:
         view.handle(observed)

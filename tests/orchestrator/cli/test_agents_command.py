@@ -30,7 +30,7 @@ def _run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["agents", *arguments])
 
 
-def test_list_shows_each_agent_on_one_line_below_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_groups_agent_types_by_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "90")
     done = _run("list")
     assert done.exit_code == 0
@@ -41,14 +41,14 @@ def test_list_shows_each_agent_on_one_line_below_its_place(monkeypatch: pytest.M
     assert all(cell_len(line) <= 90 for line in lines)
 
 
-def test_a_description_cannot_steer_the_terminal(project: Path) -> None:
+def test_a_description_cannot_control_the_terminal(project: Path) -> None:
     _write(project / ".coterie/agents/evil.md", "name: evil", 'description: "a\\e[2Jb\\nc \U0001f600"')
     output = _run("list").output
     assert "a\ufffd[2Jb c \U0001f600" in output
     assert "\x1b" not in output
 
 
-def test_list_as_json_has_everything_but_the_prompt(project: Path) -> None:
+def test_list_json_has_everything_but_the_prompt(project: Path) -> None:
     rows = {row["name"]: row for row in json.loads(_run("list", "--json").output)}
     assert rows["reviewer"] == {
         "name": "reviewer",
@@ -74,14 +74,14 @@ def test_list_as_json_has_everything_but_the_prompt(project: Path) -> None:
     assert rows["explore"]["scope"] == "built-in"
 
 
-def test_list_says_that_there_are_errors(project: Path) -> None:
+def test_list_mentions_errors(project: Path) -> None:
     _write(project / ".coterie/agents/broken.md", "name: x")
     done = _run("list")
     assert done.exit_code == 0
-    assert done.stderr == "1 error: run `coterie agents check`\n"
+    assert "`coterie agents check`" in done.stderr
 
 
-def test_check_of_good_definitions_is_one_line() -> None:
+def test_check_of_valid_definitions_prints_the_counts() -> None:
     done = _run("check")
     assert (done.exit_code, done.output) == (0, "7 files, 7 agents: 0 errors, 0 warnings, 0 notes\n")
 
@@ -90,24 +90,22 @@ def test_check_allows_warnings_and_notes(project: Path) -> None:
     _write(project / ".coterie/agents/x.md", "name: x", "description: y", "weight: 3", "maxTurns: many")
     done = _run("check")
     assert done.exit_code == 0
-    assert done.output.splitlines() == [
-        ".coterie/agents/x.md:4: note: unknown key 'weight' is ignored",
-        ".coterie/agents/x.md:5: warning: maxTurns 'many' is ignored; it must be a whole number above 0",
-        "8 files, 8 agents: 0 errors, 1 warning, 1 note",
-    ]
+    first, second, counts = done.output.splitlines()
+    assert first.startswith(".coterie/agents/x.md:4: note: ")
+    assert second.startswith(".coterie/agents/x.md:5: warning: ")
+    assert counts == "8 files, 8 agents: 0 errors, 1 warning, 1 note"
 
 
-def test_check_fails_for_a_file_that_gives_no_agent(project: Path) -> None:
+def test_check_exits_1_for_a_file_without_an_agent_type(project: Path) -> None:
     _write(project / "one.md", "description: y")
     done = _run("check", "one.md")
     assert done.exit_code == 1
-    assert done.output == (
-        "one.md:1: error: name is missing: add a line such as `name: reviewer`\n"
-        "1 file, 0 agents: 1 error, 0 warnings, 0 notes\n"
-    )
+    problem, counts = done.output.splitlines()
+    assert problem.startswith("one.md:1: error: ")
+    assert counts == "1 file, 0 agents: 1 error, 0 warnings, 0 notes"
 
 
-def test_check_as_json_names_file_line_and_reason(project: Path) -> None:
+def test_check_json_has_file_line_and_severity(project: Path) -> None:
     _write(project / ".coterie/agents/x.md", "name: x", "weight: 3")
     done = _run("check", "--json", ".coterie")
     assert done.exit_code == 1
@@ -115,15 +113,9 @@ def test_check_as_json_names_file_line_and_reason(project: Path) -> None:
     assert report["files"] == 2
     assert [row["name"] for row in report["definitions"]] == ["reviewer"]
     path = ".coterie/agents/x.md"
-    assert report["problems"] == [
-        {
-            "path": path,
-            "line": 1,
-            "severity": "error",
-            "reason": "description is missing: add a line such as "
-            "`description: Reviews a change. Use after every edit.`",
-        },
-        {"path": path, "line": 3, "severity": "note", "reason": "unknown key 'weight' is ignored"},
+    assert [(row["path"], row["line"], row["severity"]) for row in report["problems"]] == [
+        (path, 1, "error"),
+        (path, 3, "note"),
     ]
 
 
@@ -134,7 +126,7 @@ def test_check_of_a_path_that_does_not_exist_is_a_usage_error() -> None:
     assert done.output.count("\n") == 1
 
 
-def test_a_file_name_that_is_no_text_is_shown_all_the_same(project: Path) -> None:
+def test_a_file_name_that_is_not_text_is_escaped(project: Path) -> None:
     (Path(os.fsdecode(os.fsencode(project) + b"/.coterie/agents/\xff\x1b.md"))).write_text("")
     for arguments in (["check"], ["check", "--json"], ["list"]):
         done = _run(*arguments)

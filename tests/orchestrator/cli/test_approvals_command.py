@@ -4,22 +4,20 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import attrs
 import msgspec
 import pytest
-from click.shell_completion import ShellComplete
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from coterie.agents.root_link.approval_messages import PromptUser
 from coterie.clock import Clock
 from coterie.orchestrator.approvals.store import APPROVALS, Approval, ApprovalKey, ApprovalStore, ApprovalSubject
 from coterie.orchestrator.cli.commands.approvals import LONGEST_FEEDBACK
-from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.session.root_lock import open_root_record
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.approvals.approval_harness import plan
+from tests.orchestrator.cli.command_runner import coterie, offered, printed, refusal
 
 PLAN = Approval(id="plan-1", claim=plan("1. Write a.txt.\n2. Test it.", files=("a.txt", "b.txt")), asked_at=86_400.0)
 ASKED = PromptUser(
@@ -69,29 +67,14 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iter
 
 
 def approvals(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["approvals", *arguments])
-
-
-def printed(*arguments: str) -> Any:
-    """What a command prints as JSON."""
-    done = approvals(*arguments, "--json")
-    assert (done.exit_code, done.stderr) == (0, "")
-    return msgspec.json.decode(done.stdout)
+    return coterie("approvals", *arguments)
 
 
 def refused(*arguments: str) -> str:
-    """The one line with which a command was refused."""
-    done = approvals(*arguments)
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
-    return done.stderr.removeprefix("Error: ").rstrip()
+    return refusal(approvals(*arguments))
 
 
-def offered(words: list[str], incomplete: str) -> list[str]:
-    shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
-    return [item.value for item in shell.get_completions(["approvals", *words], incomplete)]
-
-
-def test_what_is_open_in_sessions_that_run_is_listed(desk: StoredApprovals) -> None:
+def test_open_approvals_of_running_sessions_are_listed(desk: StoredApprovals) -> None:
     session = desk.session(PLAN, PERMISSION, DECIDED)
     desk.session(PLAN, runs=False)
     done = approvals("list")
@@ -103,15 +86,15 @@ def test_what_is_open_in_sessions_that_run_is_listed(desk: StoredApprovals) -> N
     assert len(approvals("list", "--all").stdout.splitlines()) == 3
 
 
-def test_a_session_that_does_not_run_is_listed_by_name(desk: StoredApprovals) -> None:
+def test_list_names_a_session_that_is_not_running(desk: StoredApprovals) -> None:
     session = desk.session(PLAN, DECIDED, runs=False)
-    assert [row["id"] for row in printed("list", session.id)["approvals"]] == ["plan-1"]
-    assert [row["id"] for row in printed("list", session.id, "--all")["approvals"]] == ["plan-1", "plan-3"]
+    assert [row["id"] for row in printed("approvals", "list", session.id)["approvals"]] == ["plan-1"]
+    assert [row["id"] for row in printed("approvals", "list", session.id, "--all")["approvals"]] == ["plan-1", "plan-3"]
 
 
-def test_an_approval_as_json_has_all_of_it(desk: StoredApprovals) -> None:
+def test_json_has_every_field_of_an_approval(desk: StoredApprovals) -> None:
     session = desk.session(PLAN, PERMISSION, DECIDED)
-    [first, second] = printed("list")["approvals"]
+    [first, second] = printed("approvals", "list")["approvals"]
     assert first == {
         "session": session.id,
         "id": "plan-1",
@@ -138,11 +121,11 @@ def test_an_approval_as_json_has_all_of_it(desk: StoredApprovals) -> None:
         "details": {"timeout": "9"},
         "reason": "no rule allows it",
     }
-    shown = printed("show", "plan-3")
+    shown = printed("approvals", "show", "plan-3")
     assert (shown["state"], shown["by"], shown["feedback"], shown["decided_at"]) == ("rejected", "lead", "No.", 1.0)
 
 
-def test_one_is_shown_in_full_and_what_could_hide_in_it_is_written_out(desk: StoredApprovals) -> None:
+def test_show_prints_everything_and_escapes_hidden_characters(desk: StoredApprovals) -> None:
     evil = attrs.evolve(PLAN, id="plan-4", claim=plan("1. Look.\x1b[2K\u202e\n2. Go.", agent="b\x1b[1m"))
     session = desk.session(PLAN, PERMISSION, DECIDED, evil)
     assert approvals("show", "plan-1").stdout.splitlines() == [
@@ -169,86 +152,83 @@ def test_one_is_shown_in_full_and_what_could_hide_in_it_is_written_out(desk: Sto
     assert "\x1b" not in approvals("list").stdout
 
 
-def test_where_nobody_waits_it_says_so(desk: StoredApprovals) -> None:
-    assert approvals("list").stderr == "nobody has asked for an approval\n"
+def test_empty_lists_are_explained_on_standard_error(desk: StoredApprovals) -> None:
+    assert "no agent" in approvals("list").stderr
     desk.session(DECIDED)
     done = approvals("list")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr == "nobody waits for an approval; --all lists those of before\n"
-    assert printed("list") == {"approvals": []}
+    assert "--all" in done.stderr
+    assert printed("approvals", "list") == {"approvals": []}
 
 
-def test_a_damaged_file_hides_no_other(desk: StoredApprovals) -> None:
+def test_list_skips_a_damaged_file_and_exits_1(desk: StoredApprovals) -> None:
     session, other = desk.session(PLAN, PERMISSION), desk.session(DECIDED)
     path = session.directory / APPROVALS / "plan-1.json"
     path.write_bytes(path.read_bytes()[:-30])
     done = approvals("list", "--all")
     assert done.exit_code == 1
     assert {line.split()[1] for line in done.stdout.splitlines()} == {"permission-2", "plan-3"}
-    assert done.stderr.startswith(f"{path}: it cannot be read: ")
+    assert done.stderr.startswith(f"{path}: ")
     (Path(other.directory).parents[3] / "keys" / session.id).unlink()
     done = approvals("list", "--all", "--json")
     assert done.exit_code == 1
     assert [row["session"] for row in msgspec.json.decode(done.stdout)["approvals"]] == [other.id]
 
 
-def test_a_file_that_was_changed_is_shown_with_doubt(desk: StoredApprovals) -> None:
+def test_a_changed_file_is_listed_and_shown_with_doubt(desk: StoredApprovals) -> None:
     session = desk.session(PLAN)
     path = session.directory / APPROVALS / "plan-1.json"
     path.write_bytes(path.read_bytes().replace(b'"open"', b'"approved"'))
-    assert approvals("list", "--all").stdout.rstrip().endswith("1. Write a.txt.  (its file was changed)")
-    assert "doubt: it was written or changed by another process than the root\n" in approvals("show", "plan-1").stdout
+    assert approvals("list", "--all").stdout.rstrip().endswith("1. Write a.txt.  (file was changed)")
+    assert "\ndoubt: " in approvals("show", "plan-1").stdout
 
 
-def test_an_id_that_nobody_knows_is_refused_with_the_nearest(desk: StoredApprovals) -> None:
+def test_unknown_id_is_refused_with_the_closest_one(desk: StoredApprovals) -> None:
     for command in (("show", "plan-2"), ("approve", "plan-2"), ("reject", "plan-2", "-f", "x")):
-        assert refused(*command) == "there is no approval 'plan-2' in the sessions that run; there is none"
+        assert refused(*command).startswith("unknown approval 'plan-2' in the running sessions")
     session = desk.session(PLAN)
-    assert refused("show", "paln-1", "-s", session.id) == (
-        f"there is no approval 'paln-1' in session {session.id}; did you mean plan-1?"
-    )
+    line = refused("show", "paln-1", "-s", session.id)
+    assert session.id in line
+    assert line.endswith("did you mean plan-1?")
 
 
-def test_one_of_a_session_that_does_not_run_cannot_be_answered(desk: StoredApprovals) -> None:
+def test_approval_of_a_session_that_is_not_running_cannot_be_answered(desk: StoredApprovals) -> None:
     session = desk.session(PLAN, runs=False)
-    assert refused("approve", "plan-1", "--session", session.id) == (
-        f"session {session.id} does not run: the answer would reach nobody; `coterie resume` it first"
-    )
-    assert "no session's id begins with 'x'" in refused("approve", "plan-1", "--session", "x")
+    assert f"`coterie resume {session.id}`" in refused("approve", "plan-1", "--session", session.id)
+    assert "'x'" in refused("approve", "plan-1", "--session", "x")
 
 
 @pytest.mark.parametrize("feedback", [(), ("-f", ""), ("--feedback", " \n")])
-def test_a_rejection_says_why(desk: StoredApprovals, feedback: tuple[str, ...]) -> None:
+def test_reject_needs_feedback(desk: StoredApprovals, feedback: tuple[str, ...]) -> None:
     desk.session(PLAN)
-    words = "say with --feedback what is wrong, and what would be right: the agent is told nothing else"
-    assert refused("reject", "plan-1", *feedback) == words
+    assert "--feedback" in refused("reject", "plan-1", *feedback)
 
 
-def test_feedback_that_is_a_book_is_refused(desk: StoredApprovals) -> None:
+def test_too_long_feedback_is_refused_with_both_numbers(desk: StoredApprovals) -> None:
     desk.session(PLAN)
-    assert refused("approve", "plan-1", "-f", "x" * (LONGEST_FEEDBACK + 1)) == (
-        "the feedback has 20,001 characters; at most 20,000 are passed on"
-    )
+    line = refused("approve", "plan-1", "-f", "x" * (LONGEST_FEEDBACK + 1))
+    assert "20,001" in line
+    assert "20,000" in line
 
 
-def test_where_two_sessions_have_the_id_one_has_to_be_named_unless_one_alone_is_open(desk: StoredApprovals) -> None:
+def test_id_of_two_sessions_needs_a_session_unless_one_is_open(desk: StoredApprovals) -> None:
     first, second = desk.session(PLAN), desk.session(PLAN)
-    ids = ", ".join(sorted((first.id, second.id)))
     for command in ("show", "approve"):
-        reason = f"plan-1 was asked for in 2 sessions, {ids}; say which with --session"
-        assert refused(command, "plan-1") == reason
+        line = refused(command, "plan-1")
+        assert "--session" in line
+        assert {first.id, second.id} <= set(line.replace(",", "").replace(";", "").split())
     ApprovalStore.of(second, ApprovalKey.find(second.id)).save(attrs.evolve(DECIDED, id="plan-1"))
-    # It comes as far as the root that is asked, which is this process and does not listen.
-    assert "cannot be asked" in refused("approve", "plan-1")
+    # The request reaches the root, which is this process and does not answer.
+    assert "2 sessions" not in refused("approve", "plan-1")
     assert "2 sessions" in refused("show", "plan-1")
     assert approvals("show", "plan-1", "-s", second.id).exit_code == 0
 
 
-def test_open_ones_are_offered_of_the_session_that_is_named(desk: StoredApprovals) -> None:
+def test_completion_offers_open_approvals_of_the_session(desk: StoredApprovals) -> None:
     first, second = desk.session(PLAN, DECIDED), desk.session(PERMISSION)
-    assert sorted(offered(["approve"], "p")) == ["permission-2", "plan-1"]
-    assert offered(["approve", "--session", first.id], "") == ["plan-1"]
-    assert offered(["reject"], "perm") == ["permission-2"]
-    assert offered(["approve", "--session", "none"], "") == []
-    assert set(offered(["list"], "")) == {first.id, second.id}
-    assert offered([], "app") == ["approve"]
+    assert sorted(offered("approvals", "approve", "p")) == ["permission-2", "plan-1"]
+    assert offered("approvals", "approve", "--session", first.id, "") == ["plan-1"]
+    assert offered("approvals", "reject", "perm") == ["permission-2"]
+    assert offered("approvals", "approve", "--session", "none", "") == []
+    assert set(offered("approvals", "list", "")) == {first.id, second.id}
+    assert offered("approvals", "app") == ["approve"]

@@ -66,18 +66,14 @@ def test_people_see_who_spent_what(session: SessionDirectory) -> None:
         "with perfect sharing  $0.236240",
         "without sharing       $0.289040",
         "without any cache     $0.391440",
-        "1 reply broke off: $0.162400 of the total is an upper bound",
-        "1,000 tokens should have been read from the cache and were not",
+        "1 reply incomplete: $0.162400 of the total is an upper bound",
+        "1,000 tokens were expected in the cache but not read from it",
         "other calls per 100 turns: summary 33.3",
-        "the cache broke for scout: expired, 2 times",
+        "cache miss of scout: expired, 2 times",
     ]
 
 
-def test_without_a_name_it_is_the_newest_session_of_this_directory(session: SessionDirectory) -> None:
-    assert costs().stdout == costs(session.id).stdout
-
-
-def test_programs_get_everything_with_exact_dollars(session: SessionDirectory) -> None:
+def test_json_has_everything_with_exact_dollars(session: SessionDirectory) -> None:
     found = printed()
     assert found["session"] == session.id
     assert sum(Decimal(row["cost_usd"]) for row in found["rows"]) == Decimal(found["total"]["cost_usd"])
@@ -96,66 +92,53 @@ def test_programs_get_everything_with_exact_dollars(session: SessionDirectory) -
     assert bounds == sorted(bounds)
 
 
-def test_a_breaker_that_tripped_is_counted_for_its_agent(session: SessionDirectory) -> None:
+def test_breaker_trips_are_counted_for_their_agent(session: SessionDirectory) -> None:
     assert printed()["breaker_trips"] == []
     assert "breaker" not in costs().stdout
     with open_writer(session.directory, "scout") as agent:
         agent.write_event(BreakerTripped(failures=3, reason="the summary was empty"))
     [trip] = printed()["breaker_trips"]
     assert (trip["agent"], trip["failures"], trip["reason"]) == ("scout", 3, "the summary was empty")
-    assert costs().stdout.splitlines()[-1].rstrip() == "breaker trips of scout: 1; its summaries kept failing"
+    assert costs().stdout.splitlines()[-1].startswith("breaker trips of scout: 1;")
 
 
 @pytest.mark.parametrize(
     ("by", "names"), [("agent", ["main", "scout"]), ("purpose", ["turn", "summary"]), ("model", ["claude-opus-5-5"])]
 )
-def test_the_rows_stand_for_what_was_asked(by: str, names: list[str]) -> None:
+def test_rows_are_grouped_by_the_option(by: str, names: list[str]) -> None:
     found = printed("--by", by)
     assert (found["by"], [row["name"] for row in found["rows"]]) == (by, names)
 
 
-def test_a_damaged_line_is_named_and_left_out(session: SessionDirectory) -> None:
+def test_a_damaged_entry_is_reported_and_skipped(session: SessionDirectory) -> None:
     path = session.directory / LEDGER
     path.write_bytes(path.read_bytes().replace(b'"purpose":"summary"', b'"purpose":"Summary"'))
     done = costs("--json")
-    assert (done.exit_code, done.stderr) == (1, "ledger.jsonl:10: the checksum is wrong; the line is left out\n")
+    assert (done.exit_code, done.stderr.startswith("ledger.jsonl:10: the checksum is wrong")) == (1, True)
     assert json.loads(done.stdout)["total"]["requests"] == 4
 
 
-def test_names_cannot_act_on_a_terminal(session: SessionDirectory) -> None:
+def test_names_cannot_control_a_terminal(session: SessionDirectory) -> None:
     with Ledger.open(session.directory / LEDGER) as ledger:
         ledger.append(line("[red]\x1b[31mx\n" + 100 * "y", parent="main"))
     [row] = [row for row in costs().stdout.splitlines() if "[red]" in row]
     assert row.startswith(f"  [red]x {'y' * 30}...  ")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["nope"], "no session's id begins with 'nope'"),
-        (["--by", "day"], "'day' is not one of 'agent', 'purpose', 'model'"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(arguments: list[str], reason: str) -> None:
-    done = costs(*arguments)
-    assert done.exit_code == 2
-    assert reason in done.stderr
-
-
-def test_a_session_without_a_ledger_is_one_line(session: SessionDirectory) -> None:
+def test_a_session_without_a_ledger_is_refused_in_one_line(session: SessionDirectory) -> None:
     (session.directory / LEDGER).unlink()
     done = costs()
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == f"Error: session: {session.id} has no ledger yet: no model was asked\n"
+    assert done.stderr.startswith(f"Error: session: {session.id} has no ledger yet")
 
 
-def test_an_empty_ledger_is_no_cost(session: SessionDirectory) -> None:
+def test_an_empty_ledger_costs_nothing(session: SessionDirectory) -> None:
     (session.directory / LEDGER).write_bytes(b"")
     assert printed()["total"]["cost_usd"] == "0"
 
 
 @pytest.mark.slow
-def test_on_a_terminal_it_is_a_table(session: SessionDirectory) -> None:
+def test_a_terminal_gets_a_table(session: SessionDirectory) -> None:
     command = [sys.executable, "-P", "-m", "coterie", "costs", session.id]
     with open_program(command, cwd=Path.cwd(), env=os.environ) as program:
         assert program.wait() == 0
@@ -173,8 +156,8 @@ default:
 
 
 @pytest.mark.slow
-def test_a_run_and_its_resumption_keep_the_books(tmp_path: Path) -> None:
-    """The sum of the ledger is that of the two runs."""
+def test_ledger_of_a_run_and_its_resume_has_the_sum_of_both(tmp_path: Path) -> None:
+    """The total of the ledger is the sum of the two runs."""
     (tmp_path / "script.yaml").write_text(SCRIPT)
     project = tmp_path / "project"
     project.mkdir()

@@ -44,13 +44,13 @@ def logs(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["logs", *arguments])
 
 
-def test_people_read_what_happened_without_its_parts(session: SessionDirectory) -> None:
+def test_text_lists_whole_events_in_wrapped_lines(session: SessionDirectory) -> None:
     entries = [line[len("00:00:00 main  ") :] for line in logs(session.id[:-2]).stdout.splitlines()]
     assert entries == [
         "started: m, default, in /p",
         "user: the task",
-        "the model call failed: 529 overloaded; it is",
-        "made again in 2.0 s",
+        "model call failed: 529 overloaded; retrying",
+        "in 2.0 s",
         "calls Read(file_path='a.py')",
         "turn 1: 5 tokens in, 0 % of them from cache,",
         "7 out, $0.010000, 1.0 s",
@@ -69,7 +69,7 @@ def test_people_read_what_happened_without_its_parts(session: SessionDirectory) 
     ]
 
 
-def test_without_a_name_it_is_the_newest_session_of_this_directory(session: SessionDirectory, tmp_path: Path) -> None:
+def test_default_is_the_newest_session_of_this_directory(session: SessionDirectory, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     later = Clock()
@@ -78,7 +78,7 @@ def test_without_a_name_it_is_the_newest_session_of_this_directory(session: Sess
     assert logs().stdout == logs(session.id).stdout
 
 
-def test_programs_get_every_event_as_a_line(session: SessionDirectory) -> None:
+def test_json_has_every_event_on_a_line(session: SessionDirectory) -> None:
     lines = [msgspec.json.decode(line) for line in logs("--json").stdout.splitlines()]
     assert [line["kind"] for line in lines] == [
         "started",
@@ -97,29 +97,30 @@ def test_programs_get_every_event_as_a_line(session: SessionDirectory) -> None:
     assert {line["session"] for line in lines} == {session.id}
 
 
-def test_one_agent_can_be_picked_and_a_wrong_name_is_answered_with_the_nearest(session: SessionDirectory) -> None:
+def test_agent_option_selects_one_agent_or_suggests_a_name(session: SessionDirectory) -> None:
     with open_writer(session.directory, "scout") as scout:
         scout.write_text("user", "look around")
     assert logs("--agent", "scout").stdout.endswith("scout  user: look around\n")
     wrong = logs("--agent", "skout")
-    assert wrong.exit_code == 2
-    assert wrong.output == f"Error: --agent: 'skout' is not in session {session.id}; did you mean scout?\n"
+    assert (wrong.exit_code, wrong.output.count("\n")) == (2, 1)
+    assert wrong.output.endswith("'skout'; did you mean scout?\n")
 
 
-def test_where_there_is_no_session_it_says_how_to_make_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_session_the_error_names_coterie_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     none = logs()
     assert none.exit_code == 2
-    assert none.output == f"Error: session: {tmp_path} has no session yet; start one with `coterie run`\n"
+    assert str(tmp_path) in none.output
+    assert "`coterie run`" in none.output
 
 
-def test_reading_a_session_does_not_count_as_a_start(session: SessionDirectory) -> None:
+def test_reading_a_session_is_not_counted_as_a_start(session: SessionDirectory) -> None:
     logs()
     assert SessionDirectory.find(session.id).starts == 1
 
 
-def test_what_a_model_wrote_cannot_act_on_the_terminal(session: SessionDirectory) -> None:
+def test_text_of_the_model_cannot_control_the_terminal(session: SessionDirectory) -> None:
     with open_writer(session.directory, "evil\x1b[2J") as agent:
         agent.write_text("user", "a\x1b]0;title\x07b\x1b[2Jc\x9b1md\u202ee\rf\x00g")
         agent.put("assistant", {"type": "tool_use", "id": "t", "name": "Ba\x00sh", "input": {"k\x07": "\x1b[2J"}})
@@ -129,10 +130,10 @@ def test_what_a_model_wrote_cannot_act_on_the_terminal(session: SessionDirectory
     assert r"calls Bash(k='\x1b[2J')" in shown
 
 
-def test_following_a_finished_session_ends_and_says_so(session: SessionDirectory) -> None:
+def test_following_a_finished_session_ends(session: SessionDirectory) -> None:
     done = logs("--follow")
     assert done.exit_code == 0
-    assert done.stderr == f"session {session.id} has finished\n"
+    assert session.id in done.stderr
     assert done.stdout == logs().stdout
 
 
@@ -141,7 +142,7 @@ def command(*arguments: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_following_goes_on_over_a_resume_until_the_end_of_it(session: SessionDirectory) -> None:
+def test_following_continues_over_a_resume(session: SessionDirectory) -> None:
     with open_writer(session.directory) as agent:
         agent.write_event(STARTED)
         with subprocess.Popen(command("-f", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -154,7 +155,7 @@ def test_following_goes_on_over_a_resume_until_the_end_of_it(session: SessionDir
 
 
 @pytest.mark.slow
-def test_an_interrupted_follower_exits_with_130_and_without_a_traceback(session: SessionDirectory) -> None:
+def test_an_interrupted_follower_exits_130_without_a_traceback(session: SessionDirectory) -> None:
     with (
         open_writer(session.directory) as agent,
         subprocess.Popen(command("-f"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
@@ -170,7 +171,7 @@ def test_an_interrupted_follower_exits_with_130_and_without_a_traceback(session:
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_is_no_traceback(session: SessionDirectory) -> None:
+def test_a_closed_reader_causes_no_traceback(session: SessionDirectory) -> None:
     with open_writer(session.directory) as agent:
         for _ in range(20_000):
             agent.write_event(TextEmitted(turn=1, text="x"))
@@ -184,7 +185,7 @@ def test_a_reader_that_goes_away_is_no_traceback(session: SessionDirectory) -> N
 
 
 @pytest.mark.slow
-def test_an_encoding_that_lacks_a_character_is_no_traceback(session: SessionDirectory) -> None:
+def test_an_encoding_without_a_character_causes_no_traceback(session: SessionDirectory) -> None:
     with open_writer(session.directory) as agent:
         agent.write_text("user", "snow ☃ \ud800".encode(errors="replace").decode())
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}

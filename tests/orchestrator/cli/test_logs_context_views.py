@@ -54,14 +54,14 @@ def used(turn: int, tokens: int) -> ReplyRecord:
 
 @attrs.frozen
 class Run:
-    """A session, and the bodies of its requests as they were rendered before they were sent."""
+    """A session, and the bodies of its requests as rendered before sending."""
 
     session: SessionDirectory
     bodies: list[bytes]
 
 
 def ask(agent: SessionWriter, bodies: list[bytes], turn: int, tokens: int, block: dict[str, Any]) -> None:
-    """Let the model be asked, and answer with *block*."""
+    """Send a request and answer it with *block*."""
     rendered = agent.conversation.render(max_tokens=8000)
     bodies.append(rendered.body)
     agent.conversation.sent(rendered)
@@ -116,12 +116,12 @@ def logs(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["logs", *arguments])
 
 
-def test_the_body_alone_is_what_was_sent(run: Run) -> None:
+def test_bytes_option_prints_the_body_that_was_sent(run: Run) -> None:
     for number, body in enumerate(run.bodies, 1):
         assert logs("--turn", str(number), "--rendered", "--bytes").stdout_bytes == body
 
 
-def test_the_margin_says_what_made_each_part_and_the_rest_is_the_body(run: Run) -> None:
+def test_rendered_shows_the_source_of_each_part(run: Run) -> None:
     lines = logs("--turn", "3", "--rendered").stdout.splitlines()
     assert lines[0] == "# turn 3, epoch 1: 900 tokens, 0 from the cache"
     margins, parts = zip(*(line.split("| ", 1) for line in lines[1:]), strict=True)
@@ -139,9 +139,9 @@ def test_the_margin_says_what_made_each_part_and_the_rest_is_the_body(run: Run) 
     ]
 
 
-def test_a_request_behind_a_compaction_says_so(run: Run) -> None:
+def test_rendered_mentions_a_compaction_before_the_turn(run: Run) -> None:
     lines = logs("--turn", "4", "--rendered").stdout.splitlines()
-    assert lines[1] == ("# compacted before turn 4, by notes: 6 messages left, 0 were kept; 900 tokens became 300")
+    assert lines[1] == "# compacted before turn 4, by notes: 6 messages removed, 0 kept; 900 -> 300 tokens"
     assert [" ".join(line.split("|")[0].split()) for line in lines[3:-1]] == [
         "0 system marker 5m",
         "1 context, restored #1",
@@ -150,7 +150,7 @@ def test_a_request_behind_a_compaction_says_so(run: Run) -> None:
     ]
 
 
-def test_programs_get_the_body_and_its_parts(run: Run) -> None:
+def test_json_has_the_body_and_its_parts(run: Run) -> None:
     found = json.loads(logs("--turn", "2", "--rendered", "--json").stdout)
     assert (found["turn"], found["epoch"], found["body"].encode()) == (2, 0, run.bodies[1])
     last = found["parts"][-1]
@@ -166,7 +166,7 @@ def test_programs_get_the_body_and_its_parts(run: Run) -> None:
     }
 
 
-def test_of_a_turn_that_was_asked_again_the_last_request_is_shown(run: Run) -> None:
+def test_rendered_shows_the_last_request_of_a_turn(run: Run) -> None:
     with open_writer(run.session.directory, "cut") as agent:
         agent.write_text("user", "write much")
         for max_tokens, is_taken in ((8000, False), (16000, True)):
@@ -175,11 +175,11 @@ def test_of_a_turn_that_was_asked_again_the_last_request_is_shown(run: Run) -> N
             record = msgspec.structs.replace(reply(1), max_tokens=max_tokens, is_taken=is_taken)
             agent.transcript.record(agent.conversation, record)
     lines = logs("--agent", "cut", "--turn", "1", "--rendered").stdout.splitlines()
-    assert lines[1] == "# asked 2 times, because the reply was cut off; this is the last request"
+    assert lines[1].startswith("# sent 2 times")
     assert '{"max_tokens":16000' in lines[2]
 
 
-def test_what_a_model_wrote_cannot_act_on_the_terminal(run: Run) -> None:
+def test_text_of_the_model_cannot_control_the_terminal(run: Run) -> None:
     with open_writer(run.session.directory, "evil") as agent:
         agent.write_text("user", "a\u202eb\x9b1mc")
         agent.write_text("assistant", "x", reply())
@@ -188,20 +188,20 @@ def test_what_a_model_wrote_cannot_act_on_the_terminal(run: Run) -> None:
     assert r"a\u202eb\x9b1mc" in shown
 
 
-def test_the_layers_are_shown_over_the_turns(run: Run) -> None:
+def test_layers_shows_tokens_by_turn_and_layer(run: Run) -> None:
     lines = logs("--layers").stdout.splitlines()
-    assert lines[0] == "tokens of the prompt, turns 1 to 4"
+    assert lines[0].endswith("turns 1 to 4")
     assert lines[1] == "total     ▁▄█▃  min       100  max       900  last       300"
     assert [line.split()[0] for line in lines[2:7]] == ["prompt", "summary", "restored", "messages", "results"]
     assert lines[7:] == [
-        "layer 1, long results on disk: results 1, characters taken out 88,000",
-        "layer 2, old results cleared by time: results 1, tokens taken out 200",
+        "layer 1, long results on disk: results 1, characters removed 88,000",
+        "layer 2, old results cleared by time: results 1, tokens removed 200",
         "layer 3, session notes: updates 1",
-        "layer 3, compaction by notes: compactions 1, messages left 6, tokens taken out 600",
+        "layer 3, compaction by notes: compactions 1, messages removed 6, tokens removed 600",
     ]
 
 
-def test_the_shares_of_a_turn_make_up_its_prompt(run: Run) -> None:
+def test_shares_of_a_turn_add_up_to_its_prompt(run: Run) -> None:
     found = json.loads(logs("--layers", "--json").stdout)
     assert [turn["total"] for turn in found["turns"]] == [100, 500, 900, 300]
     for turn in found["turns"]:
@@ -217,19 +217,19 @@ def test_the_shares_of_a_turn_make_up_its_prompt(run: Run) -> None:
     ]
 
 
-def test_what_left_is_listed_with_where_it_can_be_read(run: Run) -> None:
+def test_dropped_lists_removed_content_with_its_files(run: Run) -> None:
     lines = [line[len("00:00:00 ") :] for line in logs("--dropped").stdout.splitlines()]
     assert lines[:4] == [
-        "before turn 2: 1 long results are on disk: 90,000 characters became 2,000",
-        "read it in /s/tool-results/t1.txt",
-        "before turn 3: 1 old results left the context by time: 800 tokens became 600",
+        "before turn 2: 1 long result stored on disk: 90,000 -> 2,000 characters",
+        "stored in /s/tool-results/t1.txt",
+        "before turn 3: 1 old result cleared by time: 800 -> 600 tokens",
         lines[3],
     ]
-    assert lines[4].startswith("before turn 4: compacted by notes (threshold): 900 tokens became 300; 6 messages left")
-    assert lines[6:] == ["no longer named: src/a.py, E501, and 1 more"]
+    assert lines[4].startswith("before turn 4: compacted by notes (threshold): 900 -> 300 tokens; 6 messages removed")
+    assert lines[6:] == ["names no longer in context: src/a.py, E501, and 1 more"]
 
 
-def test_the_lines_of_the_transcript_that_are_named_hold_what_left(run: Run) -> None:
+def test_dropped_names_transcript_lines_with_the_content(run: Run) -> None:
     found = [json.loads(line) for line in logs("--dropped", "--json").stdout.splitlines()]
     assert [(each["kind"], each["turn"]) for each in found] == [
         ("results_stored", 2),
@@ -243,53 +243,53 @@ def test_the_lines_of_the_transcript_that_are_named_hold_what_left(run: Run) -> 
     assert found[2]["dropped"] == ["src/a.py", "E501"]
 
 
-def test_an_agent_from_whose_context_nothing_left_is_one_line(run: Run) -> None:
+def test_views_of_an_agent_without_removals_are_one_line(run: Run) -> None:
     with open_writer(run.session.directory, "scout") as agent:
         agent.write_text("user", "look")
-    assert logs("--agent", "scout", "--dropped").stdout == "nothing has left the context of scout\n"
-    assert logs("--agent", "scout", "--layers").stdout == "no model call was answered yet\n"
+    assert logs("--agent", "scout", "--dropped").stdout.count("\n") == 1
+    assert logs("--agent", "scout", "--layers").stdout.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("arguments", "key"),
     [
-        (["--turn", "9", "--rendered"], "--turn: 9 is not in the transcript; there are 1 to 4"),
-        (["--turn", "1"], "--turn: give --turn N with --rendered"),
-        (["--rendered"], "--rendered: give --turn N with --rendered"),
-        (["--layers", "--dropped"], "logs: give one of --rendered, --layers, --dropped and --follow"),
-        (["--layers", "-f"], "logs: give one of --rendered, --layers, --dropped and --follow"),
-        (["--bytes"], "--bytes: goes with --rendered, and not with --json"),
+        (["--turn", "9", "--rendered"], "--turn: 9 is not in the transcript; it has turns 1 to 4"),
+        (["--turn", "1"], "--turn: "),
+        (["--rendered"], "--rendered: "),
+        (["--layers", "--dropped"], "logs: "),
+        (["--layers", "-f"], "logs: "),
+        (["--bytes"], "--bytes: "),
         (["--agent", "silent", "--layers"], "--agent: 'silent' of session SESSION has no transcript"),
     ],
 )
-def test_what_cannot_be_shown_is_one_line(run: Run, arguments: list[str], reason: str) -> None:
+def test_options_that_cannot_be_used_are_refused_in_one_line(run: Run, arguments: list[str], key: str) -> None:
     (run.session.directory / "agents" / "silent").mkdir()
     done = logs(*arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == f"Error: {reason.replace('SESSION', run.session.id)}\n"
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"Error: {key.replace('SESSION', run.session.id)}")
 
 
-def test_a_damaged_transcript_is_one_line(run: Run) -> None:
+def test_a_damaged_transcript_is_refused_in_one_line(run: Run) -> None:
     path = run.session.directory / "agents/main/transcript.jsonl"
     path.write_bytes(path.read_bytes().replace(b"the notes", b"the knots"))
     done = logs("--layers")
     assert (done.exit_code, "is damaged, " in done.stderr, done.stderr.count("\n")) == (2, True, 1)
 
 
-def test_people_read_what_notes_compaction_and_breaker_did(run: Run) -> None:
+def test_events_of_the_layers_have_texts(run: Run) -> None:
     with open_writer(run.session.directory) as agent:
         agent.write_event(BreakerTripped(failures=3, reason="the summary was empty"))
         agent.write_event(msgspec.structs.replace(COMPACTED, by="summary", passed_over={"notes": "there are none"}))
     shown = " ".join(logs().stdout.split())
-    assert "the session notes are up to date: 50 tokens after 2 edits, 1.5 s, $0.01" in shown
-    assert "compacted by notes (threshold): 900 tokens became 300; 6 messages left, 0 stayed" in shown
-    assert "3 names of the last turns gone; $0; not by notes: there are none" in shown
-    assert "3 summaries failed in a row: the summary was empty; from now on the oldest messages leave by rule" in shown
+    assert "session notes updated: 50 tokens after 2 edits, 1.5 s, $0.01" in shown
+    assert "compacted by notes (threshold): 900 -> 300 tokens; 6 messages removed, 0 kept" in shown
+    assert "3 names of the last turns lost; $0; not by notes: there are none" in shown
+    assert "3 summaries failed in a row: the summary was empty; " in shown
 
 
 @pytest.mark.parametrize(
     ("values", "width", "bars"),
     [([], 10, ""), ([0, 0], 10, "▁▁"), ([0, 7], 10, "▁█"), ([1, 9, 2, 3], 2, "█▃"), ([5], 0, "█")],
 )
-def test_bars_go_from_nothing_to_the_highest(values: list[int], width: int, bars: str) -> None:
+def test_sparkline_scales_bars_from_nothing_to_the_highest(values: list[int], width: int, bars: str) -> None:
     assert sparkline(values, width) == bars

@@ -9,32 +9,31 @@ import attrs
 import msgspec
 import pytest
 import trio
-from click.shell_completion import ShellComplete
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter, DeadReason, Delivery
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.cli.main import main
 from coterie.session_directory import SessionDirectory
+from tests.orchestrator.cli.command_runner import coterie, offered, printed, refusal
 
 OTHER = "20260101-000000-abcdef"
 
 
 @attrs.frozen(kw_only=True)
 class Mail:
-    """A session with a lead, a worker and one who has ended, and what is done to its mail."""
+    """A session with a lead, a worker and an ended agent, with changes of its mail."""
 
     session: SessionDirectory
     clock: Clock = attrs.field(factory=Clock)
 
     def open(self) -> SessionMail:
-        """As a process of the session opens it."""
+        """Open the mail as a process of the session does."""
         return SessionMail.open(self.session, self.clock)
 
     def make_message(self, body: str = "words", *, session: str | None = None, **facts: Any) -> Envelope:
-        """What the lead of this session, or of another, wrote to the worker."""
+        """Message to the worker from the lead of this or another session."""
         sender = Sender(
             name="main", incarnation=1, session=session or self.session.id, kind="peer" if session else "lead"
         )
@@ -43,18 +42,18 @@ class Mail:
             sender=sender, recipient=recipient, sequence=1, body=body, **{"created": self.clock.now(), **facts}
         )
 
-    def store(self, *letters: Envelope) -> None:
-        """Put letters into the mailboxes."""
+    def store(self, *messages: Envelope) -> None:
+        """Store messages in the mailboxes."""
 
         async def send() -> None:
             with self.open() as office:
-                for letter in letters:
-                    await office.files.send(letter)
+                for message in messages:
+                    await office.files.send(message)
 
         trio.run(send)
 
     def take(self, name: str, acknowledged: int = 0) -> list[Delivery]:
-        """What *name* gets; the first ones are acknowledged."""
+        """Deliveries to *name*; the first *acknowledged* ones are acknowledged."""
 
         async def take() -> list[Delivery]:
             with self.open() as office:
@@ -66,7 +65,7 @@ class Mail:
         return trio.run(take)
 
     def add_dead_letter(self, letter: Envelope | None, reason: DeadReason = "expired", mailbox: str = "worker") -> None:
-        """Make a dead letter of it."""
+        """Add a dead letter."""
         raw = b"\x00 torn \x1b[2J" if letter is None else letter.to_bytes()
         with self.open() as office:
             office.dead_letters.add(
@@ -76,12 +75,12 @@ class Mail:
             )
 
     def leave(self, name: str) -> None:
-        """Strike *name* off the roster."""
+        """Remove *name* from the roster."""
         with self.open() as office:
             trio.run(office.roster.leave, name)
 
     def hold(self, letter: Envelope) -> None:
-        """Let it wait for the user."""
+        """Hold a message until the user releases it."""
         with self.open() as office:
             trio.run(office.held.hold, letter)
 
@@ -103,25 +102,14 @@ def box(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mail:
 
 
 def mail(*arguments: str, stdin: bytes | None = None) -> Result:
-    return CliRunner().invoke(main, ["mail", *arguments], input=stdin)
+    return coterie("mail", *arguments, stdin=stdin)
 
 
-def printed(*arguments: str) -> Any:
-    """What a command prints as JSON."""
-    done = mail(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    return msgspec.json.decode(done.stdout)
+def mail_json(*arguments: str) -> Any:
+    return printed("mail", *arguments)
 
 
-def refused(done: Result) -> str:
-    """The one line with which a command was refused."""
-    assert done.exit_code == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    return done.stderr.removeprefix("Error: ").rstrip()
-
-
-def test_a_message_of_the_human_is_stored_and_receipted_in_one_line(box: Mail) -> None:
+def test_a_message_of_the_user_is_stored_with_a_receipt(box: Mail) -> None:
     done = mail("send", "--to", "worker", "--summary", "a word", "hello there")
     [delivery] = box.take("worker")
     envelope = delivery.envelope
@@ -132,25 +120,25 @@ def test_a_message_of_the_human_is_stored_and_receipted_in_one_line(box: Mail) -
 
 
 def test_a_receipt_as_json_has_all_fields(box: Mail) -> None:
-    [row] = printed("send", "--to", "main", "hi")
+    [row] = mail_json("send", "--to", "main", "hi")
     [delivery] = box.take("main")
     assert row["receipt"]["id"] == delivery.envelope.id
     assert (row["recipient"], row["receipt"]["transport"], row["refusal"]) == ("main", "file", None)
 
 
-def test_the_text_can_come_on_standard_input(box: Mail) -> None:
+def test_send_reads_the_text_from_standard_input(box: Mail) -> None:
     assert mail("send", "--to", "worker", "-", stdin="zwei\nZeilen ☃\n".encode()).exit_code == 0
     assert box.take("worker")[0].envelope.body == "zwei\nZeilen ☃"
 
 
-def test_everyone_who_has_not_ended_gets_a_broadcast(box: Mail) -> None:
+def test_a_broadcast_reaches_every_agent_that_has_not_ended(box: Mail) -> None:
     done = mail("send", "--to", "*", "all of you")
     assert [line.split(" as ")[0] for line in done.stdout.splitlines()] == ["stored for main", "stored for worker"]
     groups = {box.take(name)[0].envelope.group for name in ("main", "worker")}
     assert len(groups) == 1
 
 
-def test_of_a_broadcast_every_refusal_is_told(box: Mail) -> None:
+def test_a_broadcast_reports_every_refusal(box: Mail) -> None:
     box.store(box.make_message())
     os.truncate(box.session.directory / "mail" / "worker" / "000001.log", 64 * 1024 * 1024)
     done = mail("send", "--to", "*", "all of you")
@@ -159,10 +147,10 @@ def test_of_a_broadcast_every_refusal_is_told(box: Mail) -> None:
     assert done.stderr.startswith("Error: the mailbox of 'worker' is full: ")
 
 
-def test_a_task_is_assigned_by_a_json_object(box: Mail) -> None:
+def test_a_task_assignment_must_be_a_json_object(box: Mail) -> None:
     assert mail("send", "--to", "worker", "--kind", "task_assignment", '{"task_id": 3}').exit_code == 0
     assert box.take("worker")[0].envelope.kind == "task_assignment"
-    assert "is a JSON object" in refused(mail("send", "--to", "worker", "--kind", "task_assignment", "do it"))
+    assert "JSON object" in refusal(mail("send", "--to", "worker", "--kind", "task_assignment", "do it"))
 
 
 @pytest.mark.parametrize(
@@ -172,16 +160,16 @@ def test_a_task_is_assigned_by_a_json_object(box: Mail) -> None:
         (["--to", "user", "hi"], "there is no 'user'"),
         (["--to", "gone", "hi"], "'gone' has ended (start 1) and takes no more mail"),
         (["--to", "../../x", "hi"], "'../../x' is not a name: "),
-        (["--to", "worker", " \n"], "there is nothing to send"),
-        (["--to", "worker", "\udcff"], "the text is not in UTF-8"),
-        (["--to", "worker", "--summary", "\udcff", "hi"], "the text is not in UTF-8"),
+        (["--to", "worker", " \n"], "the text is empty"),
+        (["--to", "worker", "\udcff"], "the text is not UTF-8"),
+        (["--to", "worker", "--summary", "\udcff", "hi"], "the text is not UTF-8"),
         (["--to", "worker", "--kind", "idle", "{}"], "'user' may not send idle to 'worker': only peer may"),
         (["--to", "uds:here", "hi"], "'uds:here' is not a name: uds: takes an absolute path"),
         (["--to", "worker", "--session", "1999", "hi"], "session: no session's id begins with '1999'"),
     ],
 )
-def test_what_cannot_be_sent_is_one_line_and_stores_nothing(box: Mail, arguments: list[str], reason: str) -> None:
-    assert refused(mail("send", *arguments)).startswith(reason)
+def test_invalid_mail_is_refused_in_one_line_and_not_stored(box: Mail, arguments: list[str], reason: str) -> None:
+    assert refusal(mail("send", *arguments)).startswith(reason)
     assert not box.take("worker")
     assert not (box.session.directory / "mail" / "wroker").exists()
 
@@ -191,32 +179,31 @@ def test_what_cannot_be_sent_is_one_line_and_stores_nothing(box: Mail, arguments
     [("shutdown_request", "stop"), ("plan_approval_response", "approvals"), ("permission_response", "approvals")],
 )
 def test_authority_cannot_be_sent_through_files(box: Mail, kind: str, instead: str) -> None:
-    refusal = refused(mail("send", "--to", "worker", "--kind", kind, "{}"))
-    assert refusal.endswith(f"a file proves no authority; `coterie {instead}` does it")
+    line = refusal(mail("send", "--to", "worker", "--kind", kind, "{}"))
+    assert kind in line
+    assert line.endswith(f"use `coterie {instead}`")
     assert not box.take("worker")
 
 
-@pytest.mark.parametrize(
-    ("stdin", "reason"), [(b"a\xff", "byte 2 is wrong"), ("é".encode() * 600_000, "put the text into a file")]
-)
-def test_standard_input_that_is_no_message_is_refused(box: Mail, stdin: bytes, reason: str) -> None:
-    assert reason in refused(mail("send", "--to", "worker", "-", stdin=stdin))
+@pytest.mark.parametrize(("stdin", "reason"), [(b"a\xff", "byte 2 "), ("é".encode() * 600_000, "put it into a file")])
+def test_invalid_standard_input_is_refused(box: Mail, stdin: bytes, reason: str) -> None:
+    assert reason in refusal(mail("send", "--to", "worker", "-", stdin=stdin))
 
 
-def test_a_disk_that_refuses_is_a_failure_and_not_bad_input(box: Mail) -> None:
+def test_a_disk_error_is_a_failure_and_not_a_usage_error(box: Mail) -> None:
     (box.session.directory / "mail").write_text("in the way")
     done = mail("send", "--to", "worker", "hi")
     assert done.exit_code == 1
     assert done.stderr.startswith("Error: the mailbox of 'worker': cannot store: ")
 
 
-def test_mail_for_a_session_that_does_not_listen_waits_here(box: Mail) -> None:
+def test_mail_for_a_session_that_is_not_running_is_queued(box: Mail) -> None:
     done = mail("send", "--to", f"bridge:{OTHER}", "hi")
-    assert done.stdout.endswith("; it waits here until that session listens\n")
+    assert "; queued here" in done.stdout
     assert len(list(box.session.directory.glob(f"mail/outgoing/{OTHER}/*.json"))) == 1
 
 
-def test_the_list_counts_what_waits(box: Mail) -> None:
+def test_list_counts_pending_messages(box: Mail) -> None:
     box.store(box.make_message("one", created=box.clock.now() - 7_300), box.make_message("two"))
     lines = [line.split() for line in mail("list").stdout.splitlines()]
     assert lines[0] == ["NAME", "STATE", "START", "WAITING", "BYTES", "OLDEST"]
@@ -225,36 +212,36 @@ def test_the_list_counts_what_waits(box: Mail) -> None:
     assert lines[2][5:] == ["2", "h"]
     assert lines[3] == ["gone", "ended", "1", "0", "0", "-"]
     box.take("worker", acknowledged=1)
-    assert [(row["name"], row["messages"]) for row in printed("list")] == [("main", 0), ("worker", 1), ("gone", 0)]
+    assert [(row["name"], row["messages"]) for row in mail_json("list")] == [("main", 0), ("worker", 1), ("gone", 0)]
 
 
-def test_the_list_shows_who_has_left_mail_behind_and_which_sessions_mail_waits_for(box: Mail) -> None:
+def test_list_has_abandoned_mailboxes_and_queues_for_sessions(box: Mail) -> None:
     box.store(box.make_message("one", created=box.clock.now() - 7_300))
     mail("send", "--to", f"bridge:{OTHER}", "hi")
     box.leave("worker")
     *_, left, waiting = [line.split() for line in mail("list").stdout.splitlines()]
     assert (left[:4], left[5:]) == (["worker", "left", "-", "1"], ["2", "h"])
     assert (waiting[:4], waiting[5:]) == ([f"bridge:{OTHER}", "down", "-", "1"], ["0", "s"])
-    rows = [(row["name"], row["state"], row["incarnation"], row["messages"]) for row in printed("list")]
+    rows = [(row["name"], row["state"], row["incarnation"], row["messages"]) for row in mail_json("list")]
     assert rows[2:] == [("worker", "left", None, 1), (f"bridge:{OTHER}", "down", None, 1)]
 
 
-def test_a_session_without_agents_has_an_empty_list(box: Mail, tmp_path: Path) -> None:
+def test_a_session_without_agents_has_an_empty_list(box: Mail) -> None:
     (box.session.directory / "roster.json").unlink()
     done = mail("list")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr == f"nobody is on the roster of session {box.session.id}\n"
-    assert refused(mail("send", "--to", "*", "hi")).startswith("nobody in this session takes mail")
+    assert box.session.id in done.stderr
+    assert "`coterie mail list`" in refusal(mail("send", "--to", "*", "hi"))
 
 
-def test_a_damaged_roster_is_one_line_and_a_failure(box: Mail) -> None:
+def test_a_damaged_roster_is_a_failure_in_one_line(box: Mail) -> None:
     (box.session.directory / "roster.json").write_text("{")
     done = mail("list")
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
     assert "roster.json: it is not a valid roster" in done.stderr
 
 
-def test_reading_takes_nothing(box: Mail) -> None:
+def test_read_acknowledges_nothing(box: Mail) -> None:
     letters = [box.make_message("one"), box.make_message("two", summary="in short"), box.make_message("three")]
     box.store(*letters)
     box.take("worker", acknowledged=1)
@@ -264,7 +251,7 @@ def test_reading_takes_nothing(box: Mail) -> None:
     assert [delivery.envelope.body for delivery in box.take("worker")] == ["two", "three"]
 
 
-def test_a_message_is_shown_with_its_sender_and_cannot_act_on_the_terminal(box: Mail) -> None:
+def test_read_shows_the_sender_and_sanitizes_the_text(box: Mail) -> None:
     letter = box.make_message("red \x1b[31m\x07\u202e\nbell", summary="in short", expires=box.clock.now() - 1)
     box.store(letter)
     head, *body = mail("read", "worker").stdout.splitlines()
@@ -272,7 +259,7 @@ def test_a_message_is_shown_with_its_sender_and_cannot_act_on_the_terminal(box: 
     assert body == ["    in short", "", "    red ", "    bell"]
 
 
-def test_a_damaged_record_does_not_hide_the_others(box: Mail) -> None:
+def test_a_damaged_record_does_not_hide_other_messages(box: Mail) -> None:
     box.store(box.make_message("one"))
     with (box.session.directory / "mail" / "worker" / "000001.log").open("ab") as log:
         log.write(b'\n{"torn": ')
@@ -280,9 +267,9 @@ def test_a_damaged_record_does_not_hide_the_others(box: Mail) -> None:
     assert [line.strip() for line in mail("read", "worker").stdout.splitlines()[1::2]] == ["one", "two"]
 
 
-def test_only_a_member_has_a_mailbox_to_read(box: Mail) -> None:
-    assert refused(mail("read", "wroker")) == "there is no 'wroker'; did you mean worker?"
-    assert "is not a name" in refused(mail("read", "../worker"))
+def test_read_refuses_a_name_that_is_not_on_the_roster(box: Mail) -> None:
+    assert refusal(mail("read", "wroker")) == "there is no 'wroker'; did you mean worker?"
+    assert "is not a name" in refusal(mail("read", "../worker"))
 
 
 def test_dead_letters_are_listed_with_their_reasons(box: Mail) -> None:
@@ -292,7 +279,7 @@ def test_dead_letters_are_listed_with_their_reasons(box: Mail) -> None:
     assert lines[0].endswith("  worker: expired, in a test")
     assert lines[1].strip() == "main (lead) -> worker: too late"
     assert lines[3].strip() == r"11 bytes: b'\x00 torn \x1b[2J'"
-    first, second = printed("dead")
+    first, second = mail_json("dead")
     assert first["envelope"]["body"] == "too late"
     assert (second["envelope"], base64.b64decode(second["raw"])) == (None, b"\x00 torn \x1b[2J")
 
@@ -300,47 +287,47 @@ def test_dead_letters_are_listed_with_their_reasons(box: Mail) -> None:
 def test_a_dead_letter_can_be_sent_again_as_a_new_message(box: Mail) -> None:
     old = box.make_message("too late", created=1.0, expires=2.0, incarnation=7)
     box.add_dead_letter(old)
-    receipt = printed("dead", "--resend", str(printed("dead")[0]["number"]))
+    receipt = mail_json("dead", "--resend", str(mail_json("dead")[0]["number"]))
     [delivery] = box.take("worker")
     assert delivery.envelope.id == receipt["id"] != old.id
     assert (delivery.envelope.body, delivery.envelope.sender) == ("too late", old.sender)
 
 
-def test_a_dead_letter_that_was_sent_again_waits_no_more(box: Mail) -> None:
+def test_a_dead_letter_that_was_sent_again_is_not_listed(box: Mail) -> None:
     box.add_dead_letter(box.make_message("too late"))
-    number = printed("dead")[0]["number"]
-    id_ = printed("dead", "--resend", str(number))["id"]
-    assert refused(mail("dead", "--resend", str(number))) == f"dead letter {number} was already sent again, as {id_}"
+    number = mail_json("dead")[0]["number"]
+    id_ = mail_json("dead", "--resend", str(number))["id"]
+    assert id_ in refusal(mail("dead", "--resend", str(number)))
     assert len(box.take("worker")) == 1
-    assert printed("dead") == []
-    assert "that wait; --all shows the 1 that were sent again" in mail("dead").stderr
-    [row] = printed("dead", "--all")
+    assert mail_json("dead") == []
+    assert "--all lists the 1 " in mail("dead").stderr
+    [row] = mail_json("dead", "--all")
     assert (row["number"], row["resent"]["id"]) == (number, id_)
     assert mail("dead", "--all").stdout.splitlines()[2].endswith(f" as {id_}")
 
 
 def test_sending_again_after_a_failure_or_a_crash_delivers_once(box: Mail) -> None:
     box.add_dead_letter(box.make_message("too late"))
-    [row] = printed("dead")
+    [row] = mail_json("dead")
     with box.open() as office:
         id_ = office.dead_letters.begin_resend(row["number"], 0.0)
     box.store(box.make_message("too late", id=id_))  # and the shell was killed here
-    assert printed("dead", "--resend", str(row["number"]))["id"] == id_
+    assert mail_json("dead", "--resend", str(row["number"]))["id"] == id_
     assert [delivery.envelope.id for delivery in box.take("worker")] == [id_]
 
 
-def test_a_dead_letter_waits_on_if_it_cannot_be_sent_again(box: Mail) -> None:
+def test_a_dead_letter_stays_if_it_cannot_be_sent_again(box: Mail) -> None:
     box.add_dead_letter(box.make_message("too late"))
-    number = str(printed("dead")[0]["number"])
+    number = str(mail_json("dead")[0]["number"])
     box.leave("worker")
-    assert "there is no 'worker'" in refused(mail("dead", "--resend", number))
-    assert [str(row["number"]) for row in printed("dead")] == [number]
+    assert "there is no 'worker'" in refusal(mail("dead", "--resend", number))
+    assert [str(row["number"]) for row in mail_json("dead")] == [number]
     assert mail("dead", "--resend", number, "--all").exit_code == 2
 
 
-def test_a_letter_that_died_on_its_way_to_another_session_is_sent_there_again(box: Mail) -> None:
+def test_a_dead_letter_for_another_session_is_sent_there_again(box: Mail) -> None:
     box.add_dead_letter(box.make_message("far away"), mailbox=f"bridge:{OTHER}")
-    assert printed("dead", "--resend", str(printed("dead")[0]["number"]))["state"] == "waiting"
+    assert mail_json("dead", "--resend", str(mail_json("dead")[0]["number"]))["state"] == "waiting"
     assert not box.take("worker")
 
 
@@ -352,103 +339,98 @@ def test_a_letter_that_died_on_its_way_to_another_session_is_sent_there_again(bo
         ("corrupt", None, "is no message"),
     ],
 )
-def test_what_may_not_be_sent_again_is_refused(box: Mail, reason: DeadReason, kind: str | None, said: str) -> None:
+def test_resend_refuses_unproven_mail_and_authority(box: Mail, reason: DeadReason, kind: str | None, said: str) -> None:
     box.add_dead_letter(None if kind is None else box.make_message(kind=kind), reason)
-    assert said in refused(mail("dead", "--resend", str(printed("dead")[0]["number"])))
-    assert "there is no dead letter 99" in refused(mail("dead", "--resend", "99"))
+    assert said in refusal(mail("dead", "--resend", str(mail_json("dead")[0]["number"])))
+    assert "99" in refusal(mail("dead", "--resend", "99"))
     assert not box.take("worker")
 
 
-def test_a_held_letter_is_released_into_the_mailbox(box: Mail) -> None:
+def test_a_held_message_is_released_into_the_mailbox(box: Mail) -> None:
     letter = box.make_message("from afar", session=OTHER)
     box.hold(letter)
     head, body = mail("held").stdout.splitlines()
     assert head.endswith(f"  main (peer) of {OTHER} -> main  {letter.id}")
     assert body == "    from afar"
     assert mail("held", "--release", letter.id).stdout == f"stored for main as {letter.id}\n"
-    assert printed("held") == []
+    assert mail_json("held") == []
     assert [delivery.envelope.id for delivery in box.take("main")] == [letter.id]
 
 
-def test_a_held_letter_is_dropped_among_the_dead(box: Mail) -> None:
+def test_a_held_message_is_dropped_to_the_dead_letters(box: Mail) -> None:
     letter = box.make_message("from afar", session=OTHER)
     box.hold(letter)
-    assert printed("held", "--drop", letter.id) == {"dropped": letter.id}
-    assert [dead["envelope"]["id"] for dead in printed("dead")] == [letter.id]
-    assert refused(mail("held", "--release", letter.id)) == f"no held message has the id {letter.id!r}"
+    assert mail_json("held", "--drop", letter.id) == {"dropped": letter.id}
+    assert [dead["envelope"]["id"] for dead in mail_json("dead")] == [letter.id]
+    assert repr(letter.id) in refusal(mail("held", "--release", letter.id))
     assert mail("held", "--release", "a", "--drop", "b").exit_code == 2
 
 
-def test_a_letter_that_was_dropped_by_mistake_is_sent_again_from_the_dead(box: Mail) -> None:
+def test_a_dropped_message_can_be_sent_again(box: Mail) -> None:
     letter = box.make_message("from afar", session=OTHER)
     box.hold(letter)
     mail("held", "--drop", letter.id)
-    assert mail("dead", "--resend", str(printed("dead")[0]["number"])).exit_code == 0
+    assert mail("dead", "--resend", str(mail_json("dead")[0]["number"])).exit_code == 0
     assert [delivery.envelope.body for delivery in box.take("main")] == ["from afar"]
 
 
-def test_mail_for_a_session_that_does_not_come_is_listed_and_dropped(box: Mail) -> None:
-    assert mail("outgoing").stderr == f"session {box.session.id} has no mail that waits for others\n"
-    id_ = printed("send", "--to", f"bridge:{OTHER}", "far away")[0]["receipt"]["id"]
+def test_a_queued_message_is_listed_and_dropped(box: Mail) -> None:
+    assert box.session.id in mail("outgoing").stderr
+    id_ = mail_json("send", "--to", f"bridge:{OTHER}", "far away")[0]["receipt"]["id"]
     head, body = mail("outgoing").stdout.splitlines()
     assert head.endswith(f"  user (human) -> main of bridge:{OTHER}  {id_}")
     assert body == "    far away"
-    [row] = printed("outgoing")
+    [row] = mail_json("outgoing")
     assert (row["address"], row["envelope"]["id"]) == (f"bridge:{OTHER}", id_)
-    assert printed("outgoing", "--drop", id_) == {"dropped": id_}
-    assert refused(mail("outgoing", "--drop", id_)) == f"no message in the outbox has the id {id_!r}"
-    assert printed("outgoing") == []
-    [dead] = printed("dead")
+    assert mail_json("outgoing", "--drop", id_) == {"dropped": id_}
+    assert repr(id_) in refusal(mail("outgoing", "--drop", id_))
+    assert mail_json("outgoing") == []
+    [dead] = mail_json("dead")
     assert (dead["reason"], dead["mailbox"], dead["envelope"]["id"]) == ("refused", f"bridge:{OTHER}", id_)
-    assert printed("dead", "--resend", str(dead["number"]))["state"] == "waiting"
+    assert mail_json("dead", "--resend", str(dead["number"]))["state"] == "waiting"
 
 
-def test_mail_of_those_who_left_is_swept_to_the_dead(box: Mail) -> None:
+def test_sweep_dead_letters_abandoned_mail(box: Mail) -> None:
     box.store(box.make_message("one"), box.make_message("two"))
-    assert mail("sweep").stderr == f"nobody who has left session {box.session.id} has mail\n"
+    assert box.session.id in mail("sweep").stderr
     box.leave("worker")
-    assert mail("sweep").stdout == "worker: 2 letters are among the dead; `coterie mail dead` lists them\n"
-    assert [(row["reason"], row["envelope"]["body"]) for row in printed("dead")] == [
+    assert mail("sweep").stdout.startswith("worker: 2 dead letters;")
+    assert [(row["reason"], row["envelope"]["body"]) for row in mail_json("dead")] == [
         ("recipient_ended", "one"),
         ("recipient_ended", "two"),
     ]
-    assert printed("sweep") == []
-    assert [row["name"] for row in printed("list")] == ["main", "gone"]
+    assert mail_json("sweep") == []
+    assert [row["name"] for row in mail_json("list")] == ["main", "gone"]
 
 
-def test_mail_of_somebody_who_has_ended_is_swept_only_by_name(box: Mail) -> None:
+def test_sweep_of_an_ended_agent_needs_its_name(box: Mail) -> None:
     box.store(box.make_message("one"))
-    assert refused(mail("sweep", "worker")) == "'worker' is running and reads its own mail"
+    assert "'worker'" in refusal(mail("sweep", "worker"))
     with box.open() as office:
         trio.run(office.roster.set_state, "worker", "ended")
-    assert printed("sweep") == []
-    assert printed("sweep", "worker", "gone") == [{"name": "worker", "buried": 1}, {"name": "gone", "buried": 0}]
-    assert refused(mail("sweep", "wroker")) == "there is no 'wroker'; did you mean worker?"
+    assert mail_json("sweep") == []
+    assert mail_json("sweep", "worker", "gone") == [{"name": "worker", "buried": 1}, {"name": "gone", "buried": 0}]
+    assert refusal(mail("sweep", "wroker")) == "there is no 'wroker'; did you mean worker?"
 
 
-def test_without_a_roster_nobody_has_left(box: Mail) -> None:
+def test_sweep_without_a_roster_needs_names(box: Mail) -> None:
     box.store(box.make_message("one"))
     (box.session.directory / "roster.json").unlink()
-    assert "has no roster that says who has left" in refused(mail("sweep"))
-    assert printed("dead") == []
+    assert "no roster" in refusal(mail("sweep"))
+    assert mail_json("dead") == []
 
 
-def test_names_and_letters_are_offered_to_a_shell(box: Mail) -> None:
+def test_completion_offers_names_and_messages(box: Mail) -> None:
     letter = box.make_message("from afar", session=OTHER)
     box.hold(letter)
     box.add_dead_letter(box.make_message())
-    waiting = printed("send", "--to", f"bridge:{OTHER}", "far away")[0]["receipt"]["id"]
+    waiting = mail_json("send", "--to", f"bridge:{OTHER}", "far away")[0]["receipt"]["id"]
     box.store(box.make_message())
-
-    def offered(*words: str) -> list[str]:
-        shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
-        return [item.value for item in shell.get_completions(["mail", *words[:-1]], words[-1])]
-
-    assert offered("read", "w") == offered("send", "--to", "w") == ["worker"]
-    assert offered("read", "--session", "") == [box.session.id]
-    assert offered("held", "--release", "") == [letter.id]
-    assert offered("dead", "--resend", "") == [str(printed("dead")[0]["number"])]
-    assert offered("outgoing", "--drop", "") == [waiting]
+    assert offered("mail", "read", "w") == offered("mail", "send", "--to", "w") == ["worker"]
+    assert offered("mail", "read", "--session", "") == [box.session.id]
+    assert offered("mail", "held", "--release", "") == [letter.id]
+    assert offered("mail", "dead", "--resend", "") == [str(mail_json("dead")[0]["number"])]
+    assert offered("mail", "outgoing", "--drop", "") == [waiting]
     box.leave("worker")
-    assert offered("sweep", "") == ["worker", "gone"]
-    assert offered("read", "--session", "none", "") == []
+    assert offered("mail", "sweep", "") == ["worker", "gone"]
+    assert offered("mail", "read", "--session", "none", "") == []

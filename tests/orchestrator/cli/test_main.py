@@ -12,7 +12,7 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.orchestrator.cli.main import COMMANDS, main
 
 
-def test_every_command_of_the_table_can_be_loaded_and_has_help() -> None:
+def test_every_command_can_be_loaded_and_has_help() -> None:
     for name, entry in COMMANDS.items():
         module, _, attribute = entry.target.partition(":")
         assert isinstance(getattr(import_module(module), attribute), click.Command)
@@ -21,31 +21,31 @@ def test_every_command_of_the_table_can_be_loaded_and_has_help() -> None:
         assert "Usage:" in done.output
 
 
-def test_help_lists_the_commands_with_their_summaries() -> None:
+def test_help_lists_all_commands_with_their_summaries() -> None:
     output = CliRunner().invoke(main, ["--help"]).output
     for name, entry in COMMANDS.items():
         assert name in output
         assert entry.summary in output
 
 
-def test_the_version_is_the_packages() -> None:
+def test_version_is_that_of_the_package() -> None:
     assert CliRunner().invoke(main, ["--version"]).output == f"coterie, version {coterie.__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [["sevre"], ["serve", "--prot", "1"], ["serve", "--port", "x"]])
-def test_a_wrong_word_is_a_usage_error(arguments: list[str]) -> None:
+def test_wrong_arguments_are_usage_errors(arguments: list[str]) -> None:
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 2
     assert "Error: " in done.output
 
 
-def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
-    assert "did you mean 'serve'?" in CliRunner().invoke(main, ["sevre"]).output
-    assert "there are run, resume, demo, scenario, serve" in CliRunner().invoke(main, ["xyz"]).output
+def test_an_unknown_command_is_refused_with_the_closest_one() -> None:
+    assert "'sevre'; did you mean 'serve'?" in CliRunner().invoke(main, ["sevre"]).output
+    assert "run, resume, demo, scenario, serve" in CliRunner().invoke(main, ["xyz"]).output
 
 
 @pytest.mark.parametrize("command", ["demo", "serve"])
-def test_a_table_of_models_that_cannot_be_read_is_one_line(
+def test_an_unreadable_table_of_models_is_reported_in_one_line(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COTERIE_MODELS", str(tmp_path / "missing.toml"))

@@ -1,4 +1,4 @@
-"""`coterie memory check` over a store with everything wrong that it knows of."""
+"""`coterie memory check` on a store with every kind of problem."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from coterie.orchestrator.cli.main import main
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory: a checkout with one source."""
+    """The current directory: a checkout with one source file."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     monkeypatch.setenv("COTERIE_MEMORY_DIR", str(tmp_path / "memory"))
@@ -28,7 +28,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def memories(tmp_path: Path) -> Path:
-    """Two memories, one of them wrong, and an index with a dead link and without the other."""
+    """Two memories, one with problems, and an index with a dead link and a missing entry."""
     directory = tmp_path / "memory"
     _write(directory / "good.md", "Begin with `run_all()` in `main.py`.")
     _write(directory / "stale.md", "Call `run_none()`, see `gone.py`; it broke yesterday.")
@@ -49,16 +49,16 @@ def found(*arguments: str) -> Any:
     return json.loads(run("--json", *arguments).stdout)
 
 
-def test_a_clean_store_ends_with_0(memories: Path) -> None:
+def test_check_of_a_clean_store_exits_0(memories: Path) -> None:
     (memories / "stale.md").unlink()
     (memories / "MEMORY.md").write_text("- [good](good.md) — good\n")
     done = run()
     assert done.exit_code == 0
     counts = "0 contradicted, 0 duplicate, 0 with dead claims; 0 of 2 claims about files and symbols are dead"
-    assert done.stdout == f"pollution 0.0% of 1 memories: {counts}\nnothing is wrong\n"
+    assert done.stdout == f"pollution 0.0% of 1 memories: {counts}\nno problems\n"
 
 
-def test_what_is_wrong_is_listed_by_file_with_how_much_misleads(memories: Path) -> None:
+def test_check_lists_problems_by_file_with_the_pollution(memories: Path) -> None:
     done = run()
     assert done.exit_code == 1
     lines = done.stdout.splitlines()
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_listed_by_file_with_how_much_misleads(memories: Path) 
     assert lines[-1] == "5 found"
 
 
-def test_fix_mends_the_index_as_one_change_that_can_be_undone(memories: Path) -> None:
+def test_fix_repairs_the_index_in_one_undoable_change(memories: Path) -> None:
     before = (memories / "MEMORY.md").read_bytes()
     answer = found("--fix")
     assert {row["kind"] for row in answer["findings"] if row["fixed"]} == {"orphan", "dead_link"}
@@ -97,7 +97,7 @@ def test_fix_of_a_clean_index_changes_nothing(memories: Path) -> None:
 
 
 @pytest.mark.slow
-def test_files_that_are_no_memories_are_found_and_do_no_harm(memories: Path) -> None:
+def test_check_reports_files_that_are_not_memories(memories: Path) -> None:
     (memories / "binary.md").write_bytes(b"\0\1")
     (memories / "latin.md").write_bytes(b"caf\xe9")
     (memories / "long.md").write_bytes(b"x" * 1_100_000)
@@ -105,7 +105,7 @@ def test_files_that_are_no_memories_are_found_and_do_no_harm(memories: Path) -> 
     assert {("binary.md", "not_text"), ("latin.md", "not_text"), ("long.md", "too_large")} <= kinds
 
 
-def test_what_an_agent_keeps_for_all_projects_is_not_held_against_this_one(tmp_path: Path) -> None:
+def test_user_memories_are_not_checked_against_a_project(tmp_path: Path) -> None:
     directory = tmp_path / "home/agent-memory/reviewer"
     directory.mkdir(parents=True)
     _write(directory / "a.md", "See `gone.py`.")
@@ -113,7 +113,7 @@ def test_what_an_agent_keeps_for_all_projects_is_not_held_against_this_one(tmp_p
     assert found("--scope", "user", "--agent", "reviewer")["findings"] == []
 
 
-def test_a_directory_that_cannot_be_read_is_one_line_and_code_1(tmp_path: Path) -> None:
+def test_an_unreadable_directory_is_an_error_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "memory").rmdir()
     (tmp_path / "memory").write_text("no directory")
     done = run()

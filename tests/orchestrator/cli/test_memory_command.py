@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.shell_completion import ShellComplete
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from coterie.clock import Clock
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.transaction import PendingEdit
-from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.cli.memory import MemoryCommands
 from coterie.orchestrator.cli.model_access import MODEL_KEY_VARIABLES
+from tests.orchestrator.cli.command_runner import coterie, offered, printed
 
 AGENT = Author(by="agent", agent="main", session="20260101-000000-abcdef", turn=3, why="the user said so")
 DREAM = Author(by="dream", why="put in order")
@@ -58,18 +57,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
 
 
 def run(*arguments: str, given: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["memory", *arguments], input=given)
+    return coterie("memory", *arguments, stdin=given)
 
 
 def rows(*arguments: str) -> Any:
-    done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
-
-
-def offered(words: list[str], incomplete: str) -> list[str]:
-    shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
-    return [item.value for item in shell.get_completions(["memory", *words], incomplete)]
+    return printed("memory", *arguments)
 
 
 @pytest.mark.slow
@@ -95,7 +87,7 @@ def test_list_shows_each_memory_on_one_line(store: MemoryStore, monkeypatch: pyt
     assert lines[2].endswith("Kim: What Kim is about.")
 
 
-def test_list_as_json_has_everything_but_the_body(store: MemoryStore) -> None:
+def test_list_json_has_everything_but_the_body(store: MemoryStore) -> None:
     row = rows("list")[1]
     assert row.pop("modified") == pytest.approx((store.directory / "kim.md").stat().st_mtime)
     assert row == {
@@ -111,15 +103,15 @@ def test_list_as_json_has_everything_but_the_body(store: MemoryStore) -> None:
     }
 
 
-def test_where_nothing_is_kept_yet_nothing_is_made(tmp_path: Path) -> None:
+def test_list_of_an_empty_memory_creates_nothing(tmp_path: Path) -> None:
     done = run("list")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr.startswith("no memories in ")
+    assert done.stderr.count("\n") == 1
     assert rows("list") == rows("log") == []
     assert not (tmp_path / "home").exists()
 
 
-def test_what_cannot_be_read_is_listed_with_the_reason(store: MemoryStore) -> None:
+def test_list_has_unreadable_memories_with_the_reason(store: MemoryStore) -> None:
     (store.directory / "binary.md").write_bytes(b"\0\1\2")
     (store.directory / "link.md").symlink_to("/etc/passwd")
     done = run("list")
@@ -128,21 +120,21 @@ def test_what_cannot_be_read_is_listed_with_the_reason(store: MemoryStore) -> No
     assert "binary.md" in done.output
 
 
-def test_an_index_that_is_cut_is_said(store: MemoryStore) -> None:
+def test_list_warns_of_an_index_that_is_too_long(store: MemoryStore) -> None:
     (store.directory / "MEMORY.md").write_text("- [x](build.md) — x\n" * 300)
     assert "300 lines" in run("list").stderr
 
 
-def test_all_lists_the_memories_of_agents_too(store: MemoryStore, project: Path) -> None:
+def test_all_option_lists_memories_of_agent_types(store: MemoryStore, project: Path) -> None:
     kept = MemoryStore.at(project / ".coterie/agent-memory/reviewer", Clock())
     kept.write("style.md", text("style", "Names first."), AGENT, base=None)
     found = [(row["scope"], row["agent"], row["path"]) for row in rows("list", "--all")]
     assert found[-1] == ("project", "reviewer", "style.md")
     assert len(found) == 4
-    assert "memory of reviewer, scope project" in run("list", "--all").stdout
+    assert "reviewer" in run("list", "--all").stdout
 
 
-def test_an_agents_memory_is_named_by_its_kind(project: Path) -> None:
+def test_agent_option_selects_the_memory_of_a_type(project: Path) -> None:
     kept = MemoryStore.at(project / ".coterie/agent-memory/reviewer", Clock())
     kept.write("style.md", text("style", "Names first."), AGENT, base=None)
     assert [row["path"] for row in rows("list", "--agent", "reviewer")] == ["style.md"]
@@ -153,15 +145,15 @@ def test_an_agents_memory_is_named_by_its_kind(project: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--scope", "user"], "say which with --agent TYPE"),
-        (["--scope", "auto", "--agent", "reviewer"], "leave --agent out"),
-        (["--dir", ".", "--agent", "reviewer"], "leave --scope and --agent out"),
-        (["--dir", "nowhere"], "is no directory"),
+        (["--scope", "user"], "--agent TYPE"),
+        (["--scope", "auto", "--agent", "reviewer"], "--scope auto"),
+        (["--dir", ".", "--agent", "reviewer"], "--dir"),
+        (["--dir", "nowhere"], "nowhere"),
         (["--agent", "reviewr"], "did you mean reviewer"),
-        (["--agent", "explore"], "keeps no memories"),
+        (["--agent", "explore"], "explore"),
     ],
 )
-def test_what_does_not_go_together_is_one_line_and_code_2(arguments: list[str], reason: str) -> None:
+def test_wrong_memory_options_are_refused_in_one_line(arguments: list[str], reason: str) -> None:
     done = run("list", *arguments)
     assert done.exit_code == 2
     assert reason in done.stderr.splitlines()[-1]
@@ -178,10 +170,10 @@ def test_show_prints_a_memory_and_its_last_change(store: MemoryStore) -> None:
     assert shown["last_change"]["id"] == "2"
 
 
-def test_show_of_a_name_that_nobody_has_names_the_nearest(store: MemoryStore) -> None:
+def test_show_of_an_unknown_name_suggests_the_closest(store: MemoryStore) -> None:
     done = run("show", "biuld")
-    assert done.exit_code == 2
-    assert done.stderr == "Error: there is no memory 'biuld'; did you mean build?\n"
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.endswith("'biuld'; did you mean build?\n")
 
 
 def test_show_without_a_name_prints_the_index(store: MemoryStore) -> None:
@@ -189,13 +181,13 @@ def test_show_without_a_name_prints_the_index(store: MemoryStore) -> None:
     assert rows("show")["text"] == store.index()
 
 
-def test_a_memory_cannot_steer_the_terminal(store: MemoryStore) -> None:
+def test_memories_cannot_control_the_terminal(store: MemoryStore) -> None:
     store.write("evil.md", text("evil", "a\x1b[2Jb", description="x\x1b]0;y\x07z"), AGENT, base=None)
     for arguments in (["list"], ["show", "evil"], ["diff"], ["log"], ["recall", "evil"]):
         assert "\x1b" not in run(*arguments).output
 
 
-def test_recall_gives_the_best_memories_first(store: MemoryStore) -> None:
+def test_recall_lists_the_best_memories_first(store: MemoryStore) -> None:
     lines = run("recall", "who buys the tickets").stdout.splitlines()
     assert lines[0].split()[1] == "trains.md"
     (answer,) = map(
@@ -206,14 +198,12 @@ def test_recall_gives_the_best_memories_first(store: MemoryStore) -> None:
     assert answer["memories"][0]["score"] > 0
 
 
-def test_recall_wants_a_query_or_a_file_of_them(store: MemoryStore) -> None:
+def test_recall_needs_a_query_or_a_file(store: MemoryStore) -> None:
     assert run("recall").exit_code == run("recall", "x", "--queries", "-").exit_code == 2
 
 
 @pytest.mark.slow
-def test_a_model_chooses_where_there_is_one_and_the_local_ranker_where_that_fails(
-    store: MemoryStore, tmp_path: Path
-) -> None:
+def test_recall_falls_back_to_the_local_ranker(store: MemoryStore, tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
     chosen = {"purpose": "recall", "text": json.dumps({"selected_memories": ["kim.md", "nobody.md", "build.md"]})}
     script.write_text(json.dumps({"main": [chosen, {"purpose": "recall", "text": "I cannot say."}]}))
@@ -229,8 +219,8 @@ def test_a_model_chooses_where_there_is_one_and_the_local_ranker_where_that_fail
 
 
 @pytest.mark.slow
-def test_a_real_process_answers_a_file_of_queries_line_by_line(tmp_path: Path) -> None:
-    """Plain lines and JSON, in any directory; unreadable and binary files are in nobody's way."""
+def test_recall_process_answers_a_file_of_queries(tmp_path: Path) -> None:
+    """Queries are plain lines or JSON; a link in the directory is reported and a binary file ignored."""
     memories = tmp_path / "plain"
     memories.mkdir()
     (memories / "a.md").write_text("The office in Lyon buys the tickets.")
@@ -246,7 +236,7 @@ def test_a_real_process_answers_a_file_of_queries_line_by_line(tmp_path: Path) -
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["query"] for answer in answers] == ["tickets?", 'which "machine" builds', "zebra"]
     assert [answer["memories"][0]["path"] for answer in answers[:2]] == ["a.md", "b.md"]
-    assert done.stderr == f"{memories / 'd.md'} was passed over: it is a link\n"
+    assert (done.stderr.count("\n"), str(memories / "d.md") in done.stderr) == (1, True)
     assert sorted(memories.iterdir()) == [memories / name for name in ("a.md", "b.md", "c.md", "d.md")]
 
 
@@ -266,7 +256,7 @@ def test_log_lists_changes_the_newest_first(store: MemoryStore) -> None:
     }
 
 
-def test_log_tells_of_what_was_changed_by_hand(store: MemoryStore) -> None:
+def test_log_detects_changes_made_by_hand(store: MemoryStore) -> None:
     (store.directory / "kim.md").write_bytes(text("Kim", "Kim left."))
     assert [(row["author"]["by"], row["path"]) for row in rows("log", "-n", "1")] == [("outside", "kim.md")]
     assert "+Kim left." in run("diff", "4").stdout
@@ -275,13 +265,13 @@ def test_log_tells_of_what_was_changed_by_hand(store: MemoryStore) -> None:
     assert b"short answers" in (store.read("kim.md") or b"")
 
 
-def test_undo_without_an_id_does_not_touch_what_was_made_by_hand(store: MemoryStore) -> None:
+def test_undo_without_an_id_keeps_changes_made_by_hand(store: MemoryStore) -> None:
     (store.directory / "own.md").write_bytes(text("own", "Mine."))
     assert run("log").exit_code == run("undo").exit_code == 0
     assert store.paths() == ["build.md", "kim.md", "own.md"]
 
 
-def test_diff_shows_what_a_change_did(store: MemoryStore) -> None:
+def test_diff_shows_the_lines_of_a_change(store: MemoryStore) -> None:
     before = store.read("kim.md") or b""
     store.write("kim.md", before.replace(b"short", b"long"), AGENT, base=before)
     done = run("diff")
@@ -289,10 +279,10 @@ def test_diff_shows_what_a_change_did(store: MemoryStore) -> None:
     assert "+Kim likes long answers." in done.stdout.splitlines()
     assert "+++ b/build.md" in run("diff", "1").stdout
     assert rows("diff", "1")[0]["before"] is None
-    assert run("diff", "99").stderr == "Error: there is no change '99'; there are 1 to 4\n"
+    assert run("diff", "99").stderr == "Error: unknown change '99'; the changes are 1 to 4\n"
 
 
-def test_undo_takes_the_last_change_back_and_can_be_undone(store: MemoryStore) -> None:
+def test_undo_restores_the_memory_and_can_be_undone(store: MemoryStore) -> None:
     before = store.read("kim.md") or b""
     store.write("kim.md", before.replace(b"short", b"long"), AGENT, base=before)
     done = run("undo")
@@ -303,7 +293,7 @@ def test_undo_takes_the_last_change_back_and_can_be_undone(store: MemoryStore) -
     assert b"long" in (store.read("kim.md") or b"")
 
 
-def test_undo_of_a_dream_takes_all_of_it_back(store: MemoryStore) -> None:
+def test_undo_of_a_dream_undoes_all_of_its_changes(store: MemoryStore) -> None:
     kim, build = store.read("kim.md"), store.read("build.md")
     edits = [
         PendingEdit(path="kim.md", base=kim, content=None),
@@ -315,7 +305,7 @@ def test_undo_of_a_dream_takes_all_of_it_back(store: MemoryStore) -> None:
     assert (store.read("kim.md"), store.read("build.md")) == (kim, build)
 
 
-def test_undo_of_what_has_changed_since_ends_with_1(store: MemoryStore) -> None:
+def test_undo_exits_1_if_the_memory_has_changed_since(store: MemoryStore) -> None:
     before = store.read("kim.md") or b""
     store.write("kim.md", before.replace(b"short", b"long"), AGENT, base=before)
     done = run("undo", "2")
@@ -325,14 +315,14 @@ def test_undo_of_what_has_changed_since_ends_with_1(store: MemoryStore) -> None:
     assert b"long" in (store.read("kim.md") or b"")
 
 
-def test_names_and_changes_are_offered(store: MemoryStore) -> None:
-    assert offered(["show"], "k") == ["kim"]
-    assert offered(["undo"], "") == ["3", "2", "1"]
-    assert offered(["show", "--scope", "user"], "") == []
+def test_completion_offers_memories_and_changes(store: MemoryStore) -> None:
+    assert offered("memory", "show", "k") == ["kim"]
+    assert offered("memory", "undo", "") == ["3", "2", "1"]
+    assert offered("memory", "show", "--scope", "user", "") == []
 
 
 @pytest.mark.slow
-def test_instructions_shows_all_that_is_loaded_in_order(store: MemoryStore, project: Path, tmp_path: Path) -> None:
+def test_instructions_lists_loaded_texts_in_order(store: MemoryStore, project: Path, tmp_path: Path) -> None:
     (project / "CLAUDE.md").write_text("Be brief. @missing.md\n")
     (tmp_path / "home").mkdir()
     (tmp_path / "home/CLAUDE.md").write_text("Be kind.\n")
@@ -357,18 +347,18 @@ def test_instructions_shows_all_that_is_loaded_in_order(store: MemoryStore, proj
     assert [row["source"] for row in shown["left_out"]] == [str(directory / "agent-memory/reviewer/MEMORY.md")]
     done = run("instructions")
     assert done.exit_code == 0
-    assert "yours, for all projects" in done.stdout
+    assert "for all projects" in done.stdout
 
 
 @pytest.mark.slow
-def test_instructions_says_that_memory_is_off(project: Path) -> None:
+def test_instructions_reports_that_memory_is_off(project: Path) -> None:
     (project / ".coterie/settings.toml").write_text("[memory]\nenabled = false\n")
     shown = rows("instructions")
     assert [part["what"] for part in shown["loaded"]] == ["prompt"]
-    assert shown["left_out"] == [{"source": "memory.enabled", "reason": "memory is switched off"}]
+    assert [entry["source"] for entry in shown["left_out"]] == ["memory.enabled"]
 
 
-def test_a_snapshot_holds_what_an_agent_knows(project: Path) -> None:
+def test_snapshot_equals_the_memory_of_the_agent_type(project: Path) -> None:
     kept = MemoryStore.at(project / ".coterie/agent-memory/reviewer", Clock())
     kept.write("style.md", text("style", "Names first."), AGENT, base=None)
     kept.write("old.md", text("old", "Names last."), AGENT, base=None)

@@ -62,14 +62,14 @@ class DrawnView:
         self.view.tick()
 
     def lines(self) -> list[str]:
-        """What stands on the screen, without empty lines at its end."""
+        """Lines on the screen, without empty ones at its end."""
         lines = [line.rstrip() for line in screen(self.file.getvalue())]
         while lines and not lines[-1]:
             lines.pop()
         return lines
 
 
-def test_text_streams_in_and_is_final_once_its_message_is_there() -> None:
+def test_streamed_text_becomes_final_with_its_message() -> None:
     stage = DrawnView()
     stage.show(STARTED, TextEmitted(turn=1, text="I lo"))
     assert stage.lines() == ["I lo", "0 s | m"]
@@ -81,15 +81,15 @@ def test_text_streams_in_and_is_final_once_its_message_is_there() -> None:
     assert stage.lines() == ["I look.", "", "Again.", "0 s | m"]
 
 
-def test_what_a_failed_attempt_said_goes_away() -> None:
+def test_text_of_a_failed_attempt_is_removed() -> None:
     stage = DrawnView()
     stage.show(
         STARTED, TextEmitted(turn=1, text="I lo"), Retrying(error="529", seconds=1.0), TextEmitted(turn=1, text="I")
     )
-    assert stage.lines() == ["  the model call failed: 529; it is made", "again in 1.0 s", "I", "0 s | m"]
+    assert stage.lines() == ["  model call failed: 529; retrying in", "1.0 s", "I", "0 s | m"]
 
 
-def test_a_call_runs_with_its_time_and_then_stands_with_its_outcome() -> None:
+def test_a_running_call_shows_its_time_and_then_its_outcome() -> None:
     stage = DrawnView()
     stage.show(STARTED, reply_recorded(CALL), ToolStarted(id="t1", name="Bash"))
     assert stage.lines() == ["  Bash make test  0 s", "0 s | m"]
@@ -97,7 +97,7 @@ def test_a_call_runs_with_its_time_and_then_stands_with_its_outcome() -> None:
     assert stage.lines() == ["  Bash make test  ok  1.2 s", "", "Good.", "0 s | m"]
 
 
-def test_a_long_call_is_cut_and_its_outcome_is_not() -> None:
+def test_a_long_call_is_truncated_before_its_outcome() -> None:
     stage = DrawnView()
     long = {**CALL, "input": {"command": "echo " + "x" * 500}}
     stage.show(STARTED, reply_recorded(long), ToolStarted(id="t1", name="Bash"))
@@ -107,7 +107,7 @@ def test_a_long_call_is_cut_and_its_outcome_is_not() -> None:
     assert len(line) == 40
 
 
-def test_the_end_leaves_the_text_and_one_line_and_the_cursor() -> None:
+def test_the_end_leaves_text_status_and_cursor() -> None:
     stage = DrawnView(width=100)
     stage.show(STARTED, reply_recorded(text("Done.")))
     stage.show(FINISHED)
@@ -146,8 +146,8 @@ def test_many_running_calls_leave_room_for_the_status() -> None:
     assert stage.lines() == ["  Read46  0 s", "  Read47  0 s", "  Read48  0 s", "  Read49  0 s", "0 s | m"]
 
 
-def test_nothing_that_others_wrote_acts_on_the_terminal() -> None:
-    """The screen knows only what the view itself may write, and would fail."""
+def test_text_of_others_cannot_control_the_terminal() -> None:
+    """The emulated screen fails for any sequence that the view itself does not write."""
     stage = DrawnView(width=200)
     evil = "\x1b[2J\x1b]0;x\x07\x1b]52;c;aGk=\x1b\\\x9b5A\u202eab\x07\x00\x1bc"
     call = {**CALL, "name": evil, "input": {"command": evil}}
@@ -159,7 +159,7 @@ def test_nothing_that_others_wrote_acts_on_the_terminal() -> None:
     assert "".join(stage.lines()).isprintable()
 
 
-def test_while_paused_nothing_is_drawn_and_nothing_is_lost() -> None:
+def test_events_during_a_pause_are_drawn_afterwards() -> None:
     stage = DrawnView()
     stage.show(STARTED, reply_recorded(CALL), ToolStarted(id="t1", name="Bash"))
     with stage.view.paused():
@@ -171,7 +171,7 @@ def test_while_paused_nothing_is_drawn_and_nothing_is_lost() -> None:
     assert stage.lines() == ["  Bash make test  ok  1.2 s", "", "Good.", "0 s | m"]
 
 
-def test_the_status_line_drops_what_does_not_fit() -> None:
+def test_status_line_leaves_out_facts_that_do_not_fit() -> None:
     status = StatusLine()
     status.begin("claude-opus-5-5")
     record = reply(3)
@@ -183,7 +183,7 @@ def test_the_status_line_drops_what_does_not_fit() -> None:
     assert status.line(2) == ""
 
 
-def test_plain_lines_part_what_is_said_from_what_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_view_separates_replies_from_status_lines(capsys: pytest.CaptureFixture[str]) -> None:
     view = PlainView()
     for event in (
         STARTED,
@@ -203,7 +203,7 @@ def test_plain_lines_part_what_is_said_from_what_is_done(capsys: pytest.CaptureF
     ]
 
 
-def test_the_result_alone_is_what_the_last_reply_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_result_view_prints_only_the_last_reply(capsys: pytest.CaptureFixture[str]) -> None:
     view = ResultView()
     for event in (STARTED, reply_recorded(text("I try.")), FINISHED):
         view.handle(seen(event))
@@ -217,7 +217,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory
 
 
 async def write_run(session: SessionDirectory, view: View) -> None:
-    """A run whose past is not shown."""
+    """Write a past run, then a run that is shown."""
     clock = SteppingClock()
     with open_writer(session.directory, clock=clock) as agent, open_writer(session.directory, "scout", clock) as scout:
         agent.write_event(STARTED)
@@ -233,7 +233,7 @@ async def write_run(session: SessionDirectory, view: View) -> None:
                 agent.write_event(FINISHED)
 
 
-async def test_stream_json_is_every_event_of_this_run_and_ends_with_the_end(
+async def test_stream_json_has_every_event_of_this_run(
     session: SessionDirectory, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     await write_run(session, StreamView())
@@ -248,7 +248,7 @@ async def test_stream_json_is_every_event_of_this_run_and_ends_with_the_end(
     assert {line["session"] for line in lines} == {session.id}
 
 
-async def test_the_summary_names_the_session_its_transcript_and_the_cost(
+async def test_summary_has_session_transcript_and_cost(
     session: SessionDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await write_run(session, SummaryView())
@@ -269,16 +269,16 @@ async def test_the_summary_names_the_session_its_transcript_and_the_cost(
 
 @attrs.define(eq=False)
 class Ticking(View):
-    """Counts."""
+    """View that counts ticks."""
 
     ticks: int = 0
 
     def tick(self) -> None:
-        """Count a moment."""
+        """Count a tick."""
         self.ticks += 1
 
 
-async def test_a_view_ticks_four_times_a_second_whatever_happens(
+async def test_a_view_ticks_four_times_a_second_during_many_events(
     session: SessionDirectory, autojump_clock: trio.testing.MockClock
 ) -> None:
     view = Ticking()
@@ -309,14 +309,14 @@ async def test_a_view_ticks_four_times_a_second_whatever_happens(
         ("👩\u200d💻 é", "👩\u200d💻 é"),
     ],
 )
-def test_what_could_act_on_a_terminal_is_taken_out(written: str, shown: str) -> None:
+def test_sanitize_removes_control_sequences(written: str, shown: str) -> None:
     assert sanitize(written) == shown
 
 
-def test_one_line_is_one_line() -> None:
+def test_one_line_collapses_and_truncates() -> None:
     assert one_line("a\n b\x1b[2J  c", 100) == "a b c"
     assert one_line("abcdefgh", 6) == "abc..."
 
 
-def test_escaped_text_hides_nothing() -> None:
+def test_escape_invisible_hides_nothing() -> None:
     assert escape_invisible("rm\u202e \x1b[2K\té\nx") == "rm\\u202e \\x1b[2K\\té\nx"

@@ -61,14 +61,14 @@ def test_sessions_are_listed_the_newest_first_with_how_they_stand(tmp_path: Path
     ]
 
 
-def test_where_there_are_no_sessions_it_says_so_to_people_and_to_programs() -> None:
+def test_list_without_sessions_is_empty() -> None:
     listed = coterie("list")
     assert (listed.exit_code, listed.stdout) == (0, "")
-    assert listed.stderr == "there are no sessions yet; `coterie run` makes one\n"
+    assert "`coterie run`" in listed.stderr
     assert json.loads(coterie("list", "--json").stdout) == {"sessions": [], "more": 0}
 
 
-def test_how_an_agent_ended_is_what_the_root_told_last_of_this_start(tmp_path: Path) -> None:
+def test_end_state_of_an_agent_is_the_last_one_of_its_last_start(tmp_path: Path) -> None:
     session = make(tmp_path)
     with SessionMail.open(session, Clock()) as office:
         for name in ("scout", "coder", "coder"):
@@ -82,7 +82,7 @@ def test_how_an_agent_ended_is_what_the_root_told_last_of_this_start(tmp_path: P
     assert {agent["name"]: agent["state"] for agent in listed["agents"]} == {"scout": "failed", "coder": "ended"}
 
 
-def test_of_agents_that_run_it_says_what_they_are_at(tmp_path: Path) -> None:
+def test_list_shows_progress_of_running_agents(tmp_path: Path) -> None:
     session = make(tmp_path)
     with SessionMail.open(session, Clock()) as office:
         for name in ("main", "scout", "fresh", "coder"):
@@ -107,7 +107,7 @@ def test_of_agents_that_run_it_says_what_they_are_at(tmp_path: Path) -> None:
     assert shown == {"main": None, "scout": "Reading loop.py", "fresh": None, "coder": None}
 
 
-def test_programs_get_every_field(tmp_path: Path) -> None:
+def test_json_has_every_field_of_a_session(tmp_path: Path) -> None:
     session = make(tmp_path)
     with open_writer(session.directory) as agent:
         agent.write_event(FINISHED)
@@ -129,7 +129,7 @@ def test_programs_get_every_field(tmp_path: Path) -> None:
     }
 
 
-def test_twenty_are_listed_and_the_rest_on_request(tmp_path: Path) -> None:
+def test_list_shows_twenty_sessions_by_default(tmp_path: Path) -> None:
     names = [make(tmp_path, age=60 * number).id for number in range(22)]
     some, every = coterie("list"), coterie("list", "--all")
     assert [row.split()[0] for row in some.stdout.splitlines()] == names[:20]
@@ -139,28 +139,28 @@ def test_twenty_are_listed_and_the_rest_on_request(tmp_path: Path) -> None:
     assert json.loads(coterie("list", "--json").stdout)["more"] == 2
 
 
-def test_one_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+def test_list_skips_an_unreadable_session_and_exits_1(tmp_path: Path) -> None:
     good, bad = make(tmp_path), make(tmp_path, age=60)
     (bad.directory / "session.json").write_bytes(b"{")
     done = coterie("list")
     assert done.exit_code == 1
     assert [row.split()[0] for row in done.stdout.splitlines()] == [good.id]
-    assert f"{bad.directory / 'session.json'}: cannot be read" in done.stderr
+    assert str(bad.directory / "session.json") in done.stderr
 
 
-def test_a_task_cannot_act_on_the_terminal(tmp_path: Path) -> None:
+def test_a_task_cannot_control_the_terminal(tmp_path: Path) -> None:
     make(tmp_path, task="\x1b[2Jred\x07")
     assert coterie("list").stdout.rstrip().endswith("  red")
 
 
-def test_a_session_that_does_not_run_cannot_be_stopped(tmp_path: Path) -> None:
+def test_stop_refuses_a_session_that_is_not_running(tmp_path: Path) -> None:
     session = make(tmp_path)
     for arguments in ([], ["--now"]):
         done = coterie("stop", session.id, *arguments)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert done.stderr == f"Error: session {session.id} does not run; `coterie list` shows which do\n"
+        assert done.stderr.startswith(f"Error: session {session.id} is not running; ")
 
 
-def test_a_session_that_is_not_there_cannot_be_stopped() -> None:
+def test_stop_refuses_an_unknown_session() -> None:
     done = coterie("stop", "nope")
-    assert (done.exit_code, "no session's id begins with 'nope'" in done.stderr) == (2, True)
+    assert (done.exit_code, "'nope'" in done.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""What a shell offers for `coterie`: what there is, at once, in real shells where they are installed."""
+"""Shell completion of `coterie`, also in real shells if they are installed."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sessions(tmp_path: Path) -> list[str]:
-    """Two, the newest last, each with a roster."""
+    """Ids of two sessions with rosters, the newest last."""
     clock, ids = Clock(), []
     for task in ("first: mend\tthe\nparser", "second, with a comma"):
         session = SessionDirectory.create(Path.cwd(), clock, task=task, model="m")
@@ -51,7 +51,7 @@ def sessions(tmp_path: Path) -> list[str]:
     return ids
 
 
-def test_sessions_are_offered_the_newest_first(sessions: list[str]) -> None:
+def test_completion_offers_sessions_the_newest_first(sessions: list[str]) -> None:
     assert offered(["resume"], "") == offered(["logs"], "20") == sessions[::-1]
     assert offered(["resume"], sessions[0]) == [sessions[0]]
     assert explained(["resume"]) == {
@@ -60,12 +60,12 @@ def test_sessions_are_offered_the_newest_first(sessions: list[str]) -> None:
     }
 
 
-def test_kinds_of_agents_and_models_are_offered() -> None:
+def test_completion_offers_agent_types_and_models() -> None:
     assert offered(["run", "--agent"], "w") == ["worker"]
     assert offered(["run", "--model"], "so") == ["sonnet"]
 
 
-def test_a_new_kind_is_offered_and_one_that_is_gone_is_not(tmp_path: Path) -> None:
+def test_completion_follows_new_and_deleted_definitions(tmp_path: Path) -> None:
     assert offered(["run", "--agent"], "zo") == []
     file = tmp_path / "agents" / "zoologist.md"
     file.parent.mkdir()
@@ -75,7 +75,7 @@ def test_a_new_kind_is_offered_and_one_that_is_gone_is_not(tmp_path: Path) -> No
     assert offered(["run", "--agent"], "zo") == []
 
 
-def test_agents_of_the_session_that_was_named_are_offered(sessions: list[str]) -> None:
+def test_completion_offers_agents_of_the_named_session(sessions: list[str]) -> None:
     assert offered(["stop", sessions[0]], "") == ["main"]
     assert explained(["mail", "send", "--to"]) == {"main": "idle", "scout": "ended"}
     assert offered(["logs", sessions[0], "--agent"], "sc") == ["scout"]
@@ -83,13 +83,13 @@ def test_agents_of_the_session_that_was_named_are_offered(sessions: list[str]) -
 
 
 @pytest.mark.parametrize("roster", ["", "[]", '{"members":[]}', '{"members":{"a":7}}'])
-def test_a_roster_that_cannot_be_read_offers_nobody(sessions: list[str], roster: str) -> None:
+def test_completion_of_a_damaged_roster_is_empty(sessions: list[str], roster: str) -> None:
     for path in Path(os.environ["COTERIE_HOME"]).rglob("roster.json"):
         path.write_text(roster)
     assert offered(["stop", sessions[0]], "") == []
 
 
-def test_commands_options_choices_scenarios_and_files_are_offered() -> None:
+def test_completion_offers_commands_options_and_choices() -> None:
     assert offered([], "res") == ["resume"]
     assert offered(["hooks"], "") == ["approve", "list"]
     assert offered(["mail"], "se") == ["send"]
@@ -192,7 +192,7 @@ complete -p coterie
 
 
 @pytest.mark.slow
-def test_fish_completes_and_says_what_it_offers(sessions: list[str]) -> None:
+def test_fish_completes_with_descriptions(sessions: list[str]) -> None:
     fish = _shell("fish")
     script = "coterie completion fish | source\n" + "".join(
         f"complete -C '{line}'\necho -\n"
@@ -209,8 +209,8 @@ def test_fish_completes_and_says_what_it_offers(sessions: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_zsh_completes_and_says_what_it_offers(sessions: list[str]) -> None:
-    """What zsh itself does with the offers, it only does at a terminal; here they are printed as it gets them."""
+def test_zsh_completes_with_descriptions(sessions: list[str]) -> None:
+    """Candidates are printed as zsh receives them, because zsh shows them only at a terminal."""
     zsh = _shell("zsh")
     script = """
 compdef() { registered=$*; }
@@ -236,10 +236,10 @@ press_tab coterie run --model so
     assert model == "sonnet\n"
 
 
-def test_a_shell_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_shell_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/bin/tcsh")
     done = subprocess.run(
         [sys.executable, "-P", "-m", "coterie", "completion"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "There are bash, zsh, fish" in done.stderr
+    assert "'tcsh'; give one of bash, zsh, fish" in done.stderr

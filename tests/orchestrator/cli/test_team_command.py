@@ -56,12 +56,12 @@ def coterie(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
-def test_check_shows_the_team_as_it_will_be() -> None:
+def test_check_shows_members_and_tasks() -> None:
     done = coterie("team", "check", "team.toml")
     assert (done.exit_code, done.stderr) == (0, "")
     head, *lines = done.stdout.splitlines()
     assert head == "team pair: lead coordinator, opus; 2 members, 2 tasks"
-    assert lines[1].split() == ["member", "kind", "model", "terms", "prompt"]
+    assert lines[1].split() == ["member", "type", "model", "options", "prompt"]
     assert lines[2].startswith("  scout    explore  -       -")
     assert "plan by the user, $2.50, memory project, worktree, own process" in lines[3]
     assert lines[3].endswith("(waits for messages)")
@@ -69,14 +69,14 @@ def test_check_shows_the_team_as_it_will_be() -> None:
     assert lines[7].split() == ["2", "mend", "builder", "find", "Mend", "it"]
 
 
-def test_check_fits_the_terminal_as_long_as_the_terms_do(project: Path) -> None:
+def test_check_fits_the_width_of_the_terminal(project: Path) -> None:
     (project / "team.toml").write_text(f'[[members]]\nname = "scout"\nprompt = "{"long " * 100}"\n')
     done = coterie("team", "check", "team.toml")
     assert done.exit_code == 0
     assert max(map(cell_len, done.stdout.splitlines())) == 80
 
 
-def test_check_as_json_has_the_whole_team() -> None:
+def test_check_json_has_the_whole_team() -> None:
     done = coterie("team", "check", "team.toml", "--json")
     assert done.exit_code == 0
     report = json.loads(done.stdout)
@@ -101,27 +101,26 @@ def test_check_as_json_has_the_whole_team() -> None:
     }
 
 
-def test_check_of_a_flawed_file_ends_with_2_and_a_line_for_each_flaw(project: Path) -> None:
+def test_check_prints_every_problem_and_exits_2(project: Path) -> None:
     (project / "team.toml").write_text('[[members]]\nname = "a/b"\ntyp = "explore"\n')
     done = coterie("team", "check", "team.toml")
     assert (done.exit_code, done.stdout) == (2, "")
-    rule = "a name has letters a-z, digits, - and _, and begins with a letter or digit"
-    assert done.stderr.splitlines() == [
-        f"team.toml:2: name 'a/b' is not valid: {rule}",
-        "team.toml:3: unknown key 'typ'; did you mean type?",
-        "2 flaws",
-    ]
+    name, key, count = done.stderr.splitlines()
+    assert (name[:13], "'a/b'" in name) == ("team.toml:2: ", True)
+    assert (key[:13], "'typ'" in key, key.endswith("did you mean type?")) == ("team.toml:3: ", True, True)
+    assert count == "2 problems"
 
 
-def test_check_of_a_flawed_file_as_json_ends_with_2_as_well(project: Path) -> None:
+def test_check_json_has_every_problem_and_exits_2(project: Path) -> None:
     (project / "team.toml").write_text('[[members]]\nname = "a"\ntype = "explorr"\n')
     done = coterie("team", "check", "team.toml", "--json")
     assert (done.exit_code, done.stderr) == (2, "")
-    reason = "unknown agent type 'explorr'; did you mean explore?"
-    assert json.loads(done.stdout) == {"team": None, "flaws": [{"path": "team.toml", "line": 3, "reason": reason}]}
+    found = json.loads(done.stdout)
+    assert "'explorr'; did you mean explore?" in found["flaws"][0].pop("reason")
+    assert found == {"team": None, "flaws": [{"path": "team.toml", "line": 3}]}
 
 
-def test_a_file_cannot_steer_the_terminal(project: Path) -> None:
+def test_a_team_file_cannot_control_the_terminal(project: Path) -> None:
     (project / "team.toml").write_text('name = "\\u001b[2J"\n[[members]]\nname = "a"\nprompt = "\\u001b[31m"\n')
     assert "\x1b" not in coterie("team", "check", "team.toml").output
     (project / "team.toml").write_text('[[members]]\nname = "\\u001b[2J"\n')
@@ -131,24 +130,21 @@ def test_a_file_cannot_steer_the_terminal(project: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--team", "none.toml"], "none.toml:1: cannot be read: No such file or directory"),
-        (["--team", "."], ".:1: not a regular file; give the TOML file of a team"),
-        (["--team", "flawed.toml"], "flawed.toml:2: unknown agent type 'scuot'"),
-        (["--coordinator", "--agent", "worker"], "--coordinator is the kind coordinator, and --agent wants worker"),
-        (
-            ["--team", "team.toml", "--agent", "worker"],
-            "the lead of team.toml is a coordinator, and a worker is wanted",
-        ),
-        (["--team", "led.toml", "--coordinator"], "the lead of led.toml is a plan, and a coordinator is wanted"),
+        (["--team", "none.toml"], "none.toml:1: "),
+        (["--team", "."], ".:1: "),
+        (["--team", "flawed.toml"], "flawed.toml:2: "),
+        (["--coordinator", "--agent", "worker"], "--agent worker"),
+        (["--team", "team.toml", "--agent", "worker"], "lead of team.toml is a coordinator"),
+        (["--team", "led.toml", "--coordinator"], "lead of led.toml is a plan"),
     ],
 )
-def test_run_refuses_a_team_before_anything_starts(project: Path, arguments: list[str], words: str) -> None:
+def test_run_refuses_a_wrong_team_before_it_starts(project: Path, arguments: list[str], words: str) -> None:
     (project / "flawed.toml").write_text('[lead]\nagent = "scuot"\n')
     (project / "led.toml").write_text('[lead]\nagent = "plan"\n')
     done = coterie("run", "Go.", *arguments)
     assert done.exit_code == 2
     assert words in done.output
-    assert not (project.parent / "home").exists(), "no session was begun"
+    assert not (project.parent / "home").exists(), "a session was started"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +157,7 @@ def test_run_refuses_a_team_before_anything_starts(project: Path, arguments: lis
         ["--team", "team.toml", "--agent", "coordinator"],
     ],
 )
-def test_run_takes_what_does_not_contradict_itself(arguments: list[str]) -> None:
-    """It comes as far as to look for a model, of which there is none."""
+def test_run_accepts_options_that_agree(arguments: list[str]) -> None:
+    """The command gets as far as looking for a model, which is missing."""
     done = coterie("run", "Go.", *arguments)
-    assert (done.exit_code, "no model to ask" in done.output) == (5, True), done.output
+    assert (done.exit_code, "ANTHROPIC_API_KEY" in done.output) == (5, True), done.output

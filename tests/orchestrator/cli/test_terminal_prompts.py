@@ -1,4 +1,4 @@
-"""Questions at a terminal: a real pseudo-terminal, with keys typed into it."""
+"""Permission prompts at a real pseudo-terminal."""
 
 import os
 import termios
@@ -25,13 +25,13 @@ QUESTION = Question(
 
 @attrs.define(eq=False)
 class Watching(View):
-    """Knows whether it is paused."""
+    """View that records whether it is paused."""
 
     is_paused: bool = False
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Be paused."""
+        """Set the flag within the block."""
         self.is_paused = True
         yield
         self.is_paused = False
@@ -39,14 +39,14 @@ class Watching(View):
 
 @attrs.define(eq=False)
 class PromptTerminal:
-    """A pseudo-terminal with somebody at it."""
+    """A pseudo-terminal with a user."""
 
     master: int
     slave: int
     view: Watching = attrs.field(factory=Watching)
 
     async def ask(self, *keys: bytes, question: Question = QUESTION) -> tuple[Answer, str]:
-        """Type *keys*, each once the one before was taken; returns the answer and what was to be read."""
+        """Type *keys*, each after the previous one was read; return the answer and the output."""
         answers: list[Answer] = []
 
         async def ask() -> None:
@@ -64,7 +64,7 @@ class PromptTerminal:
         return answers[0], self._shown().decode()
 
     def _shown(self) -> bytes:
-        """All that was printed, be it in one piece or in several: it ends with what is printed here."""
+        """All output, read up to a mark that is written here."""
         os.write(self.slave, b"\0")
         shown = b""
         while not shown.endswith(b"\0"):
@@ -82,7 +82,7 @@ def desk() -> Iterator[PromptTerminal]:
     os.close(master)
 
 
-async def test_the_question_shows_the_call_escaped_and_the_rule(desk: PromptTerminal) -> None:
+async def test_prompt_shows_the_escaped_call_and_the_rule(desk: PromptTerminal) -> None:
     _, shown = await desk.ask(b"y")
     assert shown.replace("\r\n", "\n") == (
         "\nBash needs your permission: no rule allows it\n    git push \\x1b[2K\n    second\n"
@@ -101,33 +101,33 @@ async def test_the_question_shows_the_call_escaped_and_the_rule(desk: PromptTerm
         ([b"\n", b"x", b"\x1b[A", b"yes", b"s"], AllowForSession()),
     ],
 )
-async def test_keys_are_answers(desk: PromptTerminal, keys: list[bytes], answer: Answer) -> None:
+async def test_keys_answer_the_prompt(desk: PromptTerminal, keys: list[bytes], answer: Answer) -> None:
     assert (await desk.ask(*keys))[0] == answer
 
 
 @pytest.mark.parametrize(("agent", "begins"), [("", "Bash"), ("main", "Bash"), ("scout", "scout: Bash")])
-async def test_who_asks_is_named_unless_it_is_the_lead(desk: PromptTerminal, agent: str, begins: str) -> None:
+async def test_prompt_names_the_agent_unless_it_is_the_lead(desk: PromptTerminal, agent: str, begins: str) -> None:
     _, shown = await desk.ask(b"y", question=attrs.evolve(QUESTION, agent=agent))
     assert shown.startswith(f"\r\n{begins} needs your permission")
 
 
-async def test_without_a_rule_there_is_no_answer_for_the_session(desk: PromptTerminal) -> None:
+async def test_session_answer_needs_a_rule(desk: PromptTerminal) -> None:
     answer, shown = await desk.ask(b"s", b"y", question=attrs.evolve(QUESTION, rules=()))
     assert answer == AllowOnce()
     assert "for this session" not in shown
 
 
-async def test_what_was_typed_before_the_question_does_not_answer_it(desk: PromptTerminal) -> None:
+async def test_keys_typed_before_the_prompt_are_discarded(desk: PromptTerminal) -> None:
     os.write(desk.master, b"y\ny")
     assert (await desk.ask(b"n", b"\n"))[0] == DenyCall("")
 
 
-async def test_a_cancelled_question_leaves_the_terminal_as_it_was(desk: PromptTerminal) -> None:
+async def test_cancelled_prompt_restores_the_terminal(desk: PromptTerminal) -> None:
     with trio.move_on_after(0.02):
         await TerminalPrompter(desk.view, Path(os.ttyname(desk.slave))).ask(QUESTION)
 
 
-async def test_a_terminal_that_is_gone_is_a_refusal(tmp_path: Path) -> None:
+async def test_missing_terminal_denies_the_call(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "none", tmp_path / "file"):
         answer = await TerminalPrompter(View(), path).ask(QUESTION)

@@ -104,7 +104,7 @@ def dead_process() -> int:
 def test_cleanly_ended_session_has_no_finding() -> None:
     done = doctor()
     first, *offers = done.stdout.splitlines()
-    assert (done.exit_code, first, done.stderr) == (0, "nothing is wrong", "")
+    assert (done.exit_code, first, done.stderr) == (0, "no problems", "")
     assert [line.partition(":")[0] for line in offers] == ['sandbox = "bubblewrap"', 'sandbox = "landlock"']
     assert findings() == []
 
@@ -143,7 +143,7 @@ def test_torn_line_followed_by_others_is_harmless(session: SessionDirectory, nam
     assert (found["kind"], found["is_harmless"], found["where"]) == ("torn_record", True, f"{path}:2")
     done = doctor("--fix")
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[1:3] == ["    harmless, and left as it is", "nothing is wrong, 1 harmless"]
+    assert done.stdout.splitlines()[1:3] == ["    harmless, left unchanged", "no problems, 1 harmless"]
 
 
 @pytest.mark.parametrize(
@@ -374,8 +374,8 @@ def test_text_output_names_place_problem_and_repair(session: SessionDirectory) -
         f"{path}: the last write was torn; all earlier records are intact",
         "    --fix: move the torn end to ledger.jsonl.torn",
     ]
-    assert shown[3].startswith("    left as it is; repair it, or delete it")
-    assert shown[4].startswith("2 found: --fix ")
+    assert shown[3].startswith("    left unchanged; ")
+    assert shown[4] == "2 found: --fix repairs 1"
     shown = doctor("--fix").stdout.splitlines()
     assert shown[1] == "    fixed: move the torn end to ledger.jsonl.torn"
     assert shown[4] == "2 found: 1 fixed"

@@ -34,27 +34,27 @@ class SetClock(Clock):
     moment: float = BEGAN
 
     def now(self) -> float:
-        """That moment."""
+        """Time of the clock."""
         return self.moment
 
 
 @attrs.define(eq=False)
 class SessionBuilder:
-    """A session, and what is written into its files, so many seconds after its beginning."""
+    """Builder of a session; times are seconds after its start."""
 
     session: SessionDirectory
     clock: SetClock
     _script: list[tuple[float, Callable[[], None]]] = attrs.field(factory=list, init=False)
-    """What is to be written, and when: a log has its lines by time."""
+    """Pending writes by time, because logs are in order of time."""
 
     @classmethod
     def begin(cls, project: Path, task: str = "Mend the parser.") -> "SessionBuilder":
-        """A session in which nothing has happened yet."""
+        """Create a session without events."""
         clock = SetClock()
         return cls(SessionDirectory.create(project, clock, task=task, model="claude-opus-5-5"), clock)
 
     def write_all(self) -> "SessionBuilder":
-        """Write everything that was to be written."""
+        """Carry out all pending writes."""
         for seconds, write in sorted(self._script, key=lambda each: each[0]):
             self.clock.moment = BEGAN + seconds
             write()
@@ -62,7 +62,7 @@ class SessionBuilder:
         return self
 
     def root(self, seconds: float, event: Event) -> None:
-        """What the root tells."""
+        """Add an event of the root."""
 
         def write() -> None:
             with EventLog.open(self.session.directory / "events.jsonl", "root", self.clock) as log:
@@ -71,7 +71,7 @@ class SessionBuilder:
         self._script.append((seconds, write))
 
     def agent(self, seconds: float, name: str, event: Event) -> None:
-        """What an agent tells."""
+        """Add an event of an agent."""
 
         def write() -> None:
             with open_writer(self.session.directory, name, self.clock) as agent:
@@ -80,7 +80,7 @@ class SessionBuilder:
         self._script.append((seconds, write))
 
     def add_reply(self, seconds: float, name: str, words: str, used: ReplyRecord) -> None:
-        """What an agent's model says, and what that used."""
+        """Add a reply of the model with its usage."""
 
         def write() -> None:
             with open_writer(self.session.directory, name, self.clock) as agent:
@@ -89,7 +89,7 @@ class SessionBuilder:
         self._script.append((seconds, write))
 
     def add_delivery(self, seconds: float, name: str, text: str, id_: str) -> None:
-        """Mail is in an agent's transcript."""
+        """Add the delivery of mail to an agent's transcript."""
 
         def write() -> None:
             with open_writer(self.session.directory, name, self.clock) as agent:
@@ -99,18 +99,18 @@ class SessionBuilder:
         self._script.append((seconds, write))
 
     def becomes(self, seconds: float, name: str, state: AgentState, what: str = "", start: int = 1) -> None:
-        """The root tells of an agent's state."""
+        """Add a state change of an agent."""
         parent = None if name == "main" else "main"
         self.root(seconds, AgentChanged(name=name, incarnation=start, state=state, what=what, parent=parent))
 
     def bill(self, *lines: LedgerEntry) -> None:
-        """Lines of the ledger."""
+        """Add ledger entries."""
         with Ledger.open(self.session.directory / LEDGER) as ledger:
             for each in lines:
                 ledger.append(each)
 
     def join(self, **tasks: str) -> None:
-        """Put agents on the roster, each with its task."""
+        """Add agents with their tasks to the roster."""
 
         async def join() -> None:
             with SessionMail.open(self.session, self.clock) as office:
@@ -121,7 +121,7 @@ class SessionBuilder:
         trio.run(join)
 
     def make_message(self, seconds: float, sender: str, recipient: str, body: str, **facts: Any) -> Envelope:
-        """A message that nobody has sent yet."""
+        """Make a message without sending it."""
         origin = facts.pop("session", self.session.id)
         who = Sender(name=sender, incarnation=1, session=origin, kind="lead" if sender == "main" else "peer")
         whom = Recipient(name=recipient)
@@ -138,7 +138,7 @@ class SessionBuilder:
         trio.run(send)
 
     def add_dead_letter(self, letter: Envelope, detail: str) -> None:
-        """Make a dead letter of a message."""
+        """Add a dead letter for a message."""
         with SessionMail.open(self.session, self.clock) as office:
             dead = DeadLetter(
                 reason="expired",
@@ -152,7 +152,7 @@ class SessionBuilder:
 
 
 def fixed_parser(project: Path) -> SessionBuilder:
-    """A lead, a worker that crashes and is started again, a planner that asks twice, and one that stalls."""
+    """A lead, a worker that crashes and restarts, a planner that asks twice, and an agent that stalls."""
     story = SessionBuilder.begin(project)
     story.join(main="Mend the parser.", scout="Find the bug.", planner="Plan the change.", slow="Wait for ever.")
     _work(story)
@@ -248,7 +248,7 @@ def _mail(story: SessionBuilder) -> None:
 
 
 def crowded(project: Path, *, agents: int, events: int) -> SessionBuilder:
-    """Very many agents, each with an equal share of very many events, and a letter of each to the lead."""
+    """A session with *agents* agents that share *events* events, and a message of each to the lead."""
     story = SessionBuilder.begin(project, "Everything at once.")
     names = ["main", *(f"worker-{number}" for number in range(1, agents))]
     each = events // agents // 4

@@ -1,4 +1,4 @@
-"""`coterie report`: where the page goes, what it refuses, and what programs get."""
+"""`coterie report`: output file, refused paths and JSON."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def printed(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_the_page_is_in_the_file_that_was_named_and_nowhere_else(story: SessionBuilder, tmp_path: Path) -> None:
+def test_report_writes_only_the_named_file(story: SessionBuilder, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
     done = report(story.session.id[:-2], "-o", "page.html")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "page.html\n", "")
@@ -46,13 +46,13 @@ def test_the_page_is_in_the_file_that_was_named_and_nowhere_else(story: SessionB
     assert "Mend the parser." in Page.of((tmp_path / "page.html").read_bytes()).text()
 
 
-def test_without_names_it_is_the_newest_session_in_a_file_by_its_id(story: SessionBuilder, tmp_path: Path) -> None:
+def test_defaults_are_the_newest_session_and_a_file_by_its_id(story: SessionBuilder, tmp_path: Path) -> None:
     done = report()
     assert (done.exit_code, done.stdout) == (0, f"coterie-{story.session.id}.html\n")
     assert (tmp_path / f"coterie-{story.session.id}.html").exists()
 
 
-def test_a_hyphen_is_standard_output(story: SessionBuilder, tmp_path: Path) -> None:
+def test_hyphen_writes_to_standard_output(story: SessionBuilder, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
     done = report(story.session.id, "-o", "-")
     assert (done.exit_code, done.stderr) == (0, "")
@@ -60,7 +60,7 @@ def test_a_hyphen_is_standard_output(story: SessionBuilder, tmp_path: Path) -> N
     assert set(tmp_path.iterdir()) == before
 
 
-def test_an_older_report_and_an_empty_file_are_written_over(story: SessionBuilder, tmp_path: Path) -> None:
+def test_report_overwrites_a_report_and_an_empty_file(story: SessionBuilder, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.touch()
     assert report(story.session.id, "-o", "page.html").exit_code == 0
@@ -82,25 +82,26 @@ def make_fifo(path: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "name", "reason"),
     [
-        (make_text, "page.html", "page.html is there, and is no report of coterie; --force writes over it"),
-        (Path.mkdir, "pages", "pages is a directory; name a file in it"),
-        (make_fifo, "pipe", "pipe is no plain file; - is standard output"),
-        (str, "nowhere/page.html", "there is no directory nowhere for page.html"),
-        (str, "", ". is a directory; name a file in it"),
+        (make_text, "page.html", "page.html exists"),
+        (Path.mkdir, "pages", "pages is a directory"),
+        (make_fifo, "pipe", "pipe is not a regular file"),
+        (str, "nowhere/page.html", "directory nowhere does not exist"),
+        (str, "", ". is a directory"),
         (str, 300 * "x", f"{300 * 'x'}: File name too long"),
     ],
 )
-def test_what_is_no_place_for_a_report_is_refused_in_one_line(
+def test_wrong_output_paths_are_refused_in_one_line(
     story: SessionBuilder, tmp_path: Path, prepare: Callable[[Path], object], name: str, reason: str
 ) -> None:
     prepare(tmp_path / name)
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     done = report(story.session.id, "-o", name)
-    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"Error: {reason}\n")
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"Error: {reason}")
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
-def test_force_writes_over_a_file_and_over_nothing_else(story: SessionBuilder, tmp_path: Path) -> None:
+def test_force_overwrites_regular_files_only(story: SessionBuilder, tmp_path: Path) -> None:
     make_text(tmp_path / "page.html")
     assert report(story.session.id, "-o", "page.html", "--force").exit_code == 0
     assert "Mend the parser." in (tmp_path / "page.html").read_text()
@@ -108,13 +109,13 @@ def test_force_writes_over_a_file_and_over_nothing_else(story: SessionBuilder, t
     assert report(story.session.id, "-o", "pipe", "--force").exit_code == 2
 
 
-def test_a_session_that_nobody_knows_and_options_that_exclude_each_other_are_refused(story: SessionBuilder) -> None:
+def test_unknown_session_and_json_with_output_are_refused(story: SessionBuilder) -> None:
     unknown = report("nope")
     assert unknown.exit_code == 2
-    assert "no session's id begins with 'nope'" in unknown.stderr
+    assert "'nope'" in unknown.stderr
     both = report(story.session.id, "--json", "-o", "page.html")
     assert both.exit_code == 2
-    assert "--json prints; it makes no page, so give it without --output" in both.stderr
+    assert "--json and --output" in both.stderr
 
 
 def damage(story: SessionBuilder) -> None:
@@ -123,14 +124,14 @@ def damage(story: SessionBuilder) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("-o", "page.html"), ("-o", "-"), ("--json",)])
-def test_what_cannot_be_read_is_said_and_the_rest_is_there(story: SessionBuilder, arguments: tuple[str, ...]) -> None:
+def test_a_damaged_entry_is_reported_and_exits_1(story: SessionBuilder, arguments: tuple[str, ...]) -> None:
     damage(story)
     done = report(story.session.id, *arguments)
-    assert (done.exit_code, done.stderr) == (1, "ledger.jsonl, line 12: the checksum is wrong; it is left out\n")
+    assert (done.exit_code, done.stderr.startswith("ledger.jsonl, line 12: ")) == (1, True)
     assert done.stdout
 
 
-def test_a_log_that_cannot_be_read_at_all_is_one_line(story: SessionBuilder) -> None:
+def test_an_unreadable_log_is_an_error_in_one_line(story: SessionBuilder) -> None:
     log = story.session.directory / "agents/scout/events.jsonl"
     log.unlink()
     log.mkdir()
@@ -139,7 +140,7 @@ def test_a_log_that_cannot_be_read_at_all_is_one_line(story: SessionBuilder) -> 
     assert done.stderr == f"Error: {log}: Is a directory\n"
 
 
-def test_programs_get_what_the_page_is_made_of(story: SessionBuilder) -> None:
+def test_json_has_the_data_of_the_page(story: SessionBuilder) -> None:
     found = printed("report", story.session.id)
     assert list(found) == [
         "session",
@@ -188,7 +189,7 @@ def test_programs_get_what_the_page_is_made_of(story: SessionBuilder) -> None:
     assert found["approvals"][1]["answers"][0]["verdict"] == "approved"
 
 
-def test_its_figures_are_those_of_coterie_costs_to_the_last_digit(story: SessionBuilder) -> None:
+def test_costs_equal_those_of_coterie_costs(story: SessionBuilder) -> None:
     costs = printed("report", story.session.id)["costs"]
     for by, rows in (("agent", "agents"), ("purpose", "purposes"), ("model", "models")):
         billed = printed("costs", story.session.id, "--by", by)
@@ -206,7 +207,7 @@ default:
 
 
 @pytest.mark.slow
-def test_a_real_run_has_a_page(tmp_path: Path) -> None:
+def test_report_of_a_real_run(tmp_path: Path) -> None:
     (tmp_path / "script.yaml").write_text(SCRIPT)
 
     options = "--script", "script.yaml", "--output-format", "json"

@@ -1,4 +1,4 @@
-"""What a report is made of, against what was written into the files of a session."""
+"""Data of a report compared with the files of a session."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +33,7 @@ def read(story: SessionBuilder) -> SessionFacts:
 
 
 def states(agent: AgentTimeline) -> list[tuple[str, float, float]]:
-    """Its states, in seconds after the beginning."""
+    """States of an agent, in seconds after the start."""
     return [(each.state, each.since - BEGAN, each.until - BEGAN) for each in agent.stretches]
 
 
@@ -41,7 +41,7 @@ def marks(agent: AgentTimeline) -> list[tuple[str, int, float]]:
     return [(mark.kind, mark.incarnation, mark.at - BEGAN) for mark in agent.marks]
 
 
-def test_each_agent_was_in_the_states_that_the_root_told(story: SessionBuilder) -> None:
+def test_states_are_those_that_the_root_reported(story: SessionBuilder) -> None:
     lead, scout, slow, planner = read(story).agents
     assert states(lead) == [("starting", 0, 1), ("running", 1, 9), ("waiting", 9, 33), ("running", 33, 40)]
     assert lead.stretches[2].what == "3 agents"
@@ -56,14 +56,14 @@ def test_each_agent_was_in_the_states_that_the_root_told(story: SessionBuilder) 
     ]
 
 
-def test_the_starts_of_one_name_are_one_life_with_a_mark_for_each(story: SessionBuilder) -> None:
+def test_restarts_of_an_agent_are_marked_on_one_timeline(story: SessionBuilder) -> None:
     scout = read(story).agents[1]
     assert marks(scout) == [("started", 1, 9), ("killed", 1, 16), ("started_again", 2, 17), ("done", 2, 25)]
     assert states(scout) == [("starting", 9, 10), ("running", 10, 16), ("starting", 17, 18), ("running", 18, 25)]
     assert (scout.incarnations, scout.restarts, scout.state) == (2, 1, "done")
 
 
-def test_calls_last_as_long_as_they_took(story: SessionBuilder) -> None:
+def test_calls_have_their_duration(story: SessionBuilder) -> None:
     lead, scout, *_ = read(story).agents
     assert [(call.since - BEGAN, call.until - BEGAN, call.turn) for call in lead.model_calls] == [(2, 3, 1), (7, 8, 2)]
     assert [(call.name, call.since - BEGAN, call.until - BEGAN) for call in lead.tool_calls] == [("Read", 4.5, 5)]
@@ -72,7 +72,7 @@ def test_calls_last_as_long_as_they_took(story: SessionBuilder) -> None:
     assert [(each.text, each.at - BEGAN) for each in scout.progress] == [("Reading parser.py", 13)]
 
 
-def test_each_message_is_there_once_with_how_far_it_came(story: SessionBuilder) -> None:
+def test_each_message_is_listed_once_with_its_state(story: SessionBuilder) -> None:
     found = [
         (each.at - BEGAN, each.sender, each.recipient, each.kind, each.gist, each.state, each.delivered)
         for each in read(story).letters
@@ -97,7 +97,7 @@ def test_dead_letter_that_is_still_in_its_mailbox_is_reported_once(tmp_path: Pat
     ]
 
 
-def test_mail_of_another_session_says_which(tmp_path: Path) -> None:
+def test_mail_of_another_session_names_the_session(tmp_path: Path) -> None:
     story = SessionBuilder.begin(tmp_path)
     story.join(main="t")
     story.send(story.make_message(5, "main", "main", "Hello.", session="other-session"))
@@ -117,7 +117,7 @@ def test_requests_match_the_ledger_and_cache_misses_have_the_reported_cause(stor
     assert [each.broke.cause if each.broke else None for each in requests] == [None, None, None, "tools", None, None]
 
 
-def test_two_breaks_of_one_size_go_to_the_requests_that_are_nearest(tmp_path: Path) -> None:
+def test_equal_cache_misses_are_matched_by_time(tmp_path: Path) -> None:
     story = SessionBuilder.begin(tmp_path)
     story.bill(*(line("main", at=BEGAN + at, expected_read=9_000, read=10) for at in (1, 20, 40)))
     for at, detail in ((41, "late"), (2, "early")):
@@ -126,7 +126,7 @@ def test_two_breaks_of_one_size_go_to_the_requests_that_are_nearest(tmp_path: Pa
     assert details == ["early", None, "late"]
 
 
-def test_approvals_have_what_was_asked_and_every_answer(story: SessionBuilder) -> None:
+def test_approvals_have_the_request_and_every_answer(story: SessionBuilder) -> None:
     first, second = read(story).approvals
     assert (first.agent, first.subject, first.by, first.is_open) == ("planner", "Rewrite it all", "human", False)
     assert [(answer.verdict, answer.text) for answer in first.answers] == [
@@ -136,7 +136,7 @@ def test_approvals_have_what_was_asked_and_every_answer(story: SessionBuilder) -
     assert [answer.verdict for answer in second.answers] == ["approved"]
 
 
-def test_what_somebody_looks_for_is_notable_and_nothing_else(story: SessionBuilder) -> None:
+def test_only_errors_and_layer_actions_are_notable(story: SessionBuilder) -> None:
     assert [(each.at - BEGAN, each.agent, each.topic) for each in read(story).notables] == [
         (6, "main", "retries"),
         (15, "root", "approvals"),
@@ -151,7 +151,7 @@ def test_what_somebody_looks_for_is_notable_and_nothing_else(story: SessionBuild
     ]
 
 
-def test_it_stands_as_the_list_of_sessions_says(story: SessionBuilder) -> None:
+def test_state_equals_that_of_coterie_list(story: SessionBuilder) -> None:
     facts = read(story)
     assert (facts.state, facts.reason, facts.result, facts.error) == ("ended", "completed", "done", None)
     assert (facts.state, facts.reason) == (read_overview(story.session).state, read_overview(story.session).reason)
@@ -159,7 +159,7 @@ def test_it_stands_as_the_list_of_sessions_says(story: SessionBuilder) -> None:
     assert facts.unread == ()
 
 
-def test_of_a_session_that_runs_the_last_state_lasts_until_now(tmp_path: Path) -> None:
+def test_last_state_of_a_running_session_lasts_until_now(tmp_path: Path) -> None:
     story = SessionBuilder.begin(tmp_path)
     story.join(main="t", fresh="not heard of yet")
     story.becomes(1, "main", "running")
@@ -173,7 +173,7 @@ def test_of_a_session_that_runs_the_last_state_lasts_until_now(tmp_path: Path) -
     assert (facts.last, facts.result) == (NOW, None)
 
 
-def test_of_one_that_was_killed_nobody_is_at_work_any_more(tmp_path: Path) -> None:
+def test_agents_of_a_killed_session_are_interrupted(tmp_path: Path) -> None:
     story = SessionBuilder.begin(tmp_path)
     story.join(main="t", fresh="not heard of yet")
     story.becomes(1, "main", "running")
@@ -186,7 +186,7 @@ def test_of_one_that_was_killed_nobody_is_at_work_any_more(tmp_path: Path) -> No
     assert facts.last == BEGAN + 7
 
 
-def test_after_a_resumption_that_was_cut_short_there_is_no_result(tmp_path: Path) -> None:
+def test_an_interrupted_resume_has_no_result(tmp_path: Path) -> None:
     story = SessionBuilder.begin(tmp_path)
     story.becomes(1, "main", "running")
     story.agent(1, "main", STARTED)
@@ -206,7 +206,7 @@ def test_after_a_resumption_that_was_cut_short_there_is_no_result(tmp_path: Path
     ]
 
 
-def test_an_agent_of_which_no_root_tells_tells_of_itself(tmp_path: Path) -> None:
+def test_agents_without_root_events_use_their_own(tmp_path: Path) -> None:
     story = SessionBuilder.begin(tmp_path)
     story.agent(1, "main", STARTED)
     story.agent(9, "main", FINISHED)
@@ -214,14 +214,14 @@ def test_an_agent_of_which_no_root_tells_tells_of_itself(tmp_path: Path) -> None
     assert (states(lead), lead.state) == ([("running", 1, 9)], "done")
 
 
-def test_a_session_in_which_nothing_has_happened_has_nothing(tmp_path: Path) -> None:
+def test_a_session_without_events_has_no_data(tmp_path: Path) -> None:
     facts = collect_report(SessionBuilder.begin(tmp_path).session, NOW)
     assert (facts.agents, facts.letters, facts.requests, facts.approvals, facts.notables) == ((), (), (), (), ())
     assert (facts.state, facts.first, facts.last, facts.unread) == ("interrupted", BEGAN, BEGAN, ())
 
 
-def test_who_goes_round_in_a_circle_still_has_a_place(tmp_path: Path) -> None:
-    """A log that says that two agents started each other."""
+def test_agents_with_cyclic_parents_are_listed(tmp_path: Path) -> None:
+    """The log reports that two agents started each other."""
     story = SessionBuilder.begin(tmp_path)
     with EventLog.open(story.session.directory / "events.jsonl", "root", story.clock) as log:
         for name, parent in (("a", "b"), ("b", "a")):
@@ -269,7 +269,7 @@ def damage_mail(directory: Path) -> None:
         (damage_mail, "mail/planner", "a letter"),
     ],
 )
-def test_what_cannot_be_read_is_named_and_hides_nothing_else(
+def test_unreadable_files_are_listed_and_hide_nothing_else(
     story: SessionBuilder, damage: Callable[[Path], None], where: str, lost: str
 ) -> None:
     before = read(story)
@@ -292,7 +292,7 @@ def test_what_cannot_be_read_is_named_and_hides_nothing_else(
     assert after.result == before.result
 
 
-def test_a_line_that_is_still_written_is_no_damage(story: SessionBuilder) -> None:
+def test_an_incomplete_last_line_is_not_damage(story: SessionBuilder) -> None:
     with (story.session.directory / "agents/scout/events.jsonl").open("ab") as log:
         log.write(b'\n{"v":1,"at":17')
     assert read(story).unread == ()
@@ -320,7 +320,7 @@ def test_reading_changes_nothing(story: SessionBuilder) -> None:
     assert contents() == before
 
 
-def test_a_directory_without_any_file_of_its_agent_is_an_agent_that_said_nothing(tmp_path: Path) -> None:
+def test_an_agent_directory_without_files_is_an_agent(tmp_path: Path) -> None:
     story = SessionBuilder.begin(tmp_path)
     with open_writer(story.session.directory, "main"):
         pass

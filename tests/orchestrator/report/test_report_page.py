@@ -1,4 +1,4 @@
-"""The page: every section, nothing from elsewhere, no text that acts, and a size that is bounded."""
+"""The page: all sections, self-contained, escaped text, bounded size."""
 
 import re
 import types
@@ -39,7 +39,7 @@ def page_of(story: SessionBuilder) -> Page:
 
 @pytest.fixture
 def facts(tmp_path: Path) -> SessionFacts:
-    """The session in which much happens."""
+    """A session with one of everything."""
     return collect_report(fixed_parser(tmp_path).session, NOW)
 
 
@@ -48,20 +48,20 @@ def page(facts: SessionFacts) -> Page:
     return Page.of(render_page(facts))
 
 
-def test_every_section_is_there_and_can_be_chosen(page: Page) -> None:
+def test_page_has_every_section_with_a_link(page: Page) -> None:
     assert [found["id"] for tag, found in page.elements if tag == "section"] == SECTIONS
     assert [found["href"] for tag, found in page.elements if tag == "a"] == [f"#{id_}" for id_ in SECTIONS]
 
 
-def test_the_head_says_how_it_went_and_what_it_took(page: Page) -> None:
+def test_head_has_outcome_and_totals(page: Page) -> None:
     head = page.text()
     assert "Mend the parser." in head
-    for words in ("state ended completed", "took 40 s", "cost $0.134300", "agents 4 1 started again", "model calls 6"):
+    for words in ("state ended completed", "duration 40 s", "cost $0.134300", "agents 4 1 restarts", "model calls 6"):
         assert words in head
-    assert "read from the cache 53 % 7,900 tokens missed messages 5 1 dead, 1 waiting" in head
+    assert "read from the cache 53 % 7,900 tokens missed messages 5 1 dead letters, 1 pending" in head
 
 
-def test_the_timeline_has_a_lane_for_each_agent_with_its_states_in_their_places(page: Page) -> None:
+def test_timeline_has_a_lane_with_states_for_each_agent(page: Page) -> None:
     lanes = [
         found["aria-label"] for tag, found in page.elements if tag == "svg" and ": " in (found.get("aria-label") or "")
     ]
@@ -88,17 +88,17 @@ def test_the_timeline_has_a_lane_for_each_agent_with_its_states_in_their_places(
         assert words in told
 
 
-def test_the_legend_explains_what_there_is_and_nothing_else(page: Page, tmp_path: Path) -> None:
+def test_legend_explains_only_shapes_that_occur(page: Page, tmp_path: Path) -> None:
     assert all(f"{state.replace('_', ' ')}: {words}" in page.text("timeline") for state, words in STATES.items())
     quiet = SessionBuilder.begin(tmp_path / "quiet")
     quiet.becomes(1, "main", "running")
     quiet.becomes(2, "main", "done")
     told = page_of(quiet.write_all()).text("timeline")
-    assert "running: at work" in told
+    assert "running: is running" in told
     assert not any(word in told for word in ("stalled", "tool call", "progress", "interrupted"))
 
 
-def test_every_state_that_an_agent_can_be_in_has_a_look_or_a_sign() -> None:
+def test_every_agent_state_has_a_style_or_a_sign() -> None:
     style = (Path(drawing.__file__).parent / "report.css").read_text()
     for state in get_args(AgentState):
         if state in END_STATES:
@@ -109,7 +109,7 @@ def test_every_state_that_an_agent_can_be_in_has_a_look_or_a_sign() -> None:
             assert f".s-{look} {{" in style
 
 
-def test_messages_and_starts_are_read_from_top_to_bottom(page: Page) -> None:
+def test_messages_and_starts_are_in_order_of_time(page: Page) -> None:
     told = page.text("messages")
     words = [
         "main starts scout Find the bug.",
@@ -118,15 +118,15 @@ def test_messages_and_starts_are_read_from_top_to_bottom(page: Page) -> None:
         "main → scout where to look delivered +12.00 s",
         "scout is started again 1 of 2: Its process was ended by SIGKILL.",
         "scout → main task notification completed: It was line 8. delivered +33.00 s",
-        "main → slow Are you there? dead: expired: nobody took it",
+        "main → slow Are you there? not delivered: expired: nobody took it",
         "planner → main of one process delivered +34.00 s",
-        "main → planner Thank you. waits",
+        "main → planner Thank you. pending",
     ]
     places = [told.index(each) for each in words]
     assert places == sorted(places)
 
 
-def test_an_arrow_leads_from_the_line_of_its_sender_to_that_of_its_recipient(page: Page) -> None:
+def test_arrows_lead_from_sender_to_recipient(page: Page) -> None:
     arrows = [found for tag, found in page.elements if tag == "line" and found.get("class") == "arrow"]
     # Four lines: main, scout, slow, planner.
     assert [(found["x1"], found["x2"], found["marker-end"]) for found in arrows] == [
@@ -141,9 +141,9 @@ def test_an_arrow_leads_from_the_line_of_its_sender_to_that_of_its_recipient(pag
     ]
 
 
-def test_each_request_is_a_column_and_a_miss_has_its_cause(page: Page, facts: SessionFacts) -> None:
+def test_cache_chart_has_every_request_and_miss_causes(page: Page, facts: SessionFacts) -> None:
     told = page.text("cache")
-    assert "request 2: missed by tools: Bash changed; 2,000 tokens were read, 9,900 before" in told
+    assert "request 2: cache miss, cause tools: Bash changed; 2,000 tokens read, 9,900 before" in told
     columns = [found for tag, found in page.elements if tag == "rect" and found.get("class") == "whole"]
     assert len(columns) == len(facts.requests)
     # Of 10,000 tokens, the highest prompt: 9,900 were expected, 2,000 read and 8,000 written.
@@ -151,7 +151,7 @@ def test_each_request_is_a_column_and_a_miss_has_its_cause(page: Page, facts: Se
     assert [(found["y"], found["height"]) for found in drawn] == [("1", "79")]
 
 
-def test_the_bill_is_that_of_coterie_costs(page: Page, facts: SessionFacts) -> None:
+def test_page_costs_equal_those_of_coterie_costs(page: Page, facts: SessionFacts) -> None:
     lines = read_ledger(facts.session.directory / "ledger.jsonl").lines
     report = build_cost_report(facts.session.directory)
     assert facts.costs.total == report.total
@@ -167,38 +167,30 @@ def test_the_bill_is_that_of_coterie_costs(page: Page, facts: SessionFacts) -> N
             f"{100 * row.spending.cached_share:.0f} % {row.spending.missed:,} {row.spending.cost:.6f} {row.subtree:.6f}"
         )
         assert f"{counts} {cost}" in told
-    assert f"what it cost ${sum((each.cost_usd for each in lines), Decimal(0)):.6f}" in told
-    assert "of it summary $0.000980" in told
+    assert f"actual cost ${sum((each.cost_usd for each in lines), Decimal(0)):.6f}" in told
+    assert "of this summary $0.000980" in told
 
 
 def test_approvals_and_notable_events_are_listed(page: Page) -> None:
     approvals = page.text("approvals")
-    assert "did not count an answer of approvals/p1.json, +15.00 s: an answer in a file proves nothing" in approvals
+    assert "ignored answer by approvals/p1.json, +15.00 s: an answer in a file proves nothing" in approvals
     assert "rejected by human, +18.00 s: Smaller, please." in approvals
     assert "approved by human, +27.00 s" in approvals
     events = page.text("events")
     assert "Bash failed after 2 s: exit code 1" in events
-    assert "the model call failed: overloaded; it is made again in 1.5 s" in events
+    assert "model call failed: overloaded; retrying in 1.5 s" in events
 
 
-def test_what_could_not_be_read_is_said_above_all_else(facts: SessionFacts) -> None:
+def test_unreadable_files_are_listed_on_the_page(facts: SessionFacts) -> None:
     damaged = attrs.evolve(facts, unread=(UnreadableFile(where="roster.json", reason="it is not a roster"),))
     assert "roster.json : it is not a roster" in Page.of(render_page(damaged)).text()
 
 
-def test_a_session_in_which_nothing_has_happened_has_a_page_that_says_so(tmp_path: Path) -> None:
+def test_page_of_an_empty_session_explains_every_section(tmp_path: Path) -> None:
     page = page_of(SessionBuilder.begin(tmp_path, task=""))
     assert "(no task)" in page.text()
-    assert [page.text(section) for section in SECTIONS] == [
-        "Result There is none: the run has not come to an end.",
-        "Timeline No agent has begun yet.",
-        "Agents There are none yet.",
-        "Messages No agent has sent a message, and none was started by another.",
-        "Cache, request by request The model was not asked yet.",
-        "Costs Nothing was billed.",
-        "Approvals Nobody had to ask for approval.",
-        "Notable events Nothing went wrong, and no layer had to do anything.",
-    ]
+    for section in SECTIONS:
+        assert re.search(r" No [a-z]+", page.text(section)), section
 
 
 def test_a_session_with_a_single_event_has_a_page(tmp_path: Path) -> None:
@@ -208,17 +200,17 @@ def test_a_session_with_a_single_event_has_a_page(tmp_path: Path) -> None:
     assert "main: interrupted" in [found.get("aria-label") for _, found in page.elements]
 
 
-def test_agents_that_only_start_others_are_drawn_without_any_mail(tmp_path: Path) -> None:
+def test_starts_are_drawn_without_messages(tmp_path: Path) -> None:
     story = SessionBuilder.begin(tmp_path)
     story.join(main="Lead.", scout="Look.")
     for name in ("main", "scout"):
         story.becomes(1, name, "running")
     told = page_of(story.write_all()).text("messages")
-    assert "No agent has sent a message." in told
+    assert "No messages." in told
     assert "main starts scout Look." in told
 
 
-def test_a_page_needs_no_other_file_and_no_network(page: Page) -> None:
+def test_page_needs_no_other_file_and_no_network(page: Page) -> None:
     assert not [found for _, found in page.elements if {"src", "srcset", "action", "background"} & set(found)]
     assert {tag for tag, _ in page.elements} & {
         "link",
@@ -235,7 +227,7 @@ def test_a_page_needs_no_other_file_and_no_network(page: Page) -> None:
     assert not re.search(r"fetch|XMLHttpRequest|import\(|eval", page.inside("script"))
 
 
-def test_the_policy_lets_only_the_style_and_the_script_of_the_page_count(page: Page) -> None:
+def test_policy_allows_only_the_style_and_script_of_the_page(page: Page) -> None:
     assert page.policy == {
         "default-src": ["'none'"],
         "style-src": [source_of(page.inside("style"))],
@@ -247,7 +239,7 @@ def test_the_policy_lets_only_the_style_and_the_script_of_the_page_count(page: P
     assert not [found for _, found in page.elements if any(key == "style" or key.startswith("on") for key in found)]
 
 
-def test_it_is_known_again_by_its_beginning(facts: SessionFacts) -> None:
+def test_page_is_recognised_by_its_first_bytes(facts: SessionFacts) -> None:
     long = attrs.evolve(facts, session=attrs.evolve(facts.session, task="x" * 10_000))
     assert f'content="{GENERATOR}"'.encode() in render_page(long)[:HEAD_BYTES]
 
@@ -268,7 +260,7 @@ HOSTILE = (
 
 
 def poisoned(value: Any, text: str) -> Any:
-    """*value* with *text* in the place of every text that has no fixed choice of words."""
+    """*value* with *text* in place of every free text."""
     if isinstance(value, tuple):
         return tuple(poisoned(each, text) for each in value)
     if isinstance(value, msgspec.Struct):
@@ -288,13 +280,13 @@ def poisoned(value: Any, text: str) -> Any:
 
 @pytest.fixture
 def full(facts: SessionFacts) -> SessionFacts:
-    """A session of which a page has everything that pages can have."""
+    """A session whose page has every kind of element."""
     return attrs.evolve(facts, unread=(UnreadableFile(where="x", reason="x"),), error="x")
 
 
 @pytest.fixture
 def usual(full: SessionFacts) -> set[tuple[str, frozenset[str]]]:
-    """The elements of pages without an enemy, with names as they are, all alike, and texts of several lines."""
+    """Elements of pages without hostile text."""
     pages = (full, poisoned(full, "harmless"), poisoned(full, "two\nlines"))
     return set[tuple[str, frozenset[str]]]().union(*(Page.of(render_page(each)).shapes() for each in pages))
 
@@ -302,10 +294,8 @@ def usual(full: SessionFacts) -> set[tuple[str, frozenset[str]]]:
 @pytest.mark.slow
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.one_of(st.sampled_from(HOSTILE), st.text(), st.lists(st.sampled_from(HOSTILE)).map("".join)))
-def test_no_text_becomes_markup_wherever_it_stands(
-    full: SessionFacts, usual: set[tuple[str, frozenset[str]]], text: str
-) -> None:
-    """Only what pages have anyway is in one of whose texts each was chosen by an enemy."""
+def test_no_text_becomes_markup(full: SessionFacts, usual: set[tuple[str, frozenset[str]]], text: str) -> None:
+    """A page in which every text is hostile has only elements that harmless pages have too."""
     page = Page.of(render_page(poisoned(full, text)))
     assert page.shapes() - usual == set()
     assert page.policy["script-src"] == [source_of(page.inside("script"))]
@@ -314,8 +304,8 @@ def test_no_text_becomes_markup_wherever_it_stands(
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_hostile_text_stays_text_from_the_files_to_the_page(tmp_path: Path, text: str) -> None:
-    """Through the files, as a model, a peer and a user write it."""
+def test_hostile_text_stays_text_from_file_to_page(tmp_path: Path, text: str) -> None:
+    """The text goes through the files, as a model, a peer and a user write them."""
     written = text.replace("\ud800", "")
     story = SessionBuilder.begin(tmp_path, task=written)
     story.join(main=written)
@@ -336,7 +326,7 @@ def test_a_hostile_text_stays_text_from_the_files_to_the_page(tmp_path: Path, te
 
 
 @pytest.mark.slow
-def test_a_crowd_is_read_to_the_last_event_and_drawn_within_bounds(tmp_path: Path) -> None:
+def test_many_agents_are_read_completely_and_drawn_bounded(tmp_path: Path) -> None:
     facts = collect_report(crowded(tmp_path, agents=100, events=5_000).session, NOW)
     assert [agent.name for agent in facts.agents] == ["main", *(f"worker-{number}" for number in range(1, 100))]
     assert sum(len(agent.tool_calls) for agent in facts.agents) == len(facts.requests) == 1_200
@@ -350,8 +340,8 @@ def test_a_crowd_is_read_to_the_last_event_and_drawn_within_bounds(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_page_about_very_much_is_no_larger_than_one_can_open(facts: SessionFacts) -> None:
-    """Fifty times as much of everything, and texts without an end."""
+def test_page_size_is_bounded(facts: SessionFacts) -> None:
+    """A session with thousands of everything and very long texts."""
     endless = "word " * 20_000
     lead, scout, *_ = facts.agents
     busy = attrs.evolve(
@@ -378,4 +368,4 @@ def test_a_page_about_very_much_is_no_larger_than_one_can_open(facts: SessionFac
     )
     content = render_page(large)
     assert len(content) < 4 * MEGABYTE
-    assert "more are left out here" in content.decode()
+    assert "more are not shown" in content.decode()

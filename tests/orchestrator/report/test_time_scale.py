@@ -1,4 +1,4 @@
-"""The time axis: places keep the order of moments, and hours without work take no room."""
+"""Time axis: positions keep the order of times, and idle gaps are shortened."""
 
 import itertools
 
@@ -12,7 +12,7 @@ moments = st.floats(0, 1e7)
 
 
 @given(first=moments, long=moments, busy=st.lists(st.tuples(moments, moments), max_size=8), asked=st.lists(moments))
-def test_places_are_within_the_width_and_in_the_order_of_time(
+def test_positions_are_within_the_width_and_ordered(
     first: float, long: float, busy: list[tuple[float, float]], asked: list[float]
 ) -> None:
     scale = TimeScale.of(first, first + long, [(min(each), max(each)) for each in busy])
@@ -24,7 +24,7 @@ def test_places_are_within_the_width_and_in_the_order_of_time(
     assert len(ticks) <= 40
 
 
-def test_a_night_between_two_runs_is_cut_short() -> None:
+def test_a_long_gap_is_shortened() -> None:
     night = 8 * 3600.0
     scale = TimeScale.of(0, night + 120, [(0, 60), (night + 60, night + 120)])
     [gap] = scale.gaps
@@ -33,7 +33,7 @@ def test_a_night_between_two_runs_is_cut_short() -> None:
     assert "8 h" in [label for _, label in scale.ticks()] or "8 h 1 min" in [label for _, label in scale.ticks()]
 
 
-def test_without_a_long_pause_a_place_is_a_share_of_the_time() -> None:
+def test_positions_without_gaps_are_proportional() -> None:
     scale = TimeScale.of(100, 140, [(100, 110), (112, 140)])
     assert (scale.gaps, scale.position(110), scale.position(99), scale.position(999)) == ((), 25, 0, 100)
 
@@ -53,11 +53,11 @@ def test_without_a_long_pause_a_place_is_a_share_of_the_time() -> None:
         (90_000, "1 d 1 h"),
     ],
 )
-def test_spans_are_told_in_one_or_two_units(seconds: float, words: str) -> None:
+def test_durations_have_one_or_two_units(seconds: float, words: str) -> None:
     assert span_text(seconds) == words
 
 
-def test_moments_of_one_column_have_as_many_digits() -> None:
+def test_times_of_a_column_have_the_same_digits() -> None:
     assert [since_text(at, 10) for at in (9, 10, 10.004, 21.5, 69.999, 200)] == [
         "+0.00 s",
         "+0.00 s",

@@ -1,4 +1,4 @@
-"""Sessions for the board, written by our own writers: event logs, ledger, mail and approvals."""
+"""Sessions for tests of the board, written with the product's writers."""
 
 import contextlib
 import io
@@ -36,7 +36,7 @@ TASK = "Some invoices with a discount are a cent too high. Find out why, mend it
 
 @attrs.define(eq=False)
 class BoardSession:
-    """A session and those who write into it."""
+    """A session and the writers of its files."""
 
     session: SessionDirectory
     clock: Clock
@@ -46,23 +46,23 @@ class BoardSession:
     _writers: dict[str, SessionWriter] = attrs.field(factory=dict)
 
     def root(self, *events: Event) -> None:
-        """Let the root tell *events*."""
+        """Write *events* of the root."""
         for event in events:
             self._root.emit(event)
 
     def agent(self, name: str) -> SessionWriter:
-        """The files of *name*."""
+        """Writer of the files of agent *name*."""
         if name not in self._writers:
             self._writers[name] = self._open.enter_context(open_writer(self.session.directory, name, self.clock))
         return self._writers[name]
 
     def change(self, name: str, state: Any, what: str = "", **facts: Any) -> None:
-        """Let the root tell that *name* is in another state."""
+        """Write the root's event for a new state of *name*."""
         facts = {"incarnation": 1, "parent": None if name == "main" else "main", **facts}
         self.root(AgentChanged(name=name, state=state, what=what, **facts))
 
     def ask(self, id_: str, name: str, subject: str, *, by: Any = "human", plan: str = "") -> None:
-        """Let *name* want a yes: to the call *subject*, or to a *plan*."""
+        """Write a request of *name* for the call *subject* or for a *plan*."""
         question = PromptUser(
             call=1,
             agent=name,
@@ -87,17 +87,17 @@ class BoardSession:
         self.root(ApprovalAsked(id=id_, what=claim.what, name=name, incarnation=1, by=by, subject=approval.subject))
 
     def decide(self, id_: str, name: str, verdict: Any = "approved", by: str = "human", feedback: str = "") -> None:
-        """Let an approval be decided."""
+        """Write a decision."""
         self.root(ApprovalDecided(id=id_, name=name, verdict=verdict, by=by, feedback=feedback))
 
     def add_cost(self, name: str, parent: str | None = None, **usage: int) -> Decimal:
-        """Let a call of *name* cost something; how much."""
+        """Write a ledger entry of *name*; return its cost."""
         spent = line(name, parent=parent, **usage)
         self._ledger.append(spent)
         return spent.cost_usd
 
     def make_message(self, sender: str, to: str, body: str, **facts: Any) -> Envelope:
-        """A message that is not sent yet."""
+        """Make a message without sending it."""
         return Envelope(
             sender=Sender(name=sender, incarnation=1, session=self.session.id, kind="peer"),
             recipient=Recipient(name=to),
@@ -120,19 +120,19 @@ class BoardSession:
         return letter
 
     def add_dead_letter(self, letter: Envelope) -> None:
-        """Make a dead letter of it."""
+        """Add a dead letter for the message."""
         with SessionMail.open(self.session, self.clock) as office:
             dead = DeadLetter(reason="expired", detail="", mailbox="x", at=1.0, envelope=letter, raw=letter.to_bytes())
             office.dead_letters.add(dead)
 
     @contextmanager
     def open_poller(self) -> Iterator[SessionPoller]:
-        """Somebody who looks at all this."""
+        """Open a poller of the session."""
         with open_poller(self.session) as lookout:
             yield lookout
 
     def board(self, budget: str | None = None) -> SessionBoard:
-        """The board as whoever comes now sees it; of a root that has a *budget*, if one is given."""
+        """The present board, with a *budget* if one is given."""
         if budget is not None:
             self.root(Budgeted(dollars=budget))
         with self.open_poller() as lookout:
@@ -141,7 +141,7 @@ class BoardSession:
 
 @contextmanager
 def open_board_session(project: Path, clock: Clock) -> Iterator[BoardSession]:
-    """A new session of *project* without any process, until the block ends."""
+    """Open a new session of *project* without any process until the block ends."""
     session = SessionDirectory.create(project, clock, task=TASK, model="m")
     with (
         contextlib.ExitStack() as stack,
@@ -154,7 +154,7 @@ def open_board_session(project: Path, clock: Clock) -> Iterator[BoardSession]:
 def drawn(
     board: SessionBoard, width: int = 80, height: int = 24, *, chosen: Selection | None = None, only: str | None = None
 ) -> list[str]:
-    """The lines of a board as rich prints them on a terminal of this size; they are never more, and never wider."""
+    """Lines of a board on a terminal of this size; fails if they do not fit."""
     console = Console(width=width, height=height, file=io.StringIO(), record=True, highlight=False, markup=False)
     now = max((row.since for row in board.agents.values()), default=0.0) + 5
     lines = render_board(

@@ -1,4 +1,4 @@
-"""A session to look at, in a place of its own."""
+"""Fixture of a session for tests of the board."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.orchestrator.session_writer import SteppingClock
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BoardSession]:
-    """A session without a process; a second passes with everything that is written."""
+    """A session without a process; its clock advances a second with every write."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     with open_board_session(tmp_path, SteppingClock()) as stage:
         yield stage

@@ -9,7 +9,7 @@ _TOKEN = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|([^\x1b]+)")
 
 @attrs.define(eq=False)
 class Terminal:
-    """A screen without wrapping, on which lines are written one by one; fails on what no board should write."""
+    """Screen without wrapping; fails on sequences that the board must not write."""
 
     height: int = 24
     rows: list[str] = attrs.field(init=False)
@@ -23,7 +23,7 @@ class Terminal:
         self.rows = [""] * self.height
 
     def feed(self, output: str) -> None:
-        """Write *output* on it."""
+        """Write *output* to the screen."""
         position = 0
         for token in _TOKEN.finditer(output):
             assert token.start() == position, f"what is this: {output[position : position + 20]!r}"
@@ -59,5 +59,5 @@ class Terminal:
 
     @property
     def is_as_found(self) -> bool:
-        """Whether the shell can go on with it."""
+        """True if the terminal is in the state that a shell expects."""
         return (self.is_open, self.has_cursor, self.wraps, self.marks_pastes) == (False, True, True, False)

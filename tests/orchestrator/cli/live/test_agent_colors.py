@@ -3,7 +3,7 @@ from coterie.orchestrator.cli.live.agent_table import AgentTable
 from coterie.orchestrator.cli.live.rows import AgentRow
 
 
-def test_a_name_has_the_colour_of_its_kind() -> None:
+def test_name_has_the_color_of_its_agent_type() -> None:
     row = AgentRow(name="scout", color="#a855f7")
     table = AgentTable.fitting([(0, row)], 80, 0.0, is_plain=False)
     for is_chosen, style in ((False, "#a855f7"), (True, "bold #a855f7")):
@@ -11,7 +11,7 @@ def test_a_name_has_the_colour_of_its_kind() -> None:
         assert style in [str(span.style) for span in line.spans]
 
 
-def test_names_and_codes_are_colours_and_nothing_else_is() -> None:
+def test_only_color_names_and_codes_are_colors() -> None:
     assert color_code("Purple") == COLORS["purple"]
     assert color_code("grey") == COLORS["gray"]
     assert color_code("#FF6B35") == "#ff6b35"

@@ -1,4 +1,4 @@
-"""The board of a session, from the files that its processes write."""
+"""State of the board, computed from the files of a session."""
 
 import trio
 
@@ -22,7 +22,7 @@ def row(stage: BoardSession, name: str = "main") -> AgentRow:
     return stage.board().agents[name]
 
 
-def test_each_agent_stands_below_who_started_it_in_the_order_of_their_starts(stage: BoardSession) -> None:
+def test_agents_are_listed_below_their_parent_in_start_order(stage: BoardSession) -> None:
     for name, parent in (("main", None), ("b", "main"), ("a", "main"), ("c", "b"), ("d", "main")):
         stage.change(name, "running", parent=parent)
     stage.add_cost("d", parent="main", output=1)  # the first that has a reply
@@ -31,14 +31,14 @@ def test_each_agent_stands_below_who_started_it_in_the_order_of_their_starts(sta
     assert [row.name for _, row in stage.board().tree("b")] == ["b", "c"]
 
 
-def test_whose_parent_is_unknown_or_its_own_child_stands_at_the_left(stage: BoardSession) -> None:
+def test_agents_with_an_unknown_or_cyclic_parent_are_at_the_top(stage: BoardSession) -> None:
     for name, parent in (("x", "nobody"), ("a", "b"), ("b", "a"), ("c", "c")):
         stage.change(name, "running", parent=parent)
     assert {name for _, name in names(stage)} == {"x", "a", "b", "c"}
     assert (0, "x") in names(stage)
 
 
-def test_turns_tokens_and_dollars_are_those_of_the_transcript_and_the_ledger(stage: BoardSession) -> None:
+def test_turns_tokens_and_costs_equal_transcript_and_ledger(stage: BoardSession) -> None:
     stage.change("main", "running")
     stage.agent("main").write_event(STARTED)
     stage.agent("main").write_text("assistant", "One.", reply())
@@ -51,7 +51,7 @@ def test_turns_tokens_and_dollars_are_those_of_the_transcript_and_the_ledger(sta
     assert main.spending.cost == found.spending.cost == cost
 
 
-def test_it_says_what_an_agent_is_at_and_forgets_it_at_its_end(stage: BoardSession) -> None:
+def test_activity_is_shown_until_the_agent_ends(stage: BoardSession) -> None:
     stage.change("main", "running")
     main = stage.agent("main")
     main.write_event(STARTED)
@@ -67,7 +67,7 @@ def test_it_says_what_an_agent_is_at_and_forgets_it_at_its_end(stage: BoardSessi
     assert (row(stage).activity, row(stage).progress, row(stage).has_ended) == ("out of turns", "", True)
 
 
-def test_what_a_fork_has_from_its_parent_is_not_its_own_word(stage: BoardSession) -> None:
+def test_messages_of_the_parent_are_not_news_of_a_fork(stage: BoardSession) -> None:
     fork = stage.agent("part")
     fork.write_text("assistant", "Words of the parent.")
     fork.write_event(STARTED)
@@ -75,16 +75,16 @@ def test_what_a_fork_has_from_its_parent_is_not_its_own_word(stage: BoardSession
     fork.write_text("assistant", "My own.", reply())
     found = stage.board()
     assert found.agents["part"].said == "My own."
-    assert [news.text for news in found.news] == ["starts with m", "says: My own."]
+    assert [news.text for news in found.news] == ["started with m", "says: My own."]
 
 
-def test_an_earlier_start_changes_nothing_any_more(stage: BoardSession) -> None:
+def test_events_of_an_earlier_incarnation_are_ignored(stage: BoardSession) -> None:
     stage.change("main", "running", incarnation=2, pid=7)
     stage.change("main", "killed", "late", incarnation=1)
     assert (row(stage).state, row(stage).incarnation, row(stage).pid) == ("running", 2, 7)
 
 
-def test_a_state_counts_from_when_it_began(stage: BoardSession) -> None:
+def test_duration_of_a_state_counts_from_its_start(stage: BoardSession) -> None:
     stage.change("main", "waiting", "1 agent")
     began = row(stage).since
     stage.change("main", "waiting", "2 agents")
@@ -93,7 +93,7 @@ def test_a_state_counts_from_when_it_began(stage: BoardSession) -> None:
     assert row(stage).since > began
 
 
-def test_mail_is_under_way_delivered_or_dead(stage: BoardSession) -> None:
+def test_mail_is_stored_delivered_or_dead(stage: BoardSession) -> None:
     under_way = stage.send("a", "main", "Still to be read.")
     delivered = stage.send("main", "a", "x" * 1000, summary="in short")
     dead = stage.make_message("a", "gone", "Nobody reads it.")
@@ -110,14 +110,14 @@ def test_mail_is_under_way_delivered_or_dead(stage: BoardSession) -> None:
     assert letters[delivered.id].gist == "in short"
 
 
-def test_of_a_structured_message_the_words_are_shown(stage: BoardSession) -> None:
+def test_gist_of_a_structured_message_is_its_text(stage: BoardSession) -> None:
     report = TaskNotification(status="completed", summary="a is done", result="It works.")
     stage.send("a", "main", report.to_body(), kind="task_notification")
     stage.send("a", "main", '{"a": ', kind="task_assignment")
     assert [letter.gist for letter in stage.board().letters] == ["completed: It works.", '{"a":']
 
 
-def test_an_approval_is_open_until_it_is_decided_and_the_users_own_come_first(stage: BoardSession) -> None:
+def test_open_approvals_list_those_of_the_user_first(stage: BoardSession) -> None:
     stage.ask("plan-1", "a", "", by="lead", plan="Look\nand mend")
     stage.ask("permission-2", "b", "rm -r x")
     assert [(each.id, each.subject) for each in stage.board().open_approvals()] == [
@@ -133,12 +133,12 @@ def test_an_approval_is_open_until_it_is_decided_and_the_users_own_come_first(st
     assert [news.text for news in board.news] == [
         "asks the lead for approval of its plan, plan-1: Look",
         "asks you for permission, permission-2: Bash rm -r x",
-        "an answer of b to plan-1 does not count: only the lead",
-        "permission-2 is rejected by you: not that",
+        "answer by b to plan-1 was ignored: only the lead",
+        "permission-2 was rejected by you: not that",
     ]
 
 
-def test_whoever_had_not_ended_when_the_root_did_was_interrupted(stage: BoardSession) -> None:
+def test_agents_without_an_end_are_interrupted_when_the_root_ends(stage: BoardSession) -> None:
     stage.change("main", "running")
     stage.change("a", "done")
     with stage.open_poller() as lookout:
@@ -147,7 +147,7 @@ def test_whoever_had_not_ended_when_the_root_did_was_interrupted(stage: BoardSes
         assert (lookout.board.state, lookout.board.finished) == ("interrupted", None)
 
 
-def test_a_run_that_is_taken_up_again_has_not_finished(stage: BoardSession) -> None:
+def test_a_resumed_run_is_not_finished(stage: BoardSession) -> None:
     main = stage.agent("main")
     main.write_event(STARTED)
     main.write_event(FINISHED)
@@ -156,10 +156,10 @@ def test_a_run_that_is_taken_up_again_has_not_finished(stage: BoardSession) -> N
         RunStarted(session="s", incarnation=2, model="m", permission_mode="default", project="/p", tools=[])
     )
     assert stage.board().finished is None
-    assert stage.board().news[-1].text == "starts with m, start 2"
+    assert stage.board().news[-1].text == "started with m, start 2"
 
 
-def test_a_damaged_line_is_news_and_a_damaged_price_is_left_out(stage: BoardSession) -> None:
+def test_damaged_lines_are_news_and_damaged_costs_are_skipped(stage: BoardSession) -> None:
     stage.change("main", "running")
     with (stage.session.directory / "events.jsonl").open("ab") as log:
         log.write(b"{broken}\n")
@@ -168,10 +168,10 @@ def test_a_damaged_line_is_news_and_a_damaged_price_is_left_out(stage: BoardSess
     cost = stage.add_cost("main", output=10)
     board = stage.board()
     assert board.spending.cost == cost
-    assert [news.text.split(":")[0] for news in board.news] == ["events.jsonl, line 2, cannot be read"]
+    assert [news.text.split(": ")[0] for news in board.news] == ["events.jsonl:2"]
 
 
-def test_only_so_much_is_kept_and_the_rest_is_counted(stage: BoardSession) -> None:
+def test_news_beyond_the_limit_are_only_counted(stage: BoardSession) -> None:
     for number in range(KEPT + 7):
         stage.root(Noticed(source="test", reason=str(number)))
     board = stage.board()
@@ -179,7 +179,7 @@ def test_only_so_much_is_kept_and_the_rest_is_counted(stage: BoardSession) -> No
     assert board.news[-1].text == f"test: {KEPT + 6}"
 
 
-def test_what_is_written_later_is_read_once_and_wakes_whoever_looks(stage: BoardSession) -> None:
+def test_later_events_wake_the_poller_and_are_read_once(stage: BoardSession) -> None:
     async def look() -> None:
         with trio.fail_after(60), stage.open_poller() as lookout:
             assert not lookout.poll()

@@ -1,4 +1,4 @@
-"""What keys do: choose, look, answer, stop and leave."""
+"""Effects of keys: choose, show details, answer, stop and leave."""
 
 import pytest
 
@@ -37,11 +37,11 @@ def steering(*events: Event, only: str | None = None) -> BoardController:
 
 
 def press(steer: BoardController, *keys: str) -> list[BoardRequest]:
-    """What the root is asked for when these keys are pressed."""
+    """Requests to the root after these keys."""
     return [order for key in keys if (order := steer.handle_key(key)) is not None]
 
 
-def test_arrows_choose_from_top_to_bottom_and_stay_at_the_ends() -> None:
+def test_arrow_keys_choose_lines_and_stop_at_the_ends() -> None:
     steer = steering(LEADS, ASKED)
     found = []
     for key in ("up", "down", "j", "down", "down", "down", "k", "page up", "page down"):
@@ -51,20 +51,20 @@ def test_arrows_choose_from_top_to_bottom_and_stay_at_the_ends() -> None:
     assert found == ["p-1", "plan-2", "main", "a", "b", "b", "a", "p-1", "b"]
 
 
-def test_approving_takes_two_keys_unless_the_approval_was_chosen() -> None:
+def test_approval_takes_two_keys_unless_it_was_chosen() -> None:
     steer = steering(LEADS, ASKED)
     assert press(steer, "a") == []
     assert steer.foot(80) == "a again: approve Bash ls"
     assert press(steer, "a") == [DecideApproval(id="p-1", approve=True)]
-    assert steer.foot(80) == "asking the root ..."
+    assert steer.is_asking
     assert press(steer, "a") == []
     assert steer.foot(80) == "the root has not answered the last request yet"
     steer.show_notice("approved")
     assert steer.foot(80) == "approved"
 
 
-def test_an_approval_that_was_answered_meanwhile_is_not_chosen_any_more() -> None:
-    """The next key finds the next one, and answers nothing yet."""
+def test_an_answered_approval_is_no_longer_chosen() -> None:
+    """The next key chooses the next approval without answering it."""
     steer = steering(ASKED, LEADS)
     press(steer, "down")
     apply_event(steer.board, ApprovalDecided(id="p-1", name="a", verdict="approved", by="human"))
@@ -73,7 +73,7 @@ def test_an_approval_that_was_answered_meanwhile_is_not_chosen_any_more() -> Non
     assert steer.chosen == Selection("approval", "plan-2")
 
 
-def test_rejecting_needs_words_that_can_be_edited_and_taken_back() -> None:
+def test_rejecting_needs_a_reason_that_can_be_edited() -> None:
     steer = steering(ASKED)
     assert press(steer, "down", "r", "enter", *"nq", "backspace", *"o!") == []
     assert steer.foot(80) == "why? no!_   enter: reject   escape: back"
@@ -82,17 +82,17 @@ def test_rejecting_needs_words_that_can_be_edited_and_taken_back() -> None:
     ]
 
 
-def test_what_is_pasted_is_words_and_never_a_key() -> None:
+def test_pasted_text_is_never_a_command() -> None:
     steer = steering(ASKED)
     assert press(steer, "pasted aaq") == []
-    assert steer.foot(80) == "what was pasted was left out: keys act here"
+    assert "ignored" in steer.foot(80)
     assert (steer.chosen, steer.has_quit) == (None, False)
     assert press(steer, "down", "r", "pasted not like this", "enter") == [
         DecideApproval(id="p-1", approve=False, feedback="not like this")
     ]
 
 
-def test_of_words_that_are_long_the_end_is_seen() -> None:
+def test_the_end_of_a_long_reason_is_shown() -> None:
     steer = steering(ASKED)
     press(steer, "down", "r", *("\u4f60" * 5000))
     assert len(steer.typed) == LONGEST_FEEDBACK
@@ -101,32 +101,32 @@ def test_of_words_that_are_long_the_end_is_seen() -> None:
     assert steer.foot(10).endswith("escape: back")
 
 
-def test_words_for_what_was_answered_meanwhile_reach_nobody() -> None:
+def test_a_reason_for_an_answered_approval_is_not_sent() -> None:
     steer = steering(ASKED)
     press(steer, "down", "r", *"no")
     apply_event(steer.board, ApprovalDecided(id="p-1", name="a", verdict="withdrawn", by="a"))
     assert press(steer, "enter") == []
-    assert steer.foot(80) == "it was answered meanwhile"
+    assert "already been answered" in steer.foot(80)
 
 
-def test_stopping_asks_once() -> None:
+def test_stopping_asks_for_confirmation() -> None:
     steer = steering()
     assert press(steer, "s") == []
     assert steer.foot(80) == "choose an agent first, with up and down"
     assert press(steer, "down", "down", "s") == []
-    assert steer.foot(80) == "stop a and those it started?   y: yes   any other key: no"
+    assert steer.foot(80) == "stop a and the agents it started?   y: yes   any other key: no"
     assert press(steer, "x", "s", "y") == [StopAgent(name="a")]
     steer.show_notice("stopped a")
     assert press(steer, "down", "s", "y") == []
 
 
-def test_there_may_be_nothing_to_choose_or_answer() -> None:
+def test_keys_on_an_empty_board_do_nothing() -> None:
     steer = BoardController(SessionBoard(session="s", task="t", started=0.0))
     assert press(steer, "up", "enter", "a") == []
-    assert steer.foot(80) == "nothing waits for an answer"
+    assert "no request" in steer.foot(80)
 
 
-def test_of_one_agent_alone_only_its_own_can_be_chosen() -> None:
+def test_only_lines_of_the_shown_agent_can_be_chosen() -> None:
     other = ApprovalAsked(id="p-9", what="permission", name="main", incarnation=1, by="human", subject="x")
     steer = steering(other, ASKED, only="a")
     press(steer, "a")
@@ -158,13 +158,13 @@ def test_help_opens_and_closes() -> None:
 
 
 @pytest.mark.parametrize("keys", [("q",), ("gone",), ("down", "r", *"no", "gone"), ("?", "q")])
-def test_q_leaves_and_so_does_a_terminal_that_is_gone(keys: tuple[str, ...]) -> None:
+def test_q_or_a_closed_terminal_leaves_the_board(keys: tuple[str, ...]) -> None:
     steer = steering(ASKED)
     assert press(steer, *keys) == []
     assert steer.has_quit
 
 
-def test_the_keys_are_told_on_every_terminal() -> None:
+def test_key_hints_fit_every_terminal() -> None:
     steer = steering()
     assert [steer.foot(width) for width in (80, 60, 10)] == list(KEYS)
     assert max(len(line) for line in HELP) < 80
@@ -183,5 +183,5 @@ def test_the_keys_are_told_on_every_terminal() -> None:
         ("\u00e9\u4f60", ["\u00e9", "\u4f60"]),
     ],
 )
-def test_what_a_terminal_sends_becomes_keys(typed: str, keys: list[str]) -> None:
+def test_terminal_input_is_parsed_into_keys(typed: str, keys: list[str]) -> None:
     assert parse_keys(typed) == keys

@@ -1,4 +1,4 @@
-"""Lines on a terminal: each in its place, and only those that changed."""
+"""Canvas: lines at their places, and only changed lines are written."""
 
 import io
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.orchestrator.cli.live.terminal_emulator import Terminal
 
 @attrs.define(eq=False)
 class CanvasTerminal:
-    """A canvas and the terminal that it writes to."""
+    """A canvas and its terminal."""
 
     console: Console
     canvas: Canvas
@@ -22,12 +22,12 @@ class CanvasTerminal:
     _read: int = 0
 
     def paint(self, *lines: str | Text) -> str:
-        """Paint *lines*; what was written for that."""
+        """Paint *lines* and return the output."""
         self.canvas.paint([Text(line) if isinstance(line, str) else line for line in lines])
         return self.read()
 
     def read(self) -> str:
-        """What was written since."""
+        """Output since the last call."""
         assert isinstance(self.console.file, io.StringIO)
         output = self.console.file.getvalue()[self._read :]
         self._read += len(output)
@@ -51,7 +51,7 @@ def easel() -> Iterator[CanvasTerminal]:
     assert terminal.is_as_found
 
 
-def test_only_lines_that_changed_are_written_again(easel: CanvasTerminal) -> None:
+def test_only_changed_lines_are_written_again(easel: CanvasTerminal) -> None:
     easel.paint("one", "two", "three")
     assert easel.terminal.rows == ["one", "two", "three", "", ""]
     assert easel.paint("one", "two", "three") == ""
@@ -70,26 +70,26 @@ def test_after_a_resize_everything_is_written_again(easel: CanvasTerminal) -> No
     assert easel.terminal.rows == ["one", "two", "3", "4", ""]
 
 
-def test_a_line_that_is_too_wide_moves_no_other(easel: CanvasTerminal) -> None:
+def test_a_too_wide_line_does_not_move_others(easel: CanvasTerminal) -> None:
     easel.paint("x" * 100, "two")
     assert easel.terminal.rows[1] == "two"
 
 
-def test_what_acts_on_a_terminal_becomes_a_question_mark(easel: CanvasTerminal) -> None:
+def test_control_characters_become_question_marks(easel: CanvasTerminal) -> None:
     easel.paint(Text("a\x1b[2Jb\nc\x9bd\te", "red"))
     assert easel.terminal.rows[0] == "a?[2Jb?c?d?e"
 
 
 class GoneTerminal(io.StringIO):
-    """Its other end was closed."""
+    """Output whose other end was closed."""
 
     def write(self, _text: str) -> int:
         """Fail as Linux does."""
         raise OSError(5, "Input/output error")
 
 
-def test_a_terminal_that_is_gone_is_an_error_once() -> None:
-    """Not another one when it is to be put back."""
+def test_a_closed_terminal_raises_once() -> None:
+    """Restoring the closed terminal raises no second error."""
     console = Console(file=GoneTerminal(), force_terminal=True, width=40, height=5)
     with pytest.raises(OSError, match="Input/output"), open_canvas(console):
         pass

@@ -1,4 +1,4 @@
-"""Single keys of a real pseudo-terminal, whose settings are put back."""
+"""Single keys of a real pseudo-terminal, whose settings are restored."""
 
 import os
 import termios
@@ -15,14 +15,14 @@ from coterie.orchestrator.cli.live.keyboard import LONGEST_PASTE, Keyboard, has_
 
 @attrs.define(eq=False)
 class PseudoTerminal:
-    """A pseudo-terminal with somebody at it."""
+    """A pseudo-terminal with a user."""
 
     master: int
     slave: int
 
     @property
     def path(self) -> Path:
-        """Its name."""
+        """Path of the terminal."""
         return Path(os.ttyname(self.slave))
 
     def type(self, keys: bytes) -> None:
@@ -30,7 +30,7 @@ class PseudoTerminal:
         os.write(self.master, keys)
 
     def settings(self) -> list[object]:
-        """Those of the terminal."""
+        """Terminal settings."""
         return termios.tcgetattr(self.slave)
 
 
@@ -49,7 +49,7 @@ async def read(keyboard: Keyboard) -> list[str]:
         return await keyboard.read()
 
 
-async def test_keys_come_as_they_are_pressed_and_the_terminal_is_put_back(desk: PseudoTerminal) -> None:
+async def test_keys_are_read_singly_and_the_terminal_is_restored(desk: PseudoTerminal) -> None:
     found = desk.settings()
     with open_keyboard(desk.path) as keyboard:
         assert desk.settings() != found
@@ -58,8 +58,8 @@ async def test_keys_come_as_they_are_pressed_and_the_terminal_is_put_back(desk: 
     assert desk.settings() == found
 
 
-async def test_a_key_that_comes_in_pieces_is_one_key(desk: PseudoTerminal, mock_clock: trio.testing.MockClock) -> None:
-    """No time passes, so the rest of a key always comes soon enough."""
+async def test_a_key_in_pieces_is_one_key(desk: PseudoTerminal, mock_clock: trio.testing.MockClock) -> None:
+    """The clock does not advance, so the rest of a key always arrives in time."""
     del mock_clock
     keys: list[str] = []
 
@@ -79,7 +79,7 @@ async def test_a_key_that_comes_in_pieces_is_one_key(desk: PseudoTerminal, mock_
         assert await read(keyboard) == ["\u00e9"]
 
 
-async def test_a_paste_is_one_key_however_it_comes(desk: PseudoTerminal) -> None:
+async def test_a_paste_in_pieces_is_one_key(desk: PseudoTerminal) -> None:
     with open_keyboard(desk.path) as keyboard:
         desk.type(b"x\x1b[200~aa")
         assert await read(keyboard) == ["x"]
@@ -89,7 +89,7 @@ async def test_a_paste_is_one_key_however_it_comes(desk: PseudoTerminal) -> None
         assert await read(keyboard) == ["pasted aaqq", "y"]
 
 
-async def test_a_paste_that_is_far_too_long_is_forgotten_and_no_key(desk: PseudoTerminal) -> None:
+async def test_a_too_long_paste_is_discarded(desk: PseudoTerminal) -> None:
     with open_keyboard(desk.path) as keyboard:
         desk.type(b"\x1b[200~")
         for _ in range(40):
@@ -101,23 +101,21 @@ async def test_a_paste_that_is_far_too_long_is_forgotten_and_no_key(desk: Pseudo
         assert len(key) < LONGEST_PASTE
 
 
-async def test_an_escape_that_nothing_follows_is_a_key(
-    desk: PseudoTerminal, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_single_escape_is_a_key(desk: PseudoTerminal, autojump_clock: trio.testing.MockClock) -> None:
     with open_keyboard(desk.path) as keyboard:
         desk.type(b"\x1b")
         assert await read(keyboard) == ["escape"]
         assert autojump_clock.current_time() > 0
 
 
-async def test_a_terminal_that_goes_away_is_told(desk: PseudoTerminal) -> None:
+async def test_a_closed_terminal_is_reported(desk: PseudoTerminal) -> None:
     with open_keyboard(desk.path) as keyboard:
         os.close(desk.master)
         desk.master = -1
         assert await read(keyboard) == ["gone"]
 
 
-async def test_what_is_no_terminal_has_no_keys(tmp_path: Path) -> None:
+async def test_a_file_has_no_keys(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(OSError, match="Inappropriate ioctl"), open_keyboard(file):

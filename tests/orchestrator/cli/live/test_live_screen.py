@@ -1,4 +1,4 @@
-"""The live view at work: a real keyboard, a real control socket, and files that grow."""
+"""Live screen with a real keyboard, a real control socket and growing files."""
 
 import io
 import os
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 @attrs.define(eq=False)
 class ScreenHarness:
-    """Somebody at a terminal with a board on it, and a root that does what it is asked."""
+    """A terminal with a board, and a root that answers requests."""
 
     stage: BoardSession
     screen: LiveScreen
@@ -54,7 +54,7 @@ class ScreenHarness:
         os.write(self.keys, keys.encode())
 
     def text(self) -> str:
-        """What the terminal shows."""
+        """Lines on the terminal."""
         assert isinstance(self.console.file, io.StringIO)
         output = self.console.file.getvalue()
         self.terminal.feed(output[self._read :])
@@ -62,12 +62,12 @@ class ScreenHarness:
         return "\n".join(self.terminal.rows)
 
     async def sees(self, words: str) -> None:
-        """Wait until *words* are there."""
+        """Wait until *words* are on the screen."""
         while words not in self.text():  # noqa: ASYNC110 - the eye does the same
             await trio.sleep(0.01)
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Be the root: hear one request, and answer."""
+        """Receive one request as the root, and answer it."""
         frame = await read_frame(stream)
         assert frame is not None
         self.asked.append(request_decoder.decode(frame))
@@ -94,7 +94,7 @@ def room(stage: BoardSession) -> Iterator[ScreenHarness]:
 
 @asynccontextmanager
 async def open_board(room: ScreenHarness) -> AsyncIterator[None]:
-    """Show the board until the user has left, and the block has ended."""
+    """Show the board until the user leaves and the block ends."""
     with trio.fail_after(60), open_root_record(room.stage.session, Clock()) as root:
         async with open_listener(control_address(root)) as door, trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, room.serve, [door])
@@ -106,7 +106,7 @@ async def open_board(room: ScreenHarness) -> AsyncIterator[None]:
     assert room.terminal.is_as_found
 
 
-async def test_an_approval_is_answered_with_a_key_over_the_control_socket(room: ScreenHarness) -> None:
+async def test_a_key_answers_an_approval_over_the_control_socket(room: ScreenHarness) -> None:
     async with open_board(room):
         await room.sees("? a  permission")
         room.type("a")
@@ -121,7 +121,7 @@ async def test_an_approval_is_answered_with_a_key_over_the_control_socket(room: 
     assert room.asked == [DecideApproval(id="permission-1", approve=True)]
 
 
-async def test_what_the_root_refuses_is_said(room: ScreenHarness) -> None:
+async def test_a_refusal_of_the_root_is_shown(room: ScreenHarness) -> None:
     room.answer = RunFailed(reason="permission-1 is not open \x1b[2J any more", is_for_user=True)
     async with open_board(room):
         room.type("aa")
@@ -129,13 +129,13 @@ async def test_what_the_root_refuses_is_said(room: ScreenHarness) -> None:
         room.type("q")
 
 
-async def test_what_was_asked_for_right_before_leaving_is_done(room: ScreenHarness) -> None:
+async def test_a_request_before_leaving_is_carried_out(room: ScreenHarness) -> None:
     async with open_board(room):
         room.type("\x1b[B\x1b[B\x1b[Bsyq")
     assert room.asked == [StopAgent(name="a")]
 
 
-async def test_what_is_chosen_can_be_looked_at_in_full(room: ScreenHarness) -> None:
+async def test_details_of_the_chosen_line_are_shown(room: ScreenHarness) -> None:
     async with open_board(room):
         room.type("j\r")
         await room.sees("permission of a (permission-1): you decide")
@@ -153,7 +153,7 @@ async def test_what_is_chosen_can_be_looked_at_in_full(room: ScreenHarness) -> N
         room.type("q")
 
 
-async def test_a_resize_is_drawn_at_once(room: ScreenHarness) -> None:
+async def test_a_resize_redraws_immediately(room: ScreenHarness) -> None:
     async with open_board(room):
         await room.sees("up/down choose   enter look")
         room.console.size = ConsoleDimensions(50, 10)
@@ -162,17 +162,17 @@ async def test_a_resize_is_drawn_at_once(room: ScreenHarness) -> None:
         room.type("q")
 
 
-async def test_a_terminal_that_is_gone_ends_it(room: ScreenHarness) -> None:
+async def test_a_closed_terminal_ends_the_board(room: ScreenHarness) -> None:
     async with open_board(room):
         await room.sees("AGENT")
         os.close(room.keys)
         room.keys = -1
 
 
-async def test_without_a_root_nobody_is_asked(room: ScreenHarness) -> None:
+async def test_a_request_without_a_root_is_refused(room: ScreenHarness) -> None:
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(room.screen.run)
             room.type("aa")
-            await room.sees("the session does not run: nobody can be asked")
+            await room.sees("the session is not running")
             room.type("q")

@@ -1,4 +1,4 @@
-"""Nothing that an agent says, or a file holds, acts on the terminal of whoever looks."""
+"""Text of agents and files cannot control the terminal."""
 
 import contextlib
 import io
@@ -36,9 +36,9 @@ from tests.orchestrator.cli.live.board_session import BoardSession
 from tests.orchestrator.gateway.test_ledger import line
 
 OURS = re.compile(r"\x1b\[(?:\?2026[hl]|2J|2K|[0-9]+;1H|[0-9;]*m)")
-"""The only sequences that a board is made of: begin and end, clear, a line's place, a colour."""
+"""Control sequences that a board may write: begin and end, clear, position, color."""
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What no line may hold; lines themselves and tabs may be."""
+"""Characters that no line may contain; newlines and tabs are allowed."""
 SEQUENCES = ("\x1b[2J", "\x1b]0;x\x07", "\x1b]52;c;aGk=\x1b\\", "\x9b5A", "\x1bc", "\x1b[", "\x1b", "\r", "\n", "\b")
 HIDDEN = ("\u202e", "\u2066", "\U000e0041", "\ufeff", "\u2028", "\ud800", "\t", "\x00", "\x7f", "\x0e", "\u0301")
 
@@ -46,7 +46,7 @@ words = st.lists(st.sampled_from((*SEQUENCES, *HIDDEN, "[31m", "6n")) | st.text(
 
 
 def hostile_events(text: str) -> list[Event]:
-    """Events with *text* wherever they have one."""
+    """Events with *text* in every text field."""
     call = {"type": "tool_use", "id": "t", "name": text, "input": {text: text}}
     return [
         AgentChanged(name=text or "x", incarnation=1, state="stalled", what=text, parent=text),
@@ -66,7 +66,7 @@ def hostile_events(text: str) -> list[Event]:
 
 
 def full_board(text: str) -> SessionBoard:
-    """A board on which *text* stands everywhere."""
+    """A board with *text* in every place."""
     board = SessionBoard(session="s", task=text, started=0.0)
     for event in (Budgeted(dollars="1"), *hostile_events(text)):
         board.handle(make_session_event(event, session="s", agent="main", at=1.0))
@@ -86,7 +86,7 @@ def full_board(text: str) -> SessionBoard:
 
 
 def painted(lines: list[Text], width: int, height: int) -> str:
-    """What is written to show *lines*, without our own sequences."""
+    """Output for *lines* without the allowed sequences."""
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=width, height=height, highlight=False, markup=False)
     Canvas(console).paint(lines)
@@ -96,7 +96,7 @@ def painted(lines: list[Text], width: int, height: int) -> str:
 @pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(words)
-def test_whatever_is_said_the_board_is_made_of_letters_and_our_own_sequences(text: str) -> None:
+def test_board_has_only_text_and_known_sequences(text: str) -> None:
     board = full_board(text)
     steering = BoardController(board)
     steering.handle_key("a")
@@ -108,7 +108,7 @@ def test_whatever_is_said_the_board_is_made_of_letters_and_our_own_sequences(tex
 @pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(text=words)
-def test_so_is_all_that_there_is_to_know_of_an_agent(tmp_path: Path, text: str) -> None:
+def test_details_have_only_text_and_known_sequences(tmp_path: Path, text: str) -> None:
     board = full_board(text)
     session = SessionDirectory(id="s", project=tmp_path, task="t", model="m", started=0.0)
     lines = detail_lines(session, board, Selection("agent", "main"), 60)
@@ -119,13 +119,13 @@ def test_so_is_all_that_there_is_to_know_of_an_agent(tmp_path: Path, text: str) 
 @pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(words)
-def test_what_is_printed_in_the_end_has_lines_and_no_sequences(text: str) -> None:
+def test_last_board_has_no_sequences(text: str) -> None:
     with contextlib.redirect_stdout(io.StringIO()) as output:
         print_last_board(full_board(text))
     assert not ACTING.search(output.getvalue())
 
 
-def test_who_says_yes_sees_what_a_terminal_would_hide(stage: BoardSession) -> None:
+def test_details_of_an_approval_escape_hidden_characters(stage: BoardSession) -> None:
     evil = "ls \x1b[8m; rm -r / \u202e\r"
     stage.change("a", "running")
     stage.ask("permission-1", "a", evil)
@@ -137,24 +137,24 @@ def test_who_says_yes_sees_what_a_terminal_would_hide(stage: BoardSession) -> No
     )
     assert call.startswith("permission of a (permission-1): you decide\n")
     assert "Bash ls \\x1b[8m; rm -r / \\u202e\\r" in call
-    assert plan.startswith("plan of a (plan-2): for the lead, and you may decide too\n")
+    assert plan.startswith("plan of a (plan-2): decided by the lead; you may decide too\n")
     assert "  ls \\x1b[8m; rm -r / \\u202e\\r" in plan
-    assert plan.endswith("files that it would change:\n  a.py")
+    assert plan.endswith("files it would change:\n  a.py")
 
 
-def test_who_says_yes_is_told_of_a_record_that_was_changed_or_is_gone(stage: BoardSession) -> None:
+def test_details_warn_of_a_changed_approval(stage: BoardSession) -> None:
     stage.change("a", "running")
     stage.ask("permission-1", "a", "rm -r /")
     path = stage.session.directory / "approvals" / "permission-1.json"
     path.write_bytes(path.read_bytes().replace(b"rm -r /", b"ls"))
     chosen = Selection("approval", "permission-1")
     lines = [each.plain for each in detail_lines(stage.session, stage.board(), chosen, 80)]
-    assert "do not trust it: it was written or changed by another process than the root" in lines
+    assert any(line.startswith("do not trust this request: ") for line in lines)
     path.unlink()
     assert detail_lines(stage.session, stage.board(), chosen, 80)[-1].plain == "Bash rm -r /"
 
 
-def test_the_details_of_an_agent_are_all_that_is_known(stage: BoardSession) -> None:
+def test_details_of_an_agent_have_all_facts(stage: BoardSession) -> None:
     stage.change("a", "waiting", "2 agents", pid=42)
     stage.add_cost("a", parent="main", read=900, input=100, output=5)
     stage.agent("a").write_event(

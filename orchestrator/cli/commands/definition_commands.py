@@ -1,0 +1,132 @@
+"""The commands `list` and `check`, which agent definitions and skills share."""
+
+import json
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, get_args
+
+import attrs
+import click
+
+from coterie.agents.definitions.definition_files import FileProblem, Severity
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused, count_text
+from coterie.orchestrator.cli.shared_options import json_option
+from coterie.orchestrator.cli.text_table import table_lines
+
+Item = TypeVar("Item")
+Item_co = TypeVar("Item_co", covariant=True)
+
+
+class LoadedFiles(Protocol[Item_co]):
+    """Definitions from files, with the problems of these files."""
+
+    @property
+    def by_name(self) -> Mapping[str, Item_co]:
+        """Valid definitions by name."""
+
+    @property
+    def problems(self) -> Sequence[FileProblem]:
+        """Problems of all files."""
+
+    @property
+    def files(self) -> int:
+        """Number of files."""
+
+
+@attrs.frozen(kw_only=True)
+class DefinitionCommands(Generic[Item]):
+    """The commands `list` and `check` of one sort of definition files."""
+
+    noun: str
+    """Name of one definition in summaries."""
+    key: str
+    """JSON key of the definitions in the output of `check`."""
+    expected: str
+    """Files that `check` accepts, for its error line."""
+    load: Callable[[Path], LoadedFiles[Item]]
+    load_path: Callable[[Path], LoadedFiles[Item]]
+    row: Callable[[Item], dict[str, Any]]
+    """Converts a definition to its JSON object."""
+    heading: Callable[[Item], str]
+    """Heading of the list above a definition, the same for all definitions of one directory."""
+    cells: Callable[[Item], Sequence[str]]
+    """Cells of the list; the last one is the description."""
+    widest: int | None = None
+    """Greatest width of the other columns."""
+
+    def add_to(self, group: click.Group) -> None:
+        """Add both commands to *group*."""
+        text = (
+            f"Check {self.noun} files.\n\n"
+            "PATH is a file or a directory [default: all files for the current directory]. Prints one line for each "
+            f"problem. Exits 1 if a problem is an error: a file that defines no {self.noun}."
+        )
+
+        @group.command("list", help=f"List {self.noun}s by the directory of their files.")
+        @json_option()
+        def list_definitions(*, is_json: bool) -> None:
+            self._list(f"coterie {group.name} check", is_json=is_json)
+
+        @group.command("check", help=text)
+        @click.argument("path", required=False, type=click.Path(path_type=Path))
+        @json_option()
+        def check(*, path: Path | None, is_json: bool) -> None:
+            self._check(path, is_json=is_json)
+
+    def _list(self, check_command: str, *, is_json: bool) -> None:
+        found = self.load(Path.cwd())
+        items = list(found.by_name.values())
+        if is_json:
+            click.echo(json.dumps([self.row(item) for item in items]))
+            return
+        lines = table_lines(
+            [self.cells(item) for item in items], shutil.get_terminal_size().columns, widest=self.widest
+        )
+        for heading, group in groupby(zip(items, lines, strict=True), key=lambda each: self.heading(each[0])):
+            click.echo("\n".join([heading, *(line for _, line in group)]))
+        if errors := sum(problem.severity == "error" for problem in found.problems):
+            click.echo(f"{count_text(errors, 'error')}; run `{check_command}`", err=True)
+
+    def _check(self, path: Path | None, *, is_json: bool) -> None:
+        found = self.load(Path.cwd()) if path is None else self._load(path)
+        if is_json:
+            rows = [self.row(item) for item in found.by_name.values()]
+            problems = [{**attrs.asdict(problem), "path": str(problem.path)} for problem in found.problems]
+            click.echo(json.dumps({"files": found.files, self.key: rows, "problems": problems}))
+        else:
+            for line in _problem_lines(found.problems):
+                click.echo(line)
+            click.echo(f"{count_text(found.files, 'file')}, {self._counts(found)}")
+        is_valid = all(problem.severity != "error" for problem in found.problems)
+        sys.exit(ExitCode.DONE if is_valid else ExitCode.FAILED)
+
+    def _load(self, path: Path) -> LoadedFiles[Item]:
+        try:
+            path.stat()
+        except OSError as exc:
+            raise UsageRefused(f"{path}: {exc.strerror}; give {self.expected}") from exc
+        return self.load_path(path)
+
+    def _counts(self, found: LoadedFiles[Item]) -> str:
+        counts = Counter(problem.severity for problem in found.problems)
+        severities = ", ".join(count_text(counts[severity], severity) for severity in get_args(Severity))
+        return f"{count_text(len(found.by_name), self.noun)}: {severities}"
+
+
+def _problem_lines(problems: Iterable[FileProblem]) -> Iterable[str]:
+    return (plain_text(str(attrs.evolve(problem, path=shown_path(problem.path)))) for problem in problems)
+
+
+def plain_text(text: str) -> str:
+    """*text* with unprintable characters replaced, because files of a project could otherwise control the terminal."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def shown_path(path: Path) -> Path:
+    """*path* relative to the current directory if it is below it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
