@@ -1,4 +1,4 @@
-"""The plugin in a pytest of its own, as a user's project has it: without a key, and nothing of ours beside it."""
+"""The pytest plugin in a separate project: without a key and without other settings."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ SCRIPT = "main:\n  - text: hello\n"
 
 
 def run(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
-    """Run pytest in *project*, with every warning an error; its status, and what it said."""
+    """Run pytest in *project* with warnings as errors; return its status and output."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "PYTEST_"))}
     environment = {**kept, **variables}
     command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", *REWRITING, *arguments]
@@ -43,7 +43,7 @@ def run(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A directory that is nobody's project yet."""
+    """A new project directory."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "scenarios").mkdir()
     return tmp_path
@@ -114,7 +114,7 @@ def test_a_directory_that_is_not_there_and_a_file_that_is_not_there_are_told(pro
 
 
 def test_a_project_without_scenarios_does_not_pay_for_them(project: Path) -> None:
-    """Whoever has Coterie installed has the plugin in every run of pytest."""
+    """The plugin is loaded in every pytest run where Coterie is installed."""
     put(project, "scenarios/greeting.yaml", PASSES)
     put(
         project,

@@ -1,4 +1,4 @@
-"""What a test gets to know without playing anything."""
+"""The testing API without running a scenario."""
 
 from pathlib import Path
 

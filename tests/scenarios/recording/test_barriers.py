@@ -55,7 +55,7 @@ def test_a_busy_recipient_is_held_until_the_sender_has_gone_on() -> None:
 
 
 def test_reports_that_came_at_once_come_at_once() -> None:
-    """Behind a last reply nothing is asked for any more, so the recipient waits a moment longer."""
+    """No request follows the last reply, so the recipient waits a moment longer."""
     deliveries = [delivery("a", 1, 3.1), delivery("b", 1, 3.1)]
     lead = agent_turns("main", reply_turn(1, 3.0, asked=1.0), reply_turn(2, 4.0), deliveries=deliveries)
     messages = [message("a", "one", "main", 2.05), message("b", "two", "main", 2.55)]
@@ -85,7 +85,7 @@ def test_what_an_agent_wrote_that_a_call_waited_for_needs_none_either() -> None:
 
 
 def test_what_cannot_be_ordered_is_told() -> None:
-    """The scout wrote while the calls of the lead ran: no reply of the lead was under way then."""
+    """The scout wrote during the lead's tool calls, when no reply of the lead was pending."""
     lead = agent_turns("main", reply_turn(1, 1.0, call("Bash")), reply_turn(2, 3.0), deliveries=[delivery("a", 1, 2.1)])
     _, remarks = put([lead, agent_turns("scout", reply_turn(1, 2.0))], [message("a", "scout", "main", 2.05)])
     assert remarks == ["scout wrote to main during the tool calls of turn 1: the message may arrive a turn later"]

@@ -69,7 +69,7 @@ def test_what_was_changed_is_as_the_last_commit_before_the_session_has_it(projec
 
 
 def test_what_was_read_whole_and_changed_is_as_it_was_read(project: Path) -> None:
-    """Whether it ended with a newline is known by the version that was seen."""
+    """The version that was seen shows if the file ended with a newline."""
     put(project, "a.txt", "later\n", BEGAN + 10)
     made = worker(project, "Read", "a.txt", "     1\tone\n     2\ttwo", "one\ntwo\n")
     assert find_files(project, BEGAN, {"worker": made}).first == {"a.txt": "one\ntwo\n"}

@@ -107,7 +107,7 @@ BEGAN = RunStarted(session="s", incarnation=1, model="m", permission_mode="defau
 
 @pytest.mark.parametrize(("reply", "remarks"), [(text("I wait."), 0), (call("Bash"), 1)])
 def test_the_users_words_to_a_team_at_work_come_at_the_same_moment(reply: dict[str, Any], remarks: int) -> None:
-    """To an agent that is busy they may come later, and the recording says so."""
+    """Mail to a busy agent may arrive later, and a remark reports it."""
     by_user = message("m", "user", "main", 2.5, kind="human", body="Hurry.")
     events = [changed("main", 1, "starting"), session_event("main", 1.5, BEGAN), changed("main", 3, "done")]
     found = actions(events, [by_user], agent_turns("main", reply_turn(1, 2, reply)))

@@ -24,7 +24,7 @@ script:
 expect:
   - exit_code: 0
 """
-"""All that a story needs."""
+"""A minimal scenario."""
 
 
 def write_scenario(directory: Path, text: str) -> Path:

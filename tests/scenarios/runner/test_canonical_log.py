@@ -26,7 +26,7 @@ def line(agent: str, cost: str, incarnation: int = 1) -> LedgerEntry:
 
 
 def log(root: Path, text: str) -> tuple[str, ...]:
-    """Of a play in *root* in which an agent was told *text*."""
+    """Return the log of a run in *root* in which an agent received *text*."""
     content = [{"type": "text", "text": text}]
     return canonical_log(make_run_record(root / "project", seen("main", "message", role="user", content=content)), root)
 

@@ -1,4 +1,4 @@
-"""What a story expects is held against what happened; a failure shows the events around it."""
+"""Expectations against recorded events; a failure shows the events around it."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.scenarios.runner.scenario_samples import make_mail_step, make_run_rec
 
 
 def expectation(text: str) -> ScenarioCheck:
-    """The expectation that stands so in a story."""
+    """Parse one expectation."""
     node = read_yaml(f"- {text}", "expect")
     flaws = ParseErrors()
     first, *_ = parse_expectations(node, flaws)
@@ -28,7 +28,7 @@ def expectation(text: str) -> ScenarioCheck:
 
 
 def judged(text: str, play: ScenarioRun) -> list[ScenarioFailure]:
-    """What is not as *text* wants it."""
+    """Return the failures of the expectation *text*."""
     return expectation(text).check(play)
 
 

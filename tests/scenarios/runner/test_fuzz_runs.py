@@ -21,7 +21,7 @@ AT_ONCE = 10
 
 
 def check(name: str, seeds: range, record_property: RecordProperty) -> None:
-    """Try the plans of *seeds*, and let be printed how many there were and what was struck."""
+    """Run the plans of *seeds*, and print their number and the applied faults."""
     story = load_scenario(Path(__file__).parent / f"{name}.yaml")
     trials = list(run_plans(story, find_targets(story), seeds))
     record_property("counted", f"{name}, seeds {seeds.start} to {seeds.stop - 1}: {summarize_trials(trials)}")

@@ -1,4 +1,4 @@
-"""Random plans of faults: the same seed draws the same one; and what must be true whatever goes wrong is judged."""
+"""Random fault plans, reproducible from their seed, and the invariants that hold under any fault."""
 
 from collections import Counter
 from decimal import Decimal
@@ -93,7 +93,7 @@ def test_a_fault_of_the_model_is_put_into_one_reply(story: Scenario) -> None:
 
 
 def reasons(story: Scenario, play: ScenarioRun) -> list[str]:
-    """What is not as it must be."""
+    """Return the violated invariants."""
     return [failure.reason for failure in check_invariants(story, play)]
 
 

@@ -1,4 +1,4 @@
-"""Stories played by the command: what it prints, also of one that hangs, fails, or is disturbed."""
+"""`coterie scenario`: output for runs that time out, fail or have faults, and for invalid files."""
 
 import json
 import subprocess
@@ -94,7 +94,7 @@ def test_a_story_that_fails_shows_where_and_how_to_play_it_again(tmp_path: Path)
 
 
 def invoke_scenario(*arguments: str) -> tuple[int, str]:
-    """What `coterie scenario` ends with and says, where it starts nothing."""
+    """Return exit code and output of `coterie scenario` for a command that starts nothing."""
     result = CliRunner().invoke(command.scenario, arguments)
     return result.exit_code, result.output
 

@@ -1,4 +1,4 @@
-"""A scenario file is read whole, and everything that is wrong with it is told with its line, before anything starts."""
+"""Scenario files: all errors are reported with their lines before anything starts."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ STARTED = "when: {kind: started, agent: scout}"
 
 
 def problems_of(path: Path) -> list[tuple[int, str]]:
-    """What is wrong with the file, by line."""
+    """Return the errors of the file with their lines."""
     with pytest.raises(ScenarioInvalid) as caught:
         load_scenario(path)
     return [(flaw.line, flaw.reason) for flaw in caught.value.errors]
@@ -67,13 +67,13 @@ limits: {{seconds: 5, dollars: 0.25}}
         ("coordinator: perhaps", 11, "true or false"),
         ("settings: {colour: red}", 11, "there is no setting 'colour'"),
         ("team: nowhere.toml", 11, "cannot be read"),
-        ("workspace: {files: {../a: x}}", 11, "leads out of the workspace"),
+        ("workspace: {files: {../a: x}}", 11, "outside the workspace"),
         ("limits: {seconds: soon}", 11, "a number of seconds"),
-        ("steps: [resume]", 11, "without a run there is no session yet"),
+        ("steps: [resume]", 11, "the first step must be run"),
         ("steps: [run, walk]", 11, "'walk'"),
         ("faults: []", 11, "an empty list"),
         (f"faults: [{{{STARTED}}}]", 11, "has no 'do'"),
-        ("faults: [{do: kill, target: scout}]", 11, "has no 'when'"),
+        ("faults: [{do: kill, target: scout}]", 11, "kill needs 'when'"),
         (f"faults: [{{{STARTED}, do: kil, target: scout}}]", 11, "did you mean 'kill'?"),
         (f"faults: [{{{STARTED}, do: kill}}]", 11, "kill needs 'target'"),
         (f"faults: [{{{STARTED}, do: jump}}]", 11, "jump needs 'seconds'"),
@@ -82,14 +82,14 @@ limits: {{seconds: 5, dollars: 0.25}}
         ("faults: [{when: {kind: started, agnet: a}, do: kill, target: scout}]", 11, "did you mean 'agent'?"),
         ("faults: [{do: drop}]", 11, "drop needs 'transport'"),
         ("faults: [{do: drop, transport: fiel}]", 11, "did you mean 'file'?"),
-        ("faults: [{do: reorder, transport: bridge}]", 11, "nothing can reorder on 'bridge'"),
+        ("faults: [{do: reorder, transport: bridge}]", 11, "no fault reorder on 'bridge'"),
         ("faults: [{do: delay, transport: file}]", 11, "delay needs 'seconds'"),
         ("faults: [{do: drop, transport: file, times: 0}]", 11, "from 1, or always"),
         ("faults: [{do: drop, transport: file, after: -1}]", 11, "a whole number from 0"),
         ("faults: [{do: drop, transport: file, target: nobody}]", 11, "there will be no agent 'nobody'"),
         ("faults: [{do: disk_full, files: /etc/passwd}]", 11, "matches no file"),
         ("faults: [{do: disk_full, transport: file}]", 11, "unknown key 'transport'"),
-        ("human: [{when: {kind: started}, do: approve}]", 11, "that event says what is asked for"),
+        ("human: [{when: {kind: started}, do: approve}]", 11, "which identifies the approval"),
         (f"human: [{{{STARTED}, do: mail, to: scout}}]", 11, "mail needs 'text'"),
     ],
 )
@@ -112,9 +112,9 @@ def test_what_is_wrong_is_told_with_its_line(more: str, line: int, reason: str, 
         ("{never: {kind: started}, times: 2}", "times goes with event only"),
         ("{exit_code: 0, strays: 0}", "2 expectations"),
         ("mail: {exactly_once: false}", "true"),
-        ("file: {contains: x}", "file needs a path"),
-        ("file: {path: a, missing: true, contains: x}", "stands beside the path alone"),
-        ("command: {status: 0}", "command needs `run`"),
+        ("file: {contains: x}", "file needs 'path'"),
+        ("file: {path: a, missing: true, contains: x}", "missing goes with path only"),
+        ("command: {status: 0}", "command needs 'run'"),
         ("state: {scout: dead}", "no agent is 'dead'"),
         ("state: {nobody: done}", "there will be no agent 'nobody'"),
         ("cache_read_share: {at_least: 2}", "a number from 0 to 1"),
@@ -131,7 +131,7 @@ def test_an_expectation_that_cannot_be_judged_is_refused(expectation: str, reaso
 @pytest.mark.parametrize(
     ("script", "line", "reason"),
     [
-        ("script: {scout: [Open.]}", 3, "the lead is never answered"),
+        ("script: {scout: [Open.]}", 3, "no replies for the lead"),
         ("script:\n  main:\n    - {text: x, until: never}", 5, "waits for the signal 'never', which no reply raises"),
         ("script:\n  main:\n    - {txt: x}", 5, "did you mean 'text'?"),
         ("script: nowhere.yaml", 3, "there is no script"),

@@ -18,7 +18,7 @@ SCHEMA = Draft202012Validator(scenario_schema())
 
 
 def errors(text: str) -> list[str]:
-    """What the schema has against a file of this *text*."""
+    """Return the schema's errors for a file with this *text*."""
     node = read_yaml(text, "the scenario")
     assert node is not None
     return [error.message for error in SCHEMA.iter_errors(node.plain())]

@@ -1,4 +1,4 @@
-"""A story may have further sessions: they are checked as the first is, and their agents are told apart by its name."""
+"""Second sessions of a scenario: their checks, and the names of their agents."""
 
 from pathlib import Path
 
@@ -50,12 +50,12 @@ human:
     ("more", "line", "reason"),
     [
         ("steps: [run, begin: cave]", 15, "there is no session 'cave'; did you mean 'cafe'?"),
-        ("steps: [begin: cafe]", 15, "the first step is begin; without a run there is no session yet"),
-        ("human: [{when: {kind: started}, do: begin}]", 15, "begin needs 'session': one of those below `sessions`"),
+        ("steps: [begin: cafe]", 15, "the first step is begin; the first step must be run"),
+        ("human: [{when: {kind: started}, do: begin}]", 15, "begin needs 'session'"),
         ("human: [{when: {kind: started}, do: release, session: bar}]", 15, "there is no session 'bar'"),
         ("faults: [{when: {kind: started, agent: cafe/mian}, do: kill, target: scout}]", 15, "there will be no agent"),
         ("  bar: {task: Drink.}", 15, "the session 'bar' has no 'script'"),
-        ("  bar: {task: Drink., script: {waiter: [Yes.]}}", 15, "the script has replies for neither main nor default"),
+        ("  bar: {task: Drink., script: {waiter: [Yes.]}}", 15, "the script has no replies for the lead"),
     ],
 )
 def test_what_is_wrong_with_another_session_is_told_with_its_line(

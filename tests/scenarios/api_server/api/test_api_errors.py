@@ -1,4 +1,4 @@
-"""Who may ask, and how a refusal looks: the envelope, its status, and a request id on every answer."""
+"""Errors over HTTP: authentication, the envelope, its status, and a request id on every answer."""
 
 from typing import Any
 

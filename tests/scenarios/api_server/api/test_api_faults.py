@@ -1,4 +1,4 @@
-"""Faults over HTTP: each kind as a raw client sees it, and whom it strikes."""
+"""Faults over HTTP: each kind as a raw client sees it, and the selection of requests."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever JSON a client sends, it gets an answer of the API, and the server goes on."""
+"""The server answers any JSON as the API does, and keeps running."""
 
 import hashlib
 from collections.abc import Iterator
@@ -150,11 +150,11 @@ VALUES = st.sampled_from(RAW) | JSON.map(msgspec.json.encode)
 
 Path = tuple[str | int, ...]
 Spoilt = list[tuple[str, str, bytes]]
-"""Requests of one connection: whose, to where, and with what."""
+"""Requests of one connection: key, path and body."""
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Where a part of *value* can be changed."""
+    """Yield the paths of all parts of *value*."""
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in members:
         yield (*path, key)
@@ -173,7 +173,7 @@ class Change:
     how: str
 
     def applied(self, body: bytes) -> bytes:
-        """*body* with the change, if the part is still there."""
+        """Return *body* with the change applied, if the part exists."""
         try:
             tree = msgspec.json.decode(body)
             parent = tree

@@ -1,4 +1,4 @@
-"""Ids over HTTP: the same turn has the same reply and the same ids, whoever asks meanwhile and however often."""
+"""Ids over HTTP: the same turn has the same reply and ids, regardless of other requests and repetitions."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Scripts over HTTP: who gets which reply, in what order, and what the server does for a client that left."""
+"""Scripts over HTTP: selection and order of replies, and clients that disconnect."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Stop reasons over HTTP: where a reply ends, and what is left of it."""
+"""Stop reasons over HTTP: the end of a reply and its remaining content."""
 
 from pathlib import Path
 from typing import Any

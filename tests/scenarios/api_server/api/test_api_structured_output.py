@@ -1,4 +1,4 @@
-"""Structured output over HTTP: the scripted reply keeps to the schema, or the script is told where it does not."""
+"""Structured output over HTTP: a scripted reply follows the schema, or the error names the violation."""
 
 from typing import Any
 

@@ -230,7 +230,7 @@ async def test_connect_is_refused_for_this_is_no_proxy() -> None:
 
 @pytest.mark.parametrize("end", [b"", b"\r\n\r\n"])
 async def test_too_many_bytes_of_headers_are_refused(end: bytes) -> None:
-    """Whether they came whole in one read or never ended."""
+    """The limit holds for headers in one read and for headers without an end."""
     async with serving(limits=SMALL) as port:
         raw = await talk(port, b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 600 + end)
     answer = HttpAnswer.parse(raw)

@@ -323,7 +323,7 @@ def test_a_prompt_larger_than_the_window_is_too_long() -> None:
 
 
 def pages_in(*counts: int, results: bool = False) -> list[dict[str, Any]]:
-    """Messages with PDFs of so many pages, each in the result of a call or beside the text."""
+    """Return messages with PDFs of these page counts, in tool results or next to text."""
     encoded = [base64.b64encode(pdf(count)).decode() for count in counts]
     shown = [
         {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": each}}

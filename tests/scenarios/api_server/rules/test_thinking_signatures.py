@@ -142,7 +142,7 @@ def test_blocks_of_another_model_are_ignored_whatever_was_done_to_them(signer: T
 
 
 def test_text_in_the_empty_field_of_an_omitted_block_is_ignored(signer: ThinkingSigner) -> None:
-    """Also where the block stands in the prefix of a later one."""
+    """Also if the block is part of the prefix of a later one."""
     omitted = thought(signer, make_call(HELLO, model=BOUND), "")
     begun = [HELLO, assistant(omitted, text("one")), NEXT]
     later = thought(signer, make_call(*begun, model=BOUND))

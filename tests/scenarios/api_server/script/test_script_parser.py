@@ -207,7 +207,7 @@ def test_a_mistake_is_named_on_its_line(text: str) -> None:
 
 
 def test_aliases_cannot_blow_a_small_file_up() -> None:
-    """Nine lines that stand for ten thousand million values are refused at once."""
+    """Nine lines with nested aliases would expand to 10^10 values."""
     lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
     lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     with pytest.raises(ScriptInvalid, match="line 6: more than 200,000 values"):
