@@ -83,7 +83,7 @@ def test_recorded_forks_report_in_their_order_and_what_cannot_be_recorded_is_ref
     path = tmp_path / "fork-fan-out.yaml"
 
     again = record(session.id, "-o", path)
-    assert (again.exit_code, again.stderr) == (2, f"Error: {path}: is there already; --force writes over it\n")
+    assert (again.exit_code, again.stderr) == (2, f"Error: {path}: exists already; overwrite it with --force\n")
     assert record(session.id, "-o", path, "--force").exit_code == 0
     assert record(session.id, "-o", "-").stdout.startswith("# Recorded from a session of 4 agents")
 
