@@ -105,7 +105,7 @@ def test_scenarios_are_collected_by_name_and_mark_beside_other_tests(project: Pa
 def test_a_directory_that_is_not_there_and_a_file_that_is_not_there_are_told(project: Path) -> None:
     status, said = run(project, "--coterie-scenarios", "scenaros")
     assert status == 4
-    assert "--coterie-scenarios: there is no directory" in said
+    assert "--coterie-scenarios: no such directory" in said
     put(project, "test_team.py", "def test_it(scenario):\n    scenario('nothing.yaml')\n")
     status, said = run(project)
     assert status == 1

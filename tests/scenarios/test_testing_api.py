@@ -23,7 +23,7 @@ def test_a_file_is_found_in_the_first_directory_that_has_it_or_among_those_that_
     assert find_file("a.yaml", [one, two]) == first
     assert find_file(Path("b.yaml"), [one, two]) == second
     assert find_file("coordinator", [one, two]).name == "coordinator.yaml"
-    with pytest.raises(ScenarioUnusable, match=r"none is called 'cordinator'.*coordinator"):
+    with pytest.raises(ScenarioUnusable, match=r"unknown scenario 'cordinator'.*coordinator"):
         find_file("cordinator", [one, two])
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.mailbox.envelope import Envelope
-from coterie.scenarios.recording.barriers import MOMENT, Barriers
+from coterie.scenarios.recording.reply_script import MOMENT, Barriers
 from coterie.scenarios.recording.transcript_turns import AgentTurns
 from tests.scenarios.recording.session_samples import agent_turns, call, delivery, message, reply_turn, text
 
