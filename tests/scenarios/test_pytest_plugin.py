@@ -55,7 +55,7 @@ def put(project: Path, name: str, content: str) -> None:
     path.write_text(content)
 
 
-def test_each_file_is_a_test_and_a_failure_says_what_where_and_how_to_play_it_again(project: Path) -> None:
+def test_each_file_is_a_test_and_failures_name_line_and_command(project: Path) -> None:
     """Two processes of pytest play them; a fixture plays the first with a seed of its own."""
     put(project, "scenarios/deep/greeting.yaml", PASSES)
     put(project, "scenarios/missing.yaml", FAILS)
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_used_is_an_error_with_its_line(project: Path) -> 
     assert "Traceback" not in said
 
 
-def test_scenarios_are_collected_by_name_and_mark_beside_other_tests(project: Path) -> None:
+def test_scenarios_are_collected_by_name_and_mark(project: Path) -> None:
     put(project, "scenarios/greeting.yaml", PASSES)
     put(project, "other/missing.yaml", FAILS)
     put(project, "unit/test_one.py", "def test_one(): pass\n")
@@ -102,14 +102,14 @@ def test_scenarios_are_collected_by_name_and_mark_beside_other_tests(project: Pa
     assert "2/3 tests collected (1 deselected)" in said
 
 
-def test_a_directory_that_is_not_there_and_a_file_that_is_not_there_are_told(project: Path) -> None:
+def test_missing_directory_or_file_is_an_error(project: Path) -> None:
     status, said = run(project, "--coterie-scenarios", "scenaros")
     assert status == 4
     assert "--coterie-scenarios: no such directory" in said
     put(project, "test_team.py", "def test_it(scenario):\n    scenario('nothing.yaml')\n")
     status, said = run(project)
     assert status == 1
-    assert "there is no file nothing.yaml" in said
+    assert "no such file: nothing.yaml" in said
     assert "Traceback" not in said
 
 

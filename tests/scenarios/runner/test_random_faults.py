@@ -42,7 +42,7 @@ def scene(story: Scenario, tmp_path: Path) -> FaultTargets:
     )
 
 
-def test_a_scene_is_what_can_be_struck_and_when_each_once_and_in_order(scene: FaultTargets) -> None:
+def test_targets_list_each_trigger_once_in_order(scene: FaultTargets) -> None:
     assert scene.workers == ["scout"]
     assert scene.replies == {"main": 2, "scout": 1}
     assert scene.triggers == [
@@ -51,7 +51,7 @@ def test_a_scene_is_what_can_be_struck_and_when_each_once_and_in_order(scene: Fa
     ]
 
 
-def test_the_same_seed_draws_the_same_plan_and_others_draw_others(scene: FaultTargets) -> None:
+def test_plans_depend_on_the_seed_alone(scene: FaultTargets) -> None:
     plans = [draw_plan(seed, scene) for seed in MANY]
     assert plans == [draw_plan(seed, scene) for seed in MANY]
     assert len({plan.text for plan in plans}) > len(MANY) / 2
@@ -67,9 +67,7 @@ def test_all_kinds_of_faults_are_drawn(scene: FaultTargets) -> None:
     assert drawn.keys() == kills | mail | disk | model | {"stop", "jump"}
 
 
-def test_every_plan_can_be_played_and_written_down_for_another_day(
-    story: Scenario, scene: FaultTargets, tmp_path: Path
-) -> None:
+def test_every_plan_can_be_applied_and_saved_as_a_file(story: Scenario, scene: FaultTargets, tmp_path: Path) -> None:
     file = tmp_path / "plan.yaml"
     for seed in MANY:
         plan = draw_plan(seed, scene)
@@ -104,7 +102,7 @@ def done(project: Path, *events: Any, **facts: Any) -> ScenarioRun:
     return attrs.evolve(make_run_record(project, *events, ended, **facts), exit_codes=(0,))
 
 
-def test_who_is_done_must_have_done_it_and_who_is_not_must_say_so(story: Scenario, tmp_path: Path) -> None:
+def test_false_success_and_silent_failure_violate_invariants(story: Scenario, tmp_path: Path) -> None:
     good = done(tmp_path)
     assert (end_state(good), reasons(story, good)) == ("done", [])
     (tmp_path / "door.txt").write_text("shut")
@@ -118,7 +116,7 @@ def test_who_is_done_must_have_done_it_and_who_is_not_must_say_so(story: Scenari
     assert reasons(story, silent) == ["the run ended with 1 without an error text"]
 
 
-def test_nothing_is_lost_or_doubled(story: Scenario, tmp_path: Path) -> None:
+def test_lost_and_duplicate_messages_violate_an_invariant(story: Scenario, tmp_path: Path) -> None:
     lost = done(tmp_path, mail=[make_mail_step("stored", 1)])
     assert reasons(story, lost) == ["message m1 from scout to main is lost"]
     waits = make_run_record(tmp_path, exit_codes=(1,), errors="why", mail=[make_mail_step("stored", 1)])
@@ -146,7 +144,7 @@ def test_no_call_and_no_finished_task_is_repeated(story: Scenario, tmp_path: Pat
     assert reasons(story, done(tmp_path, cut_off, end)) == []
 
 
-def test_the_budget_holds(story: Scenario, tmp_path: Path) -> None:
+def test_cost_over_the_limit_violates_an_invariant(story: Scenario, tmp_path: Path) -> None:
     line = LedgerEntry(
         at=1.0, agent="main", incarnation=1, purpose="turn", model="m", usage=Usage(), cost_usd=Decimal("0.3")
     )
@@ -155,7 +153,7 @@ def test_the_budget_holds(story: Scenario, tmp_path: Path) -> None:
     assert reasons(story, done(tmp_path, ledger=[line])) == []
 
 
-def test_what_is_left_is_told_but_for_what_was_torn_on_purpose(story: Scenario, tmp_path: Path) -> None:
+def test_leftovers_are_reported_except_files_torn_by_a_fault(story: Scenario, tmp_path: Path) -> None:
     found = ("/s/events.jsonl: the last write was torn", "process 5, python")
     fault = InjectedFault(id=0, by="scout", what="torn_write: /s/events.jsonl")
     assert len(reasons(story, done(tmp_path, findings=found))) == 2

@@ -19,13 +19,13 @@ def problems_of(path: Path) -> list[tuple[int, str]]:
     return [(flaw.line, flaw.reason) for flaw in caught.value.errors]
 
 
-def test_all_that_ship_can_be_read() -> None:
+def test_all_shipped_scenarios_load() -> None:
     stories = load_shipped()
     assert len(stories) >= 7
     assert all(story.about and story.expectations for story in stories)
 
 
-def test_a_story_says_all_that_it_says(tmp_path: Path) -> None:
+def test_scenario_file_with_all_keys_is_parsed(tmp_path: Path) -> None:
     more = f"""
 faults:
   - {{{STARTED}, do: kill, target: scout}}
@@ -93,7 +93,7 @@ limits: {{seconds: 5, dollars: 0.25}}
         (f"human: [{{{STARTED}, do: mail, to: scout}}]", 11, "mail needs 'text'"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(more: str, line: int, reason: str, tmp_path: Path) -> None:
+def test_invalid_key_is_reported_with_its_line(more: str, line: int, reason: str, tmp_path: Path) -> None:
     [(found, said)] = problems_of(write_scenario(tmp_path, f"{WHOLE}\n{more}\n"))
     assert found == line
     assert reason in said
@@ -122,7 +122,7 @@ def test_what_is_wrong_is_told_with_its_line(more: str, line: int, reason: str, 
         ("strays: 1", "strays must be 0"),
     ],
 )
-def test_an_expectation_that_cannot_be_judged_is_refused(expectation: str, reason: str, tmp_path: Path) -> None:
+def test_invalid_expectation_is_refused(expectation: str, reason: str, tmp_path: Path) -> None:
     [(line, said)] = problems_of(write_scenario(tmp_path, f"{WHOLE}  - {expectation}\n"))
     assert line == 10
     assert reason in said
@@ -144,7 +144,7 @@ def test_a_script_that_never_answers_is_found(script: str, line: int, reason: st
     assert reason in said
 
 
-def test_all_flaws_are_told_at_once_in_the_order_of_their_lines(tmp_path: Path) -> None:
+def test_all_errors_are_reported_together_ordered_by_line(tmp_path: Path) -> None:
     path = write_scenario(tmp_path, "abuot: x\ntask: y\nscript: {main: [a]}\nmodel: gpt\nexpect: [{exit_cod: 0}]\n")
     lines = [line for line, _ in problems_of(path)]
     assert lines == sorted(lines)
@@ -154,16 +154,16 @@ def test_all_flaws_are_told_at_once_in_the_order_of_their_lines(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("text", "reason"), [("", "empty"), ("[1]", "not a list"), ("a: [", "not valid YAML")])
-def test_what_is_no_scenario_at_all_is_one_line(text: str, reason: str, tmp_path: Path) -> None:
+def test_file_that_is_no_scenario_gives_one_error(text: str, reason: str, tmp_path: Path) -> None:
     [(_, said)] = problems_of(write_scenario(tmp_path, text))
     assert reason in said
 
 
-def test_a_file_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
     assert problems_of(tmp_path / "none.yaml") == [(1, "cannot be read: No such file or directory")]
 
 
-def test_faults_of_another_file_come_behind_the_storys_own(tmp_path: Path) -> None:
+def test_faults_of_another_file_are_added_after_the_scenarios_own(tmp_path: Path) -> None:
     story = load_scenario(write_scenario(tmp_path, f"{WHOLE}\nfaults: [{{{STARTED}, do: kill, target: scout}}]\n"))
     more = tmp_path / "faults.yaml"
     more.write_text("faults: [{do: drop, transport: bell}]\n")

@@ -58,9 +58,7 @@ human:
         ("  bar: {task: Drink., script: {waiter: [Yes.]}}", 15, "the script has no replies for the lead"),
     ],
 )
-def test_what_is_wrong_with_another_session_is_told_with_its_line(
-    tmp_path: Path, more: str, line: int, reason: str
-) -> None:
+def test_invalid_second_session_is_reported_with_its_line(tmp_path: Path, more: str, line: int, reason: str) -> None:
     with pytest.raises(ScenarioInvalid) as caught:
         load_scenario(write_scenario(tmp_path, WHOLE + CAFE + more + "\n"))
     [flaw] = caught.value.errors
@@ -68,7 +66,7 @@ def test_what_is_wrong_with_another_session_is_told_with_its_line(
     assert reason in flaw.reason
 
 
-def test_an_agent_of_another_session_is_not_taken_for_one_of_the_first(tmp_path: Path) -> None:
+def test_agents_of_second_sessions_are_distinguished_by_prefix(tmp_path: Path) -> None:
     mine = seen("root", "agent_changed", name="main", incarnation=1, state="done")
     other = qualify_event(
         "cafe", seen("root", "agent_changed", name="main", incarnation=1, state="failed", parent="boss")
@@ -82,13 +80,13 @@ def test_an_agent_of_another_session_is_not_taken_for_one_of_the_first(tmp_path:
     assert StateIs(line=1, agent="cafe/main", state="done").check(both) != []
 
 
-def test_mail_that_the_other_session_got_is_not_missing_in_the_first(tmp_path: Path) -> None:
+def test_mail_delivered_in_another_session_is_not_missing(tmp_path: Path) -> None:
     there = [qualify_hop("cafe", make_mail_step("stored", 1)), qualify_hop("cafe", make_mail_step("delivered", 1))]
     assert MailOnce(line=1).check(make_run_record(tmp_path, mail=there)) == []
     assert MailOnce(line=1).check(make_run_record(tmp_path, mail=[there[0], make_mail_step("delivered", 1)])) != []
 
 
-def test_what_was_written_to_an_agent_after_its_end_is_not_lost(tmp_path: Path) -> None:
+def test_mail_to_an_ended_agent_is_not_lost(tmp_path: Path) -> None:
     letter = make_mail_step("stored", 1)
     early, late = (seen("main", "finished", at=letter.at + by) for by in (-1.0, 1.0))
     assert MailOnce(line=1).check(make_run_record(tmp_path, early, mail=[letter])) == []

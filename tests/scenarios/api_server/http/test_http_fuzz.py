@@ -104,5 +104,5 @@ def test_any_bytes_end_in_an_answer_or_a_close(party: list[Visit]) -> None:
 @pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(visits(mutated()))
-def test_spoilt_requests_end_in_an_answer_or_a_close(party: list[Visit]) -> None:
+def test_malformed_requests_end_in_an_answer_or_a_close(party: list[Visit]) -> None:
     visit_together(party)
