@@ -78,7 +78,12 @@ def recorded_settings(
         found["thinking"] = thinking.get("type") != "disabled"
     if rules := _rules(events, agents, placeholders):
         found["permissions"] = rules
-    if any(isinstance(each.event, ApprovalAsked) and _is_for_human(each.event) for each in events):
+    if any(
+        isinstance(asked := each.event, ApprovalAsked)
+        and (asked.what, asked.by) == ("plan", "human")
+        and asked.name != MAIN
+        for each in events
+    ):
         # Team files set this for their members.
         found["approvals"] = {"plans": "human"}
     for purpose in sorted({line.purpose for line in ledger} & set(_HELPERS)):
@@ -169,10 +174,6 @@ def _named(tool: str, agent: str, behind: Sequence[SessionEvent], agents: Mappin
     call = next((call for call in calls if call["id"] == id_), None)
     subject = None if call is None else call["input"].get(_SUBJECTS.get(tool, ""))
     return tool if subject is None else f"{'Edit' if tool == 'Write' else tool}({subject})"
-
-
-def _is_for_human(asked: ApprovalAsked) -> bool:
-    return asked.what == "plan" and asked.by == "human" and asked.name != MAIN
 
 
 def _lay_over(table: dict[str, Any], other: Mapping[str, Any]) -> None:
