@@ -21,9 +21,9 @@ from tests.scenarios.runner.scenario_samples import make_mail_step, make_run_rec
 def expectation(text: str) -> ScenarioCheck:
     """Parse one expectation."""
     node = read_yaml(f"- {text}", "expect")
-    flaws = ParseErrors()
-    first, *_ = parse_expectations(node, flaws)
-    assert not flaws.found
+    error = ParseErrors()
+    first, *_ = parse_expectations(node, error)
+    assert not error.found
     return first
 
 
@@ -179,6 +179,6 @@ def test_states_exit_codes_costs_and_leftovers_are_checked(tmp_path: Path) -> No
 
 
 def test_every_scenario_expects_nothing_left_behind(tmp_path: Path) -> None:
-    node, flaws = read_yaml("- exit_code: 0", "expect"), ParseErrors()
-    *_, last = parse_expectations(node, flaws)
+    node, error = read_yaml("- exit_code: 0", "expect"), ParseErrors()
+    *_, last = parse_expectations(node, error)
     assert [failure.reason for failure in last.check(make_run_record(tmp_path, findings=("a",)))] == ["left behind: a"]

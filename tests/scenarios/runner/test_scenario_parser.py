@@ -16,13 +16,13 @@ def problems_of(path: Path) -> list[tuple[int, str]]:
     """Return the errors of the file with their lines."""
     with pytest.raises(ScenarioInvalid) as caught:
         load_scenario(path)
-    return [(flaw.line, flaw.reason) for flaw in caught.value.errors]
+    return [(error.line, error.reason) for error in caught.value.errors]
 
 
 def test_all_shipped_scenarios_load() -> None:
     stories = load_shipped()
     assert len(stories) >= 7
-    assert all(story.about and story.expectations for story in stories)
+    assert all(scenario.about and scenario.expectations for scenario in stories)
 
 
 def test_scenario_file_with_all_keys_is_parsed(tmp_path: Path) -> None:
@@ -38,8 +38,8 @@ human:
 steps: [run, {{mail: {{to: scout, text: Hello.}}}}, {{resume: Go on.}}]
 limits: {{seconds: 5, dollars: 0.25}}
 """
-    story = load_scenario(write_scenario(tmp_path, WHOLE + more))
-    kill, stop, jump, late, torn, human = story.actions
+    scenario = load_scenario(write_scenario(tmp_path, WHOLE + more))
+    kill, stop, jump, late, torn, human = scenario.actions
     assert isinstance(kill, ProcessFault)
     assert (kill.action, kill.target, kill.when.nth, kill.line) == ("kill", "scout", 1, 12)
     assert isinstance(stop, ProcessFault)
@@ -52,8 +52,8 @@ limits: {{seconds: 5, dollars: 0.25}}
     assert torn.when is not None
     assert (torn.rule.do, torn.rule.files, torn.rule.times) == ("torn_write", "*.jsonl", 2)
     assert isinstance(human, UserAction)
-    assert [step.action for step in story.steps] == ["run", "mail", "resume"]
-    assert story.limits.seconds == 5
+    assert [step.action for step in scenario.steps] == ["run", "mail", "resume"]
+    assert scenario.limits.seconds == 5
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_invalid_expectation_is_refused(expectation: str, reason: str, tmp_path:
     ],
 )
 def test_a_script_that_never_answers_is_found(script: str, line: int, reason: str, tmp_path: Path) -> None:
-    text = f"about: A story.\ntask: Look.\n{script}\nexpect: [{{exit_code: 0}}]\n"
+    text = f"about: A scenario.\ntask: Look.\n{script}\nexpect: [{{exit_code: 0}}]\n"
     [(found, said)] = problems_of(write_scenario(tmp_path, text))
     assert found == line
     assert reason in said
@@ -164,10 +164,10 @@ def test_missing_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_faults_of_another_file_are_added_after_the_scenarios_own(tmp_path: Path) -> None:
-    story = load_scenario(write_scenario(tmp_path, f"{WHOLE}\nfaults: [{{{STARTED}, do: kill, target: scout}}]\n"))
+    scenario = load_scenario(write_scenario(tmp_path, f"{WHOLE}\nfaults: [{{{STARTED}, do: kill, target: scout}}]\n"))
     more = tmp_path / "faults.yaml"
     more.write_text("faults: [{do: drop, transport: bell}]\n")
-    assert [type(act) for act in load_faults(more, story).actions] == [ProcessFault, IoFault]
+    assert [type(act) for act in load_faults(more, scenario).actions] == [ProcessFault, IoFault]
     more.write_text("faults:\n  - {do: drop, transport: bell, target: boss}\n")
     with pytest.raises(ScenarioInvalid, match="line 2: there will be no agent 'boss'"):
-        load_faults(more, story)
+        load_faults(more, scenario)

@@ -31,19 +31,19 @@ human:
   - {when: {kind: started, agent: scout}, do: begin, session: cafe}
   - {when: {kind: finished, agent: cafe/main}, do: release}
 """
-    story = load_scenario(write_scenario(tmp_path, WHOLE.rstrip() + more + CAFE))
-    assert [(step.action, step.to) for step in story.steps] == [("run", ""), ("begin", "cafe")]
-    begin, release = story.actions
+    scenario = load_scenario(write_scenario(tmp_path, WHOLE.rstrip() + more + CAFE))
+    assert [(step.action, step.to) for step in scenario.steps] == [("run", ""), ("begin", "cafe")]
+    begin, release = scenario.actions
     assert isinstance(begin, UserAction)
     assert isinstance(release, UserAction)
     assert (begin.action, begin.session) == ("begin", "cafe")
     assert (release.action, release.session) == ("release", "")
-    with open_environment(story, 0, is_kept=False) as stage:
-        before = SessionDirectory.create(stage.project, stage.clock, task="Look.", model="opus")
-        command = second_session_command("cafe", story, stage, before)
+    with open_environment(scenario, 0, is_kept=False) as environment:
+        before = SessionDirectory.create(environment.project, environment.clock, task="Look.", model="opus")
+        command = second_session_command("cafe", scenario, environment, before)
         assert f"Write to {before.id}." in command
-        assert stage.script_of("cafe").read_text() != stage.script.read_text()
-        assert str(stage.script_of("cafe")) in command
+        assert environment.script_of("cafe").read_text() != environment.script.read_text()
+        assert str(environment.script_of("cafe")) in command
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ human:
 def test_invalid_second_session_is_reported_with_its_line(tmp_path: Path, more: str, line: int, reason: str) -> None:
     with pytest.raises(ScenarioInvalid) as caught:
         load_scenario(write_scenario(tmp_path, WHOLE + CAFE + more + "\n"))
-    [flaw] = caught.value.errors
-    assert flaw.line == line
-    assert reason in flaw.reason
+    [error] = caught.value.errors
+    assert error.line == line
+    assert reason in error.reason
 
 
 def test_agents_of_second_sessions_are_distinguished_by_prefix(tmp_path: Path) -> None:
