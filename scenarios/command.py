@@ -24,11 +24,11 @@ from coterie.scenarios.runner.parsing.scenario_parser import (
     load_shipped,
     shipped_files,
 )
+from coterie.scenarios.runner.run_record import failure_lines
 from coterie.scenarios.runner.scenario import Scenario
 from coterie.scenarios.runner.scenario_result import ScenarioResult, run_repeatedly
 from coterie.session_directory import SessionDirectory
 
-SCENARIO_FILES = Path(__file__).parents[0] / "stories"
 _ABOUT = re.compile(r"^about: *(.+)$", re.MULTILINE)
 
 
@@ -36,7 +36,7 @@ def complete_scenario(_ctx: click.Context, _param: click.Parameter, incomplete: 
     """Complete the name of a shipped scenario, with its description, or a file path."""
     if "/" in incomplete or "." in incomplete:
         return [CompletionItem(incomplete, type="file")]
-    paths = sorted(path for path in SCENARIO_FILES.glob("*.yaml") if path.stem.startswith(incomplete))
+    paths = [path for path in shipped_files() if path.stem.startswith(incomplete)]
     return [CompletionItem(path.stem, help=_about(path)) for path in paths]
 
 
@@ -236,21 +236,12 @@ def _print_result(result: ScenarioResult, faults: Path | None) -> None:
     runs = f", {result.runs} runs" if result.runs > 1 else ""
     verdict = "passed" if result.passed else "FAILED"
     click.echo(f"{verdict}  {result.scenario.name}  {result.seconds:.1f} s{runs}", err=True)
-    shown: tuple[str, ...] = ()
-    for failure in result.failures:
-        where = "" if failure.line is None else f"{result.scenario.source}, line {failure.line}: "
-        click.echo(sanitize(f"  {where}{failure.reason}"), err=True)
-        # Events shared by consecutive failures are shown once.
-        for line in failure.around if failure.around != shown else ():
-            click.echo(sanitize(f"    {line}"), err=True)
-        shown = failure.around
+    for line in failure_lines(result.failures, result.scenario.source):
+        click.echo(sanitize(line), err=True)
     if result.failures:
+        source = result.scenario.source
+        name = source.stem if source in shipped_files() else source
         more = "" if faults is None else f" --faults {faults}"
-        click.echo(f"  again: coterie scenario run {_name(result)} --seed {result.seed}{more} --keep", err=True)
+        click.echo(f"  again: coterie scenario run {name} --seed {result.seed}{more} --keep", err=True)
     if result.directory is not None:
         click.echo(f"  kept in {result.directory}", err=True)
-
-
-def _name(result: ScenarioResult) -> str:
-    source = result.scenario.source
-    return source.stem if source in shipped_files() else str(source)

@@ -12,7 +12,7 @@ from coterie.orchestrator.events.session_reader import read_session
 from coterie.scenarios.api_server.script.located_yaml import LineInvalid, read_yaml
 from coterie.scenarios.runner.parsing.parse_errors import ScenarioInvalid
 from coterie.scenarios.runner.parsing.scenario_parser import find_scenario, load_faults, load_scenario
-from coterie.scenarios.runner.run_record import ScenarioFailure, without_text_events
+from coterie.scenarios.runner.run_record import ScenarioFailure, failure_lines, without_text_events
 from coterie.scenarios.runner.scenario_result import ScenarioResult, run_repeatedly
 
 LARGEST = 1_000_000
@@ -55,14 +55,7 @@ class ScenarioOutcome:
     def __str__(self) -> str:
         if self.passed:
             return f"scenario {self.name} passed"
-        lines = [f"scenario {self.name} failed"]
-        shown: tuple[str, ...] = ()
-        for failure in self.failures:
-            where = "" if failure.line is None else f"{self.source}, line {failure.line}: "
-            # Events shared by consecutive failures are shown once.
-            around = failure.around if failure.around != shown else ()
-            lines += [f"  {where}{failure.reason}", *(f"    {line}" for line in around)]
-            shown = failure.around
+        lines = [f"scenario {self.name} failed", *failure_lines(self.failures, self.source)]
         return "\n".join([*lines, f"  again: coterie scenario run {self.source} --seed {self.seed} --keep"])
 
 

@@ -1,10 +1,10 @@
-"""Run a team from a program: show what its agents do, approve their plans, and print what came of the task.
+"""Run a team from a program: print the activity of its agents, approve their plans, and print the result.
 
 Without a key, in an empty directory:
 
     python run_team.py --script pair-script.yaml "Write down in notes.md what is needed for the trip."
 
-The team is that of pair.toml, beside this file; `coterie run --team pair.toml` runs the same one.
+The default team is pair.toml in this directory; `coterie run --team pair.toml` runs the same team.
 """
 
 import argparse
@@ -32,7 +32,7 @@ async def run(task: str, team: Path, script: Path | None) -> coterie.SessionResu
 
 
 async def handle(session: coterie.LiveSession, observed: coterie.SessionEvent) -> None:
-    """Show what an agent does, and approve its plan, if that changes nothing but notes."""
+    """Print an event, and approve a plan if it changes only notes."""
     match observed.event:
         case coterie.AgentChanged(name=name, state=state):
             print(f"{name} is {state}")
@@ -50,7 +50,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run a team from a program.")
     parser.add_argument("task")
     parser.add_argument("--team", type=Path, default=HERE / "pair.toml")
-    parser.add_argument("--script", type=Path, help="play the model from this file, without a key")
+    parser.add_argument("--script", type=Path, help="take the replies of the model from this file, without a key")
     options = parser.parse_args()
     try:
         result = trio.run(run, options.task, options.team, options.script)

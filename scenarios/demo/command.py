@@ -1,6 +1,7 @@
 """`coterie demo`: an agent that fixes a bug, a fork fan-out with its costs, and a team on the board."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,16 +11,58 @@ from typing import Any
 import click
 from rich.console import Console
 
+from coterie.agents.hooks.hook_files import CLAUDE_HOME_VARIABLE
 from coterie.agents.loop.model.catalog import known_models
 from coterie.orchestrator.cli.commands.costs import print_costs
 from coterie.orchestrator.gateway.cost_report import build_cost_report
-from coterie.scenarios.demo import bugfix
 from coterie.scenarios.runner.environment import ScenarioEnvironment, open_environment
 from coterie.scenarios.runner.expectations import CommandEnds, FileIs
 from coterie.scenarios.runner.parsing.scenario_parser import find_scenario, load_scenario
 from coterie.scenarios.runner.run_record import ScenarioRun
 from coterie.scenarios.runner.scenario import Scenario
 from coterie.session_directory import SessionDirectory
+
+SCRIPT = Path(__file__).with_name("fix.yaml")
+TASK = "Invoices with a discount are wrong. Find the bug, fix it, and prove that it is fixed."
+
+FILES = {
+    "project/shop/__init__.py": "",
+    "project/shop/invoice.py": '''\
+"""Totals of invoices."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Invoice:
+    amounts: list[float]
+    discount: float = 0
+    """Per cent."""
+
+    def total(self) -> float:
+        total = sum(self.amounts)
+        return total - self.discount
+''',
+    "project/tests/test_invoice.py": """\
+import unittest
+
+from shop.invoice import Invoice
+
+
+class TestInvoice(unittest.TestCase):
+    def test_discount_is_a_share_of_the_total(self) -> None:
+        self.assertEqual(Invoice([60, 140], discount=10).total(), 180)
+
+
+if __name__ == "__main__":
+    unittest.main()
+""",
+    "home/settings.toml": """\
+[permissions]
+mode = "acceptEdits"
+allow = ["Bash(python3 -m unittest:*)"]
+""",
+}
 
 PACE = 0.5
 """Seconds between the replies of the coordinator's team, so that a person can follow the board."""
@@ -46,8 +89,8 @@ def command(*, as_json: bool) -> None:
 
 
 def _run(directory: Path, console: Console, *, as_json: bool) -> dict[str, Any]:
-    console.print(f"[bold]1.[/] an agent in a scratch repository: {bugfix.TASK}\n")
-    fix = bugfix.run_bugfix_demo(directory, as_json=as_json)
+    console.print(f"[bold]1.[/] an agent in a scratch repository: {TASK}\n")
+    fix = _run_bugfix_demo(directory, as_json=as_json)
     forks = load_scenario(find_scenario("fork-fan-out"))
     console.print(f"\n[bold]2.[/] a lead and its forks, each a process: {forks.task}\n")
     with open_environment(forks, 0, is_kept=False) as environment:
@@ -63,6 +106,36 @@ def _run(directory: Path, console: Console, *, as_json: bool) -> dict[str, Any]:
             environment.script.write_text(_paced(coordinator.script))
         led = _run_shipped(coordinator, environment, ("--live",), as_json=as_json)
     return {"fix": fix, "team": {**team, "costs": costs.to_mapping()}, "coordinator": led}
+
+
+def _run_bugfix_demo(directory: Path, *, as_json: bool) -> dict[str, Any]:
+    """Run the agent by `coterie run` below *directory*, which is empty; return its result if *as_json*.
+
+    Raises `RuntimeError` if the bug is not fixed.
+    """
+    done = run_bugfix(directory, "json" if as_json else "text", stdout=subprocess.PIPE if as_json else None)
+    fixed = (directory / "project/shop/invoice.py").read_text()
+    if done.returncode or "/ 100" not in fixed:
+        raise RuntimeError(f"the agent did not fix the bug (exit code {done.returncode})")
+    summary: dict[str, Any] = json.loads(done.stdout) if as_json else {}
+    return summary
+
+
+def run_bugfix(root: Path, output_format: str, *, stdout: int | None) -> subprocess.CompletedProcess[str]:
+    """Create the repository below *root*, an empty directory, and run `coterie run` in it."""
+    for name, text in FILES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    command = [sys.executable, "-P", "-m", "coterie", "run", TASK, "--script", str(SCRIPT)]
+    return subprocess.run(  # noqa: S603 - our own program
+        [*command, "--output-format", output_format],
+        cwd=root / "project",
+        env={**os.environ, "COTERIE_HOME": str(root / "home"), CLAUDE_HOME_VARIABLE: str(root / "claude")},
+        stdout=stdout,
+        text=True,
+        check=False,
+    )
 
 
 def _run_shipped(
@@ -92,8 +165,6 @@ def _run_shipped(
 
 def _paced(script: str) -> str:
     replies: dict[str, list[Any]] = json.loads(script)
-    return json.dumps({agent: [_with_pace(reply) for reply in listed] for agent, listed in replies.items()})
-
-
-def _with_pace(reply: Any) -> dict[str, Any]:
-    return {"delay": PACE, **(reply if isinstance(reply, dict) else {"text": reply})}
+    for listed in replies.values():
+        listed[:] = [{"delay": PACE, **(each if isinstance(each, dict) else {"text": each})} for each in listed]
+    return json.dumps(replies)

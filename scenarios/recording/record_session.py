@@ -17,15 +17,15 @@ from coterie.orchestrator.cli.mail.message_history import MessageHistory, Messag
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry, read_ledger
 from coterie.orchestrator.session.overview import is_running
-from coterie.scenarios.recording.barriers import Barriers
 from coterie.scenarios.recording.initial_files import RecordedFiles, find_files
 from coterie.scenarios.recording.placeholders import Placeholders
 from coterie.scenarios.recording.recorded_actions import RecordedActions
-from coterie.scenarios.recording.recorded_expectations import recorded_expectations, recorded_limits
-from coterie.scenarios.recording.reply_script import agent_replies
+from coterie.scenarios.recording.reply_script import Barriers, agent_replies
 from coterie.scenarios.recording.scenario_yaml import scenario_text
 from coterie.scenarios.recording.session_options import (
     recorded_definitions,
+    recorded_expectations,
+    recorded_limits,
     recorded_options,
     recorded_settings,
     team_table,

@@ -1,6 +1,6 @@
 """Record of a scenario run, read from the files of its sessions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -53,6 +53,17 @@ class ScenarioRun:
     """Mail and disk faults that were applied."""
     findings: tuple[str, ...] = ()
     """Findings of the doctor after all processes had time to end."""
+
+
+def failure_lines(failures: Iterable[ScenarioFailure], source: Path) -> Iterator[str]:
+    """Format failures with their lines in the file *source* and the events around them."""
+    shown: tuple[str, ...] = ()
+    for failure in failures:
+        where = "" if failure.line is None else f"{source}, line {failure.line}: "
+        yield f"  {where}{failure.reason}"
+        # Events shared by consecutive failures are shown once.
+        yield from (f"    {line}" for line in (failure.around if failure.around != shown else ()))
+        shown = failure.around
 
 
 def log_context(events: Sequence[SessionEvent], index: int) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from coterie.mailbox.fault_injection import add_fault_rule, read_injected_faults
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.mail.message_history import MessageHistory
 from coterie.orchestrator.cli.output import ExitCode
-from coterie.orchestrator.events.follower import EventFollower, open_follower
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry, read_ledger
 from coterie.orchestrator.processes.zygote import TITLE
 from coterie.orchestrator.session.overview import END_STATES
@@ -37,8 +36,8 @@ from coterie.scenarios.runner.scenario import (
     UserAction,
 )
 from coterie.scenarios.runner.scenario_processes import ScenarioProcess, find_processes, kill_all, wait_for_exit
-from coterie.scenarios.runner.second_session import SecondSessionRun, qualify_entry, qualify_event, qualify_hop
-from coterie.scenarios.runner.user_commands import run_command, run_user_action, second_session_command, step_command
+from coterie.scenarios.runner.session_watch import SessionWatch, qualify_entry, qualify_event, qualify_hop
+from coterie.scenarios.runner.user_commands import run_user_action, second_session_command, step_command
 from coterie.session_directory import MAIN, SessionDirectory
 
 _SIGNALS: Mapping[ProcessFaultName, signal.Signals] = {
@@ -144,7 +143,7 @@ class _ScenarioExecution:
     _codes: list[int | None] = attrs.field(factory=list)
     _seen: Counter[int] = attrs.field(factory=Counter)
     """Number of matching events so far for each action, by its index."""
-    _follower: EventFollower | None = None
+    _watch: SessionWatch | None = None
 
     async def run(self) -> None:
         """Run the commands one after another, each when no process of the previous one is left."""
@@ -168,22 +167,14 @@ class _ScenarioExecution:
 
     async def _step(self, step: ScenarioStep, stack: AsyncExitStack) -> int:
         command = step_command(step, self._scenario, self._environment, self.session)
-        began = trio.Event()
-        async with trio.open_nursery() as users, trio.open_nursery() as watching:
-            if step.action in ("run", "begin"):
-                self._follower = None
-                watching.start_soon(self._begin, began, stack, users)
-            else:
-                watching.start_soon(self._watch, users)
-            status = await run_command(command, self._environment, partial(self._read_line, step=step, began=began))
-            watching.cancel_scope.cancel()
+        if step.action in ("run", "begin"):
+            name = step.to if step.action == "begin" else ""
+            self._watch = SessionWatch(partial(self._register_last, name=name))
+        assert self._watch is not None
+        async with trio.open_nursery() as users:
+            status = await self._watch.run(command, self._environment, stack, partial(self._handle, users=users))
         self.drain()
         return status
-
-    def _read_line(self, line: bytes, *, step: ScenarioStep, began: trio.Event) -> None:
-        if not began.is_set() and self._follower is None:
-            self.session = self._register_session(line, step.to if step.action == "begin" else "")
-            began.set()
 
     def _register_session(self, line: bytes, name: str) -> SessionDirectory:
         """Register the session whose id is in the first output line of `coterie run`."""
@@ -191,21 +182,14 @@ class _ScenarioExecution:
         self._sessions[session] = name
         return session
 
-    async def _begin(self, began: trio.Event, stack: AsyncExitStack, users: trio.Nursery) -> None:
-        await began.wait()
-        assert self.session is not None
-        self._follower = await stack.enter_async_context(open_follower(self.session.directory))
-        await self._watch(users)
-
-    async def _watch(self, users: trio.Nursery) -> None:
-        assert self._follower is not None
-        async for observed in self._follower:
-            self._handle(observed, users)
+    def _register_last(self, line: bytes, name: str) -> SessionDirectory:
+        self.session = self._register_session(line, name)
+        return self.session
 
     def drain(self) -> None:
         """Read the events recorded last, without triggering actions."""
-        while self._follower is not None and (observed := self._follower.take_nowait()) is not None:
-            self._events.append(self._named(observed))
+        if self._watch is not None:
+            self._events += map(self._named, self._watch.drain())
 
     def _named(self, observed: SessionEvent) -> SessionEvent:
         names = (name for session, name in self._sessions.items() if session.id == observed.session)
@@ -239,11 +223,12 @@ class _ScenarioExecution:
         return next(named, self.session)
 
     async def _run_second_session(self, action: UserAction, before: SessionDirectory, users: trio.Nursery) -> None:
-        second = SecondSessionRun(
-            partial(self._register_session, name=action.session), partial(self._handle, users=users)
-        )
+        watch = SessionWatch(partial(self._register_session, name=action.session))
         command = second_session_command(action.session, self._scenario, self._environment, before)
-        status = await second.run(command, self._environment)
+        async with AsyncExitStack() as stack:
+            status = await watch.run(command, self._environment, stack, partial(self._handle, users=users))
+            for observed in watch.drain():
+                self._handle(observed, users)
         self._note(action, f"the session exited with {status}" if status else None)
 
     def _apply_fault(self, fault: ProcessFault, session: SessionDirectory, nursery: trio.Nursery) -> None:

@@ -115,7 +115,7 @@ class SecondSession:
     """Another session of the same user in the same workspace; its agent X is called `NAME/X` in the scenario."""
 
     task: str
-    """Task, in which `{{session}}` stands for the id of the session that was started before."""
+    """Task; `{{session}}` in it is the id of the session that was started before."""
     script: str
     """Script as YAML."""
 

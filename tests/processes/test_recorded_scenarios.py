@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def placeholders() -> Iterator[list[Path]]:
+def places() -> Iterator[list[Path]]:
     """Where plays were kept; gone afterwards."""
     kept: list[Path] = []
     yield kept
@@ -28,12 +28,12 @@ def placeholders() -> Iterator[list[Path]]:
 
 
 def run_shipped(
-    name: str, placeholders: list[Path], monkeypatch: pytest.MonkeyPatch
+    name: str, places: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[ScenarioResult, SessionDirectory]:
     """Play a shipped story, keep it, and be in its home."""
     outcome = run_repeatedly(load_scenario(find_scenario(name)), 0, is_kept=True)
     assert outcome.directory is not None
-    placeholders.append(outcome.directory)
+    places.append(outcome.directory)
     assert outcome.passed, outcome.failures
     monkeypatch.setenv("COTERIE_HOME", str(outcome.directory / "home"))
     return outcome, SessionDirectory.find(outcome.sessions[0])
@@ -48,13 +48,13 @@ def comparable(log: tuple[str, ...]) -> list[str]:
     return [re.sub(r'cost_usd=\\"[0-9.]+', "cost_usd", line) for line in log if not line.startswith("cost: ")]
 
 
-def check_round_trip(name: str, placeholders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome, session = run_shipped(name, placeholders, monkeypatch)
+def check_round_trip(name: str, places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome, session = run_shipped(name, places, monkeypatch)
     path = tmp_path / f"{name}.yaml"
     done = record(session.id, "-o", path)
     assert (done.exit_code, done.stderr) == (0, "")
     text = path.read_text()
-    for secret in (str(placeholders[0]), session.id, str(Path.home()), "toolu_", "signature"):
+    for secret in (str(places[0]), session.id, str(Path.home()), "toolu_", "signature"):
         assert secret not in text
     again = run_file(path, 0)
     assert again.passed, str(again)
@@ -62,28 +62,28 @@ def check_round_trip(name: str, placeholders: list[Path], tmp_path: Path, monkey
 
 
 def test_a_recorded_coordinator_goes_as_it_went(
-    placeholders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_round_trip("coordinator", placeholders, tmp_path, monkeypatch)
+    check_round_trip("coordinator", places, tmp_path, monkeypatch)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ["root-crash-and-resume", "worker-crash", "typo-in-recipient"])
 def test_a_recorded_crash_resume_or_mistake_comes_again(
-    name: str, placeholders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_round_trip(name, placeholders, tmp_path, monkeypatch)
+    check_round_trip(name, places, tmp_path, monkeypatch)
 
 
 def test_recorded_forks_report_in_their_order_and_what_cannot_be_recorded_is_refused(
-    placeholders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_round_trip("fork-fan-out", placeholders, tmp_path, monkeypatch)
+    check_round_trip("fork-fan-out", places, tmp_path, monkeypatch)
     session = SessionDirectory.find("2")
     path = tmp_path / "fork-fan-out.yaml"
 
     again = record(session.id, "-o", path)
-    assert (again.exit_code, again.stderr) == (2, f"Error: {path}: is there already; --force writes over it\n")
+    assert (again.exit_code, again.stderr) == (2, f"Error: {path}: exists already; overwrite it with --force\n")
     assert record(session.id, "-o", path, "--force").exit_code == 0
     assert record(session.id, "-o", "-").stdout.startswith("# Recorded from a session of 4 agents")
 

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from coterie.orchestrator.gateway.cost_report import build_cost_report
 from coterie.orchestrator.processes.api_server_process import open_api_server
-from coterie.scenarios.demo.bugfix import run_bugfix
+from coterie.scenarios.demo.command import run_bugfix
 from coterie.scenarios.runner.environment import ScenarioEnvironment, open_environment
 from coterie.scenarios.runner.parsing.scenario_parser import find_scenario, load_scenario
 from coterie.session_directory import SessionDirectory

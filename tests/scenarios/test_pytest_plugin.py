@@ -1,4 +1,4 @@
-"""The plugin in a pytest of its own, as a user's project has it: without a key, and nothing of ours beside it."""
+"""The pytest plugin in a separate project: without a key and without other settings."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ SCRIPT = "main:\n  - text: hello\n"
 
 
 def run(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
-    """Run pytest in *project*, with every warning an error; its status, and what it said."""
+    """Run pytest in *project* with warnings as errors; return its status and output."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "PYTEST_"))}
     environment = {**kept, **variables}
     command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", *REWRITING, *arguments]
@@ -43,7 +43,7 @@ def run(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A directory that is nobody's project yet."""
+    """A new project directory."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "scenarios").mkdir()
     return tmp_path
@@ -55,7 +55,7 @@ def put(project: Path, name: str, content: str) -> None:
     path.write_text(content)
 
 
-def test_each_file_is_a_test_and_a_failure_says_what_where_and_how_to_play_it_again(project: Path) -> None:
+def test_each_file_is_a_test_and_failures_name_line_and_command(project: Path) -> None:
     """Two processes of pytest play them; a fixture plays the first with a seed of its own."""
     put(project, "scenarios/deep/greeting.yaml", PASSES)
     put(project, "scenarios/missing.yaml", FAILS)
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_used_is_an_error_with_its_line(project: Path) -> 
     assert "Traceback" not in said
 
 
-def test_scenarios_are_collected_by_name_and_mark_beside_other_tests(project: Path) -> None:
+def test_scenarios_are_collected_by_name_and_mark(project: Path) -> None:
     put(project, "scenarios/greeting.yaml", PASSES)
     put(project, "other/missing.yaml", FAILS)
     put(project, "unit/test_one.py", "def test_one(): pass\n")
@@ -102,19 +102,19 @@ def test_scenarios_are_collected_by_name_and_mark_beside_other_tests(project: Pa
     assert "2/3 tests collected (1 deselected)" in said
 
 
-def test_a_directory_that_is_not_there_and_a_file_that_is_not_there_are_told(project: Path) -> None:
+def test_missing_directory_or_file_is_an_error(project: Path) -> None:
     status, said = run(project, "--coterie-scenarios", "scenaros")
     assert status == 4
-    assert "--coterie-scenarios: there is no directory" in said
+    assert "--coterie-scenarios: no such directory" in said
     put(project, "test_team.py", "def test_it(scenario):\n    scenario('nothing.yaml')\n")
     status, said = run(project)
     assert status == 1
-    assert "there is no file nothing.yaml" in said
+    assert "no such file: nothing.yaml" in said
     assert "Traceback" not in said
 
 
 def test_a_project_without_scenarios_does_not_pay_for_them(project: Path) -> None:
-    """Whoever has Coterie installed has the plugin in every run of pytest."""
+    """The plugin is loaded in every pytest run where Coterie is installed."""
     put(project, "scenarios/greeting.yaml", PASSES)
     put(
         project,

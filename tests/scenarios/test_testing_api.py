@@ -1,4 +1,4 @@
-"""What a test gets to know without playing anything."""
+"""The testing API without running a scenario."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def test_a_file_is_found_in_the_first_directory_that_has_it_or_among_those_that_
     assert find_file("a.yaml", [one, two]) == first
     assert find_file(Path("b.yaml"), [one, two]) == second
     assert find_file("coordinator", [one, two]).name == "coordinator.yaml"
-    with pytest.raises(ScenarioUnusable, match=r"none is called 'cordinator'.*coordinator"):
+    with pytest.raises(ScenarioUnusable, match=r"unknown scenario 'cordinator'.*coordinator"):
         find_file("cordinator", [one, two])
 
 
@@ -36,13 +36,13 @@ def test_a_script_is_no_scenario_and_a_broken_one_is_told_with_its_line(tmp_path
         read_name(put(tmp_path, "d.yaml", "["))
 
 
-def test_faults_that_cannot_happen_are_told_before_anything_starts(tmp_path: Path) -> None:
+def test_faults_with_unknown_names_are_refused_before_anything_starts(tmp_path: Path) -> None:
     faults = put(tmp_path, "faults.yaml", "faults:\n  - {when: {kind: finished}, do: kill, target: nobody}\n")
     with pytest.raises(ScenarioUnusable, match=r"faults\.yaml, line 2: .*'nobody'"):
         run_file(put(tmp_path, "a.yaml", PASSES), 0, faults=faults)
 
 
-def test_a_failed_play_is_told_with_lines_events_and_how_to_play_it_again() -> None:
+def test_failed_outcome_prints_lines_events_and_the_command_to_repeat() -> None:
     failures = (
         ScenarioFailure(reason="one", line=3, around=("> a", "  b")),
         ScenarioFailure(reason="two", line=4, around=("> a", "  b")),

@@ -156,13 +156,10 @@ def _automatic(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]
 
 def _last_markable(prompt: PromptDigest) -> int | None:
     for index in range(len(prompt.blocks) - 1, -1, -1):
-        if index < prompt.system_start or _is_markable(prompt.blocks[index]):
+        block = prompt.blocks[index]
+        if index < prompt.system_start or (block["type"] not in UNMARKABLE and not _is_empty_text(block)):
             return index
     return None
-
-
-def _is_markable(block: Block) -> bool:
-    return block["type"] not in UNMARKABLE and not _is_empty_text(block)
 
 
 def _is_empty_text(block: Block) -> bool:

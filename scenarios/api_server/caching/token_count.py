@@ -98,10 +98,6 @@ def _count_tool_use(block: Block) -> int | None:
     return TOOL_BLOCK + _text(name) + _json(_encoder.encode(block.get("input")))
 
 
-def _count_tool_result(block: Block) -> int | None:
-    return TOOL_BLOCK + _count_content(block.get("content"))
-
-
 def _count_content(content: Any) -> int:
     if content is None:
         return 0
@@ -118,7 +114,7 @@ _COUNTERS: dict[str, Callable[[Block], int | None]] = {
     "image": lambda _: IMAGE,
     "document": _count_document,
     "tool_use": _count_tool_use,
-    "tool_result": _count_tool_result,
+    "tool_result": lambda block: TOOL_BLOCK + _count_content(block.get("content")),
     # An instruction for the cache, which the model does not see.
     "cache_edits": lambda _: 0,
 }

@@ -79,7 +79,7 @@ def parse_request(body: bytes, caller: ApiCaller, models: ModelTable, *, needs_m
         model_name=name,
         max_tokens=_max_tokens(fields, required=needs_max_tokens),
         tools=_blocks(fields.pop("tools", None) or (), "tools"),
-        system=_system(fields.pop("system", None)),
+        system=() if (system := fields.pop("system", None)) is None else _content(system, "system"),
         messages=_messages(_pop_field(fields, "messages", list)),
         stream=_flag(fields.pop("stream", None), "stream"),
         params=fields,
@@ -121,10 +121,6 @@ def _flag(value: Any, name: str) -> bool:
     if value is None or isinstance(value, bool):
         return bool(value)
     raise invalid_request(f"{name}: Input should be a valid boolean")
-
-
-def _system(value: Any) -> tuple[Block, ...]:
-    return () if value is None else _content(value, "system")
 
 
 def _messages(values: list[Any]) -> tuple[RequestMessage, ...]:

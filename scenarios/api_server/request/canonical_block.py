@@ -24,7 +24,7 @@ def _unmarked(block: Block) -> Block:
             parts = [_unmarked(part) if isinstance(part, dict) else part for part in content]
             block = {**block, "content": parts}
         elif isinstance(content, str) and block.get("type") == "tool_result":
-            block = {**block, "content": _as_text_block(content)}
+            block = {**block, "content": [{"type": "text", "text": content}]}
     if "cache_control" in block:
         return {key: value for key, value in block.items() if key != "cache_control"}
     return block
@@ -36,7 +36,3 @@ def has_marked_part(parts: list[Any]) -> bool:
         if isinstance(part, dict) and "cache_control" in part:
             return True
     return False
-
-
-def _as_text_block(content: str) -> list[Any]:
-    return [{"type": "text", "text": content}]

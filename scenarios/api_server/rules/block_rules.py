@@ -104,7 +104,8 @@ def block_types_are_known(call: ApiRequest) -> None:
     for index, block in enumerate(call.system):
         if block["type"] != "text":
             raise unknown_tag(f"system.{index}", block["type"], ("text",))
-    for path, block in _blocks(call, {kind for kind in call.block_types if not _is_known(kind)}):
+    unknown = {kind for kind in call.block_types if kind not in KNOWN_TYPES and not kind.endswith(SERVER_RESULT)}
+    for path, block in _blocks(call, unknown):
         raise unknown_tag(path, block["type"], (*KNOWN_TYPES, f"*{SERVER_RESULT}"))
     for path, part in _parts(call):
         if part["type"] not in PART_TYPES:
@@ -152,10 +153,6 @@ def _parts(call: ApiRequest) -> Iterator[tuple[str, Block]]:
         content = block.get("content")
         for index, part in enumerate(content if isinstance(content, list) else ()):
             yield f"{path}.tool_result.content.{index}", part
-
-
-def _is_known(kind: str) -> bool:
-    return kind in KNOWN_TYPES or kind.endswith(SERVER_RESULT)
 
 
 def _has_fields(block: Block, path: str) -> None:

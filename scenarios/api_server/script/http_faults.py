@@ -1,7 +1,8 @@
 """HTTP faults: parsing, and selection of the fault for a request."""
 
+import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 import attrs
@@ -31,8 +32,8 @@ ERROR_STATUS = {
 }
 """Error types of the API and their status codes."""
 
-_WHOM = ("kind", "count", "agent", "purpose", "turn", "model", "probability")
-_TAKES: dict[str, tuple[str, ...]] = {
+_SHARED_KEYS = ("kind", "count", "agent", "purpose", "turn", "model", "probability")
+_OWN_KEYS: dict[str, tuple[str, ...]] = {
     "rate_limit": ("retry_after",),
     "overloaded": ("retry_after",),
     "error": ("status", "error", "retry_after"),
@@ -96,8 +97,8 @@ class HttpFault:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the mapping that `from_mapping` parses to this fault."""
-        takes = (*_WHOM, *_TAKES[self.kind])
-        fields = {key: value for key, value in attrs.asdict(self).items() if key in takes and value is not None}
+        keys = (*_SHARED_KEYS, *_OWN_KEYS[self.kind])
+        fields = {key: value for key, value in attrs.asdict(self).items() if key in keys and value is not None}
         return {**fields, "count": "always" if self.count is None else self.count}
 
 
@@ -173,12 +174,12 @@ def _kind(value: object) -> HttpFaultKind:
 
 def _check_keys(fields: Mapping[Any, object], kind: HttpFaultKind) -> None:
     for key in fields:
-        if key in _WHOM or key in _TAKES[kind]:
+        if key in _SHARED_KEYS or key in _OWN_KEYS[kind]:
             continue
         if key in _CHECKS:
-            takers = sorted(kind for kind, takes in _TAKES.items() if key in takes)
-            raise ValueError(f"the fault {kind} takes no {key!r}; {key!r} belongs to {', '.join(takers)}")
-        raise ValueError(f"a fault has no {key!r}; {known_names_hint(str(key), (*_WHOM, *_TAKES[kind]))}")
+            kinds = sorted(kind for kind, keys in _OWN_KEYS.items() if key in keys)
+            raise ValueError(f"the fault {kind} takes no {key!r}; {key!r} belongs to {', '.join(kinds)}")
+        raise ValueError(f"a fault has no {key!r}; {known_names_hint(str(key), (*_SHARED_KEYS, *_OWN_KEYS[kind]))}")
 
 
 def _text(key: str, value: object) -> str:
@@ -187,34 +188,17 @@ def _text(key: str, value: object) -> str:
     return value
 
 
-def _whole(key: str, value: object, least: int = 1) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"the fault's {key} must be a whole number from {least}, not {value!r}")
-    return value
+def _number(key: str, value: object) -> float:
+    allowed, least, most, expected = _NUMBERS[key]
+    if not isinstance(value, allowed) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"the fault's {key} must be {expected}, not {value!r}")
+    return value if allowed is int else float(value)
 
 
-def _count(key: str, value: object) -> int | None:
+def _count(key: str, value: object) -> float | None:
     if isinstance(value, str) and value != "always":
         raise ValueError(f"the fault's count must be a whole number from 1, or always, not {value!r}")
-    return None if value == "always" else _whole(key, value)
-
-
-def _seconds(key: str, value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LONGEST:
-        raise ValueError(f"the fault's {key} must be a number of seconds, not {value!r}")
-    return float(value)
-
-
-def _probability(key: str, value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise ValueError(f"the fault's {key} must be a number from 0 to 1, not {value!r}")
-    return float(value)
-
-
-def _status(key: str, value: object) -> int:
-    if _whole(key, value) not in range(400, 600):
-        raise ValueError(f"the fault's {key} must be from 400 to 599, not {value!r}")
-    return _whole(key, value)
+    return None if value == "always" else _number(key, value)
 
 
 def _error(key: str, value: object) -> str:
@@ -223,17 +207,18 @@ def _error(key: str, value: object) -> str:
     return _text(key, value)
 
 
-_CHECKS = {
+_NUMBERS: Mapping[str, tuple[Any, float, float, str]] = {
+    **dict.fromkeys(("count", "turn"), (int, 1, math.inf, "a whole number from 1")),
+    "after": (int, 0, math.inf, "a whole number from 0"),
+    "status": (int, 400, 599, "from 400 to 599"),
+    "probability": (int | float, 0, 1, "a number from 0 to 1"),
+    **dict.fromkeys(("retry_after", "seconds"), (int | float, 0, LONGEST, "a number of seconds")),
+}
+"""Types and bounds of the numeric fields, with their description in errors."""
+_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "kind": lambda _, value: _kind(value),
     "count": _count,
-    "agent": _text,
-    "purpose": _text,
-    "turn": _whole,
-    "model": _text,
-    "probability": _probability,
-    "retry_after": _seconds,
-    "after": lambda key, value: _whole(key, value, least=0),
-    "seconds": _seconds,
-    "status": _status,
+    **dict.fromkeys(("agent", "purpose", "model"), _text),
+    **dict.fromkeys(("turn", "after", "status", "probability", "retry_after", "seconds"), _number),
     "error": _error,
 }

@@ -72,17 +72,20 @@ class RequestFacts:
     @property
     def last_tool_result(self) -> str | None:
         """Text of the last tool result."""
-        return _last_result(self.call.messages)
+        blocks = (block for message in reversed(self.call.messages) for block in reversed(message.content))
+        return next((result_text(block) for block in blocks if block["type"] == "tool_result"), None)
 
     @property
     def tool_results(self) -> tuple[str, ...]:
         """Texts of the tool results in the last user message."""
-        return _results(_last_of("user", self.call.messages))
+        content = _last_of("user", self.call.messages)
+        return tuple(result_text(block) for block in content if block["type"] == "tool_result")
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
         """Ids of the tool calls in the last assistant message."""
-        return _tool_ids(_last_of("assistant", self.call.messages))
+        content = _last_of("assistant", self.call.messages)
+        return tuple(str(block.get("id")) for block in content if block["type"] == "tool_use")
 
 
 class Finder(Protocol):
@@ -127,21 +130,5 @@ def _input_texts(messages: tuple[RequestMessage, ...]) -> Iterator[str]:
     return filter(None, map(_input_text, blocks))
 
 
-def _last_result(messages: tuple[RequestMessage, ...]) -> str | None:
-    for message in reversed(messages):
-        for block in reversed(message.content):
-            if block["type"] == "tool_result":
-                return result_text(block)
-    return None
-
-
 def _last_of(role: str, messages: tuple[RequestMessage, ...]) -> tuple[Block, ...]:
     return next((message.content for message in reversed(messages) if message.role == role), ())
-
-
-def _results(content: tuple[Block, ...]) -> tuple[str, ...]:
-    return tuple(result_text(block) for block in content if block["type"] == "tool_result")
-
-
-def _tool_ids(content: tuple[Block, ...]) -> tuple[str, ...]:
-    return tuple(str(block.get("id")) for block in content if block["type"] == "tool_use")

@@ -96,7 +96,7 @@ class ReplyConditions:
             _text_failure("last_tool_result", self.last_tool_result, facts.last_tool_result),
             _text_failure("model", self.model, facts.model),
             self._tool_failure(facts),
-            self._turn_failure(facts),
+            None if self.turn in (None, facts.turn) else f"turn {self.turn}, this is turn {facts.turn}",
             *(f"an earlier text {p}" for p in self.heard if facts.find_in_input(p) is None),
             *(f"no earlier text {p}" for p in self.unheard if facts.find_in_input(p) is not None),
         )
@@ -109,9 +109,6 @@ class ReplyConditions:
         if self.tool is None or self.tool in facts.tools:
             return None
         return f"tool {self.tool!r}, the request offers {', '.join(sorted(facts.tools)) or 'no tools'}"
-
-    def _turn_failure(self, facts: RequestFacts) -> str | None:
-        return None if self.turn in (None, facts.turn) else f"turn {self.turn}, this is turn {facts.turn}"
 
 
 def _text_failure(name: str, pattern: TextPattern | None, text: str | None) -> str | None:

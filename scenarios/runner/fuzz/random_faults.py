@@ -44,7 +44,7 @@ FaultMapping = dict[str, Any]
 
 @attrs.frozen(kw_only=True)
 class FaultTargets:
-    """What faults can hit in a scenario and when, derived from a run without faults."""
+    """Events and processes that faults can hit in a scenario, derived from a run without faults."""
 
     triggers: Sequence[FaultMapping]
     workers: Sequence[str]

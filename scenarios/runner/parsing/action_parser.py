@@ -2,211 +2,191 @@
 
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import get_args
+from typing import Any, get_args
 
 from coterie.mailbox.fault_injection import FaultRule, FileFault
 from coterie.mailbox.fault_points import MailFault, MailRoute
 from coterie.scenarios.api_server.script.located_yaml import YamlNode, known_names_hint
-from coterie.scenarios.runner.event_pattern import parse_pattern
+from coterie.scenarios.runner.parsing.grammar import (
+    COUNT,
+    EVENT,
+    FROM_0,
+    SECONDS,
+    TEXT,
+    TIMES,
+    Keys,
+    Schema,
+    ValueType,
+    mapping_schema,
+    one_of,
+)
 from coterie.scenarios.runner.parsing.parse_errors import ParseErrors
 from coterie.scenarios.runner.scenario import (
     LEAD,
     IoFault,
     ProcessFault,
-    ProcessFaultName,
     ScenarioAction,
     ScenarioStep,
     Trigger,
     UserAction,
-    UserActionName,
 )
 from coterie.session_directory import MAIN
 
-_SHARED = ("target", "after", "times")
-IO_FAULT_KEYS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(get_args(MailFault), (*_SHARED, "transport")),
-    "delay": (*_SHARED, "transport", "seconds"),
-    **dict.fromkeys(get_args(FileFault), (*_SHARED, "files")),
-}
-"""By what it does: the keys that it takes."""
-WAYS: Mapping[MailFault, tuple[MailRoute, ...]] = {
+ROUTES: Mapping[MailFault, tuple[MailRoute, ...]] = {
     "drop": ("queue", "file", "bell", "bridge"),
     "duplicate": ("queue", "file", "bridge"),
     "delay": ("queue", "file", "bridge"),
     "reorder": ("queue", "file"),
 }
-_ALWAYS = "always"
 
 
-def parse_io_fault(node: YamlNode, when: Trigger | None) -> IoFault:
-    """The disturbance that *node* is, from *when* on. Raises `LineInvalid`."""
-    fields = node.fields()
-    deed = fields["do"].text()
-    transport = next((_way(node, fields, each) for each in get_args(MailFault) if each == deed), None)
-    if deed == "delay" and "seconds" not in fields:
-        raise node.refuse("delay needs 'seconds'")
-    target = fields["target"].text() if "target" in fields else ""
-    files = fields["files"].text() if "files" in fields else "*"
+def _file_pattern(node: YamlNode) -> str:
+    files = node.text()
     if PurePath(files).is_absolute() or not PurePath(files).parts:
-        raise fields["files"].refuse(
-            f"{files!r} matches no file; give the end of a path, such as `agents/*/events.jsonl`"
-        )
-    rule = FaultRule(
-        id=0,
-        do=next(each for each in (*get_args(MailFault), *get_args(FileFault)) if each == deed),
-        target=MAIN if target == LEAD else target,
-        transport=transport,
-        files=files,
-        after=_from_0(fields["after"]) if "after" in fields else 0,
-        times=_times(fields["times"]) if "times" in fields else 1,
-        seconds=fields["seconds"].seconds() if "seconds" in fields else 0.0,
-    )
-    return IoFault(rule=rule, when=when, line=node.line)
+        raise node.refuse(f"{files!r} matches no file; give the end of a path, such as `agents/*/events.jsonl`")
+    return files
 
 
-def _way(node: YamlNode, fields: Mapping[str, YamlNode], deed: MailFault) -> MailRoute:
-    if "transport" not in fields:
-        raise node.refuse(f"{deed} needs 'transport': {', '.join(WAYS[deed])}")
-    word = fields["transport"].text()
-    if word not in WAYS[deed]:
-        raise fields["transport"].refuse(f"nothing can {deed} on {word!r}; {known_names_hint(word, WAYS[deed])}")
-    return next(way for way in WAYS[deed] if way == word)
+def _keys(types: Mapping[str, ValueType[Any]], *required: str, when: tuple[str, ...] = ("when",)) -> Keys:
+    action = ValueType(YamlNode.text, {})
+    return Keys({"do": action, "when": EVENT, "nth": COUNT, **types}, ("do", *when, *required))
 
 
-def _times(node: YamlNode) -> int | None:
-    return None if node.value == _ALWAYS else node.count(f"a whole number from 1, or {_ALWAYS}")
+_IO_TYPES: Mapping[str, ValueType[Any]] = {"target": TEXT, "after": FROM_0, "times": TIMES}
 
 
-def _from_0(node: YamlNode) -> int:
-    if not isinstance(node.value, int) or isinstance(node.value, bool) or node.value < 0:
-        raise node.refuse_as("a whole number from 0")
-    return node.value
+def _mail_fault(fault: MailFault) -> Keys:
+    transport = one_of(ROUTES[fault], f"no fault {fault} on {{}}")
+    if fault == "delay":
+        return _keys({**_IO_TYPES, "transport": transport, "seconds": SECONDS}, "transport", "seconds", when=())
+    return _keys({**_IO_TYPES, "transport": transport}, "transport", when=())
 
 
-_MOMENT = ("when", "nth", "do")
-FAULT_KEYS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("kill", "continue"), ("target",)),
-    "stop": ("target", "seconds"),
-    "jump": ("seconds",),
-    **IO_FAULT_KEYS,
+IO_FAULTS: Mapping[str, Keys] = {
+    **{fault: _mail_fault(fault) for fault in get_args(MailFault)},
+    **dict.fromkeys(
+        get_args(FileFault),
+        _keys({**_IO_TYPES, "files": ValueType(_file_pattern, TEXT.schema)}, when=()),
+    ),
 }
-USER_ACTION_KEYS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("approve", "reject"), ("feedback",)),
-    "mail": ("to", "text"),
-    "stop": ("agent",),
-    "begin": ("session",),
-    "release": ("session",),
+FAULTS: Mapping[str, Keys] = {
+    **dict.fromkeys(("kill", "continue"), _keys({"target": TEXT}, "target")),
+    "stop": _keys({"target": TEXT, "seconds": SECONDS}, "target"),
+    "jump": _keys({"seconds": SECONDS}, "seconds"),
+    **IO_FAULTS,
 }
-_NEEDED = ("target", "to", "text")
+USER_ACTIONS: Mapping[str, Keys] = {
+    **dict.fromkeys(("approve", "reject"), _keys({"feedback": TEXT})),
+    "mail": _keys({"to": TEXT, "text": TEXT}, "to", "text"),
+    "stop": _keys({"agent": TEXT}),
+    "begin": _keys({"session": TEXT}, "session"),
+    "release": _keys({"session": TEXT}),
+}
 _APPROVALS = ("approval_asked", "answer_refused")
-"""The events that say which approval is meant."""
+"""Events that identify an approval."""
+_MAIL = Keys({"to": TEXT, "text": TEXT}, ("to", "text"))
+_STEPS = ("run", "resume", "mail", "begin")
+STEP_SCHEMA: Schema = {
+    "anyOf": [
+        {"enum": ["run", "resume"]},
+        *(mapping_schema({step: TEXT.schema}) for step in ("run", "resume", "begin")),
+        mapping_schema({"mail": _MAIL.schema()}),
+    ]
+}
+
+
+def action_schemas(actions: Mapping[str, Keys]) -> list[Schema]:
+    """Return the JSON Schema of each of *actions*, with its name as the value of `do`."""
+    schemas = []
+    for name, keys in actions.items():
+        schema = keys.schema()
+        schemas.append({**schema, "properties": {**schema["properties"], "do": {"const": name}}})
+    return schemas
 
 
 def parse_faults(node: YamlNode | None, errors: ParseErrors) -> list[ScenarioAction]:
-    """The list of faults; what is wrong with one is among the *errors*, and it is left out."""
+    """Parse the list of faults; an invalid fault is added to *errors* and skipped."""
     actions: list[ScenarioAction] = []
     for item in errors.items(node, "a list of faults"):
         with errors.collecting():
-            actions.append(_fault(item, errors))
+            actions.append(_fault(item, _values(item, FAULTS, errors)))
     return actions
 
 
 def parse_user_actions(node: YamlNode | None, errors: ParseErrors) -> list[ScenarioAction]:
-    """The list of what the human does, as `parse_faults`."""
+    """Parse the list of user actions; an invalid action is added to *errors* and skipped."""
     actions: list[ScenarioAction] = []
-    for item in errors.items(node, "a list of what the human does"):
+    for item in errors.items(node, "a list of user actions"):
         with errors.collecting():
-            actions.append(_human(item, errors))
+            actions.append(_user_action(item, _values(item, USER_ACTIONS, errors)))
     return actions
 
 
 def parse_steps(node: YamlNode | None, errors: ParseErrors) -> tuple[ScenarioStep, ...]:
-    """The commands of the scenario; one `run` if there is no list of them."""
+    """Parse the steps of a scenario; without a list, the only step is `run`."""
     steps = []
     for item in errors.items(node, "a list of run, resume, mail and begin"):
         with errors.collecting():
-            steps.append(_step(item))
+            steps.append(_step(item, errors))
     if steps and steps[0].action != "run":
         assert node is not None
-        errors.add(node.line, f"the first step is {steps[0].action}; without a run there is no session yet")
+        errors.add(node.line, f"the first step is {steps[0].action}; the first step must be run")
     return tuple(steps) or (ScenarioStep(action="run"),)
 
 
-def _fault(node: YamlNode, errors: ParseErrors) -> ScenarioAction:
-    fields, deed = _moment(node, FAULT_KEYS, errors)
-    if deed in IO_FAULT_KEYS:
-        return parse_io_fault(node, _trigger(node, fields) if "when" in fields else None)
-    if deed == "jump" and "seconds" not in fields:
-        raise node.refuse("jump needs 'seconds'")
-    found: ProcessFaultName = next(known for known in get_args(ProcessFaultName) if known == deed)
-    return ProcessFault(
-        when=_trigger(node, fields),
-        action=found,
-        target=fields["target"].text() if "target" in fields else "",
-        seconds=fields["seconds"].seconds() if "seconds" in fields else 0.0,
-    )
-
-
-def _human(node: YamlNode, errors: ParseErrors) -> UserAction:
-    fields, deed = _moment(node, USER_ACTION_KEYS, errors)
-    found: UserActionName = next(known for known in get_args(UserActionName) if known == deed)
-    when = _trigger(node, fields)
-    if deed in ("approve", "reject") and when.pattern.kind not in _APPROVALS:
-        kinds = " or ".join(f"`when: {{kind: {kind}}}`" for kind in _APPROVALS)
-        raise fields["when"].refuse(f"{deed} needs {kinds}: that event says what is asked for")
-    if deed == "begin" and "session" not in fields:
-        raise node.refuse("begin needs 'session': one of those below `sessions`")
-    whom, words = fields.get("to") or fields.get("agent"), fields.get("text") or fields.get("feedback")
-    return UserAction(
-        when=when,
-        action=found,
-        to=None if whom is None else whom.text(),
-        text="" if words is None else words.text(),
-        session=fields["session"].text() if "session" in fields else "",
-    )
-
-
-def _moment(
-    node: YamlNode, takes: Mapping[str, tuple[str, ...]], errors: ParseErrors
-) -> tuple[dict[str, YamlNode], str]:
+def _values(node: YamlNode, actions: Mapping[str, Keys], errors: ParseErrors) -> dict[str, Any]:
     fields = node.fields("a mapping with when and do")
     if "do" not in fields:
-        raise node.refuse(f"{node.name} has no 'do'; expected `when: an event` and `do: something`")
-    deed = fields["do"].text()
-    if deed not in takes:
-        raise fields["do"].refuse(f"nobody can {deed!r} here; {known_names_hint(deed, takes)}")
-    if "when" not in fields and deed not in IO_FAULT_KEYS:
-        raise node.refuse(f"{node.name} has no 'when'; expected `when: an event` and `do: something`")
-    errors.fields(node, (*_MOMENT, *takes[deed]), "a mapping")
-    for key in takes[deed]:
-        if key in _NEEDED and key not in fields and deed not in IO_FAULT_KEYS:
-            raise node.refuse(f"{deed} needs {key!r}")
-    return fields, deed
+        raise node.refuse(f"{node.name} has no 'do'; expected `when: EVENT` and `do: ACTION`")
+    name = fields["do"].text()
+    if name not in actions:
+        raise fields["do"].refuse(f"unknown action {name!r}; {known_names_hint(name, actions)}")
+    return actions[name].parse(node, errors, name)
 
 
-def _trigger(node: YamlNode, fields: dict[str, YamlNode]) -> Trigger:
-    nth = fields["nth"].count() if "nth" in fields else 1
-    return Trigger(pattern=parse_pattern(fields["when"]), nth=nth, line=node.line)
-
-
-def _step(node: YamlNode) -> ScenarioStep:
-    if node.is_scalar():
-        if node.spelling == "run":
-            return ScenarioStep(action="run")
-        if node.spelling == "resume":
-            return ScenarioStep(action="resume")
-        raise node.refuse(
-            f"{node.name} is {node.spelling!r}; {known_names_hint(node.spelling, ('run', 'resume', 'mail'))}"
+def _fault(node: YamlNode, values: dict[str, Any]) -> ScenarioAction:
+    when = _trigger(node, values) if "when" in values else None
+    if values["do"] not in IO_FAULTS:
+        assert when is not None
+        return ProcessFault(
+            when=when, action=values["do"], target=values.get("target", ""), seconds=values.get("seconds", 0.0)
         )
-    fields = node.known_fields(("run", "resume", "mail", "begin"))
+    rule = {key: value for key, value in values.items() if key not in ("when", "nth")}
+    if rule.get("target") == LEAD:
+        rule["target"] = MAIN
+    return IoFault(rule=FaultRule(id=0, **rule), when=when, line=node.line)
+
+
+def _user_action(node: YamlNode, values: dict[str, Any]) -> UserAction:
+    when, action = _trigger(node, values), values["do"]
+    if action in ("approve", "reject") and when.pattern.kind not in _APPROVALS:
+        kinds = " or ".join(f"`when: {{kind: {kind}}}`" for kind in _APPROVALS)
+        raise node.fields()["when"].refuse(f"{action} needs {kinds}, which identifies the approval")
+    return UserAction(
+        when=when,
+        action=action,
+        to=values.get("to") or values.get("agent"),
+        text=values.get("text") or values.get("feedback") or "",
+        session=values.get("session", ""),
+    )
+
+
+def _trigger(node: YamlNode, values: dict[str, Any]) -> Trigger:
+    return Trigger(pattern=values["when"], nth=values.get("nth", 1), line=node.line)
+
+
+def _step(node: YamlNode, errors: ParseErrors) -> ScenarioStep:
+    if node.is_scalar():
+        if node.spelling in ("run", "resume"):
+            return ScenarioStep(action="run" if node.spelling == "run" else "resume")
+        hint = known_names_hint(node.spelling, ("run", "resume", "mail"))
+        raise node.refuse(f"{node.name} is {node.spelling!r}; {hint}")
+    fields = node.known_fields(_STEPS)
     if len(fields) > 1:
         raise node.refuse(f"{node.name} is more than one step; write each as an item of its own")
     if "mail" in fields:
-        mail = fields["mail"].known_fields(("to", "text"))
-        if len(mail) < 2:
-            raise node.refuse("mail needs `to` and `text`")
-        return ScenarioStep(action="mail", to=mail["to"].text(), text=mail["text"].text())
+        return ScenarioStep(action="mail", **_MAIL.parse(fields["mail"], errors, "mail"))
     if "begin" in fields:
         return ScenarioStep(action="begin", to=fields["begin"].text(), line=node.line)
-    [(deed, words)] = fields.items()
-    return ScenarioStep(action="run" if deed == "run" else "resume", text=words.text())
+    [(action, text)] = fields.items()
+    return ScenarioStep(action="run" if action == "run" else "resume", text=text.text())

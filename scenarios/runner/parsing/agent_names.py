@@ -17,16 +17,16 @@ _TOOL = "Agent"
 
 @attrs.frozen(kw_only=True)
 class KnownAgents:
-    """Names of agents."""
+    """Names of the agents that a scenario can have."""
 
     names: frozenset[str]
     stems: frozenset[str]
-    """Of agents that are named by number: `fork` has `fork-1`."""
+    """Prefixes of numbered names: `fork` allows `fork-1`."""
     is_open: bool
-    """Whether the script makes names up."""
+    """True if the script computes agent names."""
 
     def is_known(self, name: str) -> bool:
-        """Whether there can be an agent of that name, or one that a `/regular expression/` finds."""
+        """True if an agent may have this name, or one that matches this `/regular expression/`."""
         pattern = TextPattern.parse(name)
         if self.is_open or (pattern.expression is not None and self.stems):
             return True
@@ -37,23 +37,23 @@ class KnownAgents:
 
 
 def known_agents(script: Any, team: Any) -> KnownAgents:
-    """Who can be there with this *script* and this *team*, both as JSON holds them."""
+    """Return the agents that are possible with *script* and *team*, both as JSON data."""
     calls = list(_agent_calls(script))
     named = [str(call["name"]) for call in calls if call.get("name") is not None]
-    lanes = set(script) - {DEFAULT} if isinstance(script, Mapping) else set()
+    listed = set(script) - {DEFAULT} if isinstance(script, Mapping) else set()
     return KnownAgents(
-        names=frozenset({MAIN, ROOT_NAME, *lanes, *named, *_members(team)}),
+        names=frozenset({MAIN, ROOT_NAME, *listed, *named, *_members(team)}),
         stems=frozenset(_stem(str(call.get("subagent_type", GENERAL))) for call in calls if call.get("name") is None),
         is_open=any("{{" in name for name in named),
     )
 
 
-def _stem(kind: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", kind.casefold()).strip("-")
+def _stem(agent_type: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", agent_type.casefold()).strip("-")
 
 
 def _agent_calls(value: Any) -> Iterator[Mapping[str, Any]]:
-    """The arguments of every call of the Agent tool, in whichever form it is written."""
+    """Yield the arguments of every call of the Agent tool, in any of its notations."""
     if isinstance(value, list):
         for item in value:
             yield from _agent_calls(item)

@@ -14,11 +14,11 @@ Value = TypeVar("Value")
 
 @attrs.define(eq=False)
 class ScenarioInvalid(Exception):
-    """A scenario file cannot be used; the user must change it."""
+    """An invalid scenario file; the user must change it."""
 
     source: Path
     errors: tuple[LineInvalid, ...]
-    """In the order of their lines."""
+    """Errors by line."""
 
     def __str__(self) -> str:
         return "\n".join(f"{self.source}, line {error.line}: {error.reason}" for error in self.errors)
@@ -26,49 +26,49 @@ class ScenarioInvalid(Exception):
 
 @attrs.define(eq=False)
 class ParseErrors:
-    """What was found so far."""
+    """Errors found so far in one file."""
 
     found: list[LineInvalid] = attrs.field(factory=list)
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Take note of a error that is raised in the block, and go on behind it."""
+        """Collect a `LineInvalid` raised in the block and continue after the block."""
         try:
             yield
         except LineInvalid as exc:
             self.found.append(exc)
 
     def add(self, line: int, reason: str) -> None:
-        """Take note of what is wrong on *line*."""
+        """Add an error on *line*."""
         self.found.append(LineInvalid(line, reason))
 
-    def fields(self, node: YamlNode | None, known: Iterable[str], wanted: str) -> dict[str, YamlNode]:
-        """The values of a mapping whose keys are *known*; each other key is a error. Nothing if it is no mapping."""
-        words = sorted(known)
+    def fields(self, node: YamlNode | None, known: Iterable[str], expected: str) -> dict[str, YamlNode]:
+        """Return the values of *known* keys in a mapping; every other key, or another type, is an error."""
+        names = sorted(known)
         with self.collecting():
-            fields = {} if node is None else node.fields(wanted)
+            fields = {} if node is None else node.fields(expected)
             for key in fields:
-                if key not in words:
+                if key not in names:
                     assert node is not None
                     self.add(
-                        node.key_lines[key], f"{node.name} has an unknown key {key!r}; {known_names_hint(key, words)}"
+                        node.key_lines[key], f"{node.name} has an unknown key {key!r}; {known_names_hint(key, names)}"
                     )
-            return {key: value for key, value in fields.items() if key in words}
+            return {key: value for key, value in fields.items() if key in names}
         return {}
 
-    def items(self, node: YamlNode | None, wanted: str) -> tuple[YamlNode, ...]:
-        """The items of a list; nothing if it is none."""
+    def items(self, node: YamlNode | None, expected: str) -> tuple[YamlNode, ...]:
+        """Return the items of a list, or nothing if *node* is None or an error."""
         with self.collecting():
-            return () if node is None else node.items(wanted)
+            return () if node is None else node.items(expected)
         return ()
 
-    def attempt(self, read: Callable[[YamlNode], Value], node: YamlNode | None, default: Value) -> Value:
-        """What *read* makes of *node*; the *default* if there is no node, or a error in it."""
+    def attempt(self, parse: Callable[[YamlNode], Value], node: YamlNode | None, default: Value) -> Value:
+        """Return the result of *parse* on *node*; *default* if *node* is None or invalid."""
         with self.collecting():
-            return default if node is None else read(node)
+            return default if node is None else parse(node)
         return default
 
     def check(self, source: Path) -> None:
-        """Raise `ScenarioInvalid` if anything was found."""
+        """Raise `ScenarioInvalid` if there are errors."""
         if self.found:
             raise ScenarioInvalid(source, tuple(sorted(self.found, key=lambda error: error.line)))

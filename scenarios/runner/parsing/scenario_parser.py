@@ -14,9 +14,20 @@ from coterie.errors import ConfigInvalid
 from coterie.scenarios.api_server.script.located_yaml import LineInvalid, YamlNode, known_names_hint, read_yaml
 from coterie.scenarios.api_server.script.script_parser import DEFAULT, parse_replies
 from coterie.scenarios.runner.expectations import CostWithin
-from coterie.scenarios.runner.parsing.action_parser import parse_faults, parse_steps, parse_user_actions
+from coterie.scenarios.runner.parsing.action_parser import STEP_SCHEMA, parse_faults, parse_steps, parse_user_actions
 from coterie.scenarios.runner.parsing.agent_names import KnownAgents, known_agents
-from coterie.scenarios.runner.parsing.expectation_parser import expected_agents, parse_dollars, parse_expectations
+from coterie.scenarios.runner.parsing.expectation_parser import expected_agents, parse_expectations
+from coterie.scenarios.runner.parsing.grammar import (
+    BOOLEAN,
+    COUNT,
+    DOLLARS,
+    SECONDS,
+    TEXT,
+    Schema,
+    list_schema,
+    mapping_schema,
+    one_of,
+)
 from coterie.scenarios.runner.parsing.parse_errors import ParseErrors, ScenarioInvalid
 from coterie.scenarios.runner.scenario import (
     EVERYTHING,
@@ -32,23 +43,47 @@ from coterie.scenarios.runner.scenario import (
     SecondSession,
     UserAction,
 )
-from coterie.scenarios.runner.second_session import qualify_agent
-from coterie.suggestions import closest_match as nearest_names
-from coterie.suggestions import did_you_mean
+from coterie.scenarios.runner.session_watch import qualify_agent
+from coterie.suggestions import closest_match, did_you_mean
 
 SUFFIX = ".yaml"
-KEYS = (
-    *("name", "about", "workspace", "task", "script", "team", "settings"),
-    *("coordinator", "agent", "model", "permission_mode", "budget_usd", "max_turns", "bare"),
-    *("sessions", "steps", "human", "faults", "limits", "expect"),
-)
 NEEDED = ("about", "task", "script", "expect")
 _SETTINGS_FILE = "settings.toml"
 _NO_TEXTS: dict[str, str] = {}
+_MODE = one_of(get_args(Mode), "no permission mode is {}")
+_SCRIPT: Schema = {"$ref": "#/$defs/script"}
+_TEXTS: Schema = {"type": "object", "additionalProperties": TEXT.schema}
+_SESSION = mapping_schema({"task": TEXT.schema, "script": _SCRIPT}, ("task", "script"))
+KEYS: Mapping[str, Schema] = {
+    **dict.fromkeys(("name", "about"), TEXT.schema),
+    "workspace": mapping_schema({"files": _TEXTS, "home": _TEXTS, "git": BOOLEAN.schema}),
+    "task": TEXT.schema,
+    "script": _SCRIPT,
+    "team": {"description": "Content of a team file, or its path; see teams.md.", "type": ["string", "object"]},
+    "settings": {"description": "The user's settings.toml; see settings.md.", "type": "object", "minProperties": 1},
+    "coordinator": BOOLEAN.schema,
+    **dict.fromkeys(("agent", "model"), TEXT.schema),
+    "permission_mode": _MODE.schema,
+    "budget_usd": DOLLARS.schema,
+    "max_turns": COUNT.schema,
+    "bare": BOOLEAN.schema,
+    "sessions": {
+        "description": "Further sessions of the same user, by name.",
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": _SESSION,
+    },
+    "steps": list_schema(STEP_SCHEMA),
+    "human": list_schema({"$ref": "#/$defs/act"}),
+    "faults": list_schema({"$ref": "#/$defs/fault"}),
+    "limits": mapping_schema({"seconds": SECONDS.schema, "dollars": DOLLARS.schema}),
+    "expect": list_schema({"$ref": "#/$defs/expectation"}),
+}
+"""Keys of a scenario file with their JSON Schema."""
 
 
 def load_scenario(path: Path) -> Scenario:
-    """Read the scenario at *path*. Blocks; raises `ScenarioInvalid`, also for a file that cannot be read."""
+    """Load the scenario at *path*. Blocks. Raises `ScenarioInvalid`, also for an unreadable file."""
     root = _root(path)
     errors = ParseErrors()
     fields = errors.fields(root, KEYS, "a scenario, with about, task, script and expect")
@@ -63,7 +98,7 @@ def load_scenario(path: Path) -> Scenario:
 
 
 def load_faults(path: Path, scenario: Scenario) -> Scenario:
-    """*scenario* with the faults of the file at *path* behind its own: `faults: [...]`. Raises `ScenarioInvalid`."""
+    """Return *scenario* with the additional faults and user actions of the file at *path*. Raises `ScenarioInvalid`."""
     errors = ParseErrors()
     fields = errors.fields(_root(path), ("faults", "human"), "a mapping with faults")
     actions = [*parse_faults(fields.get("faults"), errors), *parse_user_actions(fields.get("human"), errors)]
@@ -90,17 +125,17 @@ def _root(path: Path) -> YamlNode:
 
 @attrs.define(eq=False, kw_only=True)
 class _ScenarioParser:
-    """Reads one file; alive while it does."""
+    """Parses one scenario file."""
 
     path: Path
     errors: ParseErrors
     fields: Mapping[str, YamlNode]
     script: Any = attrs.field(factory=dict)
-    """As JSON has it."""
+    """The script as JSON data."""
     team: Any = None
 
     def scenario(self) -> Scenario:
-        """All of it; where there are errors, with something in their place."""
+        """Parse the whole file; invalid values are replaced by defaults."""
         name = self.errors.attempt(YamlNode.text, self.fields.get("name"), self.path.stem)
         self.script, script = self.errors.attempt(self._script, self.fields.get("script"), ({}, ""))
         self.team = self.errors.attempt(self._team, self.fields.get("team"), None)
@@ -127,21 +162,21 @@ class _ScenarioParser:
         )
 
     def check_names(self, scenario: Scenario) -> None:
-        """Find the agents and sessions that are spoken of and cannot be there."""
+        """Check the names of agents and sessions in actions and expectations."""
         self._check_sessions(scenario)
-        cast = self._known_agents(scenario)
-        spoken = [(each.line, name) for each in scenario.expectations for name in expected_agents(each)]
-        spoken += [(action.line, name) for action in scenario.actions for name in _agents_of(action)]
-        for line, name in spoken:
-            if not cast.is_known(name):
-                near = nearest_names(name, cast.names, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"there can be {', '.join(sorted(cast.names))}"
+        known = self._known_agents(scenario)
+        named = [(each.line, name) for each in scenario.expectations for name in expected_agents(each)]
+        named += [(action.line, name) for action in scenario.actions for name in _agents_of(action)]
+        for line, name in named:
+            if not known.is_known(name):
+                near = closest_match(name, known.names, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(known.names))}"
                 self.errors.add(line, f"there will be no agent {name!r}; {hint}")
 
     def _known_agents(self, scenario: Scenario) -> KnownAgents:
         own = known_agents(self.script, self.team)
         others = {name: known_agents(_plain(other.script), None) for name, other in scenario.sessions.items()}
-        names = {qualify_agent(session, name) for session, cast in others.items() for name in cast.names}
+        names = {qualify_agent(session, name) for session, agents in others.items() for name in agents.names}
         return attrs.evolve(own, names=own.names | names)
 
     def _check_sessions(self, scenario: Scenario) -> None:
@@ -175,25 +210,26 @@ class _ScenarioParser:
         return (*faults, *parse_user_actions(self.fields.get("human"), self.errors))
 
     def _options(self) -> Iterator[tuple[tuple[str, ...], bool]]:
-        """Each option of `coterie run`, and whether `coterie resume` has it too."""
-        for key, read, is_shared in _OPTIONS:
+        """Yield the options of `coterie run`, each with True if `coterie resume` accepts it too."""
+        for key, parse, is_shared in _OPTIONS:
             if key in self.fields:
                 with self.errors.collecting():
-                    yield read(self.fields[key]), is_shared
+                    yield parse(self.fields[key]), is_shared
 
     def _script(self, node: YamlNode) -> tuple[Any, str]:
-        """A script as JSON has it, and as text."""
+        """Parse a script, and return it as JSON data and as text."""
         text = None
         if node.is_scalar():
             path = self.path.parent / node.text()
             node = _root(path) if path.is_file() else _raise(node.refuse(f"there is no script {path}"))
             text = path.read_text()
-        lanes = parse_replies(node)
+        replies_by_agent = parse_replies(node)
         script = node.plain()
-        if not {"main", DEFAULT} & set(lanes):
-            raise node.refuse("the script has replies for neither main nor default: the lead is never answered")
-        raised = {name for replies in lanes.values() for reply in replies for name in (*reply.asked, *reply.signals)}
-        for reply in (reply for replies in lanes.values() for reply in replies):
+        if not {"main", DEFAULT} & set(replies_by_agent):
+            raise node.refuse("the script has no replies for the lead; add main or default")
+        all_replies = [reply for replies in replies_by_agent.values() for reply in replies]
+        raised = {name for reply in all_replies for name in (*reply.asked, *reply.signals)}
+        for reply in all_replies:
             for name in set(reply.until) - raised:
                 self.errors.add(reply.line, f"{reply.name} waits for the signal {name!r}, which no reply raises")
         return script, text or msgspec.json.format(msgspec.json.encode(script), indent=1).decode()
@@ -218,7 +254,7 @@ class _ScenarioParser:
 
     def _limits(self) -> ScenarioLimits:
         fields = self.errors.fields(self.fields.get("limits"), ("seconds", "dollars"), "limits")
-        amount = self.errors.attempt(parse_dollars, fields["dollars"], None) if "dollars" in fields else None
+        amount = self.errors.attempt(DOLLARS.parse, fields["dollars"], None) if "dollars" in fields else None
         return ScenarioLimits(
             seconds=self.errors.attempt(YamlNode.seconds, fields.get("seconds"), ScenarioLimits().seconds),
             dollars=amount,
@@ -228,10 +264,13 @@ class _ScenarioParser:
         fields = self.errors.fields(self.fields.get("workspace"), ("files", "home", "git"), "files, home and git")
         home = self.errors.attempt(_texts, fields.get("home"), _NO_TEXTS)
         if _SETTINGS_FILE in home and "settings" in self.fields:
-            self.errors.add(fields["home"].line, f"{_SETTINGS_FILE} stands in home, and there are settings too")
+            self.errors.add(
+                fields["home"].line,
+                f"{_SETTINGS_FILE} is in home, but the scenario has settings too; remove one of them",
+            )
         files = self.errors.attempt(_texts, fields.get("files"), _NO_TEXTS)
         return ScenarioWorkspace(
-            files=files, home=home, is_git=self.errors.attempt(_truth, fields.get("git"), default=False)
+            files=files, home=home, is_git=self.errors.attempt(BOOLEAN.parse, fields.get("git"), default=False)
         )
 
 
@@ -268,21 +307,15 @@ def _texts(node: YamlNode) -> dict[str, str]:
     for name, content in node.fields("texts by path").items():
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
-            raise content.refuse(f"{name!r} leads out of the workspace; give a relative path")
+            raise content.refuse(f"{name!r} is outside the workspace; use a relative path")
         if not content.is_scalar():
             raise content.refuse_as("the text of a file")
         texts[name] = content.spelling
     return texts
 
 
-def _truth(node: YamlNode) -> bool:
-    if not isinstance(node.value, bool):
-        raise node.refuse_as("true or false")
-    return node.value
-
-
 def _flag(option: str) -> Callable[[YamlNode], tuple[str, ...]]:
-    return lambda node: (option,) if _truth(node) else ()
+    return lambda node: (option,) if BOOLEAN.parse(node) else ()
 
 
 def _model(node: YamlNode) -> tuple[str, ...]:
@@ -292,44 +325,38 @@ def _model(node: YamlNode) -> tuple[str, ...]:
     return "--model", name
 
 
-def _mode(node: YamlNode) -> tuple[str, ...]:
-    if node.text() not in get_args(Mode):
-        raise node.refuse(f"no permission mode is {node.text()!r}; {known_names_hint(node.text(), get_args(Mode))}")
-    return "--permission-mode", node.text()
-
-
 _OPTIONS: tuple[tuple[str, Callable[[YamlNode], tuple[str, ...]], bool], ...] = (
     ("coordinator", _flag("--coordinator"), False),
     ("agent", lambda node: ("--agent", node.text()), False),
     ("model", _model, False),
-    ("permission_mode", _mode, True),
-    ("budget_usd", lambda node: ("--max-budget-usd", str(parse_dollars(node))), True),
+    ("permission_mode", lambda node: ("--permission-mode", _MODE.parse(node)), True),
+    ("budget_usd", lambda node: ("--max-budget-usd", str(DOLLARS.parse(node))), True),
     ("max_turns", lambda node: ("--max-turns", str(node.count())), True),
     ("bare", _flag("--bare"), True),
 )
-"""By key: how it becomes an option of `coterie run`, and whether `coterie resume` has it too."""
+"""Parsers of the options of `coterie run` by key, each with True if `coterie resume` accepts the option too."""
 
 SCENARIO_FILES = Path(__file__).parents[2] / "stories"
 
 
 def shipped_files() -> list[Path]:
-    """The files that ship, by name."""
+    """Return the shipped scenario files, sorted by name."""
     return sorted(SCENARIO_FILES.glob(f"*{SUFFIX}"))
 
 
 def find_scenario(name: str) -> Path:
-    """The file that *name* is, or the shipped one of that name. Raises `ConfigInvalid`."""
+    """Return the file *name*, or the shipped scenario of that name. Raises `ConfigInvalid`."""
     path = Path(name)
     if path.suffix or len(path.parts) > 1:
         if path.is_file():
             return path
-        raise ConfigInvalid("scenario", f"there is no file {name}")
+        raise ConfigInvalid("scenario", f"no such file: {name}")
     names = {path.stem: path for path in shipped_files()}
     if name not in names:
-        raise ConfigInvalid("scenario", f"none is called {name!r}; {did_you_mean(name, names)}")
+        raise ConfigInvalid("scenario", f"unknown scenario {name!r}; {did_you_mean(name, names)}")
     return names[name]
 
 
 def load_shipped() -> list[Scenario]:
-    """All that ship. Raises `ScenarioInvalid`."""
+    """Load all shipped scenarios. Raises `ScenarioInvalid`."""
     return [load_scenario(path) for path in shipped_files()]

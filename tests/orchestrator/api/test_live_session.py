@@ -155,7 +155,7 @@ async def test_what_cannot_be_asked_is_told_without_asking(session: SessionDirec
         await opened.spawn("\ud800")
     with pytest.raises(coterie.RequestRefused, match="one recipient; send to each"):
         await opened.send("*", "Go.")
-    with pytest.raises(coterie.RequestRefused, match="too long: at most 1,048,576 bytes"):
+    with pytest.raises(coterie.RequestRefused, match="too long; the limit is 1,048,576 bytes"):
         await opened.send("main", "x" * 1_100_000)
     with pytest.raises(coterie.RequestRefused, match="a no needs feedback"):
         await opened.decide("plan-1", approve=False)

@@ -38,13 +38,13 @@ def run(project: Path, *words: str, environment: dict[str, str]) -> subprocess.C
 
 
 @pytest.mark.parametrize(
-    ("words", "what"), [(("hooks", "approve", "--yes"), "hooks"), (("mcp", "approve", "--all"), "servers")]
+    ("words", "what"), [(("hooks", "approve", "--yes"), "hooks"), (("mcp", "approve", "--all"), "MCP servers")]
 )
 def test_an_agent_cannot_approve_what_a_repository_starts(project: Path, words: tuple[str, ...], what: str) -> None:
     """Its command has taken the name out of its environment, but the shell above it still has it."""
     refused = run(project, *words, environment={"COTERIE_AGENT": "main@1"})
     assert refused.returncode == ExitCode.USAGE
-    assert refused.stderr == f"Error: only the user can approve {what}, and no agent\n"
+    assert refused.stderr == f"Error: {what} can only be approved by the user, not by an agent\n"
     assert not list((project.parent / "home").rglob("approved-*.json"))
     assert run(project, *words, environment={}).returncode == 0
     assert [path.name for path in (project.parent / "home").rglob("approved-*.json")] == [f"approved-{what}.json"]

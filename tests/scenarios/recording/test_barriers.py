@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.mailbox.envelope import Envelope
-from coterie.scenarios.recording.barriers import MOMENT, Barriers
+from coterie.scenarios.recording.reply_script import MOMENT, Barriers
 from coterie.scenarios.recording.transcript_turns import AgentTurns
 from tests.scenarios.recording.session_samples import agent_turns, call, delivery, message, reply_turn, text
 
@@ -21,7 +21,7 @@ def put(agents: list[AgentTurns], messages: list[Envelope]) -> tuple[dict[str, l
     return script, barriers.remarks
 
 
-def test_who_reports_to_one_that_waits_does_so_once_it_waits() -> None:
+def test_report_to_a_waiting_agent_is_sent_once_it_waits() -> None:
     lead = agent_turns("main", reply_turn(1, 1.0), reply_turn(2, 3.0), deliveries=[delivery("a", 1, 2.1)])
     scout = agent_turns("scout", reply_turn(1, 2.0))
     script, remarks = put([lead, scout], [message("a", "scout", "main", 2.05)])
@@ -29,7 +29,7 @@ def test_who_reports_to_one_that_waits_does_so_once_it_waits() -> None:
     assert not remarks
 
 
-def test_what_came_while_a_reply_was_made_waits_until_that_was_asked_for() -> None:
+def test_message_during_a_request_waits_until_the_reply_is_requested() -> None:
     lead = agent_turns(
         "main",
         reply_turn(1, 1.0),
@@ -42,7 +42,7 @@ def test_what_came_while_a_reply_was_made_waits_until_that_was_asked_for() -> No
     assert script["scout"] == [{"until": ["main-2-asked"]}]
 
 
-def test_a_busy_recipient_is_held_until_the_sender_has_gone_on() -> None:
+def test_reply_of_busy_recipient_waits_for_the_senders_message() -> None:
     """The next reply of the sender is asked for when what it sent is stored."""
     lead = agent_turns(
         "main", reply_turn(1, 3.0, call("Read"), asked=1.0), reply_turn(2, 4.0), deliveries=[delivery("a", 1, 3.1)]
@@ -54,8 +54,8 @@ def test_a_busy_recipient_is_held_until_the_sender_has_gone_on() -> None:
     assert not remarks
 
 
-def test_reports_that_came_at_once_come_at_once() -> None:
-    """Behind a last reply nothing is asked for any more, so the recipient waits a moment longer."""
+def test_reports_that_arrived_together_arrive_together() -> None:
+    """No request follows the last reply, so the recipient waits a moment longer."""
     deliveries = [delivery("a", 1, 3.1), delivery("b", 1, 3.1)]
     lead = agent_turns("main", reply_turn(1, 3.0, asked=1.0), reply_turn(2, 4.0), deliveries=deliveries)
     messages = [message("a", "one", "main", 2.05), message("b", "two", "main", 2.55)]
@@ -64,7 +64,7 @@ def test_reports_that_came_at_once_come_at_once() -> None:
     assert script["two"] == [{"until": ["main-1-asked", "one-1"], "delay": MOMENT, "signal": ["two-1"]}]
 
 
-def test_what_a_call_waited_for_needs_no_barrier() -> None:
+def test_result_of_a_waiting_call_needs_no_signal() -> None:
     lead = agent_turns(
         "main",
         reply_turn(1, 1.0, call("Agent")),
@@ -75,7 +75,7 @@ def test_what_a_call_waited_for_needs_no_barrier() -> None:
     assert script == {"main": [{}, {}], "scout": [{}]}
 
 
-def test_what_an_agent_wrote_that_a_call_waited_for_needs_none_either() -> None:
+def test_mail_of_an_agent_a_call_waited_for_needs_no_signal() -> None:
     deliveries = [delivery("m", 1, 3.1), delivery("a", 1, 3.1, is_shown=False)]
     lead = agent_turns("main", reply_turn(1, 1.0, call("Agent")), reply_turn(2, 4.0), deliveries=deliveries)
     scout = agent_turns("scout", reply_turn(1, 2.0, call("SendMessage")), reply_turn(2, 3.0))
@@ -84,8 +84,8 @@ def test_what_an_agent_wrote_that_a_call_waited_for_needs_none_either() -> None:
     assert not remarks
 
 
-def test_what_cannot_be_ordered_is_told() -> None:
-    """The scout wrote while the calls of the lead ran: no reply of the lead was under way then."""
+def test_messages_without_an_order_get_a_remark() -> None:
+    """The scout wrote during the lead's tool calls, when no reply of the lead was pending."""
     lead = agent_turns("main", reply_turn(1, 1.0, call("Bash")), reply_turn(2, 3.0), deliveries=[delivery("a", 1, 2.1)])
     _, remarks = put([lead, agent_turns("scout", reply_turn(1, 2.0))], [message("a", "scout", "main", 2.05)])
     assert remarks == ["scout wrote to main during the tool calls of turn 1: the message may arrive a turn later"]
@@ -119,7 +119,7 @@ def sessions(draw: st.DrawFn) -> tuple[list[AgentTurns], list[Envelope]]:
 
 @pytest.mark.slow
 @given(sessions())
-def test_no_two_wait_for_each_other(session: tuple[list[AgentTurns], list[Envelope]]) -> None:
+def test_no_two_replies_wait_for_each_other(session: tuple[list[AgentTurns], list[Envelope]]) -> None:
     script, _ = put(*session)
     raised = {
         name: (agent, turn, key)

@@ -46,14 +46,14 @@ def worker(project: Path, tool: str, name: str, result: str, *seen: str) -> Agen
     return made
 
 
-def test_what_nobody_touched_since_is_as_it_was(project: Path) -> None:
+def test_unmodified_file_is_recorded_unchanged(project: Path) -> None:
     put(project, "a.txt", "one\n")
     put(project, "made.txt", "two\n", BEGAN + 10)
     found = find_files(project, BEGAN, {})
     assert (found.first, found.is_git, found.unknown) == ({"a.txt": "one\n"}, False, [])
 
 
-def test_what_was_changed_is_as_the_last_commit_before_the_session_has_it(project: Path) -> None:
+def test_modified_file_is_taken_from_the_last_commit(project: Path) -> None:
     put(project, "src/a.py", "old\n")
     put(project, "gone.py", "was here\n")
     commit(project, BEGAN - 50)
@@ -68,14 +68,14 @@ def test_what_was_changed_is_as_the_last_commit_before_the_session_has_it(projec
     assert not found.unknown
 
 
-def test_what_was_read_whole_and_changed_is_as_it_was_read(project: Path) -> None:
-    """Whether it ended with a newline is known by the version that was seen."""
+def test_modified_file_is_taken_from_a_complete_read(project: Path) -> None:
+    """The version that was seen shows if the file ended with a newline."""
     put(project, "a.txt", "later\n", BEGAN + 10)
     made = worker(project, "Read", "a.txt", "     1\tone\n     2\ttwo", "one\ntwo\n")
     assert find_files(project, BEGAN, {"worker": made}).first == {"a.txt": "one\ntwo\n"}
 
 
-def test_what_cannot_be_known_is_told(project: Path) -> None:
+def test_unknown_contents_get_a_remark(project: Path) -> None:
     put(project, "a.txt", "later\n", BEGAN + 10)
     made = worker(project, "Read", "a.txt", "     7\tpart", "the whole\n")
     made.replies[0].calls[0]["input"]["offset"] = 7
@@ -83,20 +83,20 @@ def test_what_cannot_be_known_is_told(project: Path) -> None:
     assert (found.first, found.unknown) == ({}, ["the first content of a.txt is not known"])
 
 
-def test_what_an_agent_made_was_not_there(project: Path) -> None:
+def test_file_created_by_an_agent_is_not_initial(project: Path) -> None:
     put(project, "new.txt", "hello\n", BEGAN + 10)
     found = find_files(project, BEGAN, {"worker": worker(project, "Write", "new.txt", "wrote", "hello\n")})
     assert (found.first, found.last, found.unknown) == ({}, {"new.txt": "hello\n"}, [])
 
 
-def test_what_others_changed_afterwards_is_not_expected(project: Path) -> None:
+def test_file_changed_after_the_session_has_no_expectation(project: Path) -> None:
     put(project, "new.txt", "mine\n", BEGAN + 10)
     found = find_files(project, BEGAN, {"worker": worker(project, "Write", "new.txt", "wrote", "hello\n")})
     assert not found.last
     assert "new.txt was changed after the agents wrote it" in found.unknown[0]
 
 
-def test_secrets_large_files_and_other_than_text_stay_where_they_are(project: Path) -> None:
+def test_secrets_large_and_binary_files_are_omitted(project: Path) -> None:
     put(project, ".env", "TOKEN=1\n")
     put(project, "large.txt", "x" * (FILE_LIMIT + 1))
     (project / "image.png").write_bytes(b"\x89PNG\x00\xff")

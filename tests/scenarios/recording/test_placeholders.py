@@ -25,13 +25,13 @@ def test_paths_below_an_agents_own_worktree_become_relative_too() -> None:
     assert not found.strange
 
 
-def test_a_path_of_the_machine_is_named_and_one_of_every_machine_is_not() -> None:
+def test_only_paths_specific_to_the_machine_get_a_remark() -> None:
     found = placeholders()
     assert found.mask_text("/usr/bin/env python /srv/out.txt") == "/usr/bin/env python /srv/out.txt"
     assert list(found.strange) == ["/srv/out.txt"]
 
 
-def test_the_scratch_directory_is_found_by_what_the_agent_was_told() -> None:
+def test_scratch_directory_becomes_a_slot() -> None:
     inputs = [f"share a scratch directory: {SESSION}/scratch\nNotes belong there."]
     found = placeholders()
     assert found.mask_text(f"{SESSION}/scratch/a.md", inputs) == "{{/scratch directory: (.+)/}}/a.md"
@@ -40,7 +40,7 @@ def test_the_scratch_directory_is_found_by_what_the_agent_was_told() -> None:
     assert list(found.strange) == ["~session/scratch/a.md"]
 
 
-def test_an_id_becomes_a_slot_that_finds_this_one_and_no_other() -> None:
+def test_id_becomes_a_slot_that_finds_only_this_id() -> None:
     inputs = [f'<message from="a" id="{OTHER}">plan</message>', f'<message from="b" id="{REQUEST}">plan</message>']
     found = placeholders()
     slot = found.mask_text(OTHER, inputs)
@@ -51,7 +51,7 @@ def test_an_id_becomes_a_slot_that_finds_this_one_and_no_other() -> None:
     assert not found.strange
 
 
-def test_an_id_that_was_never_heard_is_named() -> None:
+def test_id_the_agent_never_received_gets_a_remark() -> None:
     found = placeholders()
     assert found.mask_text(REQUEST, ["nothing"]) == REQUEST
     assert list(found.strange) == [REQUEST]

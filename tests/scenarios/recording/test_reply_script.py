@@ -29,7 +29,7 @@ def test_blocks_in_another_order_keep_it() -> None:
     assert lane_of(reply) == [{"content": blocks}]
 
 
-def test_a_stop_that_is_not_the_usual_one_is_kept() -> None:
+def test_unusual_stop_reason_is_recorded() -> None:
     assert lane_of(reply_turn(1, 1, text("I had to"), stop="max_tokens")) == [
         {"text": "I had to", "stop": "max_tokens"}
     ]
@@ -48,7 +48,7 @@ def test_replies_keep_their_turns_also_where_one_is_missing() -> None:
     ]
 
 
-def test_agents_that_were_started_at_once_without_names_get_those_that_they_had() -> None:
+def test_unnamed_agents_started_together_get_their_recorded_names() -> None:
     """They are numbered as they come up; whose lane is whose must not be a race."""
     lead = agent_turns("main", reply_turn(1, 1, call("Agent", "a", prompt="A."), call("Agent", "b", prompt="B.")))
     for id_, words in (("a", "scout-2 works in the background. Wait."), ("b", "scout-1 has ended. Status: completed.")):

@@ -25,12 +25,12 @@ def read(text: str) -> Any:
 
 @pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(["task", "script", "expect"]), VALUES, min_size=1))
-def test_what_is_written_is_read_again(fields: dict[str, Any]) -> None:
+def test_scenario_yaml_round_trips(fields: dict[str, Any]) -> None:
     """The writer has YAML 1.1 and the reader 1.2: what is a number to one of them only is in quotes."""
     assert read(scenario_text(fields, ["a remark", "another\nof two lines"])) == fields
 
 
-def test_remarks_stand_on_top_and_short_mappings_on_one_line() -> None:
+def test_remarks_are_at_the_top_and_short_mappings_on_one_line() -> None:
     fields = {
         "task": "Look.",
         "expect": [{"exit_code": 0}, {"state": {"main": "done"}}, {"file": {"equals": "a\nb\n"}}],

@@ -47,7 +47,7 @@ def test_options_are_those_of_the_first_run() -> None:
     assert "own-model is not in the model table" in remarks[0]
 
 
-def test_a_team_is_read_again_as_the_team_that_it_was(tmp_path: Path) -> None:
+def test_recorded_team_equals_the_team_of_the_session(tmp_path: Path) -> None:
     team = TeamDefinition(
         name="menders",
         lead=TeamLead(model="opus"),
@@ -68,7 +68,7 @@ def test_a_team_is_read_again_as_the_team_that_it_was(tmp_path: Path) -> None:
     assert load_team(path, tmp_path) == led
 
 
-def test_rules_that_decided_and_what_the_user_allowed_are_rules_of_the_play() -> None:
+def test_recorded_permission_decisions_become_rules() -> None:
     worker = agent_turns(
         "worker", reply_turn(1, 1, call("Bash", "b", command="make all"), call("Write", "w", file_path="/p/a.py"))
     )
@@ -102,7 +102,7 @@ def line(purpose: str) -> LedgerEntry:
     )
 
 
-def test_helpers_that_had_a_model_have_none_in_a_play() -> None:
+def test_helpers_are_disabled_in_recorded_settings() -> None:
     ledger = [line("turn"), line("notes"), line("extraction"), line("summary")]
     assert recorded_settings([], {}, ledger, placeholders()) == {
         "layers": {"extraction": {"enabled": False}, "notes": {"enabled": False}},
@@ -110,7 +110,7 @@ def test_helpers_that_had_a_model_have_none_in_a_play() -> None:
     }
 
 
-def test_effort_thinking_and_who_approves_plans_are_kept() -> None:
+def test_effort_thinking_and_plan_approvals_are_recorded() -> None:
     lead = agent_turns("main", reply_turn(1, 1))
     lead.header |= {"effort": "high", "thinking": {"type": "disabled"}}
     asked = ApprovalAsked(id="plan-1", what="plan", name="builder", incarnation=1, by="human", subject="Build.")
@@ -118,7 +118,7 @@ def test_effort_thinking_and_who_approves_plans_are_kept() -> None:
     assert found == {"effort": "high", "thinking": False, "approvals": {"plans": "human"}}
 
 
-def test_the_users_own_kinds_of_agents_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_definitions_of_the_user_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path))
     (tmp_path / "agents").mkdir()
     content = "---\nname: scout\ndescription: looks\n---\nLook.\n"

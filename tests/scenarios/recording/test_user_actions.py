@@ -46,7 +46,7 @@ TWICE = [
 ]
 
 
-def test_a_session_that_was_resumed_has_a_step_for_each_start() -> None:
+def test_resumed_session_has_a_step_for_each_start() -> None:
     lead = agent_turns("main", reply_turn(1, 2, text("x")))
     lead.user_texts += [(1.1, "Do it."), (10.1, "Go on in /p/src.")]
     by_user = message("m", "user", "main", 5, kind="human", body="See /p/a.txt")
@@ -55,11 +55,11 @@ def test_a_session_that_was_resumed_has_a_step_for_each_start() -> None:
     assert (found.user_actions(), found.faults()) == ([], [])
 
 
-def test_a_resume_without_words_goes_on_where_it_stopped() -> None:
+def test_resume_without_a_message_is_recorded_as_resume() -> None:
     assert actions(TWICE, [], agent_turns("main", reply_turn(1, 2))).steps() == ["run", "resume"]
 
 
-def test_a_root_that_nobody_saw_end_was_killed_at_the_last_sign_of_life() -> None:
+def test_root_without_recorded_end_is_killed_at_the_last_event() -> None:
     """The second call of Bash was the last, so the fault strikes at the second."""
     events = [changed("main", 1, "starting"), *(started("main", at, "Bash") for at in (2, 3)), *TWICE[3:]]
     found = actions(events, [], agent_turns("main", reply_turn(1, 2)))
@@ -88,7 +88,7 @@ def approval(id: str, at: float, by: str, verdict: Any, feedback: str = "") -> l
     return [session_event("root", at, asked), session_event("root", at + 0.5, decided)]
 
 
-def test_what_a_human_decided_is_decided_again_and_what_others_did_is_theirs() -> None:
+def test_only_decisions_of_the_user_become_user_actions() -> None:
     events = [
         *TWICE[:2],
         *approval("plan-1", 2.1, "lead", "rejected"),
@@ -106,8 +106,8 @@ BEGAN = RunStarted(session="s", incarnation=1, model="m", permission_mode="defau
 
 
 @pytest.mark.parametrize(("reply", "remarks"), [(text("I wait."), 0), (call("Bash"), 1)])
-def test_the_users_words_to_a_team_at_work_come_at_the_same_moment(reply: dict[str, Any], remarks: int) -> None:
-    """To an agent that is busy they may come later, and the recording says so."""
+def test_user_mail_to_a_running_team_is_sent_at_the_same_event(reply: dict[str, Any], remarks: int) -> None:
+    """Mail to a busy agent may arrive later, and a remark reports it."""
     by_user = message("m", "user", "main", 2.5, kind="human", body="Hurry.")
     events = [changed("main", 1, "starting"), session_event("main", 1.5, BEGAN), changed("main", 3, "done")]
     found = actions(events, [by_user], agent_turns("main", reply_turn(1, 2, reply)))
@@ -116,14 +116,14 @@ def test_the_users_words_to_a_team_at_work_come_at_the_same_moment(reply: dict[s
     assert len(found.remarks) == remarks
 
 
-def test_words_that_cannot_be_placed_are_left_out_and_that_is_told() -> None:
+def test_user_mail_without_an_event_is_omitted_with_a_remark() -> None:
     by_user = message("m", "user", "main", 2.5, kind="human", body="Hurry.")
     found = actions(TWICE[:3], [by_user], agent_turns("main", reply_turn(1, 2)))
     assert found.user_actions() == []
     assert found.remarks == ["the user's message to main came before the first event of main and is omitted"]
 
 
-def test_a_run_that_the_user_interrupted_is_stopped_at_the_same_moment() -> None:
+def test_interrupted_run_is_stopped_at_the_same_event() -> None:
     ended = Finished(reason="cancelled", result="", turns=1, usage={}, cost_usd="0")
     events = [*TWICE[:2], session_event("main", 2.5, ended), TWICE[2]]
     found = actions(events, [], agent_turns("main", reply_turn(1, 2)))

@@ -14,7 +14,7 @@ from coterie.orchestrator.cli.mail.message_history import HopKind, MessageHop
 from coterie.scenarios.runner.run_record import ScenarioRun
 
 WHOLE = """\
-about: A story.
+about: A scenario.
 task: Look at the door.
 script:
   main:
@@ -24,12 +24,12 @@ script:
 expect:
   - exit_code: 0
 """
-"""All that a story needs."""
+"""A minimal scenario."""
 
 
 def write_scenario(directory: Path, text: str) -> Path:
-    """The file of a story."""
-    path = directory / "story.yaml"
+    """The file of a scenario."""
+    path = directory / "scenario.yaml"
     path.write_text(text)
     return path
 

@@ -26,7 +26,7 @@ def line(agent: str, cost: str, incarnation: int = 1) -> LedgerEntry:
 
 
 def log(root: Path, text: str) -> tuple[str, ...]:
-    """Of a play in *root* in which an agent was told *text*."""
+    """Return the log of a run in *root* in which an agent received *text*."""
     content = [{"type": "text", "text": text}]
     return canonical_log(make_run_record(root / "project", seen("main", "message", role="user", content=content)), root)
 
@@ -43,23 +43,23 @@ def log(root: Path, text: str) -> tuple[str, ...]:
         ('<usage turns="2" cost_usd="0.0064446"/>', '<usage turns="2" cost_usd="0.0055182"/>'),
     ],
 )
-def test_ids_times_numbers_and_amounts_are_named_not_told(one: str, other: str, tmp_path: Path) -> None:
+def test_ids_times_numbers_and_amounts_are_masked(one: str, other: str, tmp_path: Path) -> None:
     assert log(tmp_path, one) == log(tmp_path, other)
     assert log(tmp_path, one) != log(tmp_path, f"{other} Really.")
 
 
-def test_the_same_id_has_the_same_name_and_another_another(tmp_path: Path) -> None:
+def test_equal_ids_get_equal_names(tmp_path: Path) -> None:
     same = log(tmp_path, "msg_abc and msg_abc")
     assert same == log(tmp_path, "msg_xyz and msg_xyz")
     assert same != log(tmp_path, "msg_abc and msg_xyz")
 
 
-def test_where_it_was_played_does_not_matter(tmp_path: Path) -> None:
+def test_log_does_not_depend_on_the_directory(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     assert log(one, f"{one}/project/a and -tmp") == log(other, f"{other}/project/a and -tmp")
 
 
-def test_the_order_between_agents_does_not_matter_but_that_of_each_does(tmp_path: Path) -> None:
+def test_log_ignores_the_order_between_agents(tmp_path: Path) -> None:
     def told(*turns: tuple[str, str]) -> tuple[str, ...]:
         events = [seen(agent, "tool_ended", name=word) for agent, word in turns]
         said = [seen(agent, "message", content=[{"type": "text", "text": word}]) for agent, word in turns]
@@ -69,7 +69,7 @@ def test_the_order_between_agents_does_not_matter_but_that_of_each_does(tmp_path
     assert told(("a", "1"), ("a", "2")) != told(("a", "2"), ("a", "1"))
 
 
-def test_what_depends_on_who_was_faster_is_left_out(tmp_path: Path) -> None:
+def test_log_omits_what_depends_on_timing(tmp_path: Path) -> None:
     quick = make_run_record(tmp_path, seen("main", "started"), ledger=[line("main", "0.1"), line("scout", "0.2")])
     slow = make_run_record(
         tmp_path,
@@ -82,7 +82,7 @@ def test_what_depends_on_who_was_faster_is_left_out(tmp_path: Path) -> None:
     assert canonical_log(quick, tmp_path)[-1] == "cost: 0.3"
 
 
-def test_the_price_of_one_that_was_started_again_is_not_compared(tmp_path: Path) -> None:
+def test_log_omits_the_cost_of_restarted_agents(tmp_path: Path) -> None:
     again = seen("root", "agent_changed", name="scout", incarnation=2, state="starting")
     known = make_run_record(tmp_path, again, ledger=[line("main", "0.1"), line("scout", "0.2")])
     estimated = make_run_record(
@@ -91,7 +91,7 @@ def test_the_price_of_one_that_was_started_again_is_not_compared(tmp_path: Path)
     assert canonical_log(known, tmp_path) == canonical_log(estimated, tmp_path)
 
 
-def test_a_message_that_is_heard_is_named_by_who_sent_it(tmp_path: Path) -> None:
+def test_received_message_is_named_by_its_sender(tmp_path: Path) -> None:
     mail = [make_mail_step("stored", 1), make_mail_step("stored", 2), make_mail_step("stored", 2)]
 
     def heard(*numbers: int) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def test_the_first_difference_is_told() -> None:
     assert first_difference(["a"], ["a", "b"]) == "one log has the additional line 'b'"
 
 
-def test_the_cast_is_the_lead_the_lanes_the_members_and_whom_the_script_starts() -> None:
+def test_known_agents_come_from_script_team_and_agent_calls() -> None:
     script = {
         "main": [{"tools": [{"Agent": {"name": "scout"}}, {"Agent": {"subagent_type": "fork"}}]}],
         "helper": ["x"],

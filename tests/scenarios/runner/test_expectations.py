@@ -1,4 +1,4 @@
-"""What a story expects is held against what happened; a failure shows the events around it."""
+"""Expectations against recorded events; a failure shows the events around it."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -19,16 +19,16 @@ from tests.scenarios.runner.scenario_samples import make_mail_step, make_run_rec
 
 
 def expectation(text: str) -> ScenarioCheck:
-    """The expectation that stands so in a story."""
+    """Parse one expectation."""
     node = read_yaml(f"- {text}", "expect")
-    flaws = ParseErrors()
-    first, *_ = parse_expectations(node, flaws)
-    assert not flaws.found
+    error = ParseErrors()
+    first, *_ = parse_expectations(node, error)
+    assert not error.found
     return first
 
 
 def judged(text: str, play: ScenarioRun) -> list[ScenarioFailure]:
-    """What is not as *text* wants it."""
+    """Return the failures of the expectation *text*."""
     return expectation(text).check(play)
 
 
@@ -52,7 +52,7 @@ def judged(text: str, play: ScenarioRun) -> list[ScenarioFailure]:
         (["x"], ["x", "y"], False),
     ],
 )
-def test_a_text_is_equal_or_found_and_of_a_list_some_item_is_meant(wanted: Any, found: Any, *, is_so: bool) -> None:
+def test_pattern_matches_texts_expressions_and_list_items(wanted: Any, found: Any, *, is_so: bool) -> None:
     assert matches_value(wanted, found) is is_so
 
 
@@ -75,7 +75,7 @@ STORY = (
         "order: [{kind: started, agent: main}, {kind: finished, agent: scout}, {kind: finished, agent: main}]",
     ],
 )
-def test_what_happened_is_as_wanted(text: str, tmp_path: Path) -> None:
+def test_met_expectations_have_no_failures(text: str, tmp_path: Path) -> None:
     assert judged(text, make_run_record(tmp_path, *STORY)) == []
 
 
@@ -96,7 +96,7 @@ def test_what_happened_is_as_wanted(text: str, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_failure_says_what_and_shows_the_events_around_it(text: str, reason: str, shown: str, tmp_path: Path) -> None:
+def test_failure_has_a_reason_and_the_events_around_it(text: str, reason: str, shown: str, tmp_path: Path) -> None:
     [failure] = judged(text, make_run_record(tmp_path, *STORY))
     assert reason in failure.reason
     assert failure.line == 1
@@ -117,7 +117,7 @@ def test_mail_arrives_once(mail: list[tuple[HopKind, int]], reasons: list[str], 
     assert [failure.reason for failure in judged("mail: {exactly_once: true}", play)] == reasons
 
 
-def test_a_notice_that_wakes_nobody_need_not_arrive_and_the_dead_can_be_expected(tmp_path: Path) -> None:
+def test_idle_notices_may_be_lost_and_dead_letters_can_be_expected(tmp_path: Path) -> None:
     idle = make_run_record(tmp_path, mail=[make_mail_step("stored", 1, envelope_kind="idle")])
     assert judged("mail: {exactly_once: true}", idle) == []
     dead = make_run_record(tmp_path, mail=[make_mail_step("stored", 1), make_mail_step("dead", 1)])
@@ -140,14 +140,14 @@ def test_a_notice_that_wakes_nobody_need_not_arrive_and_the_dead_can_be_expected
         ("command: {run: cat a, contains: y}", "'cat a' did not print 'y'"),
     ],
 )
-def test_files_and_commands_are_looked_at_afterwards(text: str, reason: str | None, tmp_path: Path) -> None:
+def test_files_and_commands_are_checked_after_the_run(text: str, reason: str | None, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x\n")
     found = [failure.reason for failure in judged(text, make_run_record(tmp_path))]
     assert bool(found) == (reason is not None)
     assert all(reason is not None and reason in each for each in found)
 
 
-def test_states_codes_costs_and_what_is_left(tmp_path: Path) -> None:
+def test_states_exit_codes_costs_and_leftovers_are_checked(tmp_path: Path) -> None:
     usage = Usage(input=100, read=300)
     line = LedgerEntry(
         at=1.0, agent="scout", incarnation=1, purpose="turn", model="m", usage=usage, cost_usd=Decimal("0.2")
@@ -178,7 +178,7 @@ def test_states_codes_costs_and_what_is_left(tmp_path: Path) -> None:
     assert failure.around == ("  why",)
 
 
-def test_that_nothing_is_left_is_expected_of_every_story(tmp_path: Path) -> None:
-    node, flaws = read_yaml("- exit_code: 0", "expect"), ParseErrors()
-    *_, last = parse_expectations(node, flaws)
+def test_every_scenario_expects_nothing_left_behind(tmp_path: Path) -> None:
+    node, error = read_yaml("- exit_code: 0", "expect"), ParseErrors()
+    *_, last = parse_expectations(node, error)
     assert [failure.reason for failure in last.check(make_run_record(tmp_path, findings=("a",)))] == ["left behind: a"]

@@ -14,16 +14,16 @@ pytestmark = pytest.mark.slow
 STORIES = ["coordinator", "plan-approval"]
 MINUTES = 60.0
 FEW = 3
-"""Plans for each story in every run of the tests."""
+"""Plans for each scenario in every run of the tests."""
 MANY = 50
 AT_ONCE = 10
 """Plans in one test of the long version, so that several processes share them."""
 
 
 def check(name: str, seeds: range, record_property: RecordProperty) -> None:
-    """Try the plans of *seeds*, and let be printed how many there were and what was struck."""
-    story = load_scenario(Path(__file__).parent / f"{name}.yaml")
-    trials = list(run_plans(story, find_targets(story), seeds))
+    """Run the plans of *seeds*, and print their number and the applied faults."""
+    scenario = load_scenario(Path(__file__).parent / f"{name}.yaml")
+    trials = list(run_plans(scenario, find_targets(scenario), seeds))
     record_property("counted", f"{name}, seeds {seeds.start} to {seeds.stop - 1}: {summarize_trials(trials)}")
     failed = {trial.plan.seed: [failure.reason for failure in trial.failures] for trial in trials if trial.failures}
     assert failed == {}

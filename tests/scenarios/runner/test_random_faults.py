@@ -1,4 +1,4 @@
-"""Random plans of faults: the same seed draws the same one; and what must be true whatever goes wrong is judged."""
+"""Random fault plans, reproducible from their seed, and the invariants that hold under any fault."""
 
 from collections import Counter
 from decimal import Decimal
@@ -23,14 +23,14 @@ MANY = range(300)
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Scenario:
+def scenario(tmp_path: Path) -> Scenario:
     return load_scenario(write_scenario(tmp_path, f"{WHOLE}  - file: {{path: door.txt, equals: open}}\n"))
 
 
 @pytest.fixture
-def scene(story: Scenario, tmp_path: Path) -> FaultTargets:
+def targets(scenario: Scenario, tmp_path: Path) -> FaultTargets:
     return FaultTargets.of(
-        story,
+        scenario,
         make_run_record(
             tmp_path,
             seen("root", "agent_changed", name="main", pid=1),
@@ -42,24 +42,24 @@ def scene(story: Scenario, tmp_path: Path) -> FaultTargets:
     )
 
 
-def test_a_scene_is_what_can_be_struck_and_when_each_once_and_in_order(scene: FaultTargets) -> None:
-    assert scene.workers == ["scout"]
-    assert scene.replies == {"main": 2, "scout": 1}
-    assert scene.triggers == [
+def test_targets_list_each_trigger_once_in_order(targets: FaultTargets) -> None:
+    assert targets.workers == ["scout"]
+    assert targets.replies == {"main": 2, "scout": 1}
+    assert targets.triggers == [
         {"kind": "started", "agent": "main"},
         {"kind": "tool_started", "agent": "scout", "name": "Read"},
     ]
 
 
-def test_the_same_seed_draws_the_same_plan_and_others_draw_others(scene: FaultTargets) -> None:
-    plans = [draw_plan(seed, scene) for seed in MANY]
-    assert plans == [draw_plan(seed, scene) for seed in MANY]
+def test_plans_depend_on_the_seed_alone(targets: FaultTargets) -> None:
+    plans = [draw_plan(seed, targets) for seed in MANY]
+    assert plans == [draw_plan(seed, targets) for seed in MANY]
     assert len({plan.text for plan in plans}) > len(MANY) / 2
     assert {len(plan.faults) for plan in plans} == set(range(1, MOST + 1))
 
 
-def test_all_kinds_of_faults_are_drawn(scene: FaultTargets) -> None:
-    drawn = Counter(kind for seed in MANY for kind in draw_plan(seed, scene).kinds)
+def test_all_kinds_of_faults_are_drawn(targets: FaultTargets) -> None:
+    drawn = Counter(kind for seed in MANY for kind in draw_plan(seed, targets).kinds)
     kills = {f"kill {target}" for target in ("lead", "zygote", "root", "everything", "a worker")}
     mail = {"drop file", "drop bell", "duplicate file", "delay file", "reorder file"}
     disk = {"torn_write", "disk_full", "fsync_fails", "rename_fails"}
@@ -67,34 +67,34 @@ def test_all_kinds_of_faults_are_drawn(scene: FaultTargets) -> None:
     assert drawn.keys() == kills | mail | disk | model | {"stop", "jump"}
 
 
-def test_every_plan_can_be_played_and_written_down_for_another_day(
-    story: Scenario, scene: FaultTargets, tmp_path: Path
+def test_every_plan_can_be_applied_and_saved_as_a_file(
+    scenario: Scenario, targets: FaultTargets, tmp_path: Path
 ) -> None:
     file = tmp_path / "plan.yaml"
     for seed in MANY:
-        plan = draw_plan(seed, scene)
-        disturbed = plan.apply_to(story)
+        plan = draw_plan(seed, targets)
+        disturbed = plan.apply_to(scenario)
         parse_script(disturbed.script, "script")
         acts = plan.actions()
         assert list(disturbed.actions) == acts
         assert all(isinstance(act, ProcessFault | IoFault) for act in acts)
         if acts:
             file.write_text(plan.text)
-            assert load_faults(file, story).actions == tuple(acts)
+            assert load_faults(file, scenario).actions == tuple(acts)
 
 
-def test_a_fault_of_the_model_is_put_into_one_reply(story: Scenario) -> None:
+def test_a_fault_of_the_model_is_put_into_one_reply(scenario: Scenario) -> None:
     fault = {"model": {"kind": "overloaded", "count": 2}, "agent": "main", "reply": 1}
-    disturbed = RandomFaultPlan(seed=0, faults=(fault,)).apply_to(story)
+    disturbed = RandomFaultPlan(seed=0, faults=(fault,)).apply_to(scenario)
     first, second = parse_script(disturbed.script, "script").replies["main"]
     assert first.fault is None
     assert second.fault is not None
     assert (second.fault.kind, second.fault.count) == ("overloaded", 2)
 
 
-def reasons(story: Scenario, play: ScenarioRun) -> list[str]:
-    """What is not as it must be."""
-    return [failure.reason for failure in check_invariants(story, play)]
+def reasons(scenario: Scenario, play: ScenarioRun) -> list[str]:
+    """Return the violated invariants."""
+    return [failure.reason for failure in check_invariants(scenario, play)]
 
 
 def done(project: Path, *events: Any, **facts: Any) -> ScenarioRun:
@@ -104,25 +104,25 @@ def done(project: Path, *events: Any, **facts: Any) -> ScenarioRun:
     return attrs.evolve(make_run_record(project, *events, ended, **facts), exit_codes=(0,))
 
 
-def test_who_is_done_must_have_done_it_and_who_is_not_must_say_so(story: Scenario, tmp_path: Path) -> None:
+def test_false_success_and_silent_failure_violate_invariants(scenario: Scenario, tmp_path: Path) -> None:
     good = done(tmp_path)
-    assert (end_state(good), reasons(story, good)) == ("done", [])
+    assert (end_state(good), reasons(scenario, good)) == ("done", [])
     (tmp_path / "door.txt").write_text("shut")
-    [reason] = reasons(story, good)
+    [reason] = reasons(scenario, good)
     assert reason == "the run ended as done ('It is open.'), but door.txt is 'shut'; expected 'open'"
     told = make_run_record(tmp_path, seen("main", "finished", result="It could not be opened."), exit_codes=(0,))
-    assert (end_state(told), reasons(story, told)) == ("told", [])
+    assert (end_state(told), reasons(scenario, told)) == ("told", [])
     failed = make_run_record(tmp_path, exit_codes=(1,), errors="Error: the disk is full\n")
-    assert (end_state(failed), reasons(story, failed)) == ("failed", [])
+    assert (end_state(failed), reasons(scenario, failed)) == ("failed", [])
     silent = make_run_record(tmp_path, exit_codes=(1,))
-    assert reasons(story, silent) == ["the run ended with 1 without an error text"]
+    assert reasons(scenario, silent) == ["the run ended with 1 without an error text"]
 
 
-def test_nothing_is_lost_or_doubled(story: Scenario, tmp_path: Path) -> None:
+def test_lost_and_duplicate_messages_violate_an_invariant(scenario: Scenario, tmp_path: Path) -> None:
     lost = done(tmp_path, mail=[make_mail_step("stored", 1)])
-    assert reasons(story, lost) == ["message m1 from scout to main is lost"]
+    assert reasons(scenario, lost) == ["message m1 from scout to main is lost"]
     waits = make_run_record(tmp_path, exit_codes=(1,), errors="why", mail=[make_mail_step("stored", 1)])
-    assert reasons(story, waits) == []
+    assert reasons(scenario, waits) == []
     dead = done(
         tmp_path,
         mail=[
@@ -131,32 +131,34 @@ def test_nothing_is_lost_or_doubled(story: Scenario, tmp_path: Path) -> None:
             make_mail_step("stored", 2, envelope_kind="idle"),
         ],
     )
-    assert reasons(story, dead) == []
+    assert reasons(scenario, dead) == []
     twice = done(
         tmp_path, mail=[make_mail_step("stored", 1), make_mail_step("delivered", 1), make_mail_step("delivered", 1)]
     )
-    assert reasons(story, twice) == ["message m1 was delivered to main 2 times"]
+    assert reasons(scenario, twice) == ["message m1 was delivered to main 2 times"]
 
 
-def test_no_call_and_no_finished_task_is_repeated(story: Scenario, tmp_path: Path) -> None:
+def test_no_call_and_no_finished_task_is_repeated(scenario: Scenario, tmp_path: Path) -> None:
     call, end = seen("scout", "tool_started"), seen("scout", "finished")
-    assert reasons(story, done(tmp_path, call, call)) == ["scout ran the call toolu_1 2 times"]
-    assert reasons(story, done(tmp_path, end, end)) == ["scout finished its task 2 times"]
+    assert reasons(scenario, done(tmp_path, call, call)) == ["scout ran the call toolu_1 2 times"]
+    assert reasons(scenario, done(tmp_path, end, end)) == ["scout finished its task 2 times"]
     cut_off = seen("scout", "finished", reason="cancelled")
-    assert reasons(story, done(tmp_path, cut_off, end)) == []
+    assert reasons(scenario, done(tmp_path, cut_off, end)) == []
 
 
-def test_the_budget_holds(story: Scenario, tmp_path: Path) -> None:
+def test_cost_over_the_limit_violates_an_invariant(scenario: Scenario, tmp_path: Path) -> None:
     line = LedgerEntry(
         at=1.0, agent="main", incarnation=1, purpose="turn", model="m", usage=Usage(), cost_usd=Decimal("0.3")
     )
-    cheap = attrs.evolve(story, limits=ScenarioLimits(dollars=Decimal("0.25")))
+    cheap = attrs.evolve(scenario, limits=ScenarioLimits(dollars=Decimal("0.25")))
     assert reasons(cheap, done(tmp_path, ledger=[line])) == ["the cost is $0.3, over the limit of $0.25"]
-    assert reasons(story, done(tmp_path, ledger=[line])) == []
+    assert reasons(scenario, done(tmp_path, ledger=[line])) == []
 
 
-def test_what_is_left_is_told_but_for_what_was_torn_on_purpose(story: Scenario, tmp_path: Path) -> None:
+def test_leftovers_are_reported_except_files_torn_by_a_fault(scenario: Scenario, tmp_path: Path) -> None:
     found = ("/s/events.jsonl: the last write was torn", "process 5, python")
     fault = InjectedFault(id=0, by="scout", what="torn_write: /s/events.jsonl")
-    assert len(reasons(story, done(tmp_path, findings=found))) == 2
-    assert reasons(story, done(tmp_path, findings=found, injected_faults=[fault])) == ["left behind: process 5, python"]
+    assert len(reasons(scenario, done(tmp_path, findings=found))) == 2
+    assert reasons(scenario, done(tmp_path, findings=found, injected_faults=[fault])) == [
+        "left behind: process 5, python"
+    ]

@@ -1,4 +1,4 @@
-"""A scenario file is read whole, and everything that is wrong with it is told with its line, before anything starts."""
+"""Scenario files: all errors are reported with their lines before anything starts."""
 
 from pathlib import Path
 
@@ -13,19 +13,19 @@ STARTED = "when: {kind: started, agent: scout}"
 
 
 def problems_of(path: Path) -> list[tuple[int, str]]:
-    """What is wrong with the file, by line."""
+    """Return the errors of the file with their lines."""
     with pytest.raises(ScenarioInvalid) as caught:
         load_scenario(path)
-    return [(flaw.line, flaw.reason) for flaw in caught.value.errors]
+    return [(error.line, error.reason) for error in caught.value.errors]
 
 
-def test_all_that_ship_can_be_read() -> None:
+def test_all_shipped_scenarios_load() -> None:
     stories = load_shipped()
     assert len(stories) >= 7
-    assert all(story.about and story.expectations for story in stories)
+    assert all(scenario.about and scenario.expectations for scenario in stories)
 
 
-def test_a_story_says_all_that_it_says(tmp_path: Path) -> None:
+def test_scenario_file_with_all_keys_is_parsed(tmp_path: Path) -> None:
     more = f"""
 faults:
   - {{{STARTED}, do: kill, target: scout}}
@@ -38,8 +38,8 @@ human:
 steps: [run, {{mail: {{to: scout, text: Hello.}}}}, {{resume: Go on.}}]
 limits: {{seconds: 5, dollars: 0.25}}
 """
-    story = load_scenario(write_scenario(tmp_path, WHOLE + more))
-    kill, stop, jump, late, torn, human = story.actions
+    scenario = load_scenario(write_scenario(tmp_path, WHOLE + more))
+    kill, stop, jump, late, torn, human = scenario.actions
     assert isinstance(kill, ProcessFault)
     assert (kill.action, kill.target, kill.when.nth, kill.line) == ("kill", "scout", 1, 12)
     assert isinstance(stop, ProcessFault)
@@ -52,8 +52,8 @@ limits: {{seconds: 5, dollars: 0.25}}
     assert torn.when is not None
     assert (torn.rule.do, torn.rule.files, torn.rule.times) == ("torn_write", "*.jsonl", 2)
     assert isinstance(human, UserAction)
-    assert [step.action for step in story.steps] == ["run", "mail", "resume"]
-    assert story.limits.seconds == 5
+    assert [step.action for step in scenario.steps] == ["run", "mail", "resume"]
+    assert scenario.limits.seconds == 5
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ limits: {{seconds: 5, dollars: 0.25}}
         ("coordinator: perhaps", 11, "true or false"),
         ("settings: {colour: red}", 11, "there is no setting 'colour'"),
         ("team: nowhere.toml", 11, "cannot be read"),
-        ("workspace: {files: {../a: x}}", 11, "leads out of the workspace"),
+        ("workspace: {files: {../a: x}}", 11, "outside the workspace"),
         ("limits: {seconds: soon}", 11, "a number of seconds"),
-        ("steps: [resume]", 11, "without a run there is no session yet"),
+        ("steps: [resume]", 11, "the first step must be run"),
         ("steps: [run, walk]", 11, "'walk'"),
         ("faults: []", 11, "an empty list"),
         (f"faults: [{{{STARTED}}}]", 11, "has no 'do'"),
-        ("faults: [{do: kill, target: scout}]", 11, "has no 'when'"),
+        ("faults: [{do: kill, target: scout}]", 11, "kill needs 'when'"),
         (f"faults: [{{{STARTED}, do: kil, target: scout}}]", 11, "did you mean 'kill'?"),
         (f"faults: [{{{STARTED}, do: kill}}]", 11, "kill needs 'target'"),
         (f"faults: [{{{STARTED}, do: jump}}]", 11, "jump needs 'seconds'"),
@@ -82,18 +82,18 @@ limits: {{seconds: 5, dollars: 0.25}}
         ("faults: [{when: {kind: started, agnet: a}, do: kill, target: scout}]", 11, "did you mean 'agent'?"),
         ("faults: [{do: drop}]", 11, "drop needs 'transport'"),
         ("faults: [{do: drop, transport: fiel}]", 11, "did you mean 'file'?"),
-        ("faults: [{do: reorder, transport: bridge}]", 11, "nothing can reorder on 'bridge'"),
+        ("faults: [{do: reorder, transport: bridge}]", 11, "no fault reorder on 'bridge'"),
         ("faults: [{do: delay, transport: file}]", 11, "delay needs 'seconds'"),
         ("faults: [{do: drop, transport: file, times: 0}]", 11, "from 1, or always"),
         ("faults: [{do: drop, transport: file, after: -1}]", 11, "a whole number from 0"),
         ("faults: [{do: drop, transport: file, target: nobody}]", 11, "there will be no agent 'nobody'"),
         ("faults: [{do: disk_full, files: /etc/passwd}]", 11, "matches no file"),
         ("faults: [{do: disk_full, transport: file}]", 11, "unknown key 'transport'"),
-        ("human: [{when: {kind: started}, do: approve}]", 11, "that event says what is asked for"),
+        ("human: [{when: {kind: started}, do: approve}]", 11, "which identifies the approval"),
         (f"human: [{{{STARTED}, do: mail, to: scout}}]", 11, "mail needs 'text'"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(more: str, line: int, reason: str, tmp_path: Path) -> None:
+def test_invalid_key_is_reported_with_its_line(more: str, line: int, reason: str, tmp_path: Path) -> None:
     [(found, said)] = problems_of(write_scenario(tmp_path, f"{WHOLE}\n{more}\n"))
     assert found == line
     assert reason in said
@@ -112,9 +112,9 @@ def test_what_is_wrong_is_told_with_its_line(more: str, line: int, reason: str, 
         ("{never: {kind: started}, times: 2}", "times goes with event only"),
         ("{exit_code: 0, strays: 0}", "2 expectations"),
         ("mail: {exactly_once: false}", "true"),
-        ("file: {contains: x}", "file needs a path"),
-        ("file: {path: a, missing: true, contains: x}", "stands beside the path alone"),
-        ("command: {status: 0}", "command needs `run`"),
+        ("file: {contains: x}", "file needs 'path'"),
+        ("file: {path: a, missing: true, contains: x}", "missing goes with path only"),
+        ("command: {status: 0}", "command needs 'run'"),
         ("state: {scout: dead}", "no agent is 'dead'"),
         ("state: {nobody: done}", "there will be no agent 'nobody'"),
         ("cache_read_share: {at_least: 2}", "a number from 0 to 1"),
@@ -122,7 +122,7 @@ def test_what_is_wrong_is_told_with_its_line(more: str, line: int, reason: str, 
         ("strays: 1", "strays must be 0"),
     ],
 )
-def test_an_expectation_that_cannot_be_judged_is_refused(expectation: str, reason: str, tmp_path: Path) -> None:
+def test_invalid_expectation_is_refused(expectation: str, reason: str, tmp_path: Path) -> None:
     [(line, said)] = problems_of(write_scenario(tmp_path, f"{WHOLE}  - {expectation}\n"))
     assert line == 10
     assert reason in said
@@ -131,20 +131,20 @@ def test_an_expectation_that_cannot_be_judged_is_refused(expectation: str, reaso
 @pytest.mark.parametrize(
     ("script", "line", "reason"),
     [
-        ("script: {scout: [Open.]}", 3, "the lead is never answered"),
+        ("script: {scout: [Open.]}", 3, "no replies for the lead"),
         ("script:\n  main:\n    - {text: x, until: never}", 5, "waits for the signal 'never', which no reply raises"),
         ("script:\n  main:\n    - {txt: x}", 5, "did you mean 'text'?"),
         ("script: nowhere.yaml", 3, "there is no script"),
     ],
 )
 def test_a_script_that_never_answers_is_found(script: str, line: int, reason: str, tmp_path: Path) -> None:
-    text = f"about: A story.\ntask: Look.\n{script}\nexpect: [{{exit_code: 0}}]\n"
+    text = f"about: A scenario.\ntask: Look.\n{script}\nexpect: [{{exit_code: 0}}]\n"
     [(found, said)] = problems_of(write_scenario(tmp_path, text))
     assert found == line
     assert reason in said
 
 
-def test_all_flaws_are_told_at_once_in_the_order_of_their_lines(tmp_path: Path) -> None:
+def test_all_errors_are_reported_together_ordered_by_line(tmp_path: Path) -> None:
     path = write_scenario(tmp_path, "abuot: x\ntask: y\nscript: {main: [a]}\nmodel: gpt\nexpect: [{exit_cod: 0}]\n")
     lines = [line for line, _ in problems_of(path)]
     assert lines == sorted(lines)
@@ -154,20 +154,20 @@ def test_all_flaws_are_told_at_once_in_the_order_of_their_lines(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("text", "reason"), [("", "empty"), ("[1]", "not a list"), ("a: [", "not valid YAML")])
-def test_what_is_no_scenario_at_all_is_one_line(text: str, reason: str, tmp_path: Path) -> None:
+def test_file_that_is_no_scenario_gives_one_error(text: str, reason: str, tmp_path: Path) -> None:
     [(_, said)] = problems_of(write_scenario(tmp_path, text))
     assert reason in said
 
 
-def test_a_file_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
     assert problems_of(tmp_path / "none.yaml") == [(1, "cannot be read: No such file or directory")]
 
 
-def test_faults_of_another_file_come_behind_the_storys_own(tmp_path: Path) -> None:
-    story = load_scenario(write_scenario(tmp_path, f"{WHOLE}\nfaults: [{{{STARTED}, do: kill, target: scout}}]\n"))
+def test_faults_of_another_file_are_added_after_the_scenarios_own(tmp_path: Path) -> None:
+    scenario = load_scenario(write_scenario(tmp_path, f"{WHOLE}\nfaults: [{{{STARTED}, do: kill, target: scout}}]\n"))
     more = tmp_path / "faults.yaml"
     more.write_text("faults: [{do: drop, transport: bell}]\n")
-    assert [type(act) for act in load_faults(more, story).actions] == [ProcessFault, IoFault]
+    assert [type(act) for act in load_faults(more, scenario).actions] == [ProcessFault, IoFault]
     more.write_text("faults:\n  - {do: drop, transport: bell, target: boss}\n")
     with pytest.raises(ScenarioInvalid, match="line 2: there will be no agent 'boss'"):
-        load_faults(more, story)
+        load_faults(more, scenario)

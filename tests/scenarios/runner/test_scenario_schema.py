@@ -18,20 +18,20 @@ SCHEMA = Draft202012Validator(scenario_schema())
 
 
 def errors(text: str) -> list[str]:
-    """What the schema has against a file of this *text*."""
+    """Return the schema's errors for a file with this *text*."""
     node = read_yaml(text, "the scenario")
     assert node is not None
     return [error.message for error in SCHEMA.iter_errors(node.plain())]
 
 
-def test_the_document_is_what_the_code_knows(tmp_path: Path) -> None:
+def test_published_schema_equals_the_generated_one(tmp_path: Path) -> None:
     write_schema(tmp_path)
     assert (DOCS / FILE).read_text() == (tmp_path / FILE).read_text(), "make schemas"
     Draft202012Validator.check_schema(json.loads((DOCS / FILE).read_text()))
 
 
 @pytest.mark.parametrize("path", [*shipped_files(), *HERE.glob("*.yaml")], ids=lambda path: path.stem)
-def test_every_story_is_valid(path: Path) -> None:
+def test_every_scenario_matches_the_schema(path: Path) -> None:
     assert errors(path.read_text()) == []
 
 
@@ -45,7 +45,7 @@ def test_every_story_is_valid(path: Path) -> None:
         "steps: [run, {resume: Go on.}]",
     ],
 )
-def test_what_the_reader_takes_is_valid(more: str) -> None:
+def test_schema_accepts_what_the_parser_accepts(more: str) -> None:
     assert errors(f"{WHOLE}\n{more}\n") == []
 
 
@@ -68,10 +68,10 @@ def test_what_the_reader_takes_is_valid(more: str) -> None:
         "workspace: {git: perhaps}",
     ],
 )
-def test_what_the_reader_refuses_is_not_valid(more: str) -> None:
+def test_schema_refuses_what_the_parser_refuses(more: str) -> None:
     assert errors(f"{WHOLE}\n{more}\n")
 
 
 @pytest.mark.parametrize("expectation", ["exit_cod: 0", "strays: 1", "state: {main: dead}", "order: [{kind: started}]"])
-def test_what_cannot_be_expected_is_not_valid(expectation: str) -> None:
+def test_schema_refuses_invalid_expectations(expectation: str) -> None:
     assert errors(f"{WHOLE}  - {expectation}\n")

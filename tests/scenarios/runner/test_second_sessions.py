@@ -1,4 +1,4 @@
-"""A story may have further sessions: they are checked as the first is, and their agents are told apart by its name."""
+"""Second sessions of a scenario: their checks, and the names of their agents."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from coterie.scenarios.runner.expectations import MailOnce, StateIs
 from coterie.scenarios.runner.parsing.parse_errors import ScenarioInvalid
 from coterie.scenarios.runner.parsing.scenario_parser import load_scenario
 from coterie.scenarios.runner.scenario import UserAction
-from coterie.scenarios.runner.second_session import qualify_event, qualify_hop
+from coterie.scenarios.runner.session_watch import qualify_event, qualify_hop
 from coterie.scenarios.runner.user_commands import second_session_command
 from coterie.session_directory import SessionDirectory
 from tests.scenarios.runner.scenario_samples import WHOLE, make_mail_step, make_run_record, seen, write_scenario
@@ -31,44 +31,42 @@ human:
   - {when: {kind: started, agent: scout}, do: begin, session: cafe}
   - {when: {kind: finished, agent: cafe/main}, do: release}
 """
-    story = load_scenario(write_scenario(tmp_path, WHOLE.rstrip() + more + CAFE))
-    assert [(step.action, step.to) for step in story.steps] == [("run", ""), ("begin", "cafe")]
-    begin, release = story.actions
+    scenario = load_scenario(write_scenario(tmp_path, WHOLE.rstrip() + more + CAFE))
+    assert [(step.action, step.to) for step in scenario.steps] == [("run", ""), ("begin", "cafe")]
+    begin, release = scenario.actions
     assert isinstance(begin, UserAction)
     assert isinstance(release, UserAction)
     assert (begin.action, begin.session) == ("begin", "cafe")
     assert (release.action, release.session) == ("release", "")
-    with open_environment(story, 0, is_kept=False) as stage:
-        before = SessionDirectory.create(stage.project, stage.clock, task="Look.", model="opus")
-        command = second_session_command("cafe", story, stage, before)
+    with open_environment(scenario, 0, is_kept=False) as environment:
+        before = SessionDirectory.create(environment.project, environment.clock, task="Look.", model="opus")
+        command = second_session_command("cafe", scenario, environment, before)
         assert f"Write to {before.id}." in command
-        assert stage.script_of("cafe").read_text() != stage.script.read_text()
-        assert str(stage.script_of("cafe")) in command
+        assert environment.script_of("cafe").read_text() != environment.script.read_text()
+        assert str(environment.script_of("cafe")) in command
 
 
 @pytest.mark.parametrize(
     ("more", "line", "reason"),
     [
         ("steps: [run, begin: cave]", 15, "there is no session 'cave'; did you mean 'cafe'?"),
-        ("steps: [begin: cafe]", 15, "the first step is begin; without a run there is no session yet"),
-        ("human: [{when: {kind: started}, do: begin}]", 15, "begin needs 'session': one of those below `sessions`"),
+        ("steps: [begin: cafe]", 15, "the first step is begin; the first step must be run"),
+        ("human: [{when: {kind: started}, do: begin}]", 15, "begin needs 'session'"),
         ("human: [{when: {kind: started}, do: release, session: bar}]", 15, "there is no session 'bar'"),
         ("faults: [{when: {kind: started, agent: cafe/mian}, do: kill, target: scout}]", 15, "there will be no agent"),
         ("  bar: {task: Drink.}", 15, "the session 'bar' has no 'script'"),
-        ("  bar: {task: Drink., script: {waiter: [Yes.]}}", 15, "the script has replies for neither main nor default"),
+        ("  bar: {task: Drink., script: {waiter: [Yes.]}}", 15, "the script has no replies for the lead"),
     ],
 )
-def test_what_is_wrong_with_another_session_is_told_with_its_line(
-    tmp_path: Path, more: str, line: int, reason: str
-) -> None:
+def test_invalid_second_session_is_reported_with_its_line(tmp_path: Path, more: str, line: int, reason: str) -> None:
     with pytest.raises(ScenarioInvalid) as caught:
         load_scenario(write_scenario(tmp_path, WHOLE + CAFE + more + "\n"))
-    [flaw] = caught.value.errors
-    assert flaw.line == line
-    assert reason in flaw.reason
+    [error] = caught.value.errors
+    assert error.line == line
+    assert reason in error.reason
 
 
-def test_an_agent_of_another_session_is_not_taken_for_one_of_the_first(tmp_path: Path) -> None:
+def test_agents_of_second_sessions_are_distinguished_by_prefix(tmp_path: Path) -> None:
     mine = seen("root", "agent_changed", name="main", incarnation=1, state="done")
     other = qualify_event(
         "cafe", seen("root", "agent_changed", name="main", incarnation=1, state="failed", parent="boss")
@@ -82,13 +80,13 @@ def test_an_agent_of_another_session_is_not_taken_for_one_of_the_first(tmp_path:
     assert StateIs(line=1, agent="cafe/main", state="done").check(both) != []
 
 
-def test_mail_that_the_other_session_got_is_not_missing_in_the_first(tmp_path: Path) -> None:
+def test_mail_delivered_in_another_session_is_not_missing(tmp_path: Path) -> None:
     there = [qualify_hop("cafe", make_mail_step("stored", 1)), qualify_hop("cafe", make_mail_step("delivered", 1))]
     assert MailOnce(line=1).check(make_run_record(tmp_path, mail=there)) == []
     assert MailOnce(line=1).check(make_run_record(tmp_path, mail=[there[0], make_mail_step("delivered", 1)])) != []
 
 
-def test_what_was_written_to_an_agent_after_its_end_is_not_lost(tmp_path: Path) -> None:
+def test_mail_to_an_ended_agent_is_not_lost(tmp_path: Path) -> None:
     letter = make_mail_step("stored", 1)
     early, late = (seen("main", "finished", at=letter.at + by) for by in (-1.0, 1.0))
     assert MailOnce(line=1).check(make_run_record(tmp_path, early, mail=[letter])) == []

@@ -20,7 +20,7 @@ MODEL = "claude-opus-5"
 
 @attrs.frozen(kw_only=True)
 class ApiAnswer:
-    """What came back, as far as it came."""
+    """A received answer, possibly incomplete."""
 
     status: int | None = None
     """None when not even a status came."""
@@ -115,9 +115,9 @@ def named(agent: str, turn: int = 1, purpose: str = "turn") -> dict[str, str]:
 async def ask(
     served: Served, body: Any = None, *, path: str = "/v1/messages", method: str = "POST", **headers: str | None
 ) -> ApiAnswer:
-    """One request on a connection of its own, by default a small good one.
+    """Send one request on its own connection, by default a small valid one.
 
-    *body* is JSON, or bytes as they are. *headers* go over the usual ones, with `_` for `-`; None takes one away.
+    *body* is JSON data or raw bytes. *headers* override the defaults.
     """
     content = body if isinstance(body, bytes) else msgspec.json.encode(request() if body is None else body)
     over = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -139,7 +139,7 @@ async def control(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the server go on until *condition* holds; it must within five seconds."""
+    """Let the server run until *condition* holds, for at most five seconds."""
     with trio.fail_after(5):
         while not condition():
             await trio.lowlevel.checkpoint()

@@ -28,7 +28,7 @@ async def test_nothing_opens_without_the_token(name: str, token: str) -> None:
         assert "right" not in answer.error
 
 
-async def test_the_api_key_is_no_token() -> None:
+async def test_api_key_does_not_open_the_control_endpoint() -> None:
     async with open_served() as served:
         assert (await ask(served, path="/_coterie/requests", method="GET")).status == 401
 
@@ -69,7 +69,7 @@ async def test_moving_the_clock_ages_the_cache() -> None:
         {"advance": -1e12},
     ],
 )
-async def test_a_move_that_is_no_time_is_refused(body: dict[str, Any]) -> None:
+async def test_invalid_clock_advance_is_refused(body: dict[str, Any]) -> None:
     async with open_served() as served:
         assert (await refused(served, "clock", body)).startswith("advance: ")
         assert (await control(served, "clock")).json["offset"] == 0
@@ -143,7 +143,7 @@ async def test_an_unknown_control_is_told_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize("since", ["-1", "x", "1.5", "", "9" * 5000])
-async def test_a_log_from_nowhere_is_refused(since: str) -> None:
+async def test_request_log_with_invalid_since_is_refused(since: str) -> None:
     async with open_served() as served:
         assert (await refused(served, f"requests?since={since}", b"", "GET")).startswith("since: ")
 

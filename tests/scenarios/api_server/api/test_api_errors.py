@@ -1,4 +1,4 @@
-"""Who may ask, and how a refusal looks: the envelope, its status, and a request id on every answer."""
+"""Errors over HTTP: authentication, the envelope, its status, and a request id on every answer."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ async def test_both_ways_to_authenticate_work_with_both_versions(auth: dict[str,
         assert answer.json["content"] == [text("You said: hello")]
 
 
-async def test_one_key_is_one_caller_however_it_is_sent() -> None:
+async def test_both_authentication_headers_give_the_same_client() -> None:
     async with open_served("default: [{text: one}, {text: two}]") as served:
         answers = [await ask(served), await ask(served, **BEARER)]
     assert [answer.json["content"][0]["text"] for answer in answers] == ["one", "two"]
@@ -33,7 +33,7 @@ async def test_one_key_is_one_caller_however_it_is_sent() -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/v1/messages"), ("POST", "/v1/messages/count_tokens"), ("GET", "/v1/models")]
 )
-async def test_without_a_key_there_is_nothing(headers: dict[str, str], method: str, path: str) -> None:
+async def test_request_without_a_key_is_refused(headers: dict[str, str], method: str, path: str) -> None:
     async with open_served() as served:
         answer = await ask(served, method=method, path=path, **{"x_api_key": None, **headers})
     assert (answer.status, answer.json["error"]["type"]) == (401, "authentication_error")
@@ -104,7 +104,7 @@ async def test_a_body_beyond_the_limit_is_413_with_an_id_as_well() -> None:
         assert (await ask(served)).status == 200
 
 
-async def test_what_is_no_http_is_answered_with_an_id_as_well() -> None:
+async def test_invalid_http_is_answered_with_a_request_id() -> None:
     async with open_served() as served, open_peer(served) as peer:
         await peer.stream.send_all(b"POST /v1/messages\r\n\r\n")
         answer = (await peer.stream.receive_some()).decode()

@@ -1,4 +1,4 @@
-"""Whatever JSON a client sends, it gets an answer of the API, and the server goes on."""
+"""The server answers any JSON as the API does, and keeps running."""
 
 import hashlib
 from collections.abc import Iterator
@@ -150,11 +150,11 @@ VALUES = st.sampled_from(RAW) | JSON.map(msgspec.json.encode)
 
 Path = tuple[str | int, ...]
 Spoilt = list[tuple[str, str, bytes]]
-"""Requests of one connection: whose, to where, and with what."""
+"""Requests of one connection: key, path and body."""
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Where a part of *value* can be changed."""
+    """Yield the paths of all parts of *value*."""
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in members:
         yield (*path, key)
@@ -173,7 +173,7 @@ class Change:
     how: str
 
     def applied(self, body: bytes) -> bytes:
-        """*body* with the change, if the part is still there."""
+        """Return *body* with the change applied, if the part exists."""
         try:
             tree = msgspec.json.decode(body)
             parent = tree
@@ -285,7 +285,7 @@ def controls(draw: st.DrawFn) -> tuple[str, bytes]:
     return name, draw(change).applied(msgspec.json.encode(WRITTEN[name]))
 
 
-def test_the_requests_that_are_spoilt_are_good_ones() -> None:
+def test_requests_are_valid_before_they_are_changed() -> None:
     async def main(*, is_strict: bool) -> None:
         async with open_served(SCRIPT, is_strict=is_strict) as served, open_peer(served) as peer:
             for agent, body in BODIES:
@@ -311,7 +311,7 @@ FOUND = (
 
 @pytest.mark.parametrize(("body", "change"), FOUND)
 @pytest.mark.parametrize("is_strict", [True, False])
-def test_what_once_had_no_answer_has_one(body: dict[str, Any], change: Change, *, is_strict: bool) -> None:
+def test_requests_that_once_failed_are_answered(body: dict[str, Any], change: Change, *, is_strict: bool) -> None:
     content = change.applied(msgspec.json.encode(body))
     put_up_with_all([(agent, "/v1/messages", content) for agent in ("talker", "default")], is_strict=is_strict)
 
@@ -325,14 +325,14 @@ LONG = settings(max_examples=2000, deadline=None, suppress_health_check=list(Hea
 @pytest.mark.slow
 @BRIEF
 @given(requests=SPOILT, is_strict=st.booleans())
-def test_a_spoilt_request_is_answered(requests: Spoilt, *, is_strict: bool) -> None:
+def test_malformed_request_is_answered(requests: Spoilt, *, is_strict: bool) -> None:
     put_up_with_all(requests, is_strict=is_strict)
 
 
 @pytest.mark.slow
 @BRIEF
 @given(requests=CONTROLS)
-def test_a_spoilt_control_is_answered(requests: list[tuple[str, bytes]]) -> None:
+def test_malformed_control_request_is_answered(requests: list[tuple[str, bytes]]) -> None:
     put_up_with_controls(requests)
 
 
@@ -340,7 +340,7 @@ def test_a_spoilt_control_is_answered(requests: list[tuple[str, bytes]]) -> None
 @pytest.mark.timeout(1200)
 @LONG
 @given(requests=SPOILT, is_strict=st.booleans())
-def test_twenty_times_as_many_spoilt_requests_are_answered(requests: Spoilt, *, is_strict: bool) -> None:
+def test_many_malformed_requests_are_answered(requests: Spoilt, *, is_strict: bool) -> None:
     put_up_with_all(requests, is_strict=is_strict)
 
 
@@ -348,14 +348,14 @@ def test_twenty_times_as_many_spoilt_requests_are_answered(requests: Spoilt, *, 
 @pytest.mark.timeout(1200)
 @LONG
 @given(requests=CONTROLS)
-def test_twenty_times_as_many_spoilt_controls_are_answered(requests: list[tuple[str, bytes]]) -> None:
+def test_many_malformed_control_requests_are_answered(requests: list[tuple[str, bytes]]) -> None:
     put_up_with_controls(requests)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("is_strict", [True, False])
-def test_every_part_bears_every_value(*, is_strict: bool) -> None:
+def test_every_part_of_a_request_accepts_any_value(*, is_strict: bool) -> None:
     for number, (agent, body) in enumerate(BODIES):
         content = msgspec.json.encode(body)
         for path in PLACES[number]:

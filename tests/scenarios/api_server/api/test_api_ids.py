@@ -1,4 +1,4 @@
-"""Ids over HTTP: the same turn has the same reply and the same ids, whoever asks meanwhile and however often."""
+"""Ids over HTTP: the same turn has the same reply and ids, regardless of other requests and repetitions."""
 
 import itertools
 from typing import Any
@@ -31,7 +31,7 @@ async def test_equal_seeds_give_equal_ids_and_another_seed_others() -> None:
     assert len(set(every)) == len(every)
 
 
-async def test_ids_do_not_depend_on_what_else_was_asked() -> None:
+async def test_ids_do_not_depend_on_other_requests() -> None:
     async with open_served(CALLS) as served:
         alone = await ids(served, **named("a", 2))
     async with open_served(CALLS) as served:
@@ -60,7 +60,7 @@ async def test_a_turn_asked_again_is_answered_again_the_same() -> None:
     assert two["content"][0]["text"] == "two"
 
 
-async def test_a_cut_stream_is_taken_up_with_the_same_message() -> None:
+async def test_retry_after_a_cut_stream_gets_the_same_message() -> None:
     script = "default: [{text: one, fault: {kind: cut, after: 2}}, {text: two}]"
     async with open_served(script) as served:
         cut, whole = [await ask(served, request(stream=True), **named("a")) for _ in range(2)]
@@ -68,7 +68,7 @@ async def test_a_cut_stream_is_taken_up_with_the_same_message() -> None:
     assert cut.events == whole.events[:2]
 
 
-async def test_the_retries_of_the_sdk_take_nobody_elses_reply() -> None:
+async def test_sdk_retries_get_the_same_reply() -> None:
     """A client without names is known to retry by the header its SDK counts in."""
     script = "default: [{text: one, fault: {kind: overloaded, retry_after: 0.01, count: 2}}, {text: two}]"
     async with open_served(script) as served, open_sdk(served) as client:

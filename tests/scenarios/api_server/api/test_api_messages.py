@@ -1,4 +1,4 @@
-"""`POST /v1/messages` over HTTP: the same reply whole and streamed, and what counts it."""
+"""`POST /v1/messages` over HTTP: complete and streamed replies are equal, and `count_tokens` agrees."""
 
 import itertools
 from typing import Any

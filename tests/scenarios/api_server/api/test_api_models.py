@@ -64,7 +64,7 @@ async def test_a_model_is_found_by_id_and_by_alias(name: str) -> None:
         ("before_id=", "before_id: '' is not in the list"),
     ],
 )
-async def test_a_page_that_cannot_be_is_refused(query: str, words: str) -> None:
+async def test_invalid_page_parameters_are_refused(query: str, words: str) -> None:
     async with open_served() as served:
         answer = await ask(served, path=f"/v1/models?{query}", method="GET")
     assert answer.status == 400

@@ -1,4 +1,4 @@
-"""Stop reasons over HTTP: where a reply ends, and what is left of it."""
+"""Stop reasons over HTTP: the end of a reply and its remaining content."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def small(tmp_path: Path) -> ModelTable:
         (script_replying("no", stop="refusal"), "refusal"),
     ],
 )
-async def test_the_reason_is_the_scripts_whole_and_streamed(script: str, expected: str) -> None:
+async def test_scripted_stop_reason_is_sent_whole_and_streamed(script: str, expected: str) -> None:
     async with open_served(script) as served, open_strict_sdk(served) as client:
         params: dict[str, Any] = request(tools=[tool()])
         assert (await client.messages.create(**params)).stop_reason == expected

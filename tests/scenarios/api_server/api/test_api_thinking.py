@@ -14,7 +14,6 @@ ADAPTIVE = {"type": "adaptive"}
 OMITTED = {"type": "adaptive", "display": "omitted"}
 TALK = "default: [{thinking: 'hm, hm', text: so, times: always}]"
 LOOP = "default: [{thinking: 'hm, hm', tools: [{Read: {path: a}}], times: always}]"
-EDITED_ELSEWHERE = "The block is bound to a different conversation"
 CANNOT_BE_MODIFIED = "blocks in the latest assistant message cannot be modified"
 
 
@@ -95,48 +94,7 @@ async def test_a_tool_loop_must_bring_its_thinking_back_unchanged(spoil: str) ->
         assert answer.error.startswith("messages.1.content.")
 
 
-async def test_text_put_into_an_omitted_block_is_ignored() -> None:
-    async with open_served(LOOP) as served:
-        assert (await answer_tool_call(served, "edited", OMITTED)).status == 200
-
-
 @pytest.mark.parametrize("spoil", ["dropped", "edited", "doubled"])
 async def test_a_lenient_server_takes_thinking_as_it_comes(spoil: str) -> None:
     async with open_served(LOOP, is_strict=False) as served:
         assert (await answer_tool_call(served, spoil)).status == 200
-
-
-@pytest.mark.parametrize("edit", ["message", "system", "tools"])
-@pytest.mark.parametrize("model", [BINDING, FREE])
-async def test_newer_models_bind_thinking_to_what_came_before(model: str, edit: str) -> None:
-    async with open_served(TALK) as served:
-        asked = user(text("why?"))
-        said = await reply(served, [asked], model=model, system="Be brief.")
-        history: list[Any] = [asked, assistant(*said), user(text("and?"))]
-        await reply(served, history, model=model, system="Be brief.")
-        changed: dict[str, dict[str, Any]] = {
-            "message": {"messages": [user(text("Why?")), *history[1:]], "system": "Be brief."},
-            "system": {"messages": history, "system": "Be long."},
-            "tools": {"messages": history, "system": "Be brief.", "tools": [tool("Write")]},
-        }
-        answer = await ask(served, thinking_request(**{"model": model, **changed[edit]}))
-    if model == BINDING:
-        assert (answer.status, answer.error) == (400, f"messages.1.content.0: {EDITED_ELSEWHERE}")
-    else:
-        assert answer.status == 200
-
-
-async def test_bound_thinking_bears_markers_moving_and_the_history_growing() -> None:
-    async with open_served(TALK) as served:
-        history: list[Any] = []
-        for turn in range(4):
-            marked = text(f"question {turn}", cache_control={"type": "ephemeral"})
-            said = await reply(served, [*history, user(marked)], model=BINDING)
-            history += [{"role": "user", "content": f"question {turn}"}, assistant(*said)]
-
-
-async def test_thinking_of_another_model_is_ignored() -> None:
-    async with open_served(TALK) as served:
-        asked = user(text("why?"))
-        said = await reply(served, [asked], model=FREE)
-        await reply(served, [user(text("Why?")), assistant(*said), user(text("and?"))], model=BINDING)

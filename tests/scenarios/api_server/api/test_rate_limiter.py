@@ -140,12 +140,12 @@ def test_a_clock_set_back_does_not_stop_the_refill() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_below_one_is_no_limit_to_set(limit: int) -> None:
+def test_rate_limit_below_one_is_refused(limit: int) -> None:
     with pytest.raises(ValueError, match="requests"):
         RateLimits(requests=limit)
 
 
-def test_only_so_many_accounts_are_remembered_and_full_ones_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accounts_with_full_buckets_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limiter, "ACCOUNTS", 10)
     limiter = RateLimiter(RateLimits(requests=1))
     limiter.admit("early", "model", NOW)
@@ -177,7 +177,9 @@ def test_more_accounts_than_can_be_remembered_forget_the_least_recent(monkeypatc
     asked=st.integers(1, 50),
     now=st.floats(1e9, 3e9),
 )
-def test_whoever_waits_as_told_is_admitted(requests: int, tokens: int, used: int, asked: int, now: float) -> None:
+def test_request_after_the_announced_wait_is_admitted(
+    requests: int, tokens: int, used: int, asked: int, now: float
+) -> None:
     limiter = RateLimiter(RateLimits(requests=requests, output_tokens=tokens))
     try:
         for _ in range(asked):

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from coterie.scenarios.api_server.caching.breakpoints import Breakpoint, find_breakpoints
+from coterie.scenarios.api_server.caching.breakpoints import find_breakpoints
 from coterie.scenarios.api_server.caching.prompt_digest import build_prompt_digest
 from coterie.scenarios.api_server.request.api_request import ApiRequest, Block
 from coterie.scenarios.api_server.request.errors import ApiError
@@ -21,16 +21,6 @@ from tests.scenarios.api_server.request_samples import (
 
 def _markers(call: ApiRequest) -> list[tuple[int, str]]:
     return [(marker.index, marker.ttl) for marker in find_breakpoints(call, build_prompt_digest(call))]
-
-
-def test_markers_are_found_in_every_section_in_order() -> None:
-    call = make_call(
-        user(text("a"), text("b", cache_control=EPHEMERAL)),
-        tools=[tool("A"), tool("B", cache_control=HOUR)],
-        system=[text("s", cache_control={"type": "ephemeral", "ttl": "5m"})],
-    )
-    assert _markers(call) == [(1, "1h"), (2, "5m"), (4, "5m")]
-    assert find_breakpoints(call, build_prompt_digest(call))[0] == Breakpoint(index=1, ttl="1h")
 
 
 def test_a_null_marker_is_none() -> None:
@@ -127,26 +117,6 @@ def test_a_marker_that_breaks_a_rule_is_refused(request_: dict[str, Any], messag
     with pytest.raises(ApiError) as refusal:
         find_breakpoints(call, build_prompt_digest(call))
     assert (refusal.value.status, refusal.value.message) == (400, message)
-
-
-def test_automatic_caching_marks_the_last_block() -> None:
-    call = make_call(user(text("a"), text("b")), system=[text("s")], cache_control=HOUR)
-    assert _markers(call) == [(2, "1h")]
-
-
-def test_automatic_caching_walks_back_over_what_cannot_be_marked() -> None:
-    call = make_call(user(text("a")), assistant(text("b"), thinking()), user(text("")), cache_control=EPHEMERAL)
-    assert _markers(call) == [(1, "5m")]
-
-
-def test_automatic_caching_adds_nothing_to_a_block_that_is_marked_alike() -> None:
-    marked = [_marked(text()) for _ in range(4)]
-    call = make_call(user(*marked), cache_control=EPHEMERAL)
-    assert len(_markers(call)) == 4
-
-
-def test_automatic_caching_of_nothing_is_silent() -> None:
-    assert _markers(make_call(user(text("")), cache_control=EPHEMERAL)) == []
 
 
 def test_automatic_caching_falls_back_on_the_tools() -> None:

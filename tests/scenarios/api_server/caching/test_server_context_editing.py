@@ -11,7 +11,6 @@ from tests.scenarios.api_server.request_samples import (
     make_call,
     sized,
     text,
-    thinking,
     tool,
     tool_result,
     tool_use,
@@ -56,19 +55,6 @@ def test_a_request_without_edits_is_as_it_was() -> None:
     assert edited.original_tokens == edited.edited_tokens == build_prompt_digest(call).total
 
 
-def test_the_oldest_tool_results_are_cleared_and_three_are_kept() -> None:
-    edited = apply_edits(edited_call(clear_tools(), messages=rounds(5)))
-    assert cleared_ids(edited) == ["toolu_0", "toolu_1"]
-    assert edited.applied == (
-        {
-            "type": TOOL_USES,
-            "cleared_tool_uses": 2,
-            "cleared_input_tokens": edited.original_tokens - edited.edited_tokens,
-        },
-    )
-    assert edited.edited_tokens < edited.original_tokens
-
-
 @pytest.mark.parametrize(("keep", "cleared"), [(0, 5), (1, 4), (5, 0), (9, 0)])
 def test_keep_says_how_many_stay(keep: int, cleared: int) -> None:
     edit = clear_tools(keep={"type": "tool_uses", "value": keep})
@@ -88,40 +74,10 @@ def test_nothing_is_cleared_before_the_trigger_is_passed() -> None:
         assert len(apply_edits(edited_call(edit, messages=rounds(5))).applied) == applied
 
 
-def test_the_default_trigger_is_a_hundred_thousand_tokens() -> None:
-    small = apply_edits(edited_call({"type": TOOL_USES}, messages=rounds(5, tokens=15_000)))
-    large = apply_edits(edited_call({"type": TOOL_USES}, messages=rounds(5, tokens=21_000)))
-    assert (small.applied, len(large.applied)) == ((), 1)
-
-
 def test_the_trigger_counts_tools_and_system_but_no_deferred_tool() -> None:
     extra = {"tools": [tool("A"), tool("B", defer_loading=True)], "system": [sized(7)]}
     call = edited_call(messages=rounds(1), **extra)
     assert apply_edits(call).original_tokens == build_prompt_digest(call).total
-
-
-def test_an_edit_that_cannot_clear_enough_is_not_applied() -> None:
-    saved = apply_edits(edited_call(clear_tools(), messages=rounds(5))).applied[0]["cleared_input_tokens"]
-    for least, applied in [(saved, 1), (saved + 1, 0)]:
-        edit = clear_tools(clear_at_least={"type": "input_tokens", "value": least})
-        assert len(apply_edits(edited_call(edit, messages=rounds(5))).applied) == applied
-
-
-def test_excluded_tools_keep_their_results() -> None:
-    messages = rounds(2, name="web_search") + rounds(5)[1:]
-    for number, message in enumerate(messages[1:5]):
-        key = "id" if message["role"] == "assistant" else "tool_use_id"
-        message["content"][0][key] = f"web_{number // 2}"
-    edited = apply_edits(edited_call(clear_tools(exclude_tools=["web_search"]), messages=messages))
-    assert cleared_ids(edited) == ["toolu_0", "toolu_1"]
-
-
-@pytest.mark.parametrize(("setting", "emptied"), [(True, 2), (False, 0), (None, 0), (["Read"], 2), (["Bash"], 0)])
-def test_tool_inputs_are_cleared_on_request(setting: Any, emptied: int) -> None:
-    edited = apply_edits(edited_call(clear_tools(clear_tool_inputs=setting), messages=rounds(5)))
-    blocks = [block for message in edited.messages for block in message.content]
-    assert sum(block["type"] == "tool_use" and block["input"] == {} for block in blocks) == emptied
-    assert edited.applied[0]["cleared_tool_uses"] == 2
 
 
 def test_a_result_smaller_than_its_placeholder_stays() -> None:
@@ -133,69 +89,6 @@ def test_a_call_that_waits_for_its_result_is_neither_counted_nor_cleared() -> No
     messages = [*rounds(4), assistant(tool_use("open", path="a" * 90))]
     edited = apply_edits(edited_call(clear_tools(clear_tool_inputs=True), messages=messages))
     assert cleared_ids(edited) == ["toolu_0"]
-
-
-def thoughtful_turns(count: int) -> list[dict[str, Any]]:
-    """Turns of one tool loop each; both assistant messages of a turn think."""
-    messages = []
-    for number in range(count):
-        messages += [
-            user(text(f"q{number}")),
-            assistant(thinking(f"{number}" * 40), tool_use(f"toolu_{number}")),
-            user(tool_result(f"toolu_{number}")),
-            assistant({"type": "redacted_thinking", "data": f"{number}"}, text("a")),
-        ]
-    return messages
-
-
-def thoughts(edited: EditedConversation) -> int:
-    kinds = [block["type"] for message in edited.messages for block in message.content]
-    return kinds.count("thinking") + kinds.count("redacted_thinking")
-
-
-@pytest.mark.parametrize(
-    ("keep", "left"),
-    [
-        ({"type": "thinking_turns", "value": 2}, 4),
-        ({"type": "thinking_turns", "value": 9}, 6),
-        ({"type": "all"}, 6),
-        ("all", 6),
-        (None, 2),
-    ],
-)
-def test_thinking_is_kept_by_turns(keep: Any, left: int) -> None:
-    edit = {"type": THINKING} if keep is None else {"type": THINKING, "keep": keep}
-    edited = apply_edits(edited_call(edit, messages=thoughtful_turns(3)))
-    assert thoughts(edited) == left
-    cleared = 3 - left // 2
-    saved = edited.original_tokens - edited.edited_tokens
-    report = {"type": THINKING, "cleared_thinking_turns": cleared, "cleared_input_tokens": saved}
-    assert edited.applied == ((report,) if cleared else ())
-
-
-def test_both_edits_are_applied_one_after_the_other() -> None:
-    call = edited_call({"type": THINKING}, clear_tools(), messages=thoughtful_turns(2) + rounds(5)[1:])
-    edited = apply_edits(call)
-    assert [edit["type"] for edit in edited.applied] == [THINKING, TOOL_USES]
-    prompt = build_prompt_digest(call)
-    assert (prompt.total, prompt.original_total) == (edited.edited_tokens, edited.original_tokens)
-    assert prompt.applied_edits == edited.applied
-
-
-def test_clearing_breaks_the_cache_from_the_first_block_that_changed() -> None:
-    plain = build_prompt_digest(make_call(*rounds(5)))
-    edited = build_prompt_digest(edited_call(clear_tools(), messages=rounds(5)))
-    assert plain.digests[:2] == edited.digests[:2]
-    assert not set(plain.digests[2:]) & set(edited.digests)
-
-
-def test_an_older_model_keeps_all_thinking_when_the_request_says_so() -> None:
-    messages = [*thoughtful_turns(2), user(text("next"))]
-    plain = build_prompt_digest(make_call(*messages, model="claude-haiku-4-5"))
-    kept = build_prompt_digest(
-        edited_call({"type": THINKING, "keep": "all"}, messages=messages, model="claude-haiku-4-5")
-    )
-    assert len(kept.blocks) == len(plain.blocks) + 4
 
 
 EDITS = "context_management.edits"
@@ -230,8 +123,3 @@ def test_an_edit_that_is_not_as_documented_is_refused(edits: Any, message: str) 
     with pytest.raises(ApiError) as refusal:
         build_prompt_digest(call)
     assert (refusal.value.status, refusal.value.message) == (400, message)
-
-
-def test_without_its_beta_the_parameter_is_unknown() -> None:
-    with pytest.raises(ApiError, match="context_management: Extra inputs are not permitted"):
-        build_prompt_digest(make_call(context_management={"edits": []}))

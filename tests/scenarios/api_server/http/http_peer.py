@@ -26,7 +26,7 @@ LAST_GET = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 async def echo(request: HttpRequest, respond: Responder) -> None:
-    """Answer with what the server made of the request."""
+    """Answer with the request as the server parsed it."""
     seen = attrs.asdict(request) | {"body": request.body.decode("latin-1")}
     await respond.send(200, [("content-type", "application/json")], json.dumps(seen).encode())
 

@@ -151,7 +151,7 @@ async def test_a_peer_that_stops_reading_is_dropped() -> None:
 
 @pytest.mark.parametrize("part", [b"", b"GET / HT", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc"])
 @pytest.mark.parametrize("how", ["closes", "resets"])
-async def test_half_a_request_harms_nobody(part: bytes, how: str) -> None:
+async def test_incomplete_request_does_not_affect_other_connections(part: bytes, how: str) -> None:
     async with serving() as port:
         stream = await connect(port)
         await stream.send_all(part)
@@ -185,7 +185,7 @@ async def test_a_bug_is_not_lost_when_the_server_is_cancelled_at_once() -> None:
                 await talk(port, ROOT_GET)
 
 
-async def test_what_is_not_http_is_refused() -> None:
+async def test_invalid_http_is_refused() -> None:
     async with serving() as port:
         for garbage in (
             b"\x16\x03\x01\x02",
@@ -222,7 +222,7 @@ async def test_a_malformed_chunk_is_refused() -> None:
     assert HttpAnswer.parse(raw).status == 400
 
 
-async def test_connect_is_refused_for_this_is_no_proxy() -> None:
+async def test_connect_method_is_refused() -> None:
     async with serving() as port:
         raw = await talk(port, b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n")
     assert HttpAnswer.parse(raw).status == 400
@@ -230,7 +230,7 @@ async def test_connect_is_refused_for_this_is_no_proxy() -> None:
 
 @pytest.mark.parametrize("end", [b"", b"\r\n\r\n"])
 async def test_too_many_bytes_of_headers_are_refused(end: bytes) -> None:
-    """Whether they came whole in one read or never ended."""
+    """The limit holds for headers in one read and for headers without an end."""
     async with serving(limits=SMALL) as port:
         raw = await talk(port, b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 600 + end)
     answer = HttpAnswer.parse(raw)
@@ -272,7 +272,7 @@ async def test_refusing_a_head_request_sends_no_body() -> None:
     assert (answer.status, answer.body) == (413, b"")
 
 
-async def test_a_connection_that_says_nothing_is_closed_without_a_word() -> None:
+async def test_connection_without_a_request_is_closed_without_an_answer() -> None:
     async with serving(limits=HASTY) as port:
         assert await talk(port, b"") == b""
 

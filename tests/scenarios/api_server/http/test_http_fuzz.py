@@ -56,7 +56,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @attrs.frozen
 class Visit:
-    """What one peer sends, in how many writes, and whether it closes its side afterwards."""
+    """Bytes that one client sends, in several writes, and then closes its side or not."""
 
     sent: bytes
     pause: int
@@ -82,7 +82,7 @@ async def pay(port: int, visit: Visit) -> None:
 
 
 def visit_together(party: list[Visit]) -> None:
-    """The visitors come at once, so that their time limits pass at once; `serving` bounds the whole."""
+    """All clients connect together, so that their timeouts run in parallel; `serving` limits the total time."""
 
     async def main() -> None:
         async with serving(limits=STINGY) as port:
@@ -104,5 +104,5 @@ def test_any_bytes_end_in_an_answer_or_a_close(party: list[Visit]) -> None:
 @pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(visits(mutated()))
-def test_spoilt_requests_end_in_an_answer_or_a_close(party: list[Visit]) -> None:
+def test_malformed_requests_end_in_an_answer_or_a_close(party: list[Visit]) -> None:
     visit_together(party)

@@ -59,7 +59,7 @@ async def test_as_many_descriptors_as_allowed_are_asked_for(descriptor_limit: in
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (descriptor_limit, descriptor_limit)
 
 
-async def test_running_out_of_descriptors_delays_a_connection(descriptor_limit: int) -> None:
+async def test_connection_waits_when_descriptors_are_exhausted(descriptor_limit: int) -> None:
     async with serving() as port:
         with socket.create_connection(("127.0.0.1", port)) as early:
             resource.setrlimit(resource.RLIMIT_NOFILE, (3, descriptor_limit))

@@ -88,7 +88,7 @@ async def test_a_long_body_arrives_whole() -> None:
     assert lengths == [True]
 
 
-async def test_a_client_that_expects_it_is_told_to_continue() -> None:
+async def test_expect_100_continue_is_answered() -> None:
     async with serving() as port, await connect(port) as stream:
         await stream.send_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         assert await stream.receive_some() == b"HTTP/1.1 100 \r\n\r\n"
@@ -118,7 +118,7 @@ async def test_requests_sent_ahead_are_answered_in_order() -> None:
     assert raw.index(b"/first") < raw.index(b"/second")
 
 
-async def test_a_head_sent_ahead_in_part_gets_the_time_of_a_head() -> None:
+async def test_partial_pipelined_headers_use_the_header_timeout() -> None:
     async with serving(limits=attrs.evolve(HASTY, idle=60)) as port:
         raw = await talk(port, ROOT_GET + b"GET / HT")
     assert b"HTTP/1.1 408" in raw
@@ -132,7 +132,7 @@ async def test_an_old_client_gets_one_answer_and_a_close(version: str) -> None:
     assert answer.headers["connection"] == "close"
 
 
-async def test_an_idle_connection_is_closed_without_a_word() -> None:
+async def test_idle_connection_is_closed_without_an_answer() -> None:
     async with serving(limits=attrs.evolve(HASTY, headers_within=60)) as port, await connect(port) as stream:
         await stream.send_all(ROOT_GET)
         await read_one(stream)

@@ -309,7 +309,7 @@ def test_counting_tokens_has_no_max_tokens_to_check() -> None:
     assert refusal(make_call(stop_sequences=[""]), counting=True) is not None
 
 
-def test_a_parameter_nobody_knows_is_tolerated() -> None:
+def test_unknown_parameter_is_accepted() -> None:
     assert refusal(make_call(weather={"city": "Oslo"})) is None
 
 
@@ -323,7 +323,7 @@ def test_a_prompt_larger_than_the_window_is_too_long() -> None:
 
 
 def pages_in(*counts: int, results: bool = False) -> list[dict[str, Any]]:
-    """Messages with PDFs of so many pages, each in the result of a call or beside the text."""
+    """Return messages with PDFs of these page counts, in tool results or next to text."""
     encoded = [base64.b64encode(pdf(count)).decode() for count in counts]
     shown = [
         {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": each}}
@@ -523,7 +523,7 @@ def test_every_tool_use_has_its_result_at_once_first_and_once(
         ({"type": "cache_edits"}, "cache_edits.edits: Field required"),
     ],
 )
-def test_a_block_without_what_it_is_read_by_is_refused_even_when_lenient(block: Block, message: str) -> None:
+def test_block_without_required_fields_is_refused_even_when_lenient(block: Block, message: str) -> None:
     assert refusal(make_call(user(block)), strict=False) == f"messages.0.content.0.{message}"
 
 
@@ -551,7 +551,7 @@ ROLES = st.sampled_from(["user", "assistant", "system"])
     ),
     strict=st.booleans(),
 )
-def test_whatever_is_sent_is_taken_or_refused(
+def test_any_request_is_accepted_or_refused(
     messages: list[dict[str, Any]], tools: list[Block], params: dict[str, Any], *, strict: bool
 ) -> None:
     """No request that parses can break the rules in any other way than by a 400."""

@@ -61,7 +61,7 @@ def refusal(signer: ThinkingSigner, call: ApiRequest) -> str | None:
 
 
 @pytest.mark.parametrize("model", [BOUND, UNBOUND])
-def test_what_was_signed_comes_back_unrefused(signer: ThinkingSigner, model: str) -> None:
+def test_signed_thinking_is_accepted(signer: ThinkingSigner, model: str) -> None:
     call = make_call(HELLO, model=model)
     first = thought(signer, call)
     second = redacted(signer, call, "secret", [first])
@@ -81,7 +81,7 @@ def test_thinking_of_every_turn_is_bound_to_all_before_it(signer: ThinkingSigner
     assert refusal(signer, make_call(*messages, model=BOUND)) == expected
 
 
-def test_the_same_secret_signs_alike_and_another_one_does_not_accept_it(signer: ThinkingSigner) -> None:
+def test_equal_secrets_sign_alike_and_other_secrets_refuse(signer: ThinkingSigner) -> None:
     call = make_call(HELLO, model=BOUND)
     back = make_call(HELLO, assistant(thought(signer, call)), NEXT, model=BOUND)
     assert refusal(new_signer(), back) is None
@@ -120,7 +120,7 @@ def test_no_byte_of_a_signature_can_change(position: int, mask: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(junk=st.text(max_size=120))
-def test_any_text_is_read_as_a_signature_without_harm(junk: str) -> None:
+def test_any_text_is_parsed_as_a_signature_without_an_exception(junk: str) -> None:
     block = {"type": "thinking", "thinking": "hm", "signature": junk}
     assert refusal(new_signer(), make_call(HELLO, assistant(block), NEXT, model=BOUND)) == INVALID
 
@@ -142,7 +142,7 @@ def test_blocks_of_another_model_are_ignored_whatever_was_done_to_them(signer: T
 
 
 def test_text_in_the_empty_field_of_an_omitted_block_is_ignored(signer: ThinkingSigner) -> None:
-    """Also where the block stands in the prefix of a later one."""
+    """Also if the block is part of the prefix of a later one."""
     omitted = thought(signer, make_call(HELLO, model=BOUND), "")
     begun = [HELLO, assistant(omitted, text("one")), NEXT]
     later = thought(signer, make_call(*begun, model=BOUND))
@@ -190,7 +190,7 @@ SAME: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("messages", "change"), SAME)
-def test_what_is_not_content_does_not_bind(
+def test_thinking_is_not_bound_to_fields_that_are_not_content(
     signer: ThinkingSigner, messages: list[dict[str, Any]], change: dict[str, Any]
 ) -> None:
     """Markers, cache edits, message boundaries, deferred tools and the parameters of the key header."""

@@ -57,7 +57,7 @@ def test_status_and_type_of_an_error_follow_from_each_other(
     assert (fault.status, fault.error) == (status, error)
 
 
-def test_slow_has_a_pace_of_its_own() -> None:
+def test_slow_fault_has_a_default_delay() -> None:
     assert HttpFault.from_mapping("slow").seconds == 0.1
     assert HttpFault.from_mapping({"kind": "slow", "seconds": 2}).seconds == 2.0
     assert HttpFault.from_mapping("stall").seconds is None
@@ -91,7 +91,7 @@ def test_slow_has_a_pace_of_its_own() -> None:
         ({"kind": "error", "error": "api_eror"}, "unknown error type 'api_eror'; did you mean 'api_error'?"),
     ],
 )
-def test_a_mistake_is_named_with_what_would_be_right(value: object, reason: str) -> None:
+def test_invalid_fault_is_refused_with_a_hint(value: object, reason: str) -> None:
     with pytest.raises(ValueError, match=r"fault|error type") as caught:
         HttpFault.from_mapping(value)
     assert str(caught.value).startswith(reason)
@@ -110,7 +110,7 @@ def test_anything_is_a_fault_or_a_value_error(value: object) -> None:
     assert HttpFault.from_mapping(fault.to_mapping()) == fault
 
 
-def test_a_fault_strikes_as_often_as_its_count_says() -> None:
+def test_fault_applies_count_times() -> None:
     assert kinds(plan({"kind": "cut", "count": 2}), 4) == ["cut", "cut", None, None]
     assert kinds(plan({"kind": "cut", "count": "always"}), 4) == ["cut"] * 4
 
@@ -131,7 +131,7 @@ def test_the_first_fault_that_is_meant_for_a_request_strikes() -> None:
         ({"model": "haiku"}, "claude-haiku-5-5"),
     ],
 )
-def test_each_condition_spares_the_others(condition: dict[str, Any], model: str | None) -> None:
+def test_each_condition_excludes_other_requests(condition: dict[str, Any], model: str | None) -> None:
     fault = HttpFault.from_mapping({"kind": "cut", **condition})
     caller = ApiCaller(key="k", agent="a", purpose="recall", turn=2)
     assert fault.matches(caller, model)
@@ -139,14 +139,14 @@ def test_each_condition_spares_the_others(condition: dict[str, Any], model: str 
     assert not fault.matches(ANYONE)
 
 
-def test_the_same_seed_gives_the_same_faults_and_another_seed_others() -> None:
+def test_random_faults_depend_on_the_seed() -> None:
     fault = {"kind": "cut", "count": "always", "probability": 0.5}
     runs = [kinds(plan(fault, seed=seed), 64) for seed in (1, 1, 2)]
     assert runs[0] == runs[1] != runs[2]
     assert 16 < runs[0].count("cut") < 48
 
 
-def test_a_fault_draws_only_for_requests_it_is_meant_for() -> None:
+def test_fault_draws_only_for_matching_requests() -> None:
     """Requests of other agents in between do not change what strikes this one."""
     fault = {"kind": "cut", "agent": "a", "count": "always", "probability": 0.5}
     agent, alone, mixed = ApiCaller(key="k", agent="a"), plan(fault), plan(fault)
@@ -163,7 +163,7 @@ def test_a_fault_that_does_not_draw_leaves_the_request_to_the_next() -> None:
     assert kinds(faults, 2) == ["stall", None]
 
 
-def test_the_list_is_json_and_shows_what_remains() -> None:
+def test_fault_list_is_json_with_remaining_counts() -> None:
     faults = plan({"kind": "cut", "count": 2, "agent": "a"}, {"kind": "slow", "count": "always"})
     faults.next_fault(ApiCaller(key="k", agent="a"))
     assert msgspec.json.decode(msgspec.json.encode(faults.list())) == [

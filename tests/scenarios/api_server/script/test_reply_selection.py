@@ -140,7 +140,7 @@ def test_slots_are_filled_from_the_request_and_the_rule() -> None:
     assert chosen.reply.name == "default[1]"
 
 
-def test_content_may_be_changed_by_its_receiver() -> None:
+def test_selected_content_can_be_modified_without_side_effects() -> None:
     choose = chooser("default: [{tools: [{Read: {path: [a]}}], times: always}]")
     ask(choose, "x", 1).content[0]["input"]["path"].append("b")
     assert ask(choose, "x", 1).content[0]["input"] == {"path": ["a"]}
@@ -262,7 +262,7 @@ def test_the_fault_of_a_reply_strikes_the_retry_of_an_uncounted_client_once() ->
     assert text(again) == "a"
 
 
-def test_chance_is_repeatable_and_independent_of_other_agents() -> None:
+def test_random_faults_are_repeatable_and_independent_of_other_agents() -> None:
     script = "default: [{text: a, times: always, fault: {kind: cut, count: always, probability: 0.5}}]"
     first, second, other = chooser(script, seed=1), chooser(script, seed=1), chooser(script, seed=2)
     expected = faults(first, 1, 40)
@@ -274,7 +274,7 @@ def test_chance_is_repeatable_and_independent_of_other_agents() -> None:
     assert 8 < expected.count("cut") < 32
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_selector_state_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest client is forgotten, and so begins again."""
     monkeypatch.setattr(reply_selection, "MEMORY_LIMIT", 2)
     choose = chooser("default: [a, b, c]")

@@ -117,7 +117,7 @@ def test_always_serves_without_end_and_sequences_of_other_purposes_go_on() -> No
     assert [reply.times for reply in replies] == [None, 1, None]
 
 
-def test_anchors_serve_to_say_a_thing_once() -> None:
+def test_anchors_and_aliases_are_resolved() -> None:
     first, second = read("default: [&a {text: hello, tools: [Read: {path: x}]}, *a]")
     assert first.content == second.content
     assert (first.name, second.name) == ("default[1]", "default[2]")
@@ -197,7 +197,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD, ids=lambda text: repr(text[:40]))
-def test_a_mistake_is_named_on_its_line(text: str) -> None:
+def test_script_error_has_the_line_and_the_reason(text: str) -> None:
     line, reason = BAD[text]
     with pytest.raises(ScriptInvalid) as caught:
         parse_script(text, "s.yaml")
@@ -206,8 +206,8 @@ def test_a_mistake_is_named_on_its_line(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_aliases_cannot_blow_a_small_file_up() -> None:
-    """Nine lines that stand for ten thousand million values are refused at once."""
+def test_alias_expansion_is_limited() -> None:
+    """Nine lines with nested aliases would expand to 10^10 values."""
     lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
     lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     with pytest.raises(ScriptInvalid, match="line 6: more than 200,000 values"):
@@ -288,6 +288,6 @@ JSON = st.recursive(
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(TEXT, JSON, max_size=3))
-def test_the_input_of_a_tool_is_read_as_written(value: dict[str, object]) -> None:
+def test_tool_input_is_parsed_unchanged(value: dict[str, object]) -> None:
     text = yaml.safe_dump({"default": [{"tools": [{"name": "T", "input": value}]}]}, allow_unicode=True)
     assert parse_script(text, "s.yaml").replies["default"][0].content[0]["input"] == value

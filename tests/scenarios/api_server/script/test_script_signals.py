@@ -11,7 +11,7 @@ async def wait_and_note(signals: ScriptSignals, names: list[str], log: list[str]
     log.append("+".join(names))
 
 
-async def test_who_comes_after_the_signal_does_not_wait() -> None:
+async def test_wait_after_the_signal_returns_immediately() -> None:
     signals = ScriptSignals()
     signals.raise_signal("a")
     with trio.fail_after(1), assert_checkpoints():
@@ -19,7 +19,7 @@ async def test_who_comes_after_the_signal_does_not_wait() -> None:
     assert signals.raised == ["a"]
 
 
-async def test_who_comes_before_is_woken_by_it() -> None:
+async def test_wait_before_the_signal_is_woken() -> None:
     signals, log = ScriptSignals(), list[str]()
     async with trio.open_nursery() as nursery:
         for name in ("a", "b", "a"):

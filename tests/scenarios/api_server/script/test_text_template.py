@@ -66,7 +66,7 @@ def test_a_slot_is_filled_with_its_fact(text: str, filled: str) -> None:
     assert fill(text, FACTS) == filled
 
 
-def test_what_a_slot_brings_in_is_not_filled_again() -> None:
+def test_slot_values_are_not_expanded_again() -> None:
     facts = attrs.evolve(FACTS, call=call(message("user", "{{agent}} {{nonsense}}")))
     assert fill("<{{last_user_text}}>", facts) == "<{{agent}} {{nonsense}}>"
 
@@ -173,7 +173,7 @@ def test_an_expression_is_found_where_it_stands_last(slot: str, value: str) -> N
     assert fill(f"<{{{{{slot}}}}}>", FACTS) == f"<{value}>"
 
 
-def test_an_expression_that_is_found_nowhere_or_is_none_is_told() -> None:
+def test_expression_without_match_or_with_an_error_is_refused() -> None:
     with pytest.raises(SlotEmpty, match="no value for"):
         fill("{{/never/}}", FACTS)
     with pytest.raises(ValueError, match=r"/\(/ is not a regular expression"):

@@ -1,6 +1,6 @@
-"""Further sessions of a scenario, and the names of their agents."""
+"""Sessions of a running scenario: their commands and events, and the names of their agents."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 
 import attrs
@@ -19,38 +19,49 @@ from coterie.session_directory import SessionDirectory
 
 
 @attrs.define(eq=False)
-class SecondSessionRun:
-    """Runs a second session while the first is running."""
+class SessionWatch:
+    """Runs the commands of one session and reads its events."""
 
     _register: Callable[[bytes], SessionDirectory]
     """Registers the session that is named in the first output line."""
-    _on_event: Callable[[SessionEvent], None]
     _follower: EventFollower | None = attrs.field(default=None, init=False)
     _session: SessionDirectory | None = attrs.field(default=None, init=False)
     _began: trio.Event = attrs.field(factory=trio.Event, init=False)
 
-    async def run(self, command: list[str], environment: ScenarioEnvironment) -> int:
-        """Run *command* to its end, pass on its events and return its exit code. Cancellation kills the command."""
-        async with AsyncExitStack() as stack:
-            async with trio.open_nursery() as watching:
-                watching.start_soon(self._watch, stack)
-                status = await run_command(command, environment, self._read_line)
-                watching.cancel_scope.cancel()
-            while self._follower is not None and (observed := self._follower.take_nowait()) is not None:
-                self._on_event(observed)
+    async def run(
+        self,
+        command: list[str],
+        environment: ScenarioEnvironment,
+        stack: AsyncExitStack,
+        on_event: Callable[[SessionEvent], None],
+    ) -> int:
+        """Run *command* to its end, pass each event to *on_event* and return the exit code.
+
+        The events are followed until *stack* closes. Cancellation kills the command.
+        """
+        async with trio.open_nursery() as watching:
+            watching.start_soon(self._follow, stack, on_event)
+            status = await run_command(command, environment, self._read_line)
+            watching.cancel_scope.cancel()
         return status
+
+    def drain(self) -> Iterator[SessionEvent]:
+        """Yield the events that were recorded since."""
+        while self._follower is not None and (observed := self._follower.take_nowait()) is not None:
+            yield observed
 
     def _read_line(self, line: bytes) -> None:
         if self._session is None:
             self._session = self._register(line)
             self._began.set()
 
-    async def _watch(self, stack: AsyncExitStack) -> None:
-        await self._began.wait()
-        assert self._session is not None
-        self._follower = await stack.enter_async_context(open_follower(self._session.directory))
+    async def _follow(self, stack: AsyncExitStack, on_event: Callable[[SessionEvent], None]) -> None:
+        if self._follower is None:
+            await self._began.wait()
+            assert self._session is not None
+            self._follower = await stack.enter_async_context(open_follower(self._session.directory))
         async for observed in self._follower:
-            self._on_event(observed)
+            on_event(observed)
 
 
 def qualify_agent(name: str, agent: str) -> str:
