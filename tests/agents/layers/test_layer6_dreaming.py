@@ -14,8 +14,7 @@ import trio
 from coterie.agents.errors import ModelError
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import Dreamed, LayerFailed, MemoryChanged
-from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer
-from coterie.agents.layers.layer6_dreaming.dream_sessions import recent_sessions
+from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer, recent_sessions
 from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.conversation import Conversation
