@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from benchmarks.bill_optimum import Sent, input_tokens
+from benchmarks.forked_agent import fork_agent
 from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.context_window import WindowMeter
@@ -21,7 +22,6 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
-from coterie.agents.loop.forks.fork import fork_agent
 from coterie.agents.loop.forks.fork_point import ForkPoint
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import known_models

@@ -25,7 +25,8 @@ class ToolResultStorage:
 
     async def transform_results(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
         """Return the answers with long results replaced; if writing a file fails, return all of them unchanged."""
-        chosen = select_results([self._result(answer) for answer in answers], self.settings)
+        results = [LongResult(id=a.call["id"], text=a.result.text, cap=self._cap(a.tool)) for a in answers]
+        chosen = select_results(results, self.settings)
         if not chosen:
             return answers
         try:
@@ -41,10 +42,8 @@ class ToolResultStorage:
             )
         )
         texts = {id_: text for id_, (_, text) in stored.items()}
-        return [_replaced(answer, texts.get(answer.call["id"])) for answer in answers]
-
-    def _result(self, answer: ToolAnswer) -> LongResult:
-        return LongResult(id=answer.call["id"], text=answer.result.text, cap=self._cap(answer.tool))
+        shown = [attrs.evolve(a.result, text=texts.get(a.call["id"], a.result.text)) for a in answers]
+        return [attrs.evolve(answer, result=result) for answer, result in zip(answers, shown, strict=True)]
 
     def _cap(self, tool: Tool | None) -> int | None:
         """Return the length over which a result of *tool* is stored; None for a tool that limits its own results."""
@@ -53,7 +52,3 @@ class ToolResultStorage:
         if isinstance(tool, ExternalTool):
             return self.settings.mcp
         return {"Bash": self.settings.bash, "Grep": self.settings.grep}.get(tool.name, self.settings.cap)
-
-
-def _replaced(answer: ToolAnswer, text: str | None) -> ToolAnswer:
-    return answer if text is None else attrs.evolve(answer, result=attrs.evolve(answer.result, text=text))

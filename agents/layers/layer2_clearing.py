@@ -8,6 +8,7 @@ import msgspec
 
 from coterie.agents.events.layer_events import Mechanism, ResultsCleared
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, ToolAnswer
+from coterie.agents.loop.conversation.cache_markers import CACHE_LIFETIMES
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.token_estimate import Thresholds, estimate_block
 from coterie.agents.loop.model.api_errors import PromptTooLong
@@ -25,8 +26,6 @@ from coterie.memory.compaction.result_clearing import (
 )
 from coterie.memory.layer_settings import ClearingSettings
 
-LIVES = {"5m": 300.0, "1h": 3600.0}
-"""Seconds for which the provider keeps a cache entry, by its time to live."""
 API_BETA = "context-management-2025-06-27"
 API_MARGIN = 20_000
 """Tokens below the compaction threshold at which the API clears; in a small window the margin is smaller."""
@@ -167,7 +166,7 @@ def result_tokens(agent: Agent, results: Sequence[ClearableResult]) -> int:
 
 def is_cold(agent: Agent) -> bool:
     """Return True if the cache entries of the last reply have expired."""
-    return agent.replied_at is not None and agent.clock.now() - agent.replied_at > LIVES[agent.ttl.last]
+    return agent.replied_at is not None and agent.clock.now() - agent.replied_at > CACHE_LIFETIMES[agent.ttl.last]
 
 
 def announce_clearing(agent: Agent, mechanism: Mechanism, results: int, before: int, after: int) -> None:
@@ -203,14 +202,5 @@ class MediaClearing:
         before = agent.meter.tokens(agent.conversation)
         agent.conversation.rewrite(remove_media(segments, old))
         agent.transcript.record(agent.conversation)
-        agent.announced.append("pictures and pages left out")
-        agent.emit(
-            ResultsCleared(
-                mechanism="size",
-                results=len(old),
-                tokens_before=before,
-                tokens_after=agent.meter.tokens(agent.conversation),
-                where=str(agent.transcript.path),
-            )
-        )
+        announce_clearing(agent, "size", len(old), before, agent.meter.tokens(agent.conversation))
         return True

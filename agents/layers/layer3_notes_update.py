@@ -9,8 +9,7 @@ from typing import Any
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection
+from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection, section_text
 from coterie.agents.loop.agent import Agent, ToolAnswer
 from coterie.agents.loop.forks.helper import HelperStart, run_helper
 from coterie.agents.loop.model.catalog import Model
@@ -105,7 +104,7 @@ class NotesWriter:
             until=spending.count_reply,
         )
         spending.check(reply)
-        kept = {section.heading: await _text(section, agent) for section in self.pinned_sections}
+        kept = {section.heading: await section_text(section, agent, PURPOSE) for section in self.pinned_sections}
         end = partial(end_update, self.path, self.template, self.settings, kept)
         updated, trimmed = await trio.to_thread.run_sync(end)
         return NotesUpdate(notes=updated, trimmed=trimmed)
@@ -181,11 +180,3 @@ def _user_text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
         raise ConfigInvalid(str(path), f"cannot be read: {reason}") from exc
-
-
-async def _text(section: PinnedSection, agent: Agent) -> str:
-    try:
-        return await section.text(agent)
-    except OSError as exc:
-        agent.emit(LayerFailed(layer=PURPOSE, reason=f"{section.heading}: {exc}"))
-        return ""

@@ -10,7 +10,7 @@ import msgspec
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.key_header import header_without_thinking
 from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.client import ModelClient
@@ -92,18 +92,9 @@ def _conversation(
     lines = [attrs.evolve(scanned, path=name).line for name, scanned in offered.items()]
     # The query comes last, so that the next request reads the list from the cache.
     choice = render("recall_choice", most=str(most), memories="\n".join(lines))
-    conversation = Conversation.begin(_header(model), system=[text_block(choice)])
+    output_format = msgspec.json.encode({"type": "json_schema", "schema": SCHEMA})
+    header = attrs.evolve(header_without_thinking(model), output_format=output_format)
+    conversation = Conversation.begin(header, system=[text_block(choice)])
     said = render("recall_query", query=query[:QUERY], tools=", ".join(tools) or "none")
     conversation.append("user", [text_block(said)])
     return conversation
-
-
-def _header(model: Model) -> KeyHeader:
-    """Return a key header that disables thinking, or asks for little if the model always thinks."""
-    thinks = model.thinking == "always"
-    return KeyHeader(
-        model=model.id,
-        thinking=None if thinks else msgspec.json.encode({"type": "disabled"}),
-        effort=model.effort_of("low") if thinks else None,
-        output_format=msgspec.json.encode({"type": "json_schema", "schema": SCHEMA}),
-    )

@@ -58,6 +58,7 @@ class AddedBlocks:
 
 
 NOTHING = AddedBlocks()
+UNREADABLE = ToolResult(text="The input of this call is not valid JSON. Make the call again.", is_error=True)
 
 
 class ResultStep(Protocol):

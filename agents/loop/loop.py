@@ -9,7 +9,7 @@ import trio
 
 from coterie.agents.errors import BudgetSpent, ModelError
 from coterie.agents.events.agent_events import Event, Retrying, TextEmitted, ToolEnded, ToolStarted
-from coterie.agents.loop.agent import Agent, ToolAnswer
+from coterie.agents.loop.agent import UNREADABLE, Agent, ToolAnswer
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES
 from coterie.agents.loop.conversation.transcript_records import ReplyRecord
@@ -57,7 +57,6 @@ READERS = 10
 INTERRUPTED = ToolResult(
     text="The run was interrupted before this call had a result. It may or may not have taken effect.", is_error=True
 )
-UNREADABLE = ToolResult(text="The input of this call is not valid JSON. Make the call again.", is_error=True)
 
 WINDOW_FULL = "model_context_window_exceeded"
 
@@ -200,7 +199,9 @@ async def _ask(agent: Agent, run: _Run) -> Reply:
             shared=conversation.shared_hash,
         )
         stream = TextStream(agent.turn, agent.emit)
-        reply = await agent.client.ask(request, stream.feed, lambda error, wait: _emit_retry(agent, error, wait))
+        reply = await agent.client.ask(
+            request, stream.feed, lambda error, wait: agent.emit(Retrying(error=str(error), seconds=wait))
+        )
         conversation.sent(rendered)
         run.count(reply)
         is_last = reply.stop_reason != "max_tokens" or size == OUTPUT_SIZES[-1]
@@ -234,10 +235,6 @@ def _record_reply(agent: Agent, reply: Reply, max_tokens: int, *, is_taken: bool
     agent.turn += is_taken
     agent.replied_at = agent.clock.now()
     agent.meter.on_reply(reply.usage, agent.conversation)
-
-
-def _emit_retry(agent: Agent, error: ModelError, wait: float) -> None:
-    agent.emit(Retrying(error=str(error), seconds=wait))
 
 
 async def _run_calls(agent: Agent, run: _Run, reply: Reply) -> None:

@@ -12,8 +12,7 @@ from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
-from coterie.agents.loop.forks.fork import begin_fork, fork_workspace
-from coterie.agents.loop.forks.fork_point_file import write_fork_file
+from coterie.agents.loop.forks.fork import begin_fork, fork_workspace, write_fork_file
 from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.pipeline import Steps, open_background

@@ -2,13 +2,16 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
+from coterie.agents.errors import BudgetSpent
 from coterie.agents.events.agent_events import Event
+from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.layer2_clearing import api_clearing
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.loop.agent import Agent
@@ -19,9 +22,10 @@ from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
+from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import RetryPolicy, open_model_client
-from coterie.agents.loop.model.gateway_protocol import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.tools.tool import (
     RESULT_CAP,
@@ -37,6 +41,7 @@ from coterie.memory.layer_settings import LayersSettings
 from tests.agents.opened_layers import build_pipeline
 from tests.embedded_server import Served, open_served
 
+E = TypeVar("E", bound=Event)
 QUICK = RetryPolicy(attempts=2, first_wait=0.001, longest_wait=0.001)
 
 
@@ -121,6 +126,43 @@ async def open_agent(
                 if begun is None:
                     agent.append_message("user", [text_block("the task")], UserTextRecord(texts=["the task"]))
                 yield agent, served
+
+
+@attrs.define(eq=False)
+class SpentGateway(LocalGateway):
+    """Gateway that refuses calls of one purpose as too expensive."""
+
+    refused: str = ""
+
+    @asynccontextmanager
+    async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
+        """As `LocalGateway.admit`, except for the refused purpose."""
+        if intent.purpose == self.refused:
+            raise BudgetSpent(budget=Decimal(1), spent=Decimal(1), reserve=intent.reserve)
+        async with LocalGateway.admit(self, intent) as permit:
+            yield permit
+
+
+@attrs.frozen(kw_only=True)
+class ObservedAgent:
+    """A scripted agent with its events and the server."""
+
+    agent: Agent
+    events: list[Event]
+    served: Served
+
+    def of_type(self, event_type: type[E]) -> list[E]:
+        """Return the emitted events of one type."""
+        return [event for event in self.events if isinstance(event, event_type)]
+
+    @property
+    def failures(self) -> list[str]:
+        """Reasons of the failures of layers."""
+        return [event.reason for event in self.of_type(LayerFailed)]
+
+    def requests(self, purpose: str) -> list[dict[str, Any]]:
+        """Return the server's log entries for *purpose*."""
+        return [entry for entry in self.served.requests if entry["purpose"] == purpose]
 
 
 def watch(agent: Agent) -> list[Event]:

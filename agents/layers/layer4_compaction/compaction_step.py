@@ -9,7 +9,7 @@ import trio
 from coterie.agents.events.layer_events import Compacted, LayerFailed
 from coterie.agents.hooks.lifecycle_hooks import CompactionHook
 from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
-from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection
+from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection, section_text
 from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan, CompactionSkipped
 from coterie.agents.layers.layer4_compaction.rebuild import (
     RebuiltConversation,
@@ -248,7 +248,7 @@ class CompactionStep:
         sections = [
             f"## {section.heading}\n{text}"
             for section in self.pinned_sections
-            if (text := await self._text(section, agent))
+            if (text := await section_text(section, agent, LAYER))
         ]
         return SummaryParts(
             context=await self._context(job),
@@ -267,13 +267,6 @@ class CompactionStep:
         except (ConfigInvalid, OSError) as exc:
             job.agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
             return block_text(job.messages[0][0].data)
-
-    async def _text(self, section: PinnedSection, agent: Agent) -> str:
-        try:
-            return await section.text(agent)
-        except OSError as exc:
-            agent.emit(LayerFailed(layer=LAYER, reason=f"{section.heading}: {exc}"))
-            return ""
 
 
 def _with_restored(job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> SummaryParts:

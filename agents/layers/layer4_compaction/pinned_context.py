@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 import attrs
 import trio
 
+from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.layers.layer7_messaging import REPEATED_BYTES, Messaging
 from coterie.agents.layers.message_blocks import message_text
@@ -148,3 +149,12 @@ class PinnedSection(Protocol):
     async def text(self, agent: Agent) -> str:
         """Return the current content as Markdown; empty if there is none. Raises `OSError`."""
         ...
+
+
+async def section_text(section: PinnedSection, agent: Agent, layer: str) -> str:
+    """Return the text of a pinned section; on failure, emit an event of *layer* and return an empty text."""
+    try:
+        return await section.text(agent)
+    except OSError as exc:
+        agent.emit(LayerFailed(layer=layer, reason=f"{section.heading}: {exc}"))
+        return ""

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,6 @@ import msgspec
 import trio
 
 from coterie.agents.events.layer_events import Dreamed, MemoryChanged
-from coterie.agents.layers.layer6_dreaming.dream_sessions import TRANSCRIPT, lines_of, transcript_directory
 from coterie.agents.loop.agent import Agent, ToolAnswer
 from coterie.agents.loop.forks.helper import run_helper
 from coterie.agents.loop.model.catalog import Model
@@ -23,9 +22,12 @@ from coterie.agents.loop.model.reply import Reply
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.helper_rights import HelperRights
 from coterie.agents.prompts import render
+from coterie.clock import Clock
 from coterie.memory.dreaming.apply_hunks import apply_hunks
 from coterie.memory.dreaming.dream_change import TURNS_KEPT, DreamChange, new_dream_id
 from coterie.memory.dreaming.dream_lock import DreamLock, acquire_dream_lock
+from coterie.memory.dreaming.due_check import SessionActivity
+from coterie.memory.dreaming.evidence import ReferenceExists
 from coterie.memory.dreaming.proposal import DRY, Proposal, propose
 from coterie.memory.dreaming.recall_check import compare_recall
 from coterie.memory.dreaming.working_copy import WorkingCopy, copy_store
@@ -36,6 +38,8 @@ from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.memory_index import MOST_BYTES, MOST_LINES
 from coterie.memory.store.memory_store import MemoryStore
 
+AGENTS = "agents"
+TRANSCRIPT = "transcript.jsonl"
 SHOWN = 300
 """Greatest number of characters of a turn in the record of a dream."""
 
@@ -85,6 +89,40 @@ def _subject(arguments: object) -> str:
     """Return the argument that describes a call best; empty if there is none."""
     given = arguments if isinstance(arguments, dict) else {}
     return str(next((given[name] for name in ("file_path", "pattern", "path", "command") if name in given), ""))
+
+
+def recent_sessions(directory: Path, clock: Clock, but: str | None = None) -> list[SessionActivity]:
+    """Find the sessions in *directory* that have a transcript, except the one named *but*. Blocks on the disk."""
+    found = []
+    for session in directory.glob("*/"):
+        times = [path.stat().st_mtime for path in session.glob(f"{AGENTS}/*/{TRANSCRIPT}")]
+        if times and session.name != but:
+            # File times come from the system clock; add the offset of the session's clock.
+            found.append(SessionActivity(directory=session, at=max(times) + clock.offset))
+    return found
+
+
+def transcript_directory(session: Path) -> Path:
+    """Return the directory of *session* with one directory for each agent's transcript."""
+    return session / AGENTS
+
+
+def lines_of(sessions: Sequence[Path]) -> ReferenceExists:
+    """Return a function that checks if a transcript line exists in *sessions*; it reads each file once. Blocks."""
+    by_name = {session.name: session for session in sessions}
+
+    def count(session: str, agent: str) -> int:
+        if session not in by_name or agent in (".", ".."):
+            return 0
+        path = by_name[session] / AGENTS / agent / TRANSCRIPT
+        try:
+            with path.open("rb") as file:
+                return sum(1 for _ in file)
+        except OSError:
+            return 0
+
+    counted: Callable[[str, str], int] = lru_cache(maxsize=256)(count)
+    return lambda session, agent, line: 0 < line <= counted(session, agent)
 
 
 PURPOSE = "dream"

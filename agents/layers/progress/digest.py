@@ -9,7 +9,7 @@ import msgspec
 
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.key_header import header_without_thinking
 from coterie.agents.loop.conversation.prefix import PrefixMessage
 from coterie.agents.loop.conversation.segment import Segment
 from coterie.agents.loop.conversation.token_estimate import estimate_block, estimate_text
@@ -119,7 +119,7 @@ class Digest:
     @classmethod
     def begin(cls, model: Model, agent: Conversation, *, inherited: int = 0, size: int | None = None) -> "Digest":
         """Create a digest for *model* of the conversation *agent*, without its *inherited* segments."""
-        conversation = Conversation.begin(_header(model), system=[text_block(render("progress"))])
+        conversation = Conversation.begin(header_without_thinking(model), system=[text_block(render("progress"))])
         start = max(agent.prefix.prompt_length, min(inherited, len(agent)))
         return cls(conversation, size or digest_size(model), next=start, epoch=agent.epoch)
 
@@ -202,10 +202,3 @@ class Digest:
 
 def _estimate(conversation: Conversation) -> int:
     return sum(estimate_block(segment.data) for segment in conversation.segments)
-
-
-def _header(model: Model) -> KeyHeader:
-    """Return a key header that disables thinking, or asks for little if the model always thinks."""
-    if model.thinking == "always":
-        return KeyHeader(model=model.id, effort=model.effort_of("low"))
-    return KeyHeader(model=model.id, thinking=msgspec.json.encode({"type": "disabled"}))

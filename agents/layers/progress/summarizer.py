@@ -13,7 +13,6 @@ from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.background_task import run_in_background
 from coterie.agents.layers.progress.digest import Digest, cut
 from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.client import CALL_FAILURES, ModelClient
@@ -123,9 +122,26 @@ class ProgressSummarizer:
             self._failure = None
 
     async def _summarize(self) -> None:
-        began, turn = trio.current_time(), self._agent.turn
-        asked = self._digest.ask()
-        reply = await self._ask(asked)
+        began, turn, model = trio.current_time(), self._agent.turn, self._model
+        asked, number = self._digest.ask(), self._agent.request_counts[PURPOSE] + 1
+        max_tokens = MAX_TOKENS_THINKING if model.thinking == "always" else MAX_TOKENS
+        rendered = asked.render(max_tokens=max_tokens)
+        request = ModelRequest(
+            body=rendered.chunks,
+            model=model,
+            max_tokens=max_tokens,
+            prompt_tokens=self._digest.tokens,
+            prefix=asked.prefix_hash,
+            expected_read=self._digest.cached,
+            purpose=PURPOSE,
+            turn=number,
+            api_version=asked.header.api_version,
+            identity=self._agent.identity,
+        )
+        reply = await self._client.ask(request)
+        # Counted after the reply: a failed request is retried under the same number.
+        self._agent.request_counts[PURPOSE] = number
+        asked.sent(rendered)
         text = clean(reply.text)
         if not text:
             return
@@ -135,32 +151,9 @@ class ProgressSummarizer:
                 text=text,
                 turn=turn,
                 seconds=round(trio.current_time() - began, 6),
-                cost_usd=format(self._model.cost(reply.usage), "f"),
+                cost_usd=format(model.cost(reply.usage), "f"),
             )
         )
-
-    async def _ask(self, asked: Conversation) -> Reply:
-        number = self._agent.request_counts[PURPOSE] + 1
-        max_tokens = MAX_TOKENS_THINKING if self._model.thinking == "always" else MAX_TOKENS
-        rendered = asked.render(max_tokens=max_tokens)
-        reply = await self._client.ask(
-            ModelRequest(
-                body=rendered.chunks,
-                model=self._model,
-                max_tokens=max_tokens,
-                prompt_tokens=self._digest.tokens,
-                prefix=asked.prefix_hash,
-                expected_read=self._digest.cached,
-                purpose=PURPOSE,
-                turn=number,
-                api_version=asked.header.api_version,
-                identity=self._agent.identity,
-            )
-        )
-        # Counted after the reply: a failed request is retried under the same number.
-        self._agent.request_counts[PURPOSE] = number
-        asked.sent(rendered)
-        return reply
 
 
 def clean(text: str) -> str:

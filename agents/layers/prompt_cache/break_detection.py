@@ -4,8 +4,8 @@ import attrs
 import msgspec
 
 from coterie.agents.events.layer_events import CacheBroke, Cause
-from coterie.agents.layers.layer2_clearing import LIVES
 from coterie.agents.loop.agent import Agent
+from coterie.agents.loop.conversation.cache_markers import CACHE_LIFETIMES
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.forks.fork_point import ForkPoint
@@ -41,7 +41,7 @@ class CacheBreakDetector:
             return
         fall = before.read - sent.read
         if fall > TOKENS and fall > BREAK_SHARE * before.read:
-            cause, detail = _explain(before, sent, LIVES[agent.ttl.last])
+            cause, detail = _explain(before, sent, CACHE_LIFETIMES[agent.ttl.last])
             agent.emit(CacheBroke(cause=cause, detail=detail, read_before=before.read, read_now=sent.read))
 
 
@@ -98,7 +98,7 @@ class ForkSharingCheck:
         prefix = agent.conversation.prefix
         if len(prefix) < length or prefix.hash_at(length) != point.hash:
             return "messages", f"the prefix shared with {point.parent} was rewritten before the first request"
-        life = LIVES[point.ttl.last]
+        life = CACHE_LIFETIMES[point.ttl.last]
         age = 0.0 if point.used_at is None else agent.clock.now() - point.used_at
         if age > life:
             return "expired", f"{point.parent} used it {age:.0f} s ago, and cache entries live for {life:.0f} s"

@@ -1,5 +1,6 @@
-"""Keepalive of a cached prefix while its agent waits for other agents."""
+"""Keepalive of a cached prefix while its agent waits for other agents, and the choice of its time to live."""
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from decimal import Decimal
@@ -10,15 +11,78 @@ import trio
 
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.background_task import run_in_background
-from coterie.agents.layers.prompt_cache.cache_ttl import MARGIN, KeepalivePlan, choose_next_ttl, keepalive_plan
 from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES, CacheTtls
+from coterie.agents.loop.conversation.cache_markers import CACHE_LIFETIMES, FIVE_MINUTES, CacheTtls
+from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.client import CALL_FAILURES
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 
 PURPOSE = "refresh"
+MARGIN = 20.0
+"""Safety margin in seconds before the expiry of an entry, because a call may wait for admission."""
+LEAST_LOSS = Decimal("0.01")
+"""Dollars; a prefix whose loss costs less is not refreshed."""
+
+
+@attrs.frozen(kw_only=True)
+class KeepalivePlan:
+    """Cost of keeping or losing a cached prefix whose next use is at an unknown time."""
+
+    refresh: Decimal
+    """Dollars of one refresh call."""
+    loss: Decimal
+    """Extra dollars of the next use if the entry has expired."""
+    interval: float
+    """Seconds from the last use of the prefix to a refresh."""
+
+    def is_worth_another(self, spent: Decimal) -> bool:
+        """Return True if another refresh pays off after *spent* dollars since the last use.
+
+        Refreshing stops when the calls have cost as much as the loss. So the total is always less than twice the
+        smallest possible cost, whenever the wait ends.
+        """
+        return self.loss >= LEAST_LOSS and spent + self.refresh <= self.loss
+
+
+def keepalive_plan(model: Model, *, prefix_tokens: int, ttl: Ttl, has_thinking: bool = True) -> KeepalivePlan:
+    """Compute the costs for a prefix that was written with *ttl*; a prefix too short to be cached has no loss."""
+    written = Usage(write_5m=prefix_tokens) if ttl == "5m" else Usage(write_1h=prefix_tokens)
+    is_cacheable = prefix_tokens >= model.cache_minimum
+    read = model.cost(Usage(read=prefix_tokens) if is_cacheable else Usage(input=prefix_tokens))
+    write = model.cost(written if is_cacheable else Usage(input=prefix_tokens))
+    refresh = read + model.price(prefix_tokens).of(Usage(output=1 if has_thinking else 0))
+    return KeepalivePlan(refresh=refresh, loss=write - read, interval=safe_lifetime(ttl))
+
+
+def choose_next_ttl(
+    model: Model, *, prefix_tokens: int, new_tokens: int, wait: float, has_thinking: bool = True
+) -> Ttl:
+    """Choose the cheaper time to live for *new_tokens* written behind a prefix, if a wait of *wait* seconds follows.
+
+    Only the new tokens are paid for: a cache entry at their end includes everything before, for its own time to live.
+    At equal cost, the shorter one wins.
+    """
+    lives: tuple[Ttl, ...] = ("5m", "1h")
+    price = model.price(prefix_tokens)
+    written = {"5m": price.of(Usage(write_5m=new_tokens)), "1h": price.of(Usage(write_1h=new_tokens))}
+
+    def dollars(ttl: Ttl) -> Decimal:
+        upkeep = keepalive_plan(model, prefix_tokens=prefix_tokens, ttl=ttl, has_thinking=has_thinking)
+        return written[ttl] + min(refreshes_needed(ttl, wait) * upkeep.refresh, upkeep.loss)
+
+    return min(lives, key=dollars)
+
+
+def safe_lifetime(ttl: Ttl) -> float:
+    """Seconds without use that a cache entry surely survives."""
+    return CACHE_LIFETIMES[ttl] - MARGIN
+
+
+def refreshes_needed(ttl: Ttl, wait: float) -> int:
+    """Number of refresh calls that keep an entry alive for *wait* seconds."""
+    return max(0, math.ceil(wait / safe_lifetime(ttl)) - 1)
 
 
 async def refresh_prefix(agent: Agent) -> Usage | None:

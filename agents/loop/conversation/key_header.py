@@ -6,6 +6,7 @@ import attrs
 import msgspec
 
 from coterie.agents.loop.conversation.blocks import check_object
+from coterie.agents.loop.model.catalog import Model
 
 
 def _check_parameter(_header: object, attribute: "attrs.Attribute[bytes | None]", value: bytes | None) -> None:
@@ -65,6 +66,13 @@ class KeyHeader:
             "context_management": self.context_management,
         }
         return msgspec.json.encode(_given(members))[1:-1]
+
+
+def header_without_thinking(model: Model) -> KeyHeader:
+    """Return a key header that disables thinking, or asks for little effort if *model* always thinks."""
+    if model.thinking == "always":
+        return KeyHeader(model=model.id, effort=model.effort_of("low"))
+    return KeyHeader(model=model.id, thinking=msgspec.json.encode({"type": "disabled"}))
 
 
 class _Stored(msgspec.Struct, forbid_unknown_fields=True):

@@ -5,14 +5,13 @@ No tokenizer is public. The estimates are rather too high than too low, so that 
 
 import base64
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import attrs
 import msgspec
 
 from coterie.agents.loop.model.catalog import Model
-from coterie.agents.loop.model.usage import Usage
 from coterie.errors import ConfigInvalid
 
 WINDOW_VARIABLE = "COTERIE_CONTEXT_WINDOW"
@@ -55,11 +54,6 @@ def estimate_block(data: bytes) -> int:
         return _ESTIMATES[shape.type](shape)
     except (KeyError, ValueError, RecursionError):
         return estimate_json(data)
-
-
-def count_tokens(last_usage: Usage, added: Iterable[bytes]) -> int:
-    """Return the tokens in the window: the usage of the last reply plus an estimate of the blocks *added* since."""
-    return last_usage.total + sum(map(estimate_block, added))
 
 
 def window_of(

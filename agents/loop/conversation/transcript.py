@@ -82,8 +82,11 @@ def load_transcript(path: Path) -> LoadedTranscript:
     """
     content = path.read_bytes()
     loaded = before = LoadedTranscript()
-    more = 0
-    for number, line, end in _lines(content):
+    more = end = 0
+    for number, line in enumerate(content.split(b"\n"), 1):
+        end = min(end + len(line) + 1, len(content))
+        if not line:
+            continue
         try:
             record = read_line(line)
         except ValueError as exc:
@@ -169,18 +172,6 @@ class TranscriptWriter:
         self._size += len(lines)
 
 
-def _lines(content: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Yield number, bytes and end offset (after the newline) of each line that is not blank."""
-    start, number = 0, 0
-    while start < len(content):
-        newline = content.find(b"\n", start)
-        stop, end = (newline, newline + 1) if newline >= 0 else (len(content), len(content))
-        number += 1
-        if stop > start:
-            yield number, content[start:stop], end
-        start = end
-
-
 def _changes(before: Conversation | None, after: Conversation, boundary: Boundary | None) -> Iterator[Record]:
     if before is None or after.epoch != before.epoch or not after.extends(before):
         yield _epoch_record(before.segments if before else (), after, boundary)
@@ -236,41 +227,37 @@ def _kept_aside(loaded: LoadedTranscript) -> LoadedTranscript:
 
 
 def _apply(loaded: LoadedTranscript, record: Record) -> LoadedTranscript:
-    if isinstance(record, EpochRecord | MessageRecord | MarksRecord):
-        if isinstance(record, EpochRecord):
-            loaded = _with_epoch(loaded, record.boundary)
-        return attrs.evolve(loaded, conversation=apply_record(loaded.conversation, record))
-    return attrs.evolve(loaded, **_changed_members(loaded, record))
-
-
-def _with_epoch(loaded: LoadedTranscript, boundary: Boundary | None) -> LoadedTranscript:
-    if boundary is None:
-        return attrs.evolve(loaded, counted=0)
-    mail = loaded.mail.union(map(MessageId, boundary.mail))
-    return attrs.evolve(loaded, counted=0, boundary=boundary, mail=mail, recalled=frozenset())
-
-
-def _changed_members(loaded: LoadedTranscript, record: Addition) -> dict[str, Any]:
-    """Return the fields of *loaded* that *record* changes, with their new values."""
-    changed: dict[str, Any]
+    """Return *loaded* after *record*. Raises `ValueError` as `apply_record` does."""
+    changes: dict[str, Any] = {}
     match record:
         case StateRecord():
-            changed = {"states": (*loaded.states, record)}
+            changes = {"states": (*loaded.states, record)}
         case MailRecord():
             mail = loaded.mail.union(map(MessageId, record.ids))
-            changed = {"mail": mail, "open_mail": record.update(loaded.open_mail)}
+            changes = {"mail": mail, "open_mail": record.update(loaded.open_mail)}
         case UserTextRecord():
-            changed = {"words": (*loaded.words, *record.texts)}
+            changes = {"words": (*loaded.words, *record.texts)}
         case NotesRecord():
-            changed = {"notes": record}
+            changes = {"notes": record}
         case RecallRecord():
             size = loaded.recalled_bytes + record.bytes
-            changed = {"recalled": loaded.recalled.union(record.paths), "recalled_bytes": size}
+            changes = {"recalled": loaded.recalled.union(record.paths), "recalled_bytes": size}
         case ExtractionRecord():
-            changed = {"extraction": record}
+            changes = {"extraction": record}
         case ReplyRecord():
-            changed = {"reply": record, "counted": len(loaded.conversation) if loaded.conversation else 0}
-    return changed
+            changes = {"reply": record, "counted": len(loaded.conversation) if loaded.conversation else 0}
+        case EpochRecord() | MessageRecord() | MarksRecord():
+            changes = {"conversation": apply_record(loaded.conversation, record)}
+            if isinstance(record, EpochRecord):
+                changes |= {"counted": 0} | _compaction_changes(loaded, record.boundary)
+    return attrs.evolve(loaded, **changes)
+
+
+def _compaction_changes(loaded: LoadedTranscript, boundary: Boundary | None) -> dict[str, Any]:
+    if boundary is None:
+        return {}
+    mail = loaded.mail.union(map(MessageId, boundary.mail))
+    return {"boundary": boundary, "mail": mail, "recalled": frozenset()}
 
 
 def apply_record(conversation: Conversation | None, record: EpochRecord | MessageRecord | MarksRecord) -> Conversation:

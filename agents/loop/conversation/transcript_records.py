@@ -1,7 +1,7 @@
 """Transcript records: one type for each kind of line, and their JSON form."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -217,7 +217,7 @@ Addition = ReplyRecord | StateRecord | MailRecord | UserTextRecord | NotesRecord
 Record = MarksRecord | MessageRecord | EpochRecord | Addition
 
 _record = msgspec.json.Decoder(Record)
-_KINDS = frozenset({"marks", "message", "epoch", "reply", "state", "mail", "words", "notes", "recall", "extraction"})
+_KINDS = frozenset(record.__struct_config__.tag for record in get_args(Record))
 
 
 class _Kind(msgspec.Struct):

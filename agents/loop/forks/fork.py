@@ -1,19 +1,19 @@
-"""Forks: creation of an agent's fork point, and of an agent from a fork point."""
+"""Forks: creation of an agent's fork point, its file, and the conversation of a fork."""
 
-from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
-from coterie.agents.loop.agent import Agent, Pipeline
-from coterie.agents.loop.context_window import WindowMeter
+from coterie.agents.errors import ToolFailed
+from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.conversation.token_estimate import estimate_block
-from coterie.agents.loop.conversation.transcript import TranscriptWriter
-from coterie.agents.loop.conversation.transcript_records import UserTextRecord
-from coterie.agents.loop.forks.fork_point import ForkPoint, ForkRefused
+from coterie.agents.loop.forks.fork_point import ForkPoint, ForkRefused, PrefixDiffers
 from coterie.agents.prompts import render
 from coterie.agents.tools.tool import Workspace, WorkspaceChange
+from coterie.errors import ConfigInvalid
+from coterie.files import replace_file
 
+DIRECTORY = "forks"
 _TAG = b'{"type":"text","text":"<fork-directive>'
 """First bytes of the block of a directive; see `prompts/fork.md`."""
 
@@ -68,39 +68,28 @@ def fork_workspace(point: ForkPoint, workspace: Workspace) -> None:
     workspace.restore(WorkspaceChange(seen=point.seen, directory=point.directory, skills=point.skills))
 
 
-def fork_agent(
-    parent: Agent,
-    point: ForkPoint,
-    directive: str,
-    *,
-    transcript: TranscriptWriter,
-    workspace: Workspace,
-    build_pipeline: Callable[[Agent], Pipeline],
-    **changes: Any,
-) -> Agent:
-    """Create a fork of *parent* in the same process, ready for `run_loop`.
+def write_fork_file(agent: Agent, directory: Path) -> Path:
+    """Write the fork point at the end of *agent*'s last reply to a file below *directory*, and return its path.
 
-    *transcript*, *workspace* and the pipeline belong to the fork; it shares the rest with the parent unless *changes*
-    overrides it. Records the first message. Raises `PrefixDiffers` and `OSError`.
+    The file is named after its bytes, so that siblings of one turn share it. Raises `ToolFailed`.
     """
-    common = ("identity", "model", "client", "tools", "denial", "clock", "emit", "durability", "ttl")
-    given = {name: getattr(parent, name) for name in common} | changes
-    meter = WindowMeter(parent.meter.thresholds)
-    point.restore_meter(meter)
-    fork_workspace(point, workspace)
-    fork = Agent(
-        conversation=begin_fork(point, directive),
-        transcript=transcript,
-        workspace=workspace,
-        build_pipeline=build_pipeline,
-        meter=meter,
-        fork_of=point.parent,
-        inherited=len(point.prefix),
-        user_texts=[*point.words, directive],
-        **given,
-    )
-    transcript.record(fork.conversation, UserTextRecord(texts=fork.user_texts))
-    return fork
+    point = create_fork_point(agent)
+    path = directory / DIRECTORY / point.hash.hex()
+    if not path.exists():
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            replace_file(path, point.to_bytes(), durable=False, mode=0o600)
+        except OSError as exc:
+            raise ToolFailed(f"The fork cannot be started: {exc.strerror}.") from exc
+    return path
+
+
+def read_fork_file(path: Path) -> ForkPoint:
+    """Read the fork point in the file *path*. Raises `ConfigInvalid` if the file is missing or damaged."""
+    try:
+        return ForkPoint.from_bytes(path.read_bytes())
+    except (OSError, ValueError, PrefixDiffers) as exc:
+        raise ConfigInvalid(str(path), f"not a usable fork point: {exc}") from exc
 
 
 def _end_of_reply(prefix: Prefix) -> int:

@@ -6,18 +6,16 @@ from typing import Any
 
 import attrs
 
-from coterie.agents.loop.agent import Agent, ToolAnswer
+from coterie.agents.loop.agent import UNREADABLE, Agent, ToolAnswer
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import ModelRequest
 from coterie.agents.prompts import render
-from coterie.agents.tools.tool import Denial, Tool, ToolResult, Workspace, WorkspaceChange, call_tool
+from coterie.agents.tools.tool import Denial, Tool, Workspace, WorkspaceChange, call_tool
 from coterie.agents.tools.workspace.memory_files import WritableMemory
 
 MAX_TOKENS = 8_000
-UNREADABLE = ToolResult(text="The input of this call is not valid JSON. Make the call again.", is_error=True)
-
 
 Until = Callable[[Reply, Sequence[ToolAnswer]], bool]
 """Callback for each reply of a helper, with the answers to its executed calls; returns True to stop the helper."""

@@ -52,7 +52,6 @@ class Reply:
     raw_usage: dict[str, Any]
     """The usage object of the API, with fields that `Usage` does not keep."""
     context_management: dict[str, Any] | None = None
-    diagnostics: dict[str, Any] | None = None
     request_id: str | None = None
     first_byte: float = 0.0
     """Seconds from sending the request to the first event."""
@@ -190,7 +189,6 @@ class ReplyBuilder:
             usage=Usage.from_api(self.usage),
             raw_usage=self.usage,
             context_management=self._end.get("context_management"),
-            diagnostics=self._message.get("diagnostics"),
             **facts,
         )
 

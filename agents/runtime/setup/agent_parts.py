@@ -10,8 +10,8 @@ from coterie.agents.definitions.store import AgentDefinitions, load_definitions
 from coterie.agents.definitions.team_definition import TeamDefinition, load_recorded_team
 from coterie.agents.events.agent_events import PermissionDecided
 from coterie.agents.loop.conversation.prefix import Prefix
+from coterie.agents.loop.forks.fork import read_fork_file
 from coterie.agents.loop.forks.fork_point import ForkPoint
-from coterie.agents.loop.forks.fork_point_file import read_fork_file
 from coterie.agents.loop.model.catalog import Model, known_models
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
 from coterie.agents.permissions.authorizer import Authorizer, PermissionDecision

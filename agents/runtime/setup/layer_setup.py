@@ -16,7 +16,7 @@ from coterie.agents.layers.layer4_compaction.compaction_step import CompactionSt
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.pinned_context import MailSection, PinnedSection, TaskSection, TeamSection
 from coterie.agents.layers.layer5_extraction import Extraction
-from coterie.agents.layers.layer6_dreaming.dream_sessions import recent_sessions
+from coterie.agents.layers.layer6_dreaming.dream_run import recent_sessions
 from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
 from coterie.agents.layers.progress.summarizer import LAYER, ProgressSummarizer, TimeoutGateway
 from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck

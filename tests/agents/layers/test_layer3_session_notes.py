@@ -9,19 +9,15 @@ from typing import Any
 
 import attrs
 import pytest
-import trio
 
-from coterie.agents.errors import BudgetSpent
-from coterie.agents.events.agent_events import Event
-from coterie.agents.events.layer_events import LayerFailed, NotesUpdated
+from coterie.agents.events.layer_events import NotesUpdated
 from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop
-from coterie.agents.loop.model.call_intent import CallIntent
-from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.files.edit import Edit
 from coterie.errors import ConfigInvalid
@@ -29,8 +25,7 @@ from coterie.files import SeededFaults, file_faults
 from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.template import default_template
 from tests.agents.opened_layers import COMPACTED, open_notes
-from tests.agents.scripted_agent import NotingTool, open_agent, watch
-from tests.embedded_server import Served
+from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
 LIMITS = RunLimits(turns=40)
 EAGER = NotesSettings(first=1_000, step=500, calls=1, share=100.0)
@@ -61,39 +56,21 @@ def notes_reply(*edits: dict[str, Any], **facts: Any) -> dict[str, Any]:
     return {"purpose": "notes", "tools": list(edits), **facts}
 
 
-def of_kind(events: list[Event], kind: type) -> list[Any]:
-    return [event for event in events if isinstance(event, kind)]
-
-
 @attrs.frozen(kw_only=True)
-class Work:
+class Work(ObservedAgent):
     """An agent with session notes, its events and the server."""
 
-    agent: Agent
     notes: SessionNotesLayer
-    events: list[Event]
-    served: Served
 
     async def run(self) -> None:
         """Run the loop to its end, and wait for a running update."""
         assert (await run_loop(self.agent, LIMITS)).reason == "completed"
         await self.notes.wait_until_written()
 
-    def requests(self, purpose: str) -> list[dict[str, Any]]:
-        """Return the server's log entries for *purpose*."""
-        return [entry for entry in self.served.requests if entry["purpose"] == purpose]
-
     @property
     def updates(self) -> list[NotesUpdated]:
         """All emitted updates."""
-        return of_kind(self.events, NotesUpdated)
-
-    @property
-    def failures(self) -> list[str]:
-        """Reasons of failed updates."""
-        failed = of_kind(self.events, LayerFailed)
-        assert {event.layer for event in failed} <= {"notes"}
-        return [event.reason for event in failed]
+        return self.of_type(NotesUpdated)
 
 
 @asynccontextmanager
@@ -252,20 +229,8 @@ async def test_failed_updates_are_events_and_become_rarer(tmp_path: Path, case: 
         assert await work.notes.current() is None
 
 
-class Sparing(LocalGateway):
-    """Gateway that refuses updates of notes as too expensive."""
-
-    @asynccontextmanager
-    async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """As `LocalGateway.admit`, except for notes."""
-        if intent.purpose == "notes":
-            raise BudgetSpent(budget=Decimal(1), spent=Decimal(1), reserve=intent.reserve)
-        async with super().admit(intent) as permit:
-            yield permit
-
-
 async def test_spent_budget_is_event(tmp_path: Path) -> None:
-    async with open_work(tmp_path, turns(2), gate=Sparing()) as work:
+    async with open_work(tmp_path, turns(2), gate=SpentGateway(refused="notes")) as work:
         await work.run()
         assert "raise the budget" in work.failures[0]
 
@@ -459,19 +424,6 @@ async def test_sections_over_limit_are_trimmed_and_reported(tmp_path: Path) -> N
         assert [update.trimmed for update in work.updates] == [["Learnings"]]
         assert "[Trimmed to 50 tokens" in path.read_text()
         assert len(path.read_text()) < 1_500
-
-
-async def test_end_of_block_cancels_running_update(tmp_path: Path) -> None:
-    script = [*turns(2), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"), until="never")]
-    async with open_work(tmp_path, script) as work:
-        assert (await run_loop(work.agent, LIMITS)).reason == "completed"
-        notes = work.notes
-        with trio.move_on_after(0.01) as waiting:
-            await notes.wait_until_written()
-        assert waiting.cancelled_caught
-    await notes.wait_until_written()
-    assert not work.updates
-    assert not work.failures
 
 
 async def test_user_can_configure_template_and_prompt(tmp_path: Path) -> None:

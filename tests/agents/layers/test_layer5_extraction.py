@@ -9,18 +9,13 @@ from typing import Any
 
 import attrs
 import pytest
-import trio
 
-from coterie.agents.errors import BudgetSpent
-from coterie.agents.events.agent_events import Event
-from coterie.agents.events.layer_events import LayerFailed, MemoryChanged, MemoryExtracted
+from coterie.agents.events.layer_events import MemoryChanged, MemoryExtracted
 from coterie.agents.layers.layer5_extraction import WROTE_ITSELF, Extraction
-from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop
-from coterie.agents.loop.model.call_intent import CallIntent
-from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.permissions import Permissions
@@ -35,8 +30,7 @@ from coterie.memory.layer_settings import ExtractionSettings
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 from tests.agents.opened_layers import open_extraction
-from tests.agents.scripted_agent import NotingTool, open_agent, watch
-from tests.embedded_server import Served
+from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
 LIMITS = RunLimits(turns=40)
 SESSION = "a-session"
@@ -68,14 +62,11 @@ def when_extracting_from(count: int) -> dict[str, Any]:
 
 
 @attrs.frozen(kw_only=True)
-class Work:
+class Work(ObservedAgent):
     """An agent with extraction, its events and the server."""
 
-    agent: Agent
     extraction: Extraction
     store: MemoryStore
-    events: list[Event]
-    served: Served
 
     async def loop(self, words: str | None = None) -> None:
         """Run the agent's loop once, with a new user message if given, and report its end to the extraction."""
@@ -89,10 +80,6 @@ class Work:
         await self.loop(words)
         await self.extraction.wait_until_idle()
 
-    def requests(self, purpose: str = "extraction") -> list[dict[str, Any]]:
-        """Return the server's log entries for *purpose*."""
-        return [entry for entry in self.served.requests if entry["purpose"] == purpose]
-
     def go(self) -> None:
         """Release the scripted reply that waits for a signal."""
         self.served.server.control.signals.raise_signal("go")
@@ -100,14 +87,7 @@ class Work:
     @property
     def extracted(self) -> list[MemoryExtracted]:
         """All emitted results of extractions."""
-        return [event for event in self.events if isinstance(event, MemoryExtracted)]
-
-    @property
-    def failures(self) -> list[str]:
-        """Reasons of failed extractions."""
-        failed = [event for event in self.events if isinstance(event, LayerFailed)]
-        assert {event.layer for event in failed} <= {"extraction"}
-        return [event.reason for event in failed]
+        return self.of_type(MemoryExtracted)
 
     @property
     def cursor(self) -> int | None:
@@ -173,7 +153,7 @@ async def test_existing_memory_is_read_then_changed(tmp_path: Path) -> None:
         assert not work.failures
         assert [(told.saved, told.turns) for told in work.extracted] == [(["testing.md", "other.md"], 2)]
         assert work.store.read("testing.md") == memory_text("Use SQLite.").encode()
-        assert len(work.requests()) == 2
+        assert len(work.requests("extraction")) == 2
 
 
 async def test_helper_gets_list_of_memories_and_date(tmp_path: Path) -> None:
@@ -192,7 +172,7 @@ async def test_helper_shares_agents_prefix_and_does_not_change_conversation(tmp_
         await work.loop("lorem ipsum " * 2_000)
         before = work.agent.conversation.prefix_bytes()
         await work.extraction.wait_until_idle()
-        [turn], [entry] = work.requests("turn"), work.requests()
+        [turn], [entry] = work.requests("turn"), work.requests("extraction")
         assert entry["usage"]["cache_read_input_tokens"] == turn["usage"]["cache_creation_input_tokens"] > 1_000
         assert entry["usage"]["cache_creation_input_tokens"] == 0
         assert work.agent.conversation.prefix_bytes() == before
@@ -214,7 +194,7 @@ async def test_only_new_messages_are_extracted_even_after_resume(tmp_path: Path)
     async with open_work(tmp_path, script) as work:
         work.extraction.on_run_finished()
         await work.extraction.wait_until_idle()
-        assert not work.requests()
+        assert not work.requests("extraction")
         await work.run("and more")
         assert (work.failures, len(work.extracted), work.cursor) == ([], 1, 4)
 
@@ -229,7 +209,7 @@ async def test_turns_during_an_extraction_cause_one_more_run_despite_the_throttl
     ]
     async with open_work(tmp_path, script, settings=ExtractionSettings(every=2)) as work:
         await work.loop()
-        assert not work.requests()
+        assert not work.requests("extraction")
         await work.loop("more")
         for words in ("and more", "and more still", "and yet more"):
             await work.loop(words)
@@ -257,9 +237,9 @@ async def test_agent_that_wrote_memories_itself_is_skipped_until_new_turns(tmp_p
         await work.run()
         [told] = work.extracted
         assert (told.skipped, told.saved, told.turns, told.cost_usd) == (WROTE_ITSELF, [], 0, "0")
-        assert (work.requests(), work.cursor) == ([], 3)
+        assert (work.requests("extraction"), work.cursor) == ([], 3)
         await work.run("Thanks.")
-        assert (len(work.requests()), work.failures, work.cursor) == (1, [], 4)
+        assert (len(work.requests("extraction")), work.failures, work.cursor) == (1, [], 4)
 
 
 async def test_writes_of_another_session_do_not_cause_skip(tmp_path: Path) -> None:
@@ -317,7 +297,7 @@ async def test_helper_ends_at_its_limit_of_turns(tmp_path: Path) -> None:
         assert [(told.saved, told.turns) for told in work.extracted] == [([], 5)]
         assert work.failures == ["the extraction was not finished after 5 replies"]
         assert work.store.paths() == []
-        assert len(work.requests()) == 5
+        assert len(work.requests("extraction")) == 5
 
 
 async def test_refused_memory_is_event_and_retried_only_once(tmp_path: Path) -> None:
@@ -330,23 +310,13 @@ async def test_refused_memory_is_event_and_retried_only_once(tmp_path: Path) -> 
         assert work.store.paths() == []
 
 
-class Sparing(LocalGateway):
-    """Gateway that refuses extractions as too expensive."""
-
-    @asynccontextmanager
-    async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """As `LocalGateway.admit`, except for extraction."""
-        if intent.purpose == "extraction":
-            raise BudgetSpent(budget=Decimal(1), spent=Decimal(1), reserve=intent.reserve)
-        async with super().admit(intent) as permit:
-            yield permit
-
-
 async def test_spent_budget_is_event(tmp_path: Path) -> None:
-    async with open_work(tmp_path, [{"text": "Noted."}], gate=Sparing()) as work:
+    async with open_work(tmp_path, [{"text": "Noted."}], gate=SpentGateway(refused="extraction")) as work:
         await work.run()
         assert "raise the budget" in work.failures[0]
         assert (work.extracted, work.cursor) == ([], None)
+        assert await work.extraction.run_now() is None
+        assert len(work.failures) == 2
 
 
 async def test_failed_model_call_is_event_and_next_run_covers_its_turns(tmp_path: Path) -> None:
@@ -360,17 +330,11 @@ async def test_failed_model_call_is_event_and_next_run_covers_its_turns(tmp_path
         assert (len(work.failures), len(work.extracted), work.cursor) == (1, 1, 3)
 
 
-async def test_refusal_of_model_is_event(tmp_path: Path) -> None:
-    script = [{"text": "Noted."}, {"purpose": "extraction", "text": "No.", "stop": "refusal"}]
-    async with open_work(tmp_path, script) as work:
+@pytest.mark.parametrize(("stop", "failures"), [("refusal", ["the model stopped with refusal"]), ("end_turn", [])])
+async def test_reply_without_calls_saves_nothing(tmp_path: Path, stop: str, failures: list[str]) -> None:
+    async with open_work(tmp_path, [{"text": "Noted."}, nothing(stop=stop)]) as work:
         await work.run()
-        assert work.failures == ["the model stopped with refusal"]
-
-
-async def test_reply_without_calls_saves_nothing(tmp_path: Path) -> None:
-    async with open_work(tmp_path, [{"text": "Noted."}, nothing()]) as work:
-        await work.run()
-        assert ([(told.saved, told.skipped) for told in work.extracted], work.failures) == ([([], None)], [])
+        assert ([(told.saved, told.skipped) for told in work.extracted], work.failures) == ([([], None)], failures)
 
 
 async def test_unrecorded_extraction_is_event(tmp_path: Path) -> None:
@@ -398,12 +362,6 @@ async def test_run_now_covers_whole_conversation_when_nothing_is_new(tmp_path: P
             assert (told.skipped, told.turns, work.extracted[-1]) == (None, 1, told)
 
 
-async def test_failure_of_run_now_is_event(tmp_path: Path) -> None:
-    async with open_work(tmp_path, [{"text": "Noted."}], gate=Sparing()) as work:
-        assert await work.extraction.run_now() is None
-        assert len(work.failures) == 1
-
-
 async def test_end_of_block_waits_for_running_extraction(tmp_path: Path) -> None:
     script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/testing.md"), until="go")]
     async with open_work(tmp_path, script) as work:
@@ -419,16 +377,6 @@ async def test_end_of_block_cancels_extraction_after_limit_with_event(tmp_path: 
     assert (work.extracted, work.failures) == ([], ["the extraction was cancelled 0.01 seconds after the agent's end"])
     work.extraction.on_run_finished()
     await work.extraction.wait_until_idle()
-
-
-async def test_outside_cancellation_ends_extraction_immediately(tmp_path: Path) -> None:
-    script = [{"text": "Noted."}, nothing(until="never")]
-    with trio.CancelScope() as scope:
-        async with open_work(tmp_path, script, settings=ExtractionSettings(drain=1_000)) as work:
-            await work.loop()
-            scope.cancel()
-    assert scope.cancelled_caught
-    assert not work.failures
 
 
 async def test_error_in_block_does_not_wait_for_extraction(tmp_path: Path) -> None:

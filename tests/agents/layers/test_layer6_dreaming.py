@@ -14,10 +14,8 @@ import trio
 from coterie.agents.errors import ModelError
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import Dreamed, LayerFailed, MemoryChanged
-from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer
-from coterie.agents.layers.layer6_dreaming.dream_sessions import recent_sessions
+from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer, recent_sessions
 from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
-from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import RunLimits
@@ -31,8 +29,7 @@ from coterie.memory.recall.query_log import log_query
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 from tests.agents.opened_layers import open_dreaming
-from tests.agents.scripted_agent import open_agent
-from tests.embedded_server import Served
+from tests.agents.scripted_agent import ObservedAgent, open_agent
 
 USER = Author(by="user")
 SESSIONS = 5
@@ -55,26 +52,23 @@ class EventSignal:
         self._rung = trio.Event()
 
     async def wait(self) -> None:
-        """Wait for the next `ring`."""
+        """Wait for the next `notify`."""
         await self._rung.wait()
 
 
 @attrs.frozen(kw_only=True)
-class DreamHarness:
+class DreamHarness(ObservedAgent):
     """An agent with dreams, its events and the server."""
 
-    agent: Agent
     store: MemoryStore
     dreamer: Dreamer
-    events: list[Event]
-    served: Served
     sessions: tuple[Path, ...]
     bell: EventSignal
 
     @property
     def dream_events(self) -> list[Dreamed]:
         """All emitted states of dreams."""
-        return [event for event in self.events if isinstance(event, Dreamed)]
+        return self.of_type(Dreamed)
 
     @property
     def states(self) -> list[str]:
@@ -85,10 +79,6 @@ class DreamHarness:
         """Wait until a dream is in *state*."""
         while state not in self.states:
             await self.bell.wait()
-
-    def requests(self) -> list[dict[str, Any]]:
-        """The server's log entries of dream requests."""
-        return [entry for entry in self.served.requests if entry["purpose"] == "dream"]
 
     def texts(self) -> dict[str, str]:
         """Texts of all memories and of the index, by path."""
@@ -190,13 +180,13 @@ async def test_dream_merges_memories_and_records_evidence(tmp_path: Path) -> Non
         assert added.hunks[0].evidence == ("s1/main:3",)
         assert change.recall is not None
         assert (change.recall.queries, change.recall.found - change.recall.kept) == (1, 0)
-        assert len(change.turns) == len(night.requests()) == 3
+        assert len(change.turns) == len(night.requests("dream")) == 3
         assert [event.by for event in night.events if isinstance(event, MemoryChanged)] == ["dream"] * 3
         assert not (tmp_path / "dream").exists()
         assert load_changes(night.store.directory) == [change]
         night.store.undo(change.group, USER)
         assert night.store.paths() == ["ann.md", "ben.md"]
-        results = [entry["usage"]["cache_read_input_tokens"] for entry in night.requests()]
+        results = [entry["usage"]["cache_read_input_tokens"] for entry in night.requests("dream")]
         assert all(results)
 
 

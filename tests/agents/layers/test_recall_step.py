@@ -14,18 +14,15 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.agents.errors import BudgetSpent
-from coterie.agents.events.agent_events import Event
-from coterie.agents.events.layer_events import LayerFailed, Recalled
+from coterie.agents.events.layer_events import Recalled
 from coterie.agents.layers.recall_layer import MemoryRecall
-from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent
+from coterie.agents.loop.agent import NOTHING, AddedBlocks
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.conversation.transcript_records import RecallRecord, UserTextRecord
 from coterie.agents.loop.loop import run_loop
-from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.client import ModelClient
-from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import ModelRequest
 from coterie.agents.loop.run_result import RunLimits
@@ -33,8 +30,7 @@ from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.query_log import read_queries
 from coterie.memory.store.memory_store import MemoryStore
 from tests.agents.opened_layers import COMPACTED, open_recall
-from tests.agents.scripted_agent import NotingTool, open_agent, watch
-from tests.embedded_server import Served
+from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
 SETTINGS = RecallSettings()
 
@@ -68,13 +64,10 @@ def memory(tmp_path: Path) -> Path:
 
 
 @attrs.frozen(kw_only=True)
-class Work:
+class Work(ObservedAgent):
     """An agent with recall, its events and the server."""
 
-    agent: Agent
     recall: MemoryRecall
-    events: list[Event]
-    served: Served
 
     async def ask(self, query: str) -> AddedBlocks:
         """Search for *query*, wait, and return the found blocks."""
@@ -85,17 +78,7 @@ class Work:
     @property
     def recalled(self) -> list[Recalled]:
         """All emitted recall events."""
-        return [event for event in self.events if isinstance(event, Recalled)]
-
-    @property
-    def failures(self) -> list[str]:
-        """Reasons of failures."""
-        return [event.reason for event in self.events if isinstance(event, LayerFailed) and event.layer == "recall"]
-
-    @property
-    def requests(self) -> list[dict[str, Any]]:
-        """Recall requests from the server's log."""
-        return [entry for entry in self.served.requests if entry["purpose"] == "recall"]
+        return self.of_type(Recalled)
 
 
 @asynccontextmanager
@@ -182,7 +165,7 @@ async def test_local_ranker_chooses_without_model(tmp_path: Path, memory: Path) 
         assert "8417" in text_of(await work.ask("which port has the staging server"))
         (event,) = work.recalled
         assert (event.by, event.chosen, event.cost_usd) == ("local", [str(memory / "ports.md")], "0")
-        assert not work.requests
+        assert not work.requests("recall")
 
 
 @pytest.mark.parametrize(
@@ -213,15 +196,7 @@ async def test_invented_names_are_dropped(tmp_path: Path, memory: Path) -> None:
 
 
 async def test_local_ranker_chooses_when_budget_is_spent(tmp_path: Path, memory: Path) -> None:
-    class Spent(LocalGateway):
-        @asynccontextmanager
-        async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-            if intent.purpose == "recall":
-                raise BudgetSpent(budget=Decimal(1), spent=Decimal(1), reserve=intent.reserve)
-            async with super().admit(intent) as permit:
-                yield permit
-
-    async with open_work(tmp_path, gate=Spent()) as work:
+    async with open_work(tmp_path, gate=SpentGateway(refused="recall")) as work:
         assert "8417" in text_of(await work.ask("which port has the staging server"))
         assert work.failures
 
@@ -265,7 +240,7 @@ async def test_empty_store_causes_no_event(tmp_path: Path) -> None:
     async with open_work(tmp_path) as work:
         assert await work.ask("which port has the staging server") is NOTHING
         assert work.events == []
-        assert not work.requests
+        assert not work.requests("recall")
         assert not (tmp_path / "memory").exists()
 
 
@@ -392,17 +367,6 @@ async def test_model_is_offered_best_matches_of_many_memories(tmp_path: Path, me
         (event,) = work.recalled
         assert event.candidates == 22
         assert event.chosen == [str(memory / "ports.md")]
-
-
-async def test_end_of_block_cancels_running_query(tmp_path: Path, memory: Path) -> None:
-    never = {**answer("ports.md"), "until": "never"}
-    async with open_work(tmp_path, turn(), never) as work:
-        work.recall.begin("where does staging listen?")
-        await trio.testing.wait_all_tasks_blocked(0.01)
-    assert not work.recalled
-    work.recall.begin("and now?")
-    await work.recall.wait_until_idle()
-    assert work.recall.take_found() is NOTHING
 
 
 async def test_later_user_text_is_searched_once_before_next_call(tmp_path: Path, memory: Path) -> None:

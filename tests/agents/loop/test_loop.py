@@ -9,9 +9,9 @@ import trio
 
 from coterie.agents.errors import BudgetSpent, ModelRefusedRequest, ModelUnreachable
 from coterie.agents.events.agent_events import Retrying, TextEmitted, ToolEnded, ToolStarted
-from coterie.agents.loop.agent import Durability
+from coterie.agents.loop.agent import UNREADABLE, Durability
 from coterie.agents.loop.conversation.transcript import load_transcript
-from coterie.agents.loop.loop import INTERRUPTED, UNREADABLE, close_open_calls, run_loop
+from coterie.agents.loop.loop import INTERRUPTED, close_open_calls, run_loop
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coterie.agents.loop.context_window import WindowMeter
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.token_estimate import (
     Thresholds,
-    count_tokens,
     estimate_block,
     estimate_json,
     estimate_text,
@@ -63,8 +65,13 @@ def test_estimate_never_fails(block: bytes) -> None:
 
 def test_count_is_last_usage_plus_added_blocks() -> None:
     usage = Usage(input=1, read=20, write_5m=300, write_1h=4_000, output=50_000)
-    assert count_tokens(usage, []) == 54_321
-    assert count_tokens(usage, [text("x" * 40), image()]) == 54_321 + 10 + 2_000
+    conversation = Conversation.begin(KeyHeader(model="m"))
+    conversation.append("user", [text("Go.")])
+    meter = WindowMeter(Thresholds.for_window(200_000, 8_000))
+    meter.on_reply(usage, conversation)
+    assert meter.tokens(conversation) == 54_321
+    conversation.append("user", [text("x" * 40)])
+    assert meter.tokens(conversation) == 54_321 + 10
 
 
 def test_window_comes_from_first_known_source() -> None:

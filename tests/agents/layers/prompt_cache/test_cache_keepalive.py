@@ -15,8 +15,7 @@ from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_log import discard_event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.prompt_cache import keepalive
-from coterie.agents.layers.prompt_cache.cache_ttl import keepalive_plan, safe_lifetime
-from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive, sleep_until
+from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive, keepalive_plan, safe_lifetime, sleep_until
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.loop import run_loop

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import trio
 
+from benchmarks.forked_agent import fork_agent
 from coterie.agents.events.agent_events import Event
 from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
 from coterie.agents.loop.agent import Agent
@@ -19,7 +20,7 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
-from coterie.agents.loop.forks.fork import create_fork_point, fork_agent
+from coterie.agents.loop.forks.fork import create_fork_point
 from coterie.agents.loop.forks.fork_point import ForkPoint
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import known_models

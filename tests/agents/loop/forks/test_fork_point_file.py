@@ -1,6 +1,5 @@
 """A fork point is passed to another process as bytes, with the exact prefix of the parent."""
 
-import os
 import random
 import subprocess
 import sys
@@ -13,16 +12,16 @@ from hypothesis import strategies as st
 from coterie.agents.loop.conversation.cache_markers import CacheTtls
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.forks.fork import begin_fork
+from coterie.agents.loop.forks.fork import begin_fork, read_fork_file
 from coterie.agents.loop.forks.fork_point import ForkPoint, PrefixDiffers
-from coterie.agents.loop.forks.fork_point_file import read_point, write_point
 from coterie.agents.loop.model.catalog import Role
+from coterie.errors import ConfigInvalid
 from tests.agents.conversation_blocks import MESSAGES, SYSTEMS, TOOLS, text, thinking, tool_use
 
 CHILD = """
-import sys
-from coterie.agents.loop.forks.fork import begin_fork; from coterie.agents.loop.forks.fork_point_file import read_point
-point = read_point(int(sys.argv[1]))
+import pathlib, sys
+from coterie.agents.loop.forks.fork import begin_fork, read_fork_file
+point = read_fork_file(pathlib.Path(sys.argv[1]))
 for directive in sys.argv[2:]:
     sys.stdout.buffer.write(begin_fork(point, directive).render(max_tokens=9).body)
 """
@@ -85,24 +84,18 @@ def test_damage_to_any_byte_of_prefix_is_detected(dice: random.Random) -> None:
 @pytest.mark.slow
 def test_other_process_sends_the_same_bytes_from_fork_point(tmp_path: Path) -> None:
     point = point_of(begun())
-    file = write_point(point)
-    try:
-        with pytest.raises(OSError, match="not permitted"):
-            os.write(file, b"more")
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", CHILD, str(file), "Left.", "Right."],
-            pass_fds=[file],
-            cwd=tmp_path,
-            capture_output=True,
-            check=True,
-        )
-        siblings = [begin_fork(point, directive).render(max_tokens=9).body for directive in ("Left.", "Right.")]
-        assert done.stdout == b"".join(siblings)
-        assert read_point(file).hash == point.hash
-    finally:
-        os.close(file)
+    file = tmp_path / "point"
+    file.write_bytes(point.to_bytes())
+    command = [sys.executable, "-P", "-c", CHILD, str(file), "Left.", "Right."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    siblings = [begin_fork(point, directive).render(max_tokens=9).body for directive in ("Left.", "Right.")]
+    assert done.stdout == b"".join(siblings)
+    assert read_fork_file(file).hash == point.hash
 
 
-def test_empty_file_is_no_fork_point(tmp_path: Path) -> None:
-    with (tmp_path / "empty").open("w+b") as file, pytest.raises(ValueError, match="not a fork point"):
-        read_point(file.fileno())
+@pytest.mark.parametrize("content", [b"", b"garbage", None])
+def test_unusable_fork_file_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "point").write_bytes(content)
+    with pytest.raises(ConfigInvalid, match="not a usable fork point"):
+        read_fork_file(tmp_path / "point")
