@@ -65,12 +65,12 @@ class FrontMatterFields:
         squashed = {squash(key): key for key in self.keys}
         self.spelling = {key: key for key in self.keys if key in self.front.fields}
         for written, line in self.front.lines.items():
-            meant = squashed.get(squash(written))
+            known_key = squashed.get(squash(written))
             if written in self.spelling:
                 continue
-            if meant is not None and meant not in self.spelling:
-                self.spelling[meant] = written
-                self.add_problem("note", line, f"{quote_text(written)} is interpreted as {meant!r}")
+            if known_key is not None and known_key not in self.spelling:
+                self.spelling[known_key] = written
+                self.add_problem("note", line, f"{quote_text(written)} is interpreted as {known_key!r}")
             else:
                 self.report_unknown(written, line)
 

@@ -99,10 +99,10 @@ class TeamDefinition:
 
     def _request(self, member: TeamMember) -> SpawnRequest:
         request, numbers = member.request(), self.numbers
-        meant = [f"{numbers[task.key]} ({task.subject})" for task in self.tasks if task.owner == member.name]
-        if not request.task or not meant:
+        assigned = [f"{numbers[task.key]} ({task.subject})" for task in self.tasks if task.owner == member.name]
+        if not request.task or not assigned:
             return request
-        return attrs.evolve(request, task=f"{request.task}\n\nTasks on the task list for you: {', '.join(meant)}.")
+        return attrs.evolve(request, task=f"{request.task}\n\nTasks on the task list for you: {', '.join(assigned)}.")
 
     def to_bytes(self) -> bytes:
         """Encode the team as indented JSON, with the fields in the order of their declaration."""

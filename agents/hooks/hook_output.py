@@ -137,18 +137,18 @@ def _event_specific(event: HookEvent, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decision(event: HookEvent, value: dict[str, Any], own: dict[str, Any]) -> tuple[OutputDecision, str]:
-    word, reason = value.get("decision"), _text(value, "reason")
+    given, reason = value.get("decision"), _text(value, "reason")
     if event == "PreToolUse" and "permissionDecision" in own:
-        word, reason = own["permissionDecision"], _text(own, "permissionDecisionReason")
-    words: dict[Any, OutputDecision] = {None: "none", "block": "block", "approve": "none"}
+        given, reason = own["permissionDecision"], _text(own, "permissionDecisionReason")
+    decisions: dict[Any, OutputDecision] = {None: "none", "block": "block", "approve": "none"}
     if event == "PreToolUse":
-        words |= {"deny": "block", "allow": "allow", "ask": "ask", "approve": "allow"}
-    if not isinstance(word, str | None) or word not in words:
-        known = ", ".join(repr(each) for each in words if each is not None)
-        raise _InvalidOutput(f"the decision is {word!r}; for {event} it can be {known}")
-    if words[word] == "block" and event in CANNOT_BLOCK:
+        decisions |= {"deny": "block", "allow": "allow", "ask": "ask", "approve": "allow"}
+    if not isinstance(given, str | None) or given not in decisions:
+        known = ", ".join(repr(each) for each in decisions if each is not None)
+        raise _InvalidOutput(f"the decision is {given!r}; for {event} it can be {known}")
+    if decisions[given] == "block" and event in CANNOT_BLOCK:
         raise _InvalidOutput(f"{event} has already happened and cannot be blocked")
-    return words[word], reason or ("No reason was given." if words[word] == "block" else "")
+    return decisions[given], reason or ("No reason was given." if decisions[given] == "block" else "")
 
 
 def _text(value: dict[str, Any], key: str) -> str:

@@ -59,11 +59,11 @@ class McpTool:
         if answer.is_error:  # The API does not accept images in an error result.
             return ToolResult(text=answer.text, is_error=True)
         shown = [_shown(picture, number) for number, picture in enumerate(answer.pictures[:PICTURES], 1)]
-        words = [answer.text, *(text for text, _ in shown)]
+        texts = [answer.text, *(text for text, _ in shown)]
         if len(answer.pictures) > PICTURES:
-            words.append(f"[{len(answer.pictures) - PICTURES} more images are omitted]")
+            texts.append(f"[{len(answer.pictures) - PICTURES} more images are omitted]")
         return ToolResult(
-            text="\n".join(filter(None, words)), images=tuple(image for _, image in shown if image is not None)
+            text="\n".join(filter(None, texts)), images=tuple(image for _, image in shown if image is not None)
         )
 
 

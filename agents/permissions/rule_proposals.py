@@ -15,22 +15,8 @@ from coterie.agents.permissions.rules import Rule, ToolCallFacts
 HAVE_SUBCOMMANDS = frozenset(
     {
         *("git", "gh", "hg", "svn", "npm", "pnpm", "yarn", "bun", "deno", "cargo", "go", "rustup", "dotnet", "mvn"),
-        *(
-            "gradle",
-            "make",
-            "just",
-            "task",
-            "pip",
-            "pip3",
-            "pipx",
-            "uv",
-            "poetry",
-            "pdm",
-            "conda",
-            "hatch",
-            "tox",
-            "nox",
-        ),
+        *("gradle", "make", "just", "task", "pip", "pip3", "pipx", "uv", "poetry", "pdm", "conda", "hatch", "tox"),
+        "nox",
         *("docker", "podman", "kubectl", "helm", "terraform", "apt", "apt-get", "brew", "dnf", "apk", "systemctl"),
         *("bundle", "gem", "rails", "composer", "php", "mix", "aws", "gcloud", "az", "coterie"),
     }

@@ -47,12 +47,12 @@ def task_in_workspace(spec: AgentSpec) -> str:
     return f"{moved}\n\n{spec.task}"
 
 
-def combine_lead_task(task: str, words: str) -> str:
+def combine_lead_task(task: str, message: str) -> str:
     """Return the task of a resumed lead that crashed before it received *task*, the first task of its session.
 
-    *words* are the new message of the user; if both differ, the lead gets both.
+    *message* is the new message of the user; if both differ, the lead gets both.
     """
-    return words or task if words in ("", task) else f"{task}\n\n{words}"
+    return message or task if message in ("", task) else f"{task}\n\n{message}"
 
 
 def complete_spec(spec: AgentSpec, session: SessionDirectory, known: Sequence[str]) -> AgentSpec:

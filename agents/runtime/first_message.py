@@ -36,38 +36,38 @@ class NextUserMessage:
         Raises `OSError` if the message cannot be recorded.
         """
         parts, task = self.parts, self.parts.spec.task
-        begun = await parts.hooks.begin(agent)
+        start_blocks = await parts.hooks.begin(agent)
         if agent.fork_of is not None and task and has_work(agent) and not agent.conversation.open_tool_uses:
             return  # The directive of the fork, or a later message, is in the conversation.
         close_open_calls(agent)
         recalled = await self._recalled()
         if len(agent.conversation.messages) == 0:
-            await self._begin(agent, begun, recalled)
+            await self._begin(agent, start_blocks, recalled)
             return
-        words = [task] if task else []
+        user_texts = [task] if task else []
         children = sorted(spawned.name for spawned in parts.unreported_children)
         news = [render("still_at_work", names=", ".join(children))] if children else []
-        if not (words or news or has_work(agent) or self._has_mail(agent)):
-            agent.add_preface(begun)
+        if not (user_texts or news or has_work(agent) or self._has_mail(agent)):
+            agent.add_preface(start_blocks)
             return  # The agent has replied to everything, and a shutdown request needs no reply.
         # Includes the mail that arrived between the runs.
-        started = [text for said in words for text in await parts.skills.load_requested(agent, said)]
+        skills = [text for each in user_texts for text in await parts.skills.load_requested(agent, each)]
         waiting = parts.mail.messaging.add_blocks(agent, ())
-        told = [*map(text_block, news), *waiting.blocks, *map(text_block, [*started, *words])]
-        if blocks := [*begun, *told, *recalled.blocks]:
-            agent.append_message("user", blocks, *waiting.records, *self._records(agent, words), *recalled.records)
+        own_blocks = [*map(text_block, news), *waiting.blocks, *map(text_block, [*skills, *user_texts])]
+        if blocks := [*start_blocks, *own_blocks, *recalled.blocks]:
+            agent.append_message("user", blocks, *waiting.records, *self._records(agent, user_texts), *recalled.records)
 
-    async def _begin(self, agent: Agent, begun: Sequence[bytes], recalled: AddedBlocks) -> None:
+    async def _begin(self, agent: Agent, start_blocks: Sequence[bytes], recalled: AddedBlocks) -> None:
         """Append the first message; for a teammate without a task, keep its beginning until a message arrives."""
         texts = [await self._context(agent), *self._team_texts(agent.identity.agent), *self._plan()]
         texts += await self.parts.skills.preload(agent)
         if self.parts.spec.is_teammate and not self.parts.spec.task:
             agent.add_preface(map(text_block, texts))  # The teammate waits for its first message.
             return
-        words = self._first_texts()
-        told = [text for said in words for text in (*await self.parts.skills.load_requested(agent, said), said)]
-        blocks = [*map(text_block, texts), *begun, *map(text_block, told), *recalled.blocks]
-        agent.append_message("user", blocks, *self._records(agent, words), *recalled.records)
+        user_texts = self._first_texts()
+        task = [text for each in user_texts for text in (*await self.parts.skills.load_requested(agent, each), each)]
+        blocks = [*map(text_block, texts), *start_blocks, *map(text_block, task), *recalled.blocks]
+        agent.append_message("user", blocks, *self._records(agent, user_texts), *recalled.records)
 
     def _first_texts(self) -> list[str]:
         """Return the task of the agent; for a lead, behind the initial prompt of its definition."""
@@ -75,9 +75,9 @@ class NextUserMessage:
         initial = None if definition is None or spec.parent_settings else definition.initial_prompt
         return [*([initial] if initial and initial != spec.task else []), spec.task]
 
-    def _records(self, agent: Agent, words: list[str]) -> list[Addition]:
-        """Return records of the user texts *words* and of the skills that they have loaded."""
-        return [*([UserTextRecord(texts=words)] if words else []), *agent.workspace_changes()]
+    def _records(self, agent: Agent, user_texts: list[str]) -> list[Addition]:
+        """Return records of *user_texts* and of the skills that they have loaded."""
+        return [*([UserTextRecord(texts=user_texts)] if user_texts else []), *agent.workspace_changes()]
 
     def _has_mail(self, agent: Agent) -> bool:
         """True if mail waits that is worth a turn; a mailbox that cannot be read is an event."""
@@ -96,8 +96,8 @@ class NextUserMessage:
             if index.warning is not None:
                 agent.emit(Noticed(source=str(index.place.directory), reason=index.warning))
         parts.skills.report_problems(agent)
-        told = index_text(indexes), parts.skills.listing, parts.mcp_tools.to_text()
-        return context_text(parts.spec.directory, agent.clock, parts.instructions, *told)
+        lists = index_text(indexes), parts.skills.listing, parts.mcp_tools.to_text()
+        return context_text(parts.spec.directory, agent.clock, parts.instructions, *lists)
 
     def _plan(self) -> list[str]:
         """Return the instructions for an agent that must submit a plan first."""

@@ -130,8 +130,8 @@ def _response(last: RunEnded, *, is_late: bool) -> ShutdownResponse:
     if last.reason == "cancelled":
         text = "the deadline has passed and its turn was interrupted" if is_late else "it was interrupted"
         return ShutdownResponse(accepted=False, reason=text)
-    words = {"completed": "it had nothing more to do", "shutdown": "it has wrapped up"}
-    return ShutdownResponse(accepted=True, reason=words.get(last.reason, f"its run has ended: {last.reason}"))
+    reasons = {"completed": "it had nothing more to do", "shutdown": "it has wrapped up"}
+    return ShutdownResponse(accepted=True, reason=reasons.get(last.reason, f"its run has ended: {last.reason}"))
 
 
 async def wait_for_mail_or_idle_team(mail: AgentMail, spawner: Spawner) -> None:

@@ -43,9 +43,9 @@ def skill_block(used: UsedSkill, text: str) -> str:
     return render("skill", name=quoteattr(used.name), directory=quoteattr(place), text=text)
 
 
-def requested_skill(words: str, skills: Skills) -> tuple[Skill, str] | None:
-    """Return the skill that the user text *words* requests, and its arguments; None if it requests none."""
-    match = _REQUEST.fullmatch(words.strip())
+def requested_skill(message: str, skills: Skills) -> tuple[Skill, str] | None:
+    """Return the skill that the user text *message* requests, and its arguments; None if it requests none."""
+    match = _REQUEST.fullmatch(message.strip())
     skill = None if match is None else skills.by_name.get(match["name"])
     if match is None or skill is None or not skill.is_for_user:
         return None

@@ -10,20 +10,8 @@ from coterie.agents.permissions.commands.shell_word import ShellWord
 SHELLS = frozenset({"sh", "bash", "rbash", "dash", "ash", "zsh", "ksh", "mksh", "fish"})
 WRAPPERS = SHELLS | {
     *("builtin", "command", "eval", "exec", "trap", "time", "xargs", "parallel", "find", "fd", "entr", "watch"),
-    *(
-        "env",
-        "nohup",
-        "nice",
-        "ionice",
-        "chrt",
-        "taskset",
-        "timeout",
-        "stdbuf",
-        "setsid",
-        "flock",
-        "script",
-        "unbuffer",
-    ),
+    *("env", "nohup", "nice", "ionice", "chrt", "taskset", "timeout", "stdbuf", "setsid", "flock", "script"),
+    "unbuffer",
     *("sudo", "doas", "su", "runuser", "pkexec", "setpriv", "chroot", "unshare", "nsenter", "fakeroot", "systemd-run"),
     *("strace", "ltrace", "perf", "valgrind", "busybox", "toybox", "ssh", "tmux", "screen", "bwrap", "firejail"),
 }

@@ -14,11 +14,11 @@ from coterie.agents.hooks.lifecycle_hooks import (
     CompactionHook,
     HookMessages,
     StopHook,
+    ToolCallHooks,
     check_task_completion,
     hook_message_block,
 )
 from coterie.agents.hooks.registry import HookRegistry
-from coterie.agents.hooks.tool_call_hooks import ToolCallHooks
 from coterie.agents.loop.agent import Agent, Caller, call_without_hooks
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.runtime.agent_spec import AgentSpec

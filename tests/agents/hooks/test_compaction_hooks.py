@@ -1,6 +1,6 @@
 """Hooks around a compaction, which they may postpone unless the window is full."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def course(events: list[Event]) -> list[str]:
 async def hooked_agent(
     directory: Path,
     turns: int,
-    result: Callable[[str], Awaitable[str]],
+    result: Callable[[str], str],
     *,
     hook: str = NEVER,
     after: str = "true",

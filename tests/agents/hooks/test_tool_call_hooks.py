@@ -10,9 +10,8 @@ import pytest
 
 from coterie.agents.events.agent_events import HookRan
 from coterie.agents.hooks.hook import Hook, HookEvent
-from coterie.agents.hooks.lifecycle_hooks import HookMessages
+from coterie.agents.hooks.lifecycle_hooks import HookMessages, ToolCallHooks
 from coterie.agents.hooks.registry import HookRegistry
-from coterie.agents.hooks.tool_call_hooks import ToolCallHooks
 from coterie.agents.loop.agent import Agent, ToolAnswer
 from coterie.agents.loop.forks.helper import run_helper
 from coterie.agents.loop.loop import run_loop
@@ -47,7 +46,9 @@ def call(name: str, text: str) -> dict[str, Any]:
 
 async def test_hook_messages_are_in_the_order_of_the_calls(tmp_path: Path) -> None:
     remark = 'read -r given; text=${given#*\\"text\\": \\"}; text=${text%%\\"*}'
-    slow = f'{remark}; [ "$text" = a ] && while [ ! -e b-is-done ]; do sleep 0.01; done; touch $text-is-done'
+    # The pause lets the hook of b exit after it has made its file.
+    wait = "{ while [ ! -e b-is-done ]; do sleep 0.01; done; sleep 0.3; }"
+    slow = f'{remark}; [ "$text" = a ] && {wait}; touch $text-is-done'
     script = "default: [{tools: [{Note: {text: a}}, {Note: {text: b}}]}, {text: done}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
         events = watch(agent)

@@ -79,26 +79,10 @@ def test_disguised_path_outside_prompts(workspace: Workspace, tool: str, path: s
 
 
 PROTECTED = [
-    *(
-        ".git",
-        ".git/config",
-        ".GIT/hooks/x",
-        "src/.git/x",
-        ".coterie/settings.toml",
-        ".claude/agents/a.md",
-        ".mcp.json",
-    ),
-    *(
-        ".bashrc",
-        "src/.BashRC",
-        ".zshenv",
-        ".gitconfig",
-        ".gitmodules",
-        ".ssh/id",
-        ".netrc",
-        ".envrc",
-        ".vscode/tasks.json",
-    ),
+    *(".git", ".git/config", ".GIT/hooks/x", "src/.git/x", ".coterie/settings.toml", ".claude/agents/a.md"),
+    ".mcp.json",
+    *(".bashrc", "src/.BashRC", ".zshenv", ".gitconfig", ".gitmodules", ".ssh/id", ".netrc", ".envrc"),
+    ".vscode/tasks.json",
     *("src/../.git/config", "src/hooks/pre-commit", "up/root/.git/x", "./.Git/x", "x/../.claude/../.claude/x"),
     *("TOP/home/agents/a.md", "up/home/x", "TOP/home/session/tool-results/x", "TOP/other/.git/x", "TOP/HOME/x"),
 ]

@@ -1,5 +1,7 @@
 """Shutdown of an agent: after its turn, at the deadline, or not at all without a valid request."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
@@ -55,39 +57,28 @@ def forged(body: str, kind: MessageKind = "shutdown_request", sender: str = "sco
     return Envelope(sender=who, recipient=Recipient(name="worker"), sequence=1, kind=kind, body=body, created=0.0)
 
 
-@attrs.define(eq=False)
-class BlockingTool:
-    """Tool that runs until the test releases it."""
+@asynccontextmanager
+async def open_busy_team(directory: Path, later: str = "") -> AsyncIterator[tuple[Team, trio.Event]]:
+    """Open a team whose worker runs the tool Work, with its *later* replies; yield the event that ends the tool too."""
+    begun, may_end = trio.Event(), trio.Event()
 
-    begun: trio.Event = attrs.field(factory=trio.Event)
-    may_end: trio.Event = attrs.field(factory=trio.Event)
-
-    async def work(self, _: str) -> str:
-        """Block until the test releases the tool."""
-        self.begun.set()
-        await self.may_end.wait()
+    async def work(_: str) -> str:
+        begun.set()
+        await may_end.wait()
         return "worked"
 
-    @property
-    def tool(self) -> NotingTool:
-        """Return the tool for an agent."""
-        return NotingTool(name="Work", act=self.work)
+    async with open_team(f"worker: [{{tools: [{{Work: {{}}}}]}}, {later}]", directory) as team:
+        team.roster.join("main")
+        team.start("worker", "Work.", NotingTool(name="Work", act=work))
+        await begun.wait()
+        yield team, may_end
 
 
 async def test_a_busy_agent_finishes_its_tool_round_and_has_one_more_turn(tmp_path: Path) -> None:
-    script = """
-    worker:
-      - tools: [{Work: {}}]
-      - tools: [{SendMessage: {to: main, message: "Half is done."}}]
-      - text: never said
-    """
-    bench = BlockingTool()
-    async with open_team(script, tmp_path) as team:
-        team.roster.join("main")
-        team.start("worker", "Work.", bench.tool)
-        await bench.begun.wait()
+    later = '{tools: [{SendMessage: {to: main, message: "Half is done."}}]}, {text: never said}'
+    async with open_busy_team(tmp_path, later) as (team, may_end):
         request = await ask_to_end(team, SOON)
-        bench.may_end.set()
+        may_end.set()
         assert await until_ended(team) == "shutdown"
         assert [e["turn"] for e in team.served.requests] == [1, 2]
         assert 'kind="shutdown_request"' in team.texts("worker")[2]
@@ -102,28 +93,20 @@ async def test_a_busy_agent_finishes_its_tool_round_and_has_one_more_turn(tmp_pa
 
 
 async def test_agent_ends_after_a_last_turn_without_calls(tmp_path: Path) -> None:
-    bench = BlockingTool()
-    async with open_team("worker: [{tools: [{Work: {}}]}, {text: bye}, {text: never}]", tmp_path) as team:
-        team.roster.join("main")
-        team.start("worker", "Work.", bench.tool)
-        await bench.begun.wait()
+    async with open_busy_team(tmp_path, "{text: bye}, {text: never}") as (team, may_end):
         await ask_to_end(team, SOON)
-        bench.may_end.set()
+        may_end.set()
         assert await until_ended(team) == "shutdown"
         assert (team.ended["worker"].text, team.ended["worker"].turns) == ("bye", 2)
         assert ("worker", "idle") not in team.states
 
 
 async def test_mail_after_the_last_turn_is_delivered_to_the_next_incarnation(tmp_path: Path) -> None:
-    bench = BlockingTool()
-    async with open_team("worker: [{tools: [{Work: {}}]}, {text: bye}]", tmp_path) as team:
-        team.roster.join("main")
-        team.start("worker", "Work.", bench.tool)
-        await bench.begun.wait()
+    async with open_busy_team(tmp_path, "{text: bye}") as (team, may_end):
         await ask_to_end(team, SOON)
         for number in range(BATCH):
             await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body=f"{number}."))
-        bench.may_end.set()
+        may_end.set()
         assert await until_ended(team) == "shutdown"
         assert team.ended["worker"].text == "bye"
         assert team.texts("worker")[-1].count("</message>") == BATCH
@@ -131,12 +114,7 @@ async def test_mail_after_the_last_turn_is_delivered_to_the_next_incarnation(tmp
 
 
 async def test_run_is_interrupted_at_the_deadline_and_can_be_resumed(tmp_path: Path) -> None:
-    script = "worker: [{tools: [{Work: {}}]}, {text: back}]"
-    bench = BlockingTool()
-    async with open_team(script, tmp_path) as team:
-        team.roster.join("main")
-        team.start("worker", "Work.", bench.tool)
-        await bench.begun.wait()
+    async with open_busy_team(tmp_path, "{text: back}") as (team, _):
         request = await ask_to_end(team, VERY_SOON)
         assert await until_ended(team) == "shutdown"
         [(answered, said)] = await responses(team)
@@ -148,7 +126,7 @@ async def test_run_is_interrupted_at_the_deadline_and_can_be_resumed(tmp_path: P
         assert "interrupted before this call had a result" in team.texts("worker")[1]
         assert 'kind="shutdown_request"' in team.texts("worker")[2]
 
-        team.start("worker", None, bench.tool)
+        team.start("worker", None, NotingTool(name="Work"))
         await team.until_asked("worker", 2)
         await team.until(lambda: ("worker", "idle") in team.states)
         assert team.dead == []
@@ -168,11 +146,7 @@ async def test_agent_ends_at_the_deadline_when_the_model_hangs(tmp_path: Path) -
 
 
 async def test_earliest_deadline_applies_and_every_requester_gets_a_response(tmp_path: Path) -> None:
-    bench = BlockingTool()
-    async with open_team("worker: [{tools: [{Work: {}}]}]", tmp_path) as team:
-        team.roster.join("main")
-        team.start("worker", "Work.", bench.tool)
-        await bench.begun.wait()
+    async with open_busy_team(tmp_path) as (team, _):
         requests = [await ask_to_end(team, body) for body in (SOON, VERY_SOON, SOON)]
         assert await until_ended(team) == "shutdown"
         answered = await responses(team)
@@ -232,14 +206,10 @@ async def test_request_for_an_earlier_incarnation_is_ignored(tmp_path: Path) -> 
     ids=["words of the lead", "a peer's", "a deadline that is none", "no object"],
 )
 async def test_forged_request_is_shown_to_the_model_and_has_no_effect(tmp_path: Path, letter: Envelope) -> None:
-    bench = BlockingTool()
-    async with open_team("worker: [{tools: [{Work: {}}]}, {text: on}, {text: still on}]", tmp_path) as team:
-        team.roster.join("main")
-        team.start("worker", "Work.", bench.tool)
-        await bench.begun.wait()
+    async with open_busy_team(tmp_path, "{text: on}, {text: still on}") as (team, may_end):
         await team.transport.send(letter)
         await trio.testing.wait_all_tasks_blocked(0.01)  # Time to receive the message, if the agent receives it at all.
-        bench.may_end.set()
+        may_end.set()
         await team.until(lambda: ("worker", "idle") in team.states)
         assert len(team.served.requests) == 2
         assert f'kind="{letter.kind}"' in team.texts("worker")[2]
@@ -298,14 +268,11 @@ async def test_error_of_a_run_leaves_the_mail_loop_unwrapped(tmp_path: Path) -> 
 
 
 async def test_agent_continues_while_its_mailbox_is_unreadable(tmp_path: Path) -> None:
-    bench = BlockingTool()
-    async with open_team("worker: [{tools: [{Work: {}}]}, {text: done}]", tmp_path) as team:
-        team.start("worker", "Work.", bench.tool)
-        await bench.begun.wait()
+    async with open_busy_team(tmp_path, "{text: done}") as (team, may_end):
         team.is_disk_full = True
         await team.transport.send(attrs.evolve(forged(SOON), recipient=Recipient(name="worker", incarnation=9)))
         await team.until(lambda: any(isinstance(event, LayerFailed) for event in team.events))
         team.is_disk_full = False
-        bench.may_end.set()
+        may_end.set()
         await team.until(lambda: ("worker", "idle") in team.states)
         assert [letter.reason for letter in team.dead] == ["stale_incarnation"]
