@@ -56,32 +56,13 @@ def _files_run_by_git(directory: Path) -> Iterator[Path]:
 
 
 SECRETS = (
-    *(
-        ".ssh",
-        ".gnupg",
-        ".aws",
-        ".azure",
-        ".kube",
-        ".docker",
-        ".oci",
-        ".config/gcloud",
-        ".config/gh",
-        ".config/glab-cli",
-    ),
-    *(
-        ".netrc",
-        ".git-credentials",
-        ".config/git/credentials",
-        ".pgpass",
-        ".my.cnf",
-        ".npmrc",
-        ".yarnrc.yml",
-        ".pypirc",
-    ),
-    *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".config/pip/pip.conf", ".terraform.d"),
-    *(".vault-token", ".password-store", ".local/share/keyrings", ".config/op", ".config/Bitwarden CLI"),
-    *(".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware"),
-    *(".bash_history", ".zsh_history", ".python_history", ".psql_history", ".claude.json", ".claude/.credentials.json"),
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".config/gcloud", ".config/gh"),
+    *(".config/glab-cli", ".netrc", ".git-credentials", ".config/git/credentials", ".pgpass", ".my.cnf"),
+    *(".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml"),
+    *(".gem/credentials", ".config/pip/pip.conf", ".terraform.d", ".vault-token", ".password-store"),
+    *(".local/share/keyrings", ".config/op", ".config/Bitwarden CLI", ".mozilla", ".thunderbird"),
+    *(".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".bash_history"),
+    *(".zsh_history", ".python_history", ".psql_history", ".claude.json", ".claude/.credentials.json"),
 )
 """Files and directories with keys, passwords or histories, relative to the user's home directory."""
 

@@ -144,29 +144,30 @@ class Workspace:
 
 
 @attrs.frozen(kw_only=True)
-class Image:
+class Media:
+    """A file that the model gets in its own format."""
+
+    media_type: str
+    data: str
+    """Content in base64."""
+    block_type: ClassVar[str]
+
+    def block(self) -> dict[str, Any]:
+        """Return the file as a content block."""
+        source = {"type": "base64", "media_type": self.media_type, "data": self.data}
+        return {"type": self.block_type, "source": source}
+
+
+class Image(Media):
     """An image for the model."""
 
-    media_type: str
-    data: str
-    """Content in base64."""
-
-    def block(self) -> dict[str, Any]:
-        """Return the image as a content block."""
-        return {"type": "image", "source": {"type": "base64", "media_type": self.media_type, "data": self.data}}
+    block_type = "image"
 
 
-@attrs.frozen(kw_only=True)
-class Document:
+class Document(Media):
     """A document, such as a PDF, for the model."""
 
-    media_type: str
-    data: str
-    """Content in base64."""
-
-    def block(self) -> dict[str, Any]:
-        """Return the document as a content block."""
-        return {"type": "document", "source": {"type": "base64", "media_type": self.media_type, "data": self.data}}
+    block_type = "document"
 
 
 @attrs.frozen(kw_only=True)
@@ -180,7 +181,7 @@ class ToolResult:
 
     def block(self, tool_use_id: str) -> bytes:
         """Return the result as the content block for the call *tool_use_id*."""
-        media = [*(image.block() for image in self.images), *(document.block() for document in self.documents)]
+        media = [each.block() for each in (*self.images, *self.documents)]
         text = [{"type": "text", "text": self.text or "(no output)"}] if self.text or not media else []
         content = [*text, *media]
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}

@@ -17,9 +17,8 @@ from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairActi
 from coterie.orchestrator.doctor.log_checks import approval_findings, damage_finding, log_findings
 from coterie.orchestrator.doctor.mail_checks import mail_findings
 from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes, orphan_findings
+from coterie.orchestrator.doctor.session_checks import stale_session_findings, worktree_findings
 from coterie.orchestrator.doctor.stale_files import draft_findings, is_draft, socket_findings
-from coterie.orchestrator.doctor.stale_sessions import stale_session_findings
-from coterie.orchestrator.doctor.worktree_checks import worktree_findings
 from coterie.orchestrator.session.overview import is_running
 from coterie.paths import home_directory
 from coterie.session_directory import SESSION_FILE, TASKS, SessionDirectory

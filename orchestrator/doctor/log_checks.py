@@ -111,11 +111,12 @@ def log_findings(session: SessionDirectory, *, is_alive: bool) -> Iterator[Docto
 
     If the session *is_alive*, an incomplete last line is ignored, because it may be being written.
     """
+    check_event = partial(parse_event, session="")
     directories = SessionReader(session.directory).agent_directories()
     for directory in directories:
         yield from _in_transcript(session, directory / TRANSCRIPT, is_alive=is_alive)
     for directory in (*directories, session.directory):
-        yield from _in_log(session, directory / EVENT_LOG, _check_event, "views do not show it", is_alive=is_alive)
+        yield from _in_log(session, directory / EVENT_LOG, check_event, "views do not show it", is_alive=is_alive)
     ledger, loss = session.directory / LEDGER, "it is missing from `coterie costs`"
     yield from _in_log(session, ledger, LedgerEntry.from_bytes, loss, is_alive=is_alive)
 
@@ -141,10 +142,6 @@ def _in_log(
             yield damaged_line_finding(session, path, damaged, loss)
         elif not is_alive:
             yield torn_end_finding(session, path)
-
-
-def _check_event(line: bytes) -> None:
-    parse_event(line, session="")
 
 
 FORGED_ADVICE = "it grants nothing; the root rewrites it when the agent asks again; find out which program wrote it"

@@ -67,7 +67,7 @@ def orphan_findings(session: str | None = None) -> list[DoctorFinding]:
         DoctorFinding(
             kind="stray_process",
             where=f"process {orphan.pid}",
-            what=f"{orphan.title!r} of {_owner(orphan)} still runs, but its root has ended",
+            what=f"{orphan.title!r} of {orphan.agent or 'a process'} in session {orphan.session} runs without a root",
             session=orphan.session,
             remedy=RepairAction(description="terminate it, then kill it", apply=partial(kill_orphan_process, orphan)),
         )
@@ -106,10 +106,6 @@ async def kill_orphan_processes(session: str | None = None) -> None:
 async def _try_to_kill(orphan: OrphanProcess) -> None:
     with contextlib.suppress(RepairFailed):  # the next round finds it again
         await kill_orphan_process(orphan)
-
-
-def _owner(orphan: OrphanProcess) -> str:
-    return f"{orphan.agent} in session {orphan.session}" if orphan.agent else f"session {orphan.session}"
 
 
 def _session_processes() -> Iterator[OrphanProcess]:

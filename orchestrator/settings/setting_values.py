@@ -4,6 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -82,18 +83,11 @@ def _path(value: object) -> Path | None:
     return path if path.is_absolute() else None
 
 
-def _texts(value: object) -> tuple[str, ...] | None:
+def _all(value: object, convert_item: Callable[[object], Any]) -> tuple[Any, ...] | None:
     if not isinstance(value, list | tuple):
         return None
-    texts = tuple(text for item in value if (text := _text(item)) is not None)
-    return texts if len(texts) == len(value) else None
-
-
-def _paths(value: object) -> tuple[Path, ...] | None:
-    if not isinstance(value, list | tuple):
-        return None
-    paths = tuple(path for item in value if (path := _path(item)) is not None)
-    return paths if len(paths) == len(value) else None
+    items = tuple(item for each in value if (item := convert_item(each)) is not None)
+    return items if len(items) == len(value) else None
 
 
 _KINDS: Mapping[Any, tuple[str, Callable[[object], Any]]] = {
@@ -103,7 +97,10 @@ _KINDS: Mapping[Any, tuple[str, Callable[[object], Any]]] = {
     Decimal: ("a number above 0", _decimal),
     str: ("a text in quotes", _text),
     Path: ("an absolute path in quotes, or one that begins with ~/", _path),
-    tuple[str, ...]: ("a list of texts in quotes", _texts),
-    tuple[Path, ...]: ("a list of paths in quotes that are absolute or begin with ~/", _paths),
+    tuple[str, ...]: ("a list of texts in quotes", partial(_all, convert_item=_text)),
+    tuple[Path, ...]: (
+        "a list of paths in quotes that are absolute or begin with ~/",
+        partial(_all, convert_item=_path),
+    ),
 }
 """Type of a setting -> its description for errors, and a converter that returns None for an invalid value."""

@@ -51,7 +51,7 @@ def test_a_page_of_a_listed_host_is_read_and_no_other(project: Path, site: Site)
     done = place.coterie("run", "look", *place.model(script(site)))
     assert done.returncode == 0, done.stderr
     assert "The answer is **42**." in done.stdout
-    assert f"localhost:{site.port + 1} is not among the hosts" in done.stdout
+    assert f"localhost:{site.port + 1} is not among the allowed hosts" in done.stdout
     assert site.asked == [(f"localhost:{site.port}", "/")]
     # The conversation has the tool, whatever is listed by now; what is listed decides over calls.
     list_hosts(project)

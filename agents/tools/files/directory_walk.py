@@ -1,7 +1,6 @@
 """Directory walk: lists the files below a directory without links, caches and ignored files."""
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +9,13 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.workspace.working_directory import printable_name
+from coterie.git_command import GitFailed, run_git
 from coterie.glob_pattern import LEFT_OUT, GlobPattern
 
 FILE_LIMIT = 100_000
 
-# The configuration of a repository can name programs that git runs, but listing files must not run them.
-GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false")
-LIST = ("ls-files", "--cached", "--others", "--exclude-standard", "-z")
+# Listing files must not write an untracked cache into the index.
+LIST = ("-c", "core.untrackedCache=false", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
 
 
 @attrs.frozen(kw_only=True)
@@ -91,7 +90,7 @@ async def _list_with_git(directory: Path) -> _GitListing | None:
     output = await _git(directory, *LIST)
     if output is None or (not output and await _git(directory, "check-ignore", "--quiet", ".") is not None):
         return None
-    names = frozenset(os.fsdecode(name).rstrip("/") for name in output.split(b"\0") if name)
+    names = frozenset(name.rstrip("/") for name in output.split("\0") if name)
     directories: set[str] = set()
     for name in names:
         parent = name.rpartition("/")[0]
@@ -101,22 +100,12 @@ async def _list_with_git(directory: Path) -> _GitListing | None:
     return _GitListing(names=names, directories=frozenset(directories))
 
 
-async def _git(directory: Path, *arguments: str) -> bytes | None:
+async def _git(directory: Path, *arguments: str) -> str | None:
     """Run git in *directory* and return its output; None if it fails or is not installed."""
-    # Git sets these variables for its hooks; they would redirect the command to another repository.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        ended = await trio.run_process(
-            [*GIT, *arguments],
-            cwd=directory,
-            env={**environment, "GIT_OPTIONAL_LOCKS": "0"},
-            capture_stdout=True,
-            stderr=subprocess.DEVNULL,
-            check=False,
-        )
-    except OSError:
+        return await run_git(directory, *arguments)
+    except GitFailed:
         return None
-    return ended.stdout if ended.returncode == 0 else None
 
 
 def _scan_sync(top: Path, listing: _GitListing | None) -> tuple[list[str], list[str]]:

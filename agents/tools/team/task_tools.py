@@ -52,6 +52,16 @@ def task_result(task: Task) -> str:
     return f"Task {task.id} is now [{task.status}{owner}]: {task.subject}"
 
 
+@attrs.frozen
+class _TaskTool(ToolBase):
+    """Base class of the task tools of one agent."""
+
+    task_list: TaskList
+    owner: TaskOwner
+
+    access: ClassVar[Access] = "session"
+
+
 @attrs.frozen(kw_only=True)
 class TaskClaimInput:
     """Arguments of the TaskClaim tool."""
@@ -62,16 +72,12 @@ class TaskClaimInput:
 
 
 @attrs.frozen
-class TaskClaim(ToolBase):
+class TaskClaim(_TaskTool):
     """Tool that assigns a task to the agent."""
-
-    task_list: TaskList
-    owner: TaskOwner
 
     name: ClassVar = "TaskClaim"
     description: ClassVar = tool_description("task_claim")
     input_type: ClassVar = TaskClaimInput
-    access: ClassVar[Access] = "session"
 
     async def run(self, arguments: TaskClaimInput, _workspace: Workspace) -> ToolResult:
         """Claim the task and return all its details."""
@@ -100,16 +106,12 @@ class TaskCreateInput:
 
 
 @attrs.frozen
-class TaskCreate(ToolBase):
+class TaskCreate(_TaskTool):
     """Tool that adds a task to the task list."""
-
-    task_list: TaskList
-    owner: TaskOwner
 
     name: ClassVar = "TaskCreate"
     description: ClassVar = tool_description("task_create")
     input_type: ClassVar = TaskCreateInput
-    access: ClassVar[Access] = "session"
 
     async def run(self, arguments: TaskCreateInput, _workspace: Workspace) -> ToolResult:
         """Create the task and return its number."""
@@ -139,16 +141,12 @@ class TaskListInput:
 
 
 @attrs.frozen
-class TaskListTool(ToolBase):
+class TaskListTool(_TaskTool):
     """Tool that shows tasks."""
-
-    task_list: TaskList
-    owner: TaskOwner
 
     name: ClassVar = "TaskList"
     description: ClassVar = tool_description("task_list")
     input_type: ClassVar = TaskListInput
-    access: ClassVar[Access] = "session"
     is_clearable: ClassVar = True
 
     async def run(self, arguments: TaskListInput, _workspace: Workspace) -> ToolResult:
@@ -189,17 +187,14 @@ async def accept_completion(_task: ListedTask) -> None:
 
 
 @attrs.frozen
-class TaskUpdate(ToolBase):
+class TaskUpdate(_TaskTool):
     """Tool that changes a task."""
 
-    task_list: TaskList
-    owner: TaskOwner
     check_completion: CompletionCheck = accept_completion
 
     name: ClassVar = "TaskUpdate"
     description: ClassVar = tool_description("task_update")
     input_type: ClassVar = TaskUpdateInput
-    access: ClassVar[Access] = "session"
 
     async def run(self, arguments: TaskUpdateInput, _workspace: Workspace) -> ToolResult:
         """Change the task and return its new state."""

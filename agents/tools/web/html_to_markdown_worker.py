@@ -21,20 +21,8 @@ HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 BLOCKS = frozenset(
     {
         *("p", "div", "section", "article", "main", "header", "footer", "nav", "aside", "form", "fieldset", "figure"),
-        *(
-            "figcaption",
-            "address",
-            "details",
-            "summary",
-            "dl",
-            "dt",
-            "dd",
-            "body",
-            "html",
-            "caption",
-            "center",
-            *HEADINGS,
-        ),
+        *("figcaption", "address", "details", "summary", "dl", "dt", "dd", "body", "html", "caption", "center"),
+        *HEADINGS,
     }
 )
 NESTED = frozenset({"ul", "ol", "li", "blockquote", "pre", "table"})

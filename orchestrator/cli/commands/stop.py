@@ -16,7 +16,7 @@ from coterie.orchestrator.control.requests import MoveToBackground, StopAgent
 from coterie.orchestrator.doctor.checks import RepairResult, check_machine, repair
 from coterie.orchestrator.doctor.doctor_finding import RepairFailed
 from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes
-from coterie.orchestrator.doctor.stale_sessions import mark_ended
+from coterie.orchestrator.doctor.session_checks import mark_ended
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import RootIdentity, find_root
 from coterie.session_directory import SessionDirectory

@@ -27,7 +27,7 @@ from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.cli.views.event_text import event_text
 from coterie.orchestrator.doctor import checks, crash_cleanup
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
-from coterie.orchestrator.doctor.stale_sessions import mark_ended
+from coterie.orchestrator.doctor.session_checks import mark_ended
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record

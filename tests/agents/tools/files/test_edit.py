@@ -1,4 +1,4 @@
-"""Tests of the Edit tool."""
+"""Tests of the Edit tool; `test_write` has the refusals that all tools with write access share."""
 
 import os
 import stat
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from coterie.agents.tools.files.edit import COMPARED, SHOWN, WIDTH, Edit, EditInput
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
-from coterie.agents.tools.workspace.read_tracking import LARGEST
 from coterie.files import Operation, SeededFaults, file_faults
 
 
@@ -200,41 +199,10 @@ async def test_missing_file_is_refused_with_similar_names(workspace: Workspace) 
     assert os.listdir(workspace.root) == ["main.py"]  # noqa: PTH208 - names only
 
 
-async def test_directory_is_refused(workspace: Workspace) -> None:
-    assert "is a directory" in await _refusal(workspace, "x", file_path=".")
-
-
-async def test_read_only_file_is_refused(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "old")
-    path.chmod(0o444)
-    assert await _refusal(workspace, "old") == "a.txt is read-only"
-    assert path.read_text() == "old"
-
-
-async def test_huge_file_is_refused(workspace: Workspace) -> None:
-    with (workspace.root / "a.txt").open("wb") as file:
-        file.truncate(LARGEST + 1)
-    assert "over the limit of 8 MB" in await _refusal(workspace, "x")
-
-
 async def test_edit_that_exceeds_size_limit_is_refused(workspace: Workspace) -> None:
     path = await _seen_file(workspace, "x" * 10_000)
     assert "would exceed the limit of 8 MB" in await _refusal(workspace, "x", "y" * 1_000_000, replace_all=True)
     assert path.read_text() == "x" * 10_000
-
-
-async def test_non_utf8_file_is_refused(workspace: Workspace) -> None:
-    path = workspace.root / "a.txt"
-    path.write_bytes(b"caf\xe9 old\n")
-    await call_tool({"Read": Read()}, "Read", {"file_path": "a.txt"}, workspace)
-    assert "not valid UTF-8 (byte 3)" in await _refusal(workspace, "old")
-    assert path.read_bytes() == b"caf\xe9 old\n"
-
-
-async def test_unpaired_surrogate_is_refused(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "old")
-    assert "unpaired surrogate" in await _refusal(workspace, "old", chr(0xDC80))
-    assert path.read_text() == "old"
 
 
 @pytest.mark.parametrize(
