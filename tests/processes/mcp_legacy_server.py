@@ -1,4 +1,4 @@
-"""An MCP server as they were written by hand in 2024: it greets people on standard output, and knows one tool."""
+"""Hand-written MCP server in the style of 2024: prints a greeting to standard output, and has one tool."""
 
 import json
 import sys
