@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.layers.layer7_team_protocol import PendingReply, PendingReport, ShutdownState
+from coterie.agents.layers.layer7_team_protocol import PendingReport, ShutdownState
 from coterie.agents.layers.message_blocks import mail_block, message_text
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, ToolAnswer
 from coterie.agents.loop.conversation.transcript_records import Addition, MailRecord, UnansweredMessage, UserTextRecord
@@ -114,7 +114,7 @@ class Messaging:
     """In the transcript, or acted upon, and not yet acknowledged."""
     _waiting: list[Delivery] = attrs.field(factory=list, init=False)
     """Taken, and in no turn yet; never more than a mailbox may hold."""
-    _expectations: list[PendingReply] = attrs.field(factory=list, init=False)
+    _expectations: list[PendingReport] = attrs.field(factory=list, init=False)
     reports: set[MessageId] = attrs.field(factory=set, init=False)
     """What came of tasks, as far as the model was told."""
     _answered: list[MessageId] = attrs.field(factory=list, init=False)
@@ -185,18 +185,15 @@ class Messaging:
             await self.receive()
 
     async def wait_for_report(self, id_: MessageId) -> Envelope:
-        """The report with that id, as `wait_for_answer`."""
-        return await self.wait_for_answer(PendingReport(id_))
+        """Wait for the report with this id, which then enters no turn; after a cancellation it is mail as any other.
 
-    async def wait_for_answer(self, expected: PendingReply) -> Envelope:
-        """The answer, which then enters no turn by itself; cancelled, this leaves it to the conversation.
-
-        It is in the transcript with the next results, in the words of whoever waited. Raises as `receive` does.
+        The caller adds its text to the transcript with the next results. Raises as `receive` does.
         """
+        expected = PendingReport(id_)
         self._expectations.append(expected)
         is_answered = False
         try:
-            # It may have come before it was known what it answers.
+            # The report may have arrived before this call.
             self._waiting = [delivery for delivery in self._waiting if not expected.accept(delivery)]
             while expected.answer is None:
                 await self.receive()

@@ -147,7 +147,7 @@ async def test_kill_9_during_a_stream_loses_and_duplicates_nothing(stream: Strea
 async def test_socket_is_replaced_only_after_its_session_was_killed(stream: Stream) -> None:
     with trio.fail_after(30):
         async with stream.receiver():
-            with pytest.raises(BridgeUnusable, match="another process takes mail"):
+            with pytest.raises(BridgeUnusable, match="another process receives mail"):
                 async with open_bridge("home", stream.mail, _never, clock=Clock(), bury=stream.dead.append):
                     pytest.fail("robbed")
         assert socket_path("home").exists(), "a killed process leaves its socket"
@@ -167,7 +167,7 @@ async def test_process_of_another_user_is_refused(stream: Stream) -> None:
         for place in (path, path.parent, path.parent.parent):
             place.chmod(0o777)
         opened = await trio.run_process(command, capture_stdout=True)
-    assert b"a process of user 65534 is on the other end" in opened.stdout
+    assert b"the other process belongs to user 65534" in opened.stdout
 
 
 async def _never(envelope: Envelope) -> Receipt:

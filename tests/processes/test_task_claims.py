@@ -15,7 +15,7 @@ import pytest
 
 from coterie.clock import Clock
 from coterie.mailbox.tasks.errors import DependencyCycle
-from coterie.mailbox.tasks.task import ListedTask, TaskOwner
+from coterie.mailbox.tasks.task import ListedTask, TaskChange, TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
 from tests.data import absent
 
@@ -133,7 +133,7 @@ async def load(directory: Path, *, is_whole: bool) -> Loaded:
     cycles = 0
     for waiting, on in pairs:
         try:
-            await tasks.add_dependency(ids[waiting], ids[on], LEAD)
+            await tasks.update(ids[waiting], LEAD, TaskChange(add_blocked_by=(ids[on],)))
         except DependencyCycle:
             cycles += 1
     return Loaded(tasks, len(ids), len(pairs), cycles)
@@ -178,7 +178,7 @@ async def test_tasks_of_a_killed_process_are_done_by_others(tmp_path: Path) -> N
     tasks = TaskList(tmp_path / "tasks", Clock(), is_durable=False)
     ids = [(await tasks.create(f"task {number}", by=LEAD)).id for number in range(60)]
     for waiting, on in itertools.pairwise(ids[::4]):
-        await tasks.add_dependency(waiting, on, LEAD)
+        await tasks.update(waiting, LEAD, TaskChange(add_blocked_by=(on,)))
     # It has claimed a task before the others begin, which might otherwise leave none.
     with running(WORKER, tasks.directory, 1) as [victim]:
         assert victim.stdout is not None

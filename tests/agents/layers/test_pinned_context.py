@@ -152,7 +152,7 @@ async def test_who_is_alone_has_no_team_and_a_large_one_is_counted(tmp_path: Pat
 async def test_a_roster_that_cannot_be_read_is_a_failure_of_the_disk(tmp_path: Path) -> None:
     (tmp_path / "roster.json").write_text("{")
     async with open_agent(SCRIPT, tmp_path) as (agent, _):
-        with pytest.raises(OSError, match="is not a roster"):
+        with pytest.raises(OSError, match="is not a valid roster"):
             await TeamSection(FileRoster(tmp_path / "roster.json")).text(agent)
 
 

@@ -51,7 +51,8 @@ async def test_that_somebody_is_idle_costs_the_lead_no_turn(tmp_path: Path) -> N
 async def test_a_lead_that_cannot_be_told_is_an_event(tmp_path: Path) -> None:
     async with open_team("worker: [{text: done}]", tmp_path) as team:
         team.start("worker", "Work.", lead="mian")
-        await team.until(lambda: LayerFailed(layer="mail", reason="there is no 'mian'; there is worker") in team.events)
+        reason = "there is no 'mian'; known names: worker"
+        await team.until(lambda: LayerFailed(layer="mail", reason=reason) in team.events)
         assert team.ended == {}
 
 
