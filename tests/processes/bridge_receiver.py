@@ -15,8 +15,7 @@ from coterie.clock import Clock
 from coterie.files import Appender, check_record, frame_record
 from coterie.mailbox.contract import DeadLetter, Receipt
 from coterie.mailbox.envelope import Envelope
-from coterie.mailbox.transports.bridge.accept_policy import AcceptPolicy
-from coterie.mailbox.transports.bridge.listener import open_bridge
+from coterie.mailbox.transports.bridge.listener import AcceptPolicy, open_bridge
 
 LOG = "delivered.jsonl"
 

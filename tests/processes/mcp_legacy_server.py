@@ -15,7 +15,7 @@ RESULTS = {
 
 
 def main() -> None:
-    """Answer line by line."""
+    """Answer requests line by line."""
     sys.stdout.write("Welcome to the older server!\n")
     for line in sys.stdin:
         message = json.loads(line)

@@ -117,9 +117,9 @@ def waiting_pairs() -> list[tuple[str, str]]:
 
 
 async def load(directory: Path, *, is_whole: bool) -> Loaded:
-    """All issues and their dependencies on each other; or, whole, also those on issues of which only the name is known.
+    """Load all issues and their dependencies; if *is_whole*, also dependencies on issues without a record.
 
-    A dependency that would close a circle is left out.
+    A dependency that would close a cycle is left out.
     """
     tasks, pairs = TaskList(directory, Clock(), is_durable=False), waiting_pairs()
     issues = {issue["id"]: issue for issue in lines("gastown_issues")}

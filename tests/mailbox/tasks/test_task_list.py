@@ -388,7 +388,7 @@ async def test_file_at_the_path_of_the_directory_is_an_error(tmp_path: Path) -> 
 
 @attrs.define
 class FailsOnce:
-    """Lets the operation with this number fail; a write may be torn instead."""
+    """Fails the operation with this number; a write may be torn instead."""
 
     number: int
     torn: bool
@@ -396,7 +396,7 @@ class FailsOnce:
     seen: int = 0
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
-        """Count, and fail when it is time."""
+        """Count the operation, and fail at the given number."""
         self.seen += 1
         if self.seen - 1 != self.number:
             return size
@@ -411,7 +411,7 @@ FAILURES = {
     "fsync": FailsOnce(1, torn=False, error=errno.EIO),
     "rename": FailsOnce(2, torn=False, error=errno.EIO),
 }
-"""The boundaries of a replaced file; behind them comes only the flush of its name."""
+"""Operations of a file replacement; after them only the name is flushed."""
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
@@ -463,7 +463,7 @@ def test_invalid_task_bytes_raise_value_error(garbage: bytes) -> None:
 
 
 def _reaches(edges: set[tuple[int, int]], start: int, end: int) -> bool:
-    """The naive way: follow every edge as often as there are tasks."""
+    """Search by following every edge as often as there are tasks."""
     reached = {start}
     for _ in range(5):
         reached |= {on for waiting, on in edges if waiting in reached}
