@@ -14,12 +14,12 @@ from benchmarks.recorded_runs import CODING, SERVICE, Exchange, RecordedReply, r
 CALLED_IN_BETWEEN = 0.25
 """Probability that an exploration of the packages precedes a recorded call."""
 AT_ONCE = (1, 1, 1, 2, 3)
-"""How many calls such a look makes."""
+"""Number of calls in one exploration."""
 SHORT = (2.0, 200.0)
 LONG = (330.0, 3_600.0)
-"""Seconds. Both stay away from the five minutes that a cache lives, so that the machine's own time decides nothing."""
+"""Seconds; far from the cache lifetime of five minutes, so that the speed of the machine does not matter."""
 LONG_IN_A_TURN, LONG_BETWEEN_TURNS = 0.03, 0.1
-"""How often a pause is long: the natural ones were not recorded."""
+"""Probability of a long pause; real pauses were not recorded."""
 
 
 @attrs.frozen(kw_only=True)

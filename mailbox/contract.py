@@ -112,6 +112,11 @@ class DeadLetter:
     raw: bytes
     """Bytes as stored; for a valid message, its encoded envelope."""
 
+    @classmethod
+    def of(cls, envelope: Envelope, reason: DeadReason, detail: str, mailbox: str, at: float) -> "DeadLetter":
+        """Build the dead letter of a valid message."""
+        return cls(reason=reason, detail=detail, mailbox=mailbox, at=at, envelope=envelope, raw=envelope.to_bytes())
+
 
 StoreDeadLetter = Callable[[DeadLetter], None]
 """Function that stores a dead letter before it returns. Raises `OSError` if it cannot."""

@@ -1,6 +1,6 @@
 """Dead letters of a session: undeliverable messages with their reasons, and records of resent messages."""
 
-import base64
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NewType
@@ -9,8 +9,8 @@ import attrs
 import msgspec
 
 from coterie.files import Appender, check_record, frame_record
-from coterie.mailbox.contract import DeadLetter, DeadReason
-from coterie.mailbox.envelope import Envelope, MessageId, new_message_id
+from coterie.mailbox.contract import DeadLetter
+from coterie.mailbox.envelope import MessageId, new_message_id
 
 DeadLetterNumber = NewType("DeadLetterNumber", int)
 """Number of a dead letter: its byte offset in the file, which never changes."""
@@ -40,18 +40,6 @@ class DeadLetterRecord:
 
 
 @attrs.frozen(kw_only=True)
-class _StoredDeadLetter:
-    reason: DeadReason
-    detail: str
-    mailbox: str
-    at: float
-    envelope: Envelope | None
-    raw: str
-    """Raw bytes of the message, in base64, because they may be invalid UTF-8."""
-    v: int = VERSION
-
-
-@attrs.frozen(kw_only=True)
 class _StoredResend:
     """Step of a resend. Shares no required field with a dead letter, so a reader that knows only those skips it."""
 
@@ -73,15 +61,8 @@ class DeadLetters:
 
     def add(self, letter: DeadLetter) -> None:
         """Append *letter* and flush it before returning. Raises `OSError`."""
-        record = _StoredDeadLetter(
-            reason=letter.reason,
-            detail=letter.detail,
-            mailbox=letter.mailbox,
-            at=letter.at,
-            envelope=letter.envelope,
-            raw=base64.b64encode(letter.raw).decode(),
-        )
-        self._append(record)
+        # msgspec encodes bytes in base64, so the raw bytes may be invalid UTF-8.
+        self._append({**attrs.asdict(letter, recurse=False), "v": VERSION})
 
     def pending(self, *, after: DeadLetterNumber | None = None) -> list[tuple[DeadLetterNumber, DeadLetter]]:
         """Return the dead letters that were not sent again, selected as by `history`. Raises `OSError`."""
@@ -122,7 +103,7 @@ class DeadLetters:
         steps = (record for _, record in self._records(number) if isinstance(record, _StoredResend))
         return next((step.id for step in steps if step.number == number), None)
 
-    def _append(self, record: _StoredDeadLetter | _StoredResend) -> None:
+    def _append(self, record: dict[str, object] | _StoredResend) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Opened for each record: records are rare, and the directory may have been deleted since the last one.
         with Appender.open(self._path) as log:
@@ -154,24 +135,11 @@ def _parse_line(line: bytes) -> DeadLetter | _StoredResend | None:
         check_record(line)
         if _version.decode(line).v != VERSION:
             return None
-        return _parse_dead_letter(line) or _resends.decode(line)
+        with contextlib.suppress(msgspec.ValidationError):
+            return _letters.decode(line)
+        return _resends.decode(line)
     except ValueError:
         return None
-
-
-def _parse_dead_letter(line: bytes) -> DeadLetter | None:
-    try:
-        record = _letters.decode(line)
-    except msgspec.ValidationError:
-        return None
-    return DeadLetter(
-        reason=record.reason,
-        detail=record.detail,
-        mailbox=record.mailbox,
-        at=record.at,
-        envelope=record.envelope,
-        raw=base64.b64decode(record.raw, validate=True),
-    )
 
 
 class _Version(msgspec.Struct):
@@ -179,5 +147,5 @@ class _Version(msgspec.Struct):
 
 
 _version = msgspec.json.Decoder(_Version)
-_letters = msgspec.json.Decoder(_StoredDeadLetter)
+_letters = msgspec.json.Decoder(DeadLetter)
 _resends = msgspec.json.Decoder(_StoredResend)

@@ -65,13 +65,6 @@ class MergedInbox:
 
     def _refuse(self, delivery: Delivery) -> None:
         envelope = delivery.envelope
-        letter = DeadLetter(
-            reason="refused",
-            detail=f"{envelope.kind} is accepted only inside one process, and this message came from outside",
-            mailbox=self.name,
-            at=self._clock.now(),
-            envelope=envelope,
-            raw=envelope.to_bytes(),
-        )
-        self._store_dead_letter(letter)
+        detail = f"{envelope.kind} is accepted only inside one process, and this message came from outside"
+        self._store_dead_letter(DeadLetter.of(envelope, "refused", detail, self.name, self._clock.now()))
         self._refused.append(envelope.id)

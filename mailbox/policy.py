@@ -62,19 +62,15 @@ def check_send(attempt: SendAttempt) -> None:
         raise _not_allowed(attempt, "it must name the request that it answers")
     if attempt.recipient == attempt.sender and not attempt.is_referred:
         raise _not_allowed(attempt, "an agent cannot approve its own request")
-    _check_body(attempt)
+    try:
+        BODIES[attempt.kind].from_body(attempt.body)
+    except ValueError as exc:
+        raise _not_allowed(attempt, f"its body is not valid for this kind: {exc}") from exc
 
 
 def has_authority(envelope: Envelope) -> bool:
     """True if the sender of *envelope* may send its kind. Checked again before the recipient acts on the message."""
     return envelope.kind == "message" or envelope.sender.kind in _SENDERS[envelope.kind]
-
-
-def _check_body(attempt: SendAttempt) -> None:
-    try:
-        BODIES[attempt.kind].from_body(attempt.body)
-    except ValueError as exc:
-        raise _not_allowed(attempt, f"its body is not valid for this kind: {exc}") from exc
 
 
 def _not_allowed(attempt: SendAttempt, reason: str) -> NotAllowed:

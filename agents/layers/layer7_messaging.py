@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.layers.layer7_team_protocol import PendingReply, PendingReport, ShutdownState
+from coterie.agents.layers.layer7_team_protocol import PendingReport, ShutdownState
 from coterie.agents.layers.message_blocks import mail_block, message_text
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, ToolAnswer
 from coterie.agents.loop.conversation.transcript_records import Addition, MailRecord, UnansweredMessage, UserTextRecord
@@ -115,7 +115,7 @@ class Messaging:
     """Ids that are in the transcript or were acted upon, and are not acknowledged yet."""
     _waiting: list[Delivery] = attrs.field(factory=list, init=False)
     """Received mail that has not entered a turn yet; never more than a mailbox may hold."""
-    _expectations: list[PendingReply] = attrs.field(factory=list, init=False)
+    _expectations: list[PendingReport] = attrs.field(factory=list, init=False)
     reports: set[MessageId] = attrs.field(factory=set, init=False)
     """Ids of the task reports that entered the conversation."""
     _answered: list[MessageId] = attrs.field(factory=list, init=False)
@@ -186,18 +186,15 @@ class Messaging:
             await self.receive()
 
     async def wait_for_report(self, id_: MessageId) -> Envelope:
-        """Wait for the task report with this id, as `wait_for_answer` does."""
-        return await self.wait_for_answer(PendingReport(id_))
+        """Wait for the task report with this id and return it instead of delivering it to the conversation.
 
-    async def wait_for_answer(self, expected: PendingReply) -> Envelope:
-        """Wait for a reply and return it to the caller instead of delivering it to the conversation.
-
-        The next message records its id. If cancelled, the reply is delivered like other mail. Raises as `receive` does.
+        The next message records its id. If cancelled, the report is delivered like other mail. Raises as `receive` does.
         """
+        expected = PendingReport(id_)
         self._expectations.append(expected)
         is_answered = False
         try:
-            # The reply may have arrived before this call.
+            # The report may have arrived before this call.
             self._waiting = [delivery for delivery in self._waiting if not expected.accept(delivery)]
             while expected.answer is None:
                 await self.receive()

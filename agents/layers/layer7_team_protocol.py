@@ -1,26 +1,13 @@
 """Replies that an agent waits for, and shutdown requests to it."""
 
-from typing import Protocol
-
 import attrs
 import trio
 
 from coterie.agents.loop.run_result import EndReason
 from coterie.mailbox.contract import Delivery
-from coterie.mailbox.envelope import Envelope, MessageId, MessageKind
-from coterie.mailbox.message_bodies import BODIES, ShutdownRequest
+from coterie.mailbox.envelope import Envelope, MessageId
+from coterie.mailbox.message_bodies import ShutdownRequest
 from coterie.mailbox.policy import has_authority
-
-
-class PendingReply(Protocol):
-    """An expected message."""
-
-    answer: Delivery | None
-    """The received message; None before it has arrived."""
-
-    def accept(self, delivery: Delivery) -> bool:
-        """Return True, and keep *delivery*, if it is the first message that matches."""
-        ...
 
 
 @attrs.define(eq=False)
@@ -31,42 +18,11 @@ class PendingReport:
     answer: Delivery | None = attrs.field(default=None, init=False)
 
     def accept(self, delivery: Delivery) -> bool:
-        """As `PendingReply.accept`."""
+        """Keep *delivery* if it is the first message with the report; True if it is."""
         envelope = delivery.envelope
         if self.answer is not None or envelope.id != self.report or envelope.kind != "task_notification":
             return False
         self.answer = delivery
-        return True
-
-
-@attrs.define(eq=False, kw_only=True)
-class ReplyMatcher:
-    """An expected answer to one sent request."""
-
-    request: MessageId
-    asked: str
-    """Name of the agent that was asked."""
-    kind: MessageKind
-    """Kind of the answer."""
-    answer: Delivery | None = attrs.field(default=None, init=False)
-
-    def accept(self, delivery: Delivery) -> bool:
-        """As `PendingReply.accept`."""
-        if self.answer is not None or not self._is_answered_by(delivery.envelope):
-            return False
-        self.answer = delivery
-        return True
-
-    def _is_answered_by(self, envelope: Envelope) -> bool:
-        if envelope.kind != self.kind or envelope.in_reply_to != self.request or not has_authority(envelope):
-            return False
-        # A peer answers only for itself; lead, user and system may answer for others.
-        if envelope.sender.kind == "peer" and envelope.sender.name != self.asked:
-            return False
-        try:
-            BODIES[self.kind].from_body(envelope.body)
-        except ValueError:
-            return False
         return True
 
 

@@ -89,10 +89,6 @@ class TaskList:
             task_id, lambda graph, task: update_task(graph, task, self.clock.now(), by, change)
         )
 
-    async def add_dependency(self, task_id: TaskId, on: TaskId, by: TaskOwner) -> Task:
-        """Make *task_id* wait until *on* is done. Raises `DependencyCycle`, and as `update`."""
-        return await self.update(task_id, by, TaskChange(add_blocked_by=(on,)))
-
     async def release(self, task_id: TaskId, by: TaskOwner) -> Task:
         """Make the task open again. Raises as `update`."""
         return await self.update(task_id, by, TaskChange(status="open"))

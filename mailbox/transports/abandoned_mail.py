@@ -76,7 +76,7 @@ async def dead_letter_abandoned(transport: FileTransport, dead: DeadLetters, nam
 async def _dead_letter_all(deliveries: list[Delivery], inbox: Inbox, writer: "_DeadLetterWriter", now: float) -> None:
     try:
         for delivery in deliveries:
-            writer.add(_to_dead_letter(writer.name, delivery, now))
+            writer.add(DeadLetter.of(delivery.envelope, "recipient_ended", _detail(writer.name), writer.name, now))
     except OSError as exc:
         raise MailboxFailed(writer.name, f"cannot store a dead letter: {exc.strerror}") from exc
     await inbox.acknowledge([delivery.envelope.id for delivery in deliveries])
@@ -122,18 +122,6 @@ def _check_ended(roster: Roster, name: str) -> None:
     member = roster.members().get(name)
     if member is not None and member.state != "ended":
         raise RecipientActive(name, member.state)
-
-
-def _to_dead_letter(name: str, delivery: Delivery, now: float) -> DeadLetter:
-    envelope = delivery.envelope
-    return DeadLetter(
-        reason="recipient_ended",
-        detail=_detail(name),
-        mailbox=name,
-        at=now,
-        envelope=envelope,
-        raw=envelope.to_bytes(),
-    )
 
 
 def _detail(name: str) -> str:

@@ -98,12 +98,12 @@ async def test_a_conversation_that_moves_its_breakpoint_reads_all_before_it(api:
 
 
 def calls(count: int) -> Message:
-    """An assistant message of *count* parallel tool calls."""
+    """Return an assistant message of *count* parallel tool calls."""
     return assistant(*(tool_use(f"toolu_{number}") for number in range(count)))
 
 
 def results(count: int) -> list[Block]:
-    """Their results."""
+    """Return the results of these calls."""
     return [tool_result(f"toolu_{number}") for number in range(count)]
 
 
@@ -127,7 +127,7 @@ async def test_a_run_of_tool_results_is_one_position(api: Api) -> None:
 @pytest.mark.parametrize(("texts", "is_found"), [(17, True), (18, False)])
 @rule("prompt caching / lookback: runs of tool blocks count among the 20 positions")
 async def test_runs_and_single_blocks_are_counted_together(api: Api, texts: int, *, is_found: bool) -> None:
-    """Two runs and the entry are three positions, so seventeen texts fit."""
+    """Each run of calls or results counts as one position, and so does the entry; so seventeen texts fit."""
     await api.ask(messages=[user(marked(text(FIRST)))])
     *rest, last = (text_block(f"{number:04}") for number in range(texts))
     bill = await api.ask(messages=[user(text(FIRST)), calls(25), user(*results(25), *rest, marked(last))])

@@ -27,12 +27,12 @@ MODEL = "claude-opus-5-5"
 TOOL = b'{"name":"Bash","description":"Run a command.","input_schema":{"type":"object"}}'
 TURNS = 500
 CALLS = 30
-"""Tool calls that one reply may make side by side."""
+"""Largest number of parallel tool calls in a reply."""
 BEYOND_LOOKBACK = 25
 FEW = [*[0] * 16, *[1] * 6, 2, 3]
-"""How many of a thing most turns have: the server reads every block of the history again at every turn."""
+"""Limit for most turns, because the server parses the whole history again in every turn."""
 PAUSE = 290.0
-"""Seconds between two requests: an entry that was not refreshed would be gone at the second."""
+"""Seconds between two requests: an entry that was not refreshed would expire before the second."""
 
 
 def begun() -> Conversation:
@@ -42,12 +42,12 @@ def begun() -> Conversation:
 
 
 def tokens(conversation: Conversation, start: int, stop: int) -> int:
-    """Tokens of the segments from *start* up to but not including *stop*."""
+    """Return the tokens of the segments from *start* up to but not including *stop*."""
     return sum(count_tokens(json.loads(segment.data)) for segment in conversation.segments[start:stop])
 
 
 def whole(conversation: Conversation, *, helper: bool = False) -> RenderedRequest:
-    """The next request, for a reply that is not streamed."""
+    """Return the next request, for a reply without streaming."""
     return conversation.render(max_tokens=16, stream=False, helper=helper)
 
 

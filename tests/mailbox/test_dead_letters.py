@@ -74,7 +74,7 @@ def test_resent_dead_letter_is_in_the_history_and_not_pending(tmp_path: Path) ->
 
 
 def test_resend_uses_the_same_id_when_repeated(tmp_path: Path) -> None:
-    """The first one may have been killed after the message was stored."""
+    """A first process may have been killed after it stored the message."""
     for raw in (b"one", b"two"):
         DeadLetters(tmp_path).add(dead_letter(raw))
     first, second = (number for number, _ in DeadLetters(tmp_path).pending())

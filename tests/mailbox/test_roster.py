@@ -126,7 +126,7 @@ async def test_unchanged_roster_file_is_not_read_again(tmp_path: Path) -> None:
 
 
 async def test_every_one_of_many_quick_changes_is_noticed(tmp_path: Path) -> None:
-    """Replacements within one tick of the clock may have the inode, time and size of one that was read."""
+    """A replacement within one clock tick may have the same inode, time and size as the file read before."""
     writer, reader = FileRoster(tmp_path / "roster.json"), FileRoster(tmp_path / "roster.json")
     await writer.join("bob")
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""A root in a process of its own: `python -m tests.processes.agent_root PROJECT SCRIPT` runs one agent until killed."""
+"""Root in a separate process: `python -m tests.processes.agent_root PROJECT SCRIPT` runs one agent until killed."""
 
 import sys
 from functools import partial

@@ -1,6 +1,6 @@
-"""A session that takes mail and keeps it in one log, as a process of its own: `ID MAIL [before|after COUNT]`.
+"""Session that receives mail into one log, in a separate process: `ID MAIL [before|after COUNT]`.
 
-With a last pair it kills itself at its COUNT-th letter, before or after that letter is in the log.
+With the last two arguments it kills itself at its COUNT-th message, before or after that message is in the log.
 """
 
 import os
@@ -15,14 +15,13 @@ from coterie.clock import Clock
 from coterie.files import Appender, check_record, frame_record
 from coterie.mailbox.contract import DeadLetter, Receipt
 from coterie.mailbox.envelope import Envelope
-from coterie.mailbox.transports.bridge.accept_policy import AcceptPolicy
-from coterie.mailbox.transports.bridge.listener import open_bridge
+from coterie.mailbox.transports.bridge.listener import AcceptPolicy, open_bridge
 
 LOG = "delivered.jsonl"
 
 
 def read_log(mail: Path) -> list[Envelope]:
-    """What was delivered, in that order; whatever is torn was not."""
+    """Return the delivered messages in order; torn records are skipped."""
     envelopes: list[Envelope] = []
     for line in (mail / LOG).read_bytes().split(b"\n") if (mail / LOG).exists() else ():
         if line:
@@ -36,7 +35,7 @@ def read_log(mail: Path) -> list[Envelope]:
 
 @attrs.define(eq=False)
 class Store:
-    """The least that keeps the contract: it stores by one write, and drops the ids that it has."""
+    """Minimal transport that keeps the contract: stores in one write and drops known ids."""
 
     log: Appender
     ids: set[str]
@@ -59,12 +58,12 @@ class Store:
 
 
 def reject_dead_letter(letter: DeadLetter) -> None:
-    """Nothing dies here."""
+    """Crash hook that does nothing."""
     raise AssertionError(letter)
 
 
 async def run(session: str, mail: Path, death: tuple[str, int] | None) -> None:
-    """Take mail until killed."""
+    """Receive mail until killed."""
     terms = AcceptPolicy(policy="accept", per_minute=6e6, burst=1_000_000, repeat_window=0)
     with Appender.open(mail / LOG) as log:
         store = Store(log, {envelope.id for envelope in read_log(mail)}, death)

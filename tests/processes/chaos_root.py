@@ -1,6 +1,6 @@
-"""A root that is tormented, as a process of its own: `python -m tests.processes.chaos_root PROJECT BUDGET`.
+"""Root whose processes are killed at random, run as `python -m tests.processes.chaos_root PROJECT BUDGET`.
 
-It tells its session's id, and runs a tree of agents until all have ended, or SIGTERM comes.
+It prints the id of its session, and runs a tree of agents until all have ended, or until SIGTERM.
 """
 
 import contextlib
@@ -63,5 +63,5 @@ async def _cancel_on_signal(signals: AsyncIterator[int], scope: trio.CancelScope
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it may come when all have ended by themselves
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it may arrive after all agents have ended
     trio.run(partial(_run, Path(sys.argv[1]), Decimal(sys.argv[2])))

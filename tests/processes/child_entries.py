@@ -16,13 +16,13 @@ import msgspec
 import trio
 
 FIFO = "COTERIE_TEST_FIFO"
-"""In the environment: where a child that never gets ready tells that it is there."""
+"""Environment variable with the path where a child that never becomes ready reports that it exists."""
 POOR = 54_321
-"""A user who has no processes on any machine."""
+"""User id without any process."""
 
 
 def describe(payload: bytes, descriptors: Sequence[int]) -> None:
-    """Tell on the first descriptor what this process is."""
+    """Describe this process on the first descriptor."""
     facts = {
         "payload": payload.decode(),
         "pid": os.getpid(),
@@ -49,7 +49,7 @@ def _open_descriptors() -> list[int]:
 
 
 def echo(_payload: bytes, descriptors: Sequence[int]) -> None:
-    """Send back what comes on the first descriptor, until it is closed."""
+    """Echo the first descriptor until it is closed."""
     with socket.socket(fileno=descriptors[0]) as peer:
         while data := peer.recv(1000):
             peer.sendall(data)
@@ -61,23 +61,23 @@ def exit_with(payload: bytes, _descriptors: Sequence[int]) -> int:
 
 
 def leave(payload: bytes, _descriptors: Sequence[int]) -> NoReturn:
-    """Leave as a program does."""
+    """Exit like a program."""
     raise SystemExit(int(payload))
 
 
 def fail(payload: bytes, _descriptors: Sequence[int]) -> NoReturn:
-    """Raise, after words on both streams that nobody has flushed."""
+    """Raise, with unflushed output on both streams."""
     print("said", end="")  # noqa: T201 - it is what is tested
     raise RuntimeError(payload.decode())
 
 
 def stay(_payload: bytes, _descriptors: Sequence[int]) -> None:
-    """Do nothing until a signal ends it."""
+    """Wait for a signal that ends the process."""
     signal.pause()
 
 
 def shelter(_payload: bytes, descriptors: Sequence[int]) -> None:
-    """Start a process in the same group, tell its number, and ignore requests to end."""
+    """Start a process in the same group, report its pid, and ignore termination requests."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with subprocess.Popen(["/bin/sleep", "1000"]) as process, socket.socket(fileno=descriptors[0]) as peer:
         peer.sendall(str(process.pid).encode())
@@ -85,7 +85,7 @@ def shelter(_payload: bytes, descriptors: Sequence[int]) -> None:
 
 
 def call_first(_payload: bytes, descriptors: Sequence[int]) -> None:
-    """Make the first call to a model of this process, and tell what was there for it and what had to be made."""
+    """Make the first model call of this process, and report which objects existed and which were created."""
     from coterie.agents.loop.model import client_warmup as transport  # noqa: PLC0415 - it imports the SDK
     from tests.processes.loopback_call import call_loopback_model  # noqa: PLC0415 - so does it
 
@@ -112,7 +112,7 @@ def __getattr__(name: str) -> Any:
 
 
 def allow_one_process() -> None:
-    """Leave no room for a single fork."""
+    """Use up the process limit, so that no fork is possible."""
     _become_poor(1)
 
 
@@ -123,5 +123,5 @@ def _become_poor(processes: int) -> None:
 
 
 def have_a_thread() -> None:
-    """What a zygote must not."""
+    """Start a thread, which a zygote must not have."""
     threading.Thread(target=threading.Event().wait, daemon=True).start()

@@ -1,13 +1,13 @@
-"""A root with a janitor and nothing else, that meets its end in a given way: `python -m ... SESSION WAY`.
+"""Root with only a cleanup daemon, which dies in a given way: `python -m ... SESSION WAY`.
 
-It tells the number of its janitor, and stays until it is killed, if it does not do that itself:
+It prints the pid of its cleanup daemon, and stays alive until it is killed, unless it kills itself:
 
-- `stays`: it is killed by who started it.
-- `hung-up`: the janitor's pipe is closed some time before it has ended, as the kernel does when a process dies slowly.
-- `at-once`: it is killed before its janitor has come to its first line.
-- `asleep`: the same, with the janitor stopped.
-- `after-farewell`: as a whole root that ends by itself, and is killed when its janitor has gone.
-- `in-one-breath`: it stops its janitor, which is at its post, and is killed before that has come to a stop.
+- `stays`: its parent kills it.
+- `hung-up`: the pipe of the cleanup daemon is closed before the root has ended, as if the process died slowly.
+- `at-once`: it is killed before its cleanup daemon has executed its first line.
+- `asleep`: the same, with the cleanup daemon stopped.
+- `after-farewell`: it ends normally, and is killed when its cleanup daemon has ended.
+- `in-one-breath`: it stops its ready cleanup daemon, and is killed before the stop takes effect.
 """
 
 import os

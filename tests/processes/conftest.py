@@ -1,4 +1,4 @@
-"""What sessions of real processes need: a place that is theirs alone."""
+"""Fixtures for sessions of real processes: a separate directory and home."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
-    """A directory to work in, and a home of its own."""
+    """Working directory with a separate home directory."""
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     directory = tmp_path / "project"

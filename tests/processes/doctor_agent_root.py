@@ -1,4 +1,4 @@
-"""A root with a real agent in the tests of the doctor, as a process of its own: `PROJECT FIFO`."""
+"""Root with a real agent for the tests of the doctor, in a separate process: `PROJECT FIFO`."""
 
 import os
 import sys
@@ -17,8 +17,8 @@ scout: [{tools: [{Bash: {command: "setsid sh -c 'echo $$ > %s; exec sleep 1000'"
 
 
 async def run(project: Path, fifo: str) -> None:
-    """Run an agent whose shell tells its number through *fifo* and stays."""
-    os.open(fifo, os.O_RDWR)  # whoever reads hears of it if this process ends too early
+    """Run an agent whose shell writes its pid to *fifo* and stays alive."""
+    os.open(fifo, os.O_RDWR)  # keeps the reader from blocking forever if this process ends too early
     async with open_root_harness(project, SCRIPT % fifo) as tree:
         with ExitStack() as stack:
             if find_root(tree.session) is None:

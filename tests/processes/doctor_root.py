@@ -1,4 +1,4 @@
-"""A root in the tests of the doctor, as a process of its own, with one process that does not die with it: `SESSION`."""
+"""Root for the tests of the doctor, with one process that survives it, in a separate process: `SESSION`."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from coterie.session_directory import SessionDirectory
 
 
 def run(name: str) -> None:
-    """Start the process, tell its number, and stay until SIGTERM."""
+    """Start the process, print its pid, and wait for SIGTERM."""
     signal.signal(signal.SIGTERM, _leave)
     environment = {**os.environ, SESSION_VARIABLE: name, AGENT_VARIABLE: "scout#1"}
     with open_root_record(SessionDirectory.find(name), Clock()):

@@ -1,6 +1,6 @@
-"""A process that wants to dream: `python -m tests.processes.dream_lock_holder DIRECTORY`, and a line to begin with.
+"""Process that tries to dream: `python -m tests.processes.dream_lock_holder DIRECTORY`, started by a line on stdin.
 
-It says whether it has the lock, and keeps it until its input ends.
+It prints whether it has the lock, and holds the lock until its input ends.
 """
 
 import sys
@@ -12,7 +12,7 @@ from coterie.memory.errors import DreamRefused
 
 
 def hold(directory: Path) -> None:
-    """See above."""
+    """Run the module."""
     print("ready", flush=True)  # noqa: T201 - the test reads it
     sys.stdin.readline()
     try:

@@ -1,8 +1,8 @@
-"""Processes that dream until they are killed; what is left of that is what the test looks at.
+"""Processes that dream until they are killed; the test checks what remains.
 
-`python -m tests.processes.dream_worker DIRECTORY FIRST STEP` dreams in one process after another, each in a directory
-of its own: one is killed after FIRST writes of files, the next STEP writes later, until one comes to its end. A line
-for each says which that was, and how it ended.
+`python -m tests.processes.dream_worker DIRECTORY FIRST STEP` runs dreams in consecutive processes, each in its own
+directory: the first is killed after FIRST writes of files, the next STEP writes later, until one completes. It prints a
+line for each with its number and result.
 """
 
 import itertools
@@ -27,14 +27,14 @@ from coterie.memory.store.memory_store import MemoryStore
 from tests.agents.scripted_agent import open_agent
 
 LAST = 5_000.0
-"""When the last dream was."""
+"""Time of the last dream."""
 BEFORE = {"ann.md": "Ann likes tea.\n", "ben.md": "Ben likes coffee.\n"}
 AFTER = {"people.md": "Ann likes tea.\n\nBen likes coffee.\n"}
 
 
 @attrs.define(eq=False)
 class Killing:
-    """Ends this process, as a crash would, before one of its writes."""
+    """Kills this process, like a crash, before one of its writes."""
 
     left: int
 
@@ -47,7 +47,7 @@ class Killing:
 
 
 def store_in(directory: Path) -> MemoryStore:
-    """The store of a test, filled when it is first asked for."""
+    """Return the store of a test, filled on the first call."""
     store = MemoryStore.at(directory / "memory", Clock())
     if not store.directory.exists():
         for path, text in BEFORE.items():
@@ -58,7 +58,7 @@ def store_in(directory: Path) -> MemoryStore:
 
 
 async def dream(directory: Path, writes: int) -> None:
-    """Merge two memories into one, and be killed at the write after *writes* others."""
+    """Merge two memories into one; the process is killed after *writes* writes."""
     copy = directory / "dream" / "memory"
     calls: list[dict[str, Any]] = [{"Read": {"file_path": str(copy / path)}} for path in BEFORE]
     texts = {**dict.fromkeys(BEFORE, ""), **AFTER}
@@ -77,7 +77,7 @@ async def dream(directory: Path, writes: int) -> None:
 
 
 def kill_each(directory: Path, first: int, step: int) -> None:
-    """See above. This process has one thread, and no event loop, whenever it forks."""
+    """Run the module. This process has one thread and no event loop when it forks."""
     for writes in itertools.count(first, step):
         place = directory / str(writes)
         place.mkdir()

@@ -13,7 +13,7 @@ _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: clos
 
 
 async def call_loopback_model() -> None:
-    """Ask, and be answered."""
+    """Send a request and read the reply."""
     request = ModelRequest(body=_BODY, model=known_models().get("sonnet"), max_tokens=1, prompt_tokens=1)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     _, port = listeners[0].socket.getsockname()

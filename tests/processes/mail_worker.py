@@ -1,4 +1,4 @@
-"""A process that sends, or reads, mail until it is killed; what it did is in files that the test compares.
+"""Process that sends or reads mail until it is killed; its files are checked by the test.
 
 `python -m tests.processes.mail_worker write ROOT NAME COUNT` or `... read ROOT`.
 """
@@ -19,7 +19,7 @@ from coterie.mailbox.transports.file.transport import Durability, FileTransport
 
 
 class OneReader:
-    """A roster with the one reader."""
+    """Roster with only the reader."""
 
     def members(self) -> dict[str, Member]:
         """As `Roster.members`."""
@@ -27,25 +27,25 @@ class OneReader:
 
 
 def make_transport(root: Path, durability: Durability = "process") -> FileTransport:
-    """Small segments, so that many are sealed and deleted while processes die."""
+    """Small segments, so that many are sealed and deleted while processes are killed."""
     bury = DeadLetters(root / "mail" / "dead").add
     limits = MailLimits(messages=2000)
     return FileTransport(root / "mail", OneReader(), None, Clock(), bury, limits, durability, segment_bytes=64 * 1024)
 
 
 def message_id(name: str, sequence: int) -> MessageId:
-    """The same for the same message, so that it is known again when its sender was killed before the receipt."""
+    """Return the same id for the same message, so that copies after a kill of its sender are detected."""
     return MessageId(str(uuid.uuid5(uuid.NAMESPACE_OID, f"{name} {sequence}")))
 
 
 def whole_lines(path: Path) -> list[str]:
-    """The lines of a log; one that is torn was not written."""
+    """Return the complete lines of a log; a torn line was not written."""
     content = path.read_text() if path.exists() else ""
     return content[: content.rfind("\n") + 1].splitlines()
 
 
 async def write(root: Path, name: str, count: int) -> None:
-    """Send up to *count* messages, from the first that has no receipt. Every other writer keeps a journal."""
+    """Send up to *count* messages, from the first without a receipt. Every other writer keeps a journal."""
     receipts = root / f"{name}.receipts"
     durability: Durability = "power" if int(name[-1]) % 2 else "process"
     post, begun = make_transport(root, durability), len(whole_lines(receipts))
@@ -64,7 +64,7 @@ async def write(root: Path, name: str, count: int) -> None:
 
 
 async def send_with_retry(post: FileTransport, message: Envelope) -> None:
-    """Send *message*, as often as it takes."""
+    """Send *message*, with as many retries as needed."""
     while True:
         try:
             await post.send(message)
@@ -75,7 +75,7 @@ async def send_with_retry(post: FileTransport, message: Envelope) -> None:
 
 
 async def read(root: Path) -> None:
-    """Write what arrives into a transcript, and acknowledge it then."""
+    """Write arriving messages into a transcript, then acknowledge them."""
     transcript = root / "transcript"
     lines = whole_lines(transcript)
     log = os.open(transcript, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -1,4 +1,4 @@
-"""An MCP server as they were written by hand in 2024: it greets people on standard output, and knows one tool."""
+"""Hand-written MCP server in the style of 2024: prints a greeting to standard output, and has one tool."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ RESULTS = {
 
 
 def main() -> None:
-    """Answer line by line."""
+    """Answer requests line by line."""
     sys.stdout.write("Welcome to the older server!\n")
     for line in sys.stdin:
         message = json.loads(line)

@@ -1,6 +1,6 @@
-"""An MCP server for tests: it says which process it is, and can be told to behave badly.
+"""MCP server for tests: reports its process, and can misbehave on request.
 
-`python mcp_server.py` speaks over its pipes, `python mcp_server.py PORT-FILE` over HTTP on a port that it writes there.
+`python mcp_server.py` serves over its pipes, `python mcp_server.py PORT-FILE` over HTTP on a port that it writes there.
 """
 
 import os
@@ -18,44 +18,44 @@ PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415408d763f8cfc000000301010018dd8db0"
     "0000000049454e44ae426082"
 )
-"""The smallest picture there is."""
+"""The smallest valid picture."""
 
 server = MCPServer("probe", instructions="Ask whoami first.")
 
 
 @server.tool()
 def whoami() -> str:
-    """Say which process this is."""
+    """Return the pid of this process."""
     return f"process {os.getpid()}"
 
 
 @server.tool()
 def environment(name: str) -> str:
-    """Say what a variable holds."""
+    """Return the value of a variable."""
     return os.environ.get(name, "(unset)")
 
 
 @server.tool()
 def lines(count: int) -> str:
-    """Say so many lines."""
+    """Return *lines* lines."""
     return "\n".join(f"line {number}" for number in range(count))
 
 
 @server.tool()
 def picture() -> Image:
-    """Show a picture."""
+    """Return a picture."""
     return Image(data=PIXEL, format="png")
 
 
 @server.tool()
 def facts() -> dict[str, Any]:
-    """Say something as data."""
+    """Return structured data."""
     return {"answer": 42}
 
 
 @server.tool()
 def die(words: str) -> str:
-    """End in the middle of a call."""
+    """Exit during a call."""
     sys.stderr.write(f"{words}\n")
     sys.stderr.flush()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -64,7 +64,7 @@ def die(words: str) -> str:
 
 @server.tool()
 def wait(file: str) -> str:
-    """Never answer; *file* says when it began."""
+    """Never answer; write to *file* at the start."""
     Path(file).write_text(str(os.getpid()))
     time.sleep(1000)
     return "never"
@@ -72,7 +72,7 @@ def wait(file: str) -> str:
 
 @server.tool()
 async def linger(file: str) -> str:
-    """Never answer, and say in *file* when nobody waits for an answer any more."""
+    """Never answer, and write to *file* when the call is cancelled."""
     try:
         await anyio.sleep_forever()
     finally:

@@ -1,4 +1,4 @@
-"""A root inside a test, with real agent processes forked from a zygote, on the embedded server."""
+"""Root inside a test, with real agent processes forked from a zygote, and the embedded server."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,47 +30,47 @@ MODEL = known_models().get("sonnet")
 
 @attrs.define(eq=False)
 class RootHarness:
-    """The root of a session, with a lead on the roster whose mailbox the test reads."""
+    """Root of a session; the test reads the mailbox of the lead."""
 
     served: Served
     root: SessionRoot
 
     @property
     def session(self) -> SessionDirectory:
-        """Whose root it is."""
+        """Session of the root."""
         return self.root.session
 
     @property
     def supervisor(self) -> Supervisor:
-        """The root's."""
+        """Log of the root."""
         return self.root.supervisor
 
     @property
     def events(self) -> list[AgentChanged]:
-        """What the root told of its agents, read from its log."""
+        """Return the agent states that the root logged."""
         told = (observed.event for observed in read_session(self.session.directory))
         return [event for event in told if isinstance(event, AgentChanged)]
 
     def agent_spec(self, name: str, task: str = "go", *, mode: str = "bypassPermissions") -> AgentSpec:
-        """Spec of an agent without instruction files, which may do anything."""
+        """Return the spec of an agent without instruction files and with all permissions."""
         settings = Settings.build({"permissions.mode": mode}, {})
         return AgentSpec(name=name, task=task, model=MODEL.id, settings=settings, parent=MAIN, is_bare=True)
 
     def agent_run(
         self, name: str, task: str = "go", *, mode: str = "bypassPermissions", is_kept: bool = False
     ) -> AgentRun:
-        """Run of such an agent."""
+        """Run such an agent."""
         return AgentRun(spec=self.agent_spec(name, task, mode=mode), is_kept=is_kept)
 
     @property
     def zygote(self) -> int | None:
-        """The process that agents are forked from."""
+        """The zygote."""
         starter = self.supervisor.services.starter
         assert isinstance(starter, ZygoteStarter)
         return starter.zygote
 
     def pid(self, name: str) -> int:
-        """The process of *name*."""
+        """Return the process of *name*."""
         return next(e.pid for e in reversed(self.events) if e.name == name and e.pid)
 
     async def until_state(self, name: str, state: str) -> None:
@@ -79,13 +79,13 @@ class RootHarness:
             await trio.sleep(0.005)
 
     async def until_shell_runs(self, name: str) -> None:
-        """Wait until a shell of *name* runs."""
+        """Wait until a shell of *name* is running."""
         await self.until_state(name, "running")
         while not psutil.Process(self.pid(name)).children():  # noqa: ASYNC110 - nothing tells
             await trio.sleep(0.005)
 
     def states(self, name: str) -> list[str]:
-        """What *name* went through."""
+        """Return the states of *name* so far."""
         return [e.state for e in self.events if e.name == name]
 
     async def write(self, name: str, text: str) -> None:
@@ -95,7 +95,7 @@ class RootHarness:
         await office.router().send(lead, OutgoingMessage(to=name, body=text))
 
     async def mail(self, name: str = MAIN) -> list[Envelope]:
-        """What waits for *name*, taken and acknowledged."""
+        """Take and acknowledge the pending messages of *name*."""
         office = self.supervisor.services.mail
         async with office.files.open_inbox(name, office.roster.members()[name].incarnation) as inbox:
             envelopes = [delivery.envelope for delivery in inbox.take_nowait()]
@@ -103,7 +103,7 @@ class RootHarness:
         return envelopes
 
     async def reports(self) -> dict[str, TaskNotification]:
-        """What the lead was told, by who said it; each said it once."""
+        """Return the reports to the lead by sender; each sender reports once."""
         mail = await self.mail()
         assert len({envelope.sender.name for envelope in mail}) == len(mail)
         return {envelope.sender.name: TaskNotification.from_body(envelope.body) for envelope in mail}
@@ -113,7 +113,7 @@ class RootHarness:
 async def open_root_harness(
     project: Path, script: str, *, grace: float = 2.0, budget: Decimal | None = None
 ) -> AsyncIterator[RootHarness]:
-    """The root of a new session of *project*, whose agents are played by *script*, until the block ends."""
+    """Open the root of a new session of *project* whose model follows *script*, until the block ends."""
     session = SessionDirectory.create(project, Clock.from_environment(), task="a test", model=MODEL.id)
     async with (
         open_served(script) as served,

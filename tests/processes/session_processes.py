@@ -9,7 +9,7 @@ from coterie.session_directory import SessionDirectory
 
 
 def has_no_processes(session: SessionDirectory) -> bool:
-    """Whether nothing of *session* is left."""
+    """True if no process of *session* is left."""
     mark = f"{SESSION_VARIABLE}={session.id}".encode()
     return not any(mark in _environment(process.pid) for process in psutil.process_iter())
 

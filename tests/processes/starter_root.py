@@ -1,4 +1,4 @@
-"""A root in the tests of starting, as a process of its own: `plain|warm|poor`."""
+"""Root for the tests of process starters, in a separate process: `plain|warm|poor`."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from tests.processes import child_entries
 
 
 def make_start(entry: str, payload: bytes = b"", directory: Path = Path("/"), **environment: str) -> ProcessStart:
-    """A child that runs an entry of `tests.processes.child_entries`."""
+    """Return the start of a child with an entry of `tests.processes.child_entries`."""
     return ProcessStart(
         title="coterie tester",
         entry=f"{child_entries.__name__}:{entry}",
@@ -27,7 +27,7 @@ def make_start(entry: str, payload: bytes = b"", directory: Path = Path("/"), **
 
 @asynccontextmanager
 async def open_starter(way: str) -> AsyncIterator[ProcessStarter]:
-    """One of the two; the zygote knows what the tests start, and not the SDK."""
+    """Open one of the starters; the zygote imports the test entries, but not the SDK."""
     if way == "plain":
         yield ExecStarter()
     else:
@@ -36,7 +36,7 @@ async def open_starter(way: str) -> AsyncIterator[ProcessStarter]:
 
 
 async def run(way: str) -> None:
-    """Start three children, tell the numbers of all processes, and stay."""
+    """Start three children, print the pids of all processes, and stay alive."""
     async with open_starter(way) as starter:
         pids = [(await starter.start(make_start("stay"))).pid for _ in range(3)]
         if isinstance(starter, ZygoteStarter):
@@ -47,7 +47,7 @@ async def run(way: str) -> None:
 
 
 async def run_poor() -> None:
-    """Try to start a child where no process may be added, and tell what came of it."""
+    """Try to start a child at the process limit, and print the result."""
     child_entries.allow_one_process()
     try:
         await ExecStarter().start(make_start("echo"))
@@ -56,7 +56,7 @@ async def run_poor() -> None:
 
 
 def print_line(what: object) -> None:
-    """One line, which the test waits for."""
+    """Print one line, which the test waits for."""
     sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
     sys.stdout.flush()
 

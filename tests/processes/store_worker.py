@@ -1,7 +1,7 @@
-"""A process that writes memories until it is killed; its receipts are in a file that the test compares.
+"""Process that writes memories until it is killed; its receipts are in a file that the test checks.
 
-`python -m tests.processes.store_worker write ROOT NAME COUNT`: new memories, and a counter that all share.
-`python -m tests.processes.store_worker swap STORE OUTSIDE`: links in the place of files and directories.
+`python -m tests.processes.store_worker write ROOT NAME COUNT`: writes new memories, and a shared counter.
+`python -m tests.processes.store_worker swap STORE OUTSIDE`: replaces files and directories by links.
 """
 
 import contextlib
@@ -18,32 +18,32 @@ COUNTER = "counter.md"
 
 
 def memory(name: str, number: int) -> bytes:
-    """What the memory with this number holds; the same for the same one."""
+    """Return the deterministic content of the memory with this number."""
     body = "\n".join(f"line {line} of {number}" for line in range(number * 7 % 23))
     return f"---\nname: {name} {number}\ndescription: what {name} knows of {number}\n---\n{body}\n".encode()
 
 
 def whole_lines(path: Path) -> list[str]:
-    """The lines of a log; one that is torn was not written."""
+    """Return the complete lines of a log; a torn line was not written."""
     content = path.read_text() if path.exists() else ""
     return content[: content.rfind("\n") + 1].splitlines()
 
 
 def counts(content: bytes | None) -> dict[str, int]:
-    """How far each writer has counted."""
+    """Return the counter of each writer."""
     counted: dict[str, int] = json.loads((content or b"{}").decode().rpartition("\n\n")[2] or "{}")
     return counted
 
 
 def write(root: Path, name: str, count: int) -> None:
-    """Write up to *count* memories, from the first that has no receipt, and count each in the counter."""
+    """Write up to *count* memories, from the first without a receipt, and count each in the counter."""
     store, author = MemoryStore.at(root / "store"), Author(by="agent", agent=name, why="torture")
     receipts = root / f"{name}.receipts"
     begun = len(whole_lines(receipts))
     log = os.open(receipts, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for number in range(begun + 1, count + 1):
         path = f"{name}_{number}.md"
-        # Killed before its receipt, it may have been written; then it must be whole.
+        # If killed before its receipt, it may have been written; then it must be complete.
         with contextlib.suppress(BaseChanged):
             store.write(path, memory(name, number), author, base=None)
         assert store.read(path) == memory(name, number)
@@ -52,7 +52,7 @@ def write(root: Path, name: str, count: int) -> None:
 
 
 def increment(store: MemoryStore, author: Author, name: str, number: int) -> None:
-    """Count *number* in the counter, as often as it takes: others change it all the time."""
+    """Add *number* to the counter, with retries, because others change it all the time."""
     while True:
         base = store.read(COUNTER)
         counted = counts(base)
@@ -66,7 +66,7 @@ def increment(store: MemoryStore, author: Author, name: str, number: int) -> Non
 
 
 def swap(store: Path, outside: Path) -> None:
-    """Put a link in the place of a file and of a directory, and take it away, for ever."""
+    """Replace a file and a directory by links and restore them, forever."""
     while True:
         for name, target in (("victim.md", outside / "victim.md"), ("sub", outside)):
             aside = store / f"{name}.aside"

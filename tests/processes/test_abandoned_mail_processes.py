@@ -1,4 +1,4 @@
-"""Sweepers of one mailbox that are killed at their work: every letter is buried, and buried once."""
+"""Sweepers of one mailbox are killed while they work: every message is dead-lettered exactly once."""
 
 import random
 import subprocess
@@ -34,19 +34,19 @@ trio.run(sweep, Path(sys.argv[1]))
 
 
 def open_mail(root: Path, roster: LocalRoster) -> tuple[FileTransport, DeadLetters]:
-    """The mail below *root*, and its dead."""
+    """Open the mail below *root* and its dead letters."""
     dead = DeadLetters(root / "mail" / "dead")
     return FileTransport(root / "mail", roster, None, Clock(), dead.add, segment_bytes=64 * 1024), dead
 
 
 async def sweep(root: Path) -> int:
-    """Bury the mail of Ada, who is on no roster."""
+    """Dead-letter the mail of ada, who is on no roster."""
     return await dead_letter_abandoned(*open_mail(root, LocalRoster()), "ada")
 
 
 @contextmanager
 def sweeper(root: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that sweeps, killed at the latest when the block ends."""
+    """Start a process that sweeps; it is killed when the block ends."""
     with subprocess.Popen([sys.executable, "-c", SWEEPER, str(root)], cwd=Path(__file__).parents[2]) as process:
         try:
             yield process
@@ -55,7 +55,7 @@ def sweeper(root: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_for_growth(log: Path, size: int, process: subprocess.Popen[bytes]) -> None:
-    """Return when *log* has grown by *size* bytes, or nobody is left to write to it."""
+    """Return when *log* has grown by *size* bytes, or the process that writes it has ended."""
     end = size_of(log) + size
     while process.poll() is None and size_of(log) < end:
         time.sleep(LOOK_EVERY)
@@ -72,7 +72,7 @@ async def fill(mail: FileTransport) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_sweepers_that_are_killed_lose_no_letter_and_bury_none_twice(tmp_path: Path) -> None:
+def test_killed_sweepers_lose_and_duplicate_no_dead_letter(tmp_path: Path) -> None:
     dice, roster = random.Random(3), LocalRoster()
     roster.join("ada")
     mail, dead = open_mail(tmp_path, roster)

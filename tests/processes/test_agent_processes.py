@@ -1,4 +1,4 @@
-"""Agents as processes: forked from a warm one, owned by one task each, and heard by mail."""
+"""Agents as processes: forked from a zygote, each owned by one task, and connected by mail."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ default: [{text: "nothing to do", times: always}]
 pytestmark = pytest.mark.slow
 
 
-async def test_an_agent_does_its_task_in_its_own_process_and_reports_by_mail(project: Path) -> None:
+async def test_agent_runs_in_its_own_process_and_reports_by_mail(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree:
             outcome = await tree.supervisor.run_agent(tree.agent_run("scout", "look around"))
@@ -52,7 +52,7 @@ async def test_an_agent_does_its_task_in_its_own_process_and_reports_by_mail(pro
             assert tree.supervisor.services.mail.roster.members()["scout"].state == "ended"
 
 
-async def test_many_agents_at_once_each_report_once(project: Path) -> None:
+async def test_concurrent_agents_each_report_once(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree:
             async with trio.open_nursery() as nursery:
@@ -75,7 +75,7 @@ right: [{text: "a door on the right"}]
 """
 
 
-async def test_an_agent_starts_others_at_once_and_gets_their_reports_as_results(project: Path) -> None:
+async def test_agent_starts_concurrent_subagents_and_gets_their_results(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, DELEGATING) as tree:
             await tree.supervisor.run_agent(tree.agent_run("boss"))
@@ -90,7 +90,7 @@ async def test_an_agent_starts_others_at_once_and_gets_their_reports_as_results(
             assert started.index(("right", "starting")) < started.index(("left", "done"))
 
 
-async def test_agents_without_a_name_that_start_at_once_each_get_their_own(project: Path) -> None:
+async def test_concurrent_agents_without_a_name_get_different_names(project: Path) -> None:
     script = """
 boss:
   - tools:
@@ -118,7 +118,7 @@ scout:
 """
 
 
-async def test_an_agent_waits_for_those_in_the_background_and_is_woken_by_their_reports(project: Path) -> None:
+async def test_agent_waits_for_background_agents_and_their_reports_wake_it(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, BACKGROUND) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
@@ -142,7 +142,7 @@ sleeper:
 """
 
 
-async def test_a_parent_hears_of_a_child_that_was_killed_and_nothing_of_it_is_left(project: Path) -> None:
+async def test_parent_is_notified_of_a_killed_child_without_leftovers(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = NO_RESTARTS
@@ -162,13 +162,11 @@ async def test_a_parent_hears_of_a_child_that_was_killed_and_nothing_of_it_is_le
             assert not [shell for shell in shells if shell.is_running() and shell.status() != psutil.STATUS_ZOMBIE]
 
 
-async def test_all_agents_their_shells_and_the_zygote_end_when_the_root_is_killed(
-    project: Path, tmp_path: Path
-) -> None:
+async def test_all_processes_end_when_the_root_is_killed(project: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
     script.write_text(WAITING)
     command = [sys.executable, "-m", "tests.processes.agent_root", str(project), str(script)]
-    # Not by trio: whoever kills it must be its parent, and nobody waits for it meanwhile.
+    # Not with trio: the test must be its parent, and no task waits for it at that moment.
     with trio.fail_after(60), subprocess.Popen(command, stdout=subprocess.PIPE) as root:  # noqa: ASYNC220
         assert root.stdout is not None
         assert await trio.to_thread.run_sync(root.stdout.readline) == b"running\n"
@@ -182,7 +180,7 @@ async def test_all_agents_their_shells_and_the_zygote_end_when_the_root_is_kille
         assert await trio.to_thread.run_sync(partial(psutil.wait_procs, [janitor], timeout=30.0)) == ([janitor], [])
 
 
-async def test_children_end_with_their_parent_and_all_within_the_grace(project: Path) -> None:
+async def test_children_end_with_their_parent_within_the_grace_period(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING, grace=0.5) as tree:
             async with trio.open_nursery() as nursery:
@@ -196,7 +194,7 @@ async def test_children_end_with_their_parent_and_all_within_the_grace(project: 
             assert tree.supervisor.running == set()
 
 
-async def test_a_child_of_a_parent_that_may_only_plan_cannot_write(project: Path) -> None:
+async def test_child_of_a_planning_parent_cannot_write(project: Path) -> None:
     script = """
 planner:
   - tools: [{Agent: {description: "write", prompt: "write", name: writer, subagent_type: worker}}]
@@ -220,9 +218,7 @@ writer:
         ('name: "main"', "An agent main is already running"),
     ],
 )
-async def test_an_agent_that_cannot_be_started_is_refused_with_what_would_be_right(
-    project: Path, arguments: str, reason: str
-) -> None:
+async def test_invalid_agent_start_is_refused_with_the_solution(project: Path, arguments: str, reason: str) -> None:
     script = f"""
 boss:
   - tools: [{{Agent: {{description: "d", prompt: "p", {arguments}}}}}]
@@ -241,7 +237,7 @@ scout:
 """
 
 
-async def test_a_busy_agent_gets_a_message_at_its_next_tool_round(project: Path) -> None:
+async def test_busy_agent_gets_a_message_after_its_tool_calls(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, BUSY) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout"))
@@ -252,7 +248,7 @@ async def test_a_busy_agent_gets_a_message_at_its_next_tool_round(project: Path)
             assert "look behind the &lt;door&gt;" in (await tree.reports())["scout"].result
 
 
-async def test_a_teammate_is_woken_by_a_message_and_ends_when_it_is_asked_to(project: Path) -> None:
+async def test_teammate_is_woken_by_a_message_and_ends_on_request(project: Path) -> None:
     script = 'mate: [{text: "ready"}, {text: "I was told: {{last_user_text}}", times: always}]'
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
@@ -284,7 +280,7 @@ default: [{text: "done: {{agent}}", times: always}]
 """
 
 
-async def test_forks_are_processes_that_read_their_parents_prefix_from_the_cache(project: Path) -> None:
+async def test_forks_are_processes_that_read_the_prefix_of_their_parent(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, FORKING) as tree:
             await tree.supervisor.run_agent(tree.agent_run("boss", "x" * 20_000))
@@ -309,7 +305,7 @@ async def test_forks_are_processes_that_read_their_parents_prefix_from_the_cache
             assert any(b"A fork cannot be forked" in segment.data for segment in one.prefix.segments)
 
 
-async def test_a_finished_agent_is_taken_up_again_by_a_message(project: Path) -> None:
+async def test_finished_agent_is_resumed_by_a_message(project: Path) -> None:
     script = 'scout: [{text: "a door"}, {text: "You said: {{last_user_text}}"}]'
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
@@ -327,7 +323,7 @@ async def test_a_finished_agent_is_taken_up_again_by_a_message(project: Path) ->
             nursery.cancel_scope.cancel()
 
 
-async def test_a_request_to_end_is_for_one_start_of_a_name_only(project: Path) -> None:
+async def test_shutdown_request_is_for_one_incarnation_only(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, BUSY) as tree, trio.open_nursery() as nursery:
             (project / "go").touch()

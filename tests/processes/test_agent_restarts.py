@@ -1,4 +1,4 @@
-"""Agents whose processes crash or hang: they go on from their transcripts, and their parents are told once."""
+"""Agents whose processes crash or hang are resumed from their transcripts, and their parents are notified once."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 @attrs.define(eq=False)
 class SignallingStarter:
-    """A starter of real children, the first of which get a signal in their first moment."""
+    """Starter of real children that sends a signal to the first ones immediately."""
 
     starter: ProcessStarter
     signals: list[signal.Signals]
@@ -51,13 +51,13 @@ class SignallingStarter:
 
 
 def send_at_start(tree: RootHarness, signals: list[signal.Signals]) -> None:
-    """Have the next processes get *signals* in their first moment."""
+    """Send *signals* to the next processes immediately after their start."""
     services = tree.supervisor.services
     starter = SignallingStarter(services.starter, signals)
     tree.supervisor.services = attrs.evolve(services, starter=starter)
 
 
-async def test_an_agent_that_was_killed_goes_on_and_runs_nothing_twice(project: Path) -> None:
+async def test_killed_agent_is_resumed_and_repeats_no_call(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = AT_ONCE
@@ -91,8 +91,8 @@ mate:
 """
 
 
-async def test_an_agent_that_was_killed_still_waits_for_its_teammate(project: Path) -> None:
-    """Who stays owes no report: that there is one is all it has to know."""
+async def test_resumed_agent_still_waits_for_its_teammate(project: Path) -> None:
+    """A teammate owes no report; it only has to be known that it exists."""
     with trio.fail_after(60):
         async with open_root_harness(project, LEADING) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = AT_ONCE
@@ -108,7 +108,7 @@ async def test_an_agent_that_was_killed_still_waits_for_its_teammate(project: Pa
             assert "behind the door" in report
 
 
-async def test_an_agent_that_is_killed_again_and_again_is_given_up(project: Path) -> None:
+async def test_agent_that_crashes_repeatedly_is_reported_as_failed(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree:
             tree.supervisor.restarts = AT_ONCE
@@ -122,7 +122,7 @@ async def test_an_agent_that_is_killed_again_and_again_is_given_up(project: Path
             assert tree.supervisor.services.mail.roster.members()["scout"].state == "ended"
 
 
-async def test_a_task_is_not_lost_with_a_process_that_had_not_begun_it(project: Path) -> None:
+async def test_task_survives_a_crash_before_the_first_turn(project: Path) -> None:
     script = 'scout: [{text: "I was told {{last_user_text}}"}]'
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
@@ -134,8 +134,8 @@ async def test_a_task_is_not_lost_with_a_process_that_had_not_begun_it(project: 
             assert "look left" in report.result
 
 
-async def test_what_was_said_before_a_crash_is_reported_after_it(project: Path) -> None:
-    """An agent that died between its last words and its report has nothing to do but to report."""
+async def test_last_reply_before_a_crash_is_reported_after_it(project: Path) -> None:
+    """An agent that died between its last reply and its report only has to report."""
     with trio.fail_after(60):
         async with open_root_harness(project, 'scout: [{text: "a door"}]') as tree:
             await tree.supervisor.run_agent(tree.agent_run("scout"))
@@ -157,7 +157,7 @@ default:
 """
 
 
-async def test_subagents_outlive_a_crash_of_their_parent_and_report_to_its_next_start(project: Path) -> None:
+async def test_subagents_survive_a_crash_of_their_parent_and_report_later(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, DELEGATING, grace=0.3) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = AT_ONCE
@@ -185,7 +185,7 @@ def _texts_for(tree: RootHarness, name: str) -> list[str]:
     return [segment.data.decode() for segment in loaded.segments if segment.role == "user"]
 
 
-async def test_what_the_user_must_mend_is_not_tried_again(project: Path) -> None:
+async def test_configuration_error_is_not_retried(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree:
             tree.supervisor.restarts = AT_ONCE
@@ -196,7 +196,7 @@ async def test_what_the_user_must_mend_is_not_tried_again(project: Path) -> None
             assert "nobody" in report.summary
 
 
-async def test_an_agent_that_hangs_is_killed_and_goes_on(project: Path) -> None:
+async def test_hanging_agent_is_killed_and_resumed(project: Path) -> None:
     with trio.fail_after(60):
         async with (
             open_root_harness(project, 'scout: [{text: "a door"}]', grace=0.1) as tree,
@@ -214,7 +214,7 @@ async def test_an_agent_that_hangs_is_killed_and_goes_on(project: Path) -> None:
             assert tree.states("scout") == states
 
 
-async def test_an_agent_that_waits_for_one_that_hangs_has_not_stalled(project: Path) -> None:
+async def test_agent_waiting_for_a_hanging_agent_is_not_stalled(project: Path) -> None:
     script = """
 boss:
   - tools: [{Agent: {description: "wait", prompt: "wait", name: sleeper}}]

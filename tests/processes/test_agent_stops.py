@@ -1,4 +1,4 @@
-"""An agent that the user stops: it ends with all that it started, its parent is told, and no message wakes it."""
+"""An agent that the user stops ends with its descendants, its parent is notified, and no message resumes it."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ sleeper:
 pytestmark = pytest.mark.slow
 
 
-async def test_a_parent_goes_on_when_its_subagent_was_stopped(project: Path) -> None:
+async def test_parent_continues_after_its_subagent_was_stopped(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT, grace=0.3) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
@@ -42,7 +42,7 @@ async def test_a_parent_goes_on_when_its_subagent_was_stopped(project: Path) -> 
             await _assert_mail_refused(tree, "sleeper")
 
 
-async def test_the_subagents_of_one_that_is_stopped_end_with_it(project: Path) -> None:
+async def test_subagents_of_a_stopped_agent_end_with_it(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT, grace=0.3) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss", is_kept=True))
@@ -56,7 +56,7 @@ async def test_the_subagents_of_one_that_is_stopped_end_with_it(project: Path) -
                 await _assert_mail_refused(tree, name)
 
 
-async def test_an_agent_that_does_not_heed_is_killed_and_not_started_again(project: Path) -> None:
+async def test_agent_that_ignores_a_stop_is_killed_and_not_restarted(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT, grace=0.1) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("sleeper"))
@@ -68,7 +68,7 @@ async def test_an_agent_that_does_not_heed_is_killed_and_not_started_again(proje
             assert report.summary == "The user stopped it. Its process was ended by SIGKILL."
 
 
-async def test_supervisor_says_how_long_a_stop_may_take_until_the_agent_is_reaped(project: Path) -> None:
+async def test_stop_timeout_is_reported_until_the_agent_is_reaped(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT, grace=60.0) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("sleeper"))
@@ -96,7 +96,7 @@ async def test_supervisor_that_kills_immediately_gives_an_agent_no_grace(project
             assert not [shell for shell in shells if shell.is_running() and shell.status() != psutil.STATUS_ZOMBIE]
 
 
-async def test_kill_immediately_ends_the_grace_of_a_stop_under_way(project: Path) -> None:
+async def test_kill_immediately_ends_the_grace_of_a_running_stop(project: Path) -> None:
     with trio.fail_after(50):
         async with open_root_harness(project, SCRIPT, grace=60.0) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("sleeper"))
@@ -110,7 +110,7 @@ async def test_kill_immediately_ends_the_grace_of_a_stop_under_way(project: Path
             assert tree.supervisor.stop_time == 0
 
 
-async def test_a_finished_agent_that_is_stopped_is_not_taken_up_again(project: Path) -> None:
+async def test_stopped_finished_agent_is_not_resumed(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, 'scout: [{text: "a door"}]') as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout", is_kept=True))
@@ -121,7 +121,7 @@ async def test_a_finished_agent_that_is_stopped_is_not_taken_up_again(project: P
                 await tree.supervisor.stop("scout")
 
 
-async def test_an_agent_that_is_stopped_before_it_has_begun_was_never_started(project: Path) -> None:
+async def test_agent_stopped_before_its_start_is_never_started(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree:
             with pytest.RaisesGroup(StartFailed, flatten_subgroups=True):

@@ -1,4 +1,4 @@
-"""The bridge between real processes: kill -9 in the middle of a stream loses nothing and doubles nothing."""
+"""The bridge between real processes: kill -9 during a stream of messages loses and duplicates none."""
 
 import math
 import os
@@ -40,7 +40,7 @@ print(peer.recv(999))
 
 @attrs.define(eq=False)
 class Stream:
-    """Session `away` that sends to session `home`, which runs in processes that die."""
+    """Session `away`, which sends to session `home`, whose processes are killed."""
 
     root: Path
     transport: BridgeTransport
@@ -49,12 +49,12 @@ class Stream:
 
     @property
     def mail(self) -> Path:
-        """Of session `home`."""
+        """Socket of session `home`."""
         return self.root / "home"
 
     @asynccontextmanager
     async def receiver(self, *death: str) -> AsyncIterator[None]:
-        """A process that listens, until it is killed at the end of the block."""
+        """Start a process that listens; it is killed at the end of the block."""
         command = [sys.executable, "-P", bridge_receiver.__file__, "home", str(self.mail), *death]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: ASYNC220 - starting it is quick
             assert process.stdout is not None
@@ -65,7 +65,7 @@ class Stream:
                 process.kill()
 
     async def send(self) -> None:
-        """Send the next message, and note that it has a receipt."""
+        """Send the next message, and record its receipt."""
         number = len(self.receipted) + 1
         envelope = Envelope(
             sender=Sender(name="alice", incarnation=1, session="away", kind="peer"),
@@ -78,13 +78,13 @@ class Stream:
         self.receipted.append(envelope.id)
 
     async def drain(self) -> None:
-        """Forward until nothing waits."""
+        """Forward until the outbox is empty."""
         while list((self.root / "away" / "outgoing").glob("*/*.json")):
             await self.transport.forward()
             await trio.lowlevel.checkpoint()
 
     def check(self) -> None:
-        """Everything that has a receipt was delivered, once, in order."""
+        """Check that every message with a receipt was delivered once, in order."""
         assert [envelope.id for envelope in bridge_receiver.read_log(self.mail)] == self.receipted
         assert self.dead == []
 
@@ -102,8 +102,8 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_a_letter_in_hand_when_the_receiver_dies_arrives_once(stream: Stream, moment: str) -> None:
-    """Killed before it is stored, or stored but neither noted nor answered: it comes again, and is known."""
+async def test_message_in_transit_when_the_receiver_dies_arrives_once(stream: Stream, moment: str) -> None:
+    """Killed before the message is stored, or before its reply: the message is sent again, and dropped as a copy."""
     with trio.fail_after(30):
         async with stream.receiver(moment, "5"):
             for _ in range(10):
@@ -114,10 +114,10 @@ async def test_a_letter_in_hand_when_the_receiver_dies_arrives_once(stream: Stre
     stream.check()
 
 
-async def test_kill_9_in_a_stream_of_messages_loses_and_doubles_nothing(stream: Stream) -> None:
+async def test_kill_9_during_a_stream_loses_and_duplicates_nothing(stream: Stream) -> None:
     dice, is_over = random.Random(7), trio.Event()
     failures: list[MailboxFailed] = []
-    # Without a limit: the sender never waits for the one that counts.
+    # Without a rate limit, so that the sender never waits for the receiver that counts.
     tell, told = trio.open_memory_channel[None](math.inf)
 
     async def keep_sending() -> None:
@@ -144,10 +144,10 @@ async def test_kill_9_in_a_stream_of_messages_loses_and_doubles_nothing(stream: 
     stream.check()
 
 
-async def test_the_socket_of_a_killed_session_is_taken_over_and_that_of_a_live_one_is_not(stream: Stream) -> None:
+async def test_socket_is_replaced_only_after_its_session_was_killed(stream: Stream) -> None:
     with trio.fail_after(30):
         async with stream.receiver():
-            with pytest.raises(BridgeUnusable, match="another process takes mail"):
+            with pytest.raises(BridgeUnusable, match="another process receives mail"):
                 async with open_bridge("home", stream.mail, _never, clock=Clock(), bury=stream.dead.append):
                     pytest.fail("robbed")
         assert socket_path("home").exists(), "a killed process leaves its socket"
@@ -157,8 +157,8 @@ async def test_the_socket_of_a_killed_session_is_taken_over_and_that_of_a_live_o
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user; run the tests as root")
-async def test_another_users_process_does_not_get_in(stream: Stream) -> None:
-    """Neither through the directory nor, were that open, past the kernel's word on who it is."""
+async def test_process_of_another_user_is_refused(stream: Stream) -> None:
+    """Refused by the directory and, if that were open, by the kernel's credentials."""
     async with stream.receiver():
         path = socket_path("home")
         command = [sys.executable, "-c", STRANGER, str(path)]
@@ -167,7 +167,7 @@ async def test_another_users_process_does_not_get_in(stream: Stream) -> None:
         for place in (path, path.parent, path.parent.parent):
             place.chmod(0o777)
         opened = await trio.run_process(command, capture_stdout=True)
-    assert b"a process of user 65534 is on the other end" in opened.stdout
+    assert b"the other process belongs to user 65534" in opened.stdout
 
 
 async def _never(envelope: Envelope) -> Receipt:

@@ -1,4 +1,4 @@
-"""Agents that wait for others keep their prefix in the cache: as processes, on a clock that all of them share."""
+"""Waiting agents keep their prefix in the cache: real processes with a shared clock."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ CALL = "{Agent: {description: look, prompt: look, name: NAME, run_in_background:
 
 
 def script(*names: str, in_background: bool) -> str:
-    """A boss that starts agents of these *names*, which work until they may end."""
+    """Return a lead that starts agents of these *names*, which work until they may end."""
     call = CALL.replace("BACKGROUND", str(in_background).lower())
     return SCRIPT.replace("CALLS", ", ".join(call.replace("NAME", name) for name in names))
 
@@ -68,22 +68,22 @@ async def test_a_waiting_agent_reads_its_prefix_back_from_the_cache(
 
 @pytest.fixture(autouse=True)
 def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One for all processes."""
+    """Clock shared by all processes."""
     monkeypatch.setenv(CLOCK_FILE_VARIABLE, str(tmp_path / "clock"))
 
 
 def let_pass(tree: RootHarness, seconds: float) -> None:
-    """Move the clock of the server, which is in this process, and that of the session."""
+    """Advance the clock of the server, which is in this process, and that of the session."""
     tree.served.clock.advance(seconds)
     Clock.from_environment().advance(seconds)
 
 
 def usages(tree: RootHarness, agent: str, purpose: str) -> list[dict[str, Any]]:
-    """What the server says was used."""
+    """Return the usage by the server's log."""
     return [e["usage"] for e in tree.served.requests if (e["agent"], e["purpose"]) == (agent, purpose)]
 
 
 async def until_asked(tree: RootHarness, agent: str, purpose: str, count: int) -> None:
-    """Return when the model of *agent* has answered so many calls of that *purpose*."""
+    """Return when the model of *agent* has answered *count* calls of that *purpose*."""
     while len(usages(tree, agent, purpose)) < count:  # noqa: ASYNC110 - the simplest reader there is
         await trio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Nothing of a session outlives a root that was killed; a root that ends by itself is followed by its janitor alone."""
+"""No process outlives a killed root; a root that ends normally is followed only by its cleanup daemon."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ sleeper:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[Path]:
-    """A directory to work in, and a home of its own; a test that fails leaves no strays either."""
+    """Working directory with a separate home; kills strays if the test fails."""
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     directory = tmp_path / "project"
@@ -54,17 +54,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> I
 
 @pytest.fixture
 def session(project: Path) -> SessionDirectory:
-    """A session that has no root."""
+    """A session without a root."""
     return SessionDirectory.create(project, Clock(), task="t", model="m")
 
 
 @contextmanager
 def open_sleeper(**environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that does nothing; it is killed in the end."""
+    """A process that does nothing; it is killed at the end."""
     command, pipe = ["/bin/sh", "-c", "echo running; read line"], subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, start_new_session=True) as process:
         try:
-            # Only now can it be found: a program that has just been started has no environment for a moment.
+            # It can be found only now, because a program has no environment for a moment after its start.
             assert process.stdout is not None
             assert process.stdout.readline() == b"running\n"
             yield process
@@ -74,7 +74,7 @@ def open_sleeper(**environment: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def open_root_process(project: Path, script: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A root whose agents have left processes behind, in a terminal session of its own."""
+    """A root whose agents have left processes behind, in a separate terminal session."""
     command = [sys.executable, "-m", "tests.processes.agent_root", str(project), str(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as root:
         try:
@@ -100,13 +100,13 @@ def _named(name: str, processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["awake", "stopped"])
-async def test_nothing_outlives_a_root_that_was_killed(project: Path, tmp_path: Path, *, is_stopped: bool) -> None:
-    """Whatever has left its group, its parent or its environment; nor does a janitor sleep through it."""
+async def test_no_process_outlives_a_killed_root(project: Path, tmp_path: Path, *, is_stopped: bool) -> None:
+    """Covers processes that left their group, parent or environment, and a stopped cleanup daemon."""
     script = tmp_path / "script.yaml"
     script.write_text(LEAVING)
     with trio.fail_after(60), open_root_process(project, script) as root:
         await appeared(project / "left")
-        # Each of the three is another program for a moment, before it sleeps.
+        # Each of the three runs another program for a moment before it sleeps.
         while len(_named("sleep", below := psutil.Process(root.pid).children(recursive=True))) < 3:  # noqa: ASYNC110
             await trio.sleep(0.005)
         [keeper] = _named(cleanup_daemon.TITLE, below)
@@ -122,8 +122,8 @@ async def test_nothing_outlives_a_root_that_was_killed(project: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("way", ["stays", "hung-up", "at-once", "asleep", "in-one-breath"])
-async def test_the_records_are_mended_however_a_root_dies(session: SessionDirectory, way: str) -> None:
-    """Slowly, or before its janitor is ready, or with its janitor stopped; and it is on record what was done."""
+async def test_records_are_repaired_however_a_root_dies(session: SessionDirectory, way: str) -> None:
+    """The root dies slowly, before its cleanup daemon is ready, or with a stopped one; the repair is recorded."""
     await _die(session, way)
     assert [*check_machine(session), *check_session(session.id, Clock())] == []
     assert _cleanings(session) == [
@@ -131,17 +131,17 @@ async def test_the_records_are_mended_however_a_root_dies(session: SessionDirect
     ]
 
 
-async def test_of_a_root_that_was_killed_when_its_janitor_had_gone_nothing_is_on_record(
+async def test_nothing_is_recorded_when_root_and_cleanup_daemon_are_gone(
     session: SessionDirectory,
 ) -> None:
-    """Nobody is left to mend it."""
+    """No process is left to repair the records."""
     await _die(session, "after-farewell")
     assert _cleanings(session) == []
     assert [*check_machine(session), *check_session(session.id, Clock())] == []
 
 
-async def test_what_a_janitor_could_not_mend_is_on_record_and_the_doctor_says_why(session: SessionDirectory) -> None:
-    """Here because the directory of a lock is in the way, as it is when the disk is full."""
+async def test_failed_repair_is_recorded_and_reported_by_the_doctor(session: SessionDirectory) -> None:
+    """A directory is in the place of the lock file, which has the same effect as a full disk."""
     lock = session.directory / f"{ROOT_RECORD}.lock"
 
     def stand_in_the_way() -> None:
@@ -170,7 +170,7 @@ def test_doctor_cleans_up_after_root_and_cleanup_daemon_were_killed_together(ses
 async def _die(
     session: SessionDirectory, way: str, before: Callable[[], None] = lambda: None, *, kills_janitor: bool = False
 ) -> None:
-    """Have a root of *session* die in a *way* of `cleanup_root`; returns when it and its janitor are gone."""
+    """End a root of *session* in a *way* of `cleanup_root`; return when it and its cleanup daemon are gone."""
     with SessionMail.open(session, Clock()) as office:
         await office.roster.join("scout")
     command = [sys.executable, "-m", "tests.processes.cleanup_root", session.id, way]
@@ -195,7 +195,7 @@ def _cleanings(session: SessionDirectory) -> list[CleanedUp]:
     return [event for event in told if isinstance(event, CleanedUp)]
 
 
-async def test_a_janitor_that_was_killed_is_replaced_and_told_of(project: Path) -> None:
+async def test_killed_cleanup_daemon_is_replaced_and_reported(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, LEAVING) as tree:
             post = tree.root.cleanup
@@ -215,10 +215,10 @@ async def test_a_janitor_that_was_killed_is_replaced_and_told_of(project: Path) 
         ]
 
 
-async def test_janitors_are_not_replaced_without_end(
+async def test_cleanup_daemon_is_replaced_a_limited_number_of_times(
     session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of these ends at once: there is no such program."""
+    """Each of these ends immediately, because there is no such program."""
     monkeypatch.setattr(cleanup_daemon, "__file__", "/nonexistent/janitor.py")
     heard: list[str] = []
     with trio.fail_after(60):
@@ -227,7 +227,7 @@ async def test_janitors_are_not_replaced_without_end(
     assert heard[-1] == "the session runs without cleanup daemon: it was restarted 20 times; last status 2"
 
 
-async def test_after_a_farewell_nobody_is_touched(session: SessionDirectory) -> None:
+async def test_released_cleanup_daemon_kills_nothing(session: SessionDirectory) -> None:
     with open_sleeper(**{SESSION_VARIABLE: session.id}) as sleeper, trio.fail_after(60):
         async with open_cleanup(session) as post:
             pid = post.pid
@@ -242,8 +242,8 @@ def open_cleanup(session: SessionDirectory) -> AbstractAsyncContextManager[Clean
     return open_cleanup_daemon(mark, session.directory / ROOT_RECORD, environment)
 
 
-def test_those_of_other_sessions_are_left_alone_whoever_started_them(session: SessionDirectory) -> None:
-    """A session within a session has a janitor of its own."""
+def test_processes_of_other_sessions_are_not_killed(session: SessionDirectory) -> None:
+    """A nested session has its own cleanup daemon."""
     command = f"sleep 600 & {SESSION_VARIABLE}=inner sh -c 'echo; exec sleep 600' & wait"
     environment = {SESSION_VARIABLE: session.id, "PATH": os.environ["PATH"]}
     with subprocess.Popen(["/bin/sh", "-c", command], env=environment, stdout=subprocess.PIPE) as shell:
@@ -262,8 +262,8 @@ def test_those_of_other_sessions_are_left_alone_whoever_started_them(session: Se
             shell.kill()
 
 
-def test_an_orphan_without_a_word_of_the_session_belongs_to_that_of_its_leader(session: SessionDirectory) -> None:
-    """Also once that is dead: its terminal session keeps its number."""
+def test_orphan_without_marker_belongs_to_the_session_of_its_leader(session: SessionDirectory) -> None:
+    """Also after its leader is dead, because its terminal session keeps its number."""
     command = "(env -i sh -c 'echo; exec sleep 600' &) ; echo; exec sleep 600"
     environment = {SESSION_VARIABLE: session.id, "PATH": os.environ["PATH"]}
     with subprocess.Popen(
@@ -285,7 +285,7 @@ def test_an_orphan_without_a_word_of_the_session_belongs_to_that_of_its_leader(s
                 os.killpg(leader.pid, signal.SIGKILL)
 
 
-def test_what_a_new_root_starts_is_not_touched(session: SessionDirectory) -> None:
+def test_processes_of_a_new_root_are_not_killed(session: SessionDirectory) -> None:
     record = session.directory / ROOT_RECORD
     record.write_bytes(b"of the new one")
     with open_sleeper(**{SESSION_VARIABLE: session.id}) as sleeper:
@@ -293,7 +293,7 @@ def test_what_a_new_root_starts_is_not_touched(session: SessionDirectory) -> Non
         assert sleeper.poll() is None
 
 
-def test_a_later_process_with_a_number_that_was_found_is_not_touched(session: SessionDirectory) -> None:
+def test_later_process_with_the_same_pid_is_not_killed(session: SessionDirectory) -> None:
     with open_sleeper(**{SESSION_VARIABLE: session.id}) as sleeper:
         [found] = _search(session).find()
         cleanup_daemon._kill([found._replace(began=found.began - 1)])  # noqa: SLF001 - numbers do not come again on request

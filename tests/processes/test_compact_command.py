@@ -1,4 +1,4 @@
-"""`coterie compact`: agents at work, agents that wait, and sessions that do not run, each in its real process."""
+"""`coterie compact` for busy agents, idle agents, and sessions that do not run, in real processes."""
 
 import json
 import os
@@ -35,7 +35,7 @@ main:
 
 
 class Sessions(ProjectShell):
-    """A place for sessions whose agents are compacted."""
+    """Project for sessions whose agents are compacted."""
 
     def run(self, script: str, *arguments: str) -> None:
         """Run a session."""
@@ -44,17 +44,17 @@ class Sessions(ProjectShell):
         assert done.returncode == 0, done.stderr
 
     def loaded(self, agent: str = "main") -> LoadedTranscript:
-        """What an agent's transcript holds."""
+        """Return the content of an agent's transcript."""
         return load_transcript(self.session.directory / "agents" / agent / "transcript.jsonl")
 
     def texts(self, agent: str = "main") -> list[str]:
-        """The messages of an agent's conversation, as JSON."""
+        """Return the messages of an agent's conversation, as JSON."""
         conversation = self.loaded(agent).conversation
         assert conversation is not None
         return [b"".join(message.blocks).decode() for message in conversation.messages]
 
     def compacted(self) -> list[tuple[str, str, str]]:
-        """Who was compacted, why, and by what."""
+        """Return the agent, reason and strategy of each compaction."""
         told = ((each.agent, each.event) for each in read_session(self.session.directory))
         return [(agent, event.trigger, event.by) for agent, event in told if isinstance(event, Compacted)]
 
@@ -70,7 +70,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Ses
     return Sessions(tmp_path / "project")
 
 
-def test_idle_agent_is_compacted_at_once_and_a_busy_one_before_its_next_call(place: Sessions) -> None:
+def test_idle_agent_is_compacted_immediately_and_busy_one_before_a_call(place: Sessions) -> None:
     script = f"""
 main:
   - tools: [{{Agent: {{description: help, prompt: "Help me.", name: helper, stays: true}}}}]
@@ -116,7 +116,7 @@ helper:
     first = place.texts()[0]
     assert "All of it went well." in first
     assert "- helper (kind general-purpose; started by main): " in first
-    # A root is off the record a moment before it ends.
+    # A root removes its record a moment before it ends.
     assert place.becomes_true(lambda: has_no_processes(session))
 
     done = place.coterie("compact", session.id, "--agent", "helper", *place.model(script), "--json")
@@ -125,8 +125,8 @@ helper:
     assert (helper.incarnation, helper.state, helper.engagement.task) == (2, "ended", "Help me.")
 
 
-def test_a_session_that_has_ended_is_taken_up_without_a_turn_and_can_be_resumed(place: Sessions) -> None:
-    """Of a part that was chosen by a message, what is before stays as it was."""
+def test_ended_session_is_compacted_without_a_turn_and_can_be_resumed(place: Sessions) -> None:
+    """If a message selects the part, the content before it stays unchanged."""
     place.run(THREE_TURNS)
     session, before, texts = place.session, place.loaded(), place.texts()
     done = place.coterie("compact", session.id[:-1], "--from", "4", *place.model(THREE_TURNS))
@@ -147,7 +147,7 @@ def test_a_session_that_has_ended_is_taken_up_without_a_turn_and_can_be_resumed(
     assert any("All of it went well." in text for text in place.texts())
 
 
-def test_a_killed_session_is_compacted_and_goes_on_where_it_stopped(place: Sessions) -> None:
+def test_killed_session_is_compacted_and_resumed(place: Sessions) -> None:
     script = THREE_TURNS.replace("echo two", "touch begun; sleep 300")
     place.run(script, "--detach")
     session = place.session
@@ -159,7 +159,7 @@ def test_a_killed_session_is_compacted_and_goes_on_where_it_stopped(place: Sessi
 
     done = place.coterie("compact", session.id, "--up-to", "4", *place.model(script))
     assert done.returncode == 0, done.stderr
-    # Whether the lead could still say that it was stopped depends on who saw the root's end first.
+    # The record of the lead's stop depends on which process noticed the end of the root first.
     assert read_overview(session).reason in (None, "cancelled")
     assert INTERRUPTED.text in place.texts()[-1]
     options = ("--permission-mode", "bypassPermissions", "-p")
@@ -167,7 +167,7 @@ def test_a_killed_session_is_compacted_and_goes_on_where_it_stopped(place: Sessi
     assert (resumed.returncode, resumed.stdout) == (0, "That was it.\n")
 
 
-def test_what_cannot_be_meant_or_is_too_short_is_one_line_and_changes_nothing(
+def test_invalid_or_too_short_selection_is_refused_in_one_line(
     place: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = f"main: [{{text: Hello.}}]\n{SUMMARY}"

@@ -1,4 +1,4 @@
-"""A lead that is compacted in the middle of its work still knows its team, their tasks, and who waits for an answer."""
+"""A lead that is compacted during its work still knows its team, its tasks, and open requests."""
 
 import json
 import os
@@ -40,7 +40,7 @@ SUMMARY = {"purpose": "compaction", "times": "always", "text": "<summary>We look
 
 
 def _script(helper: dict[str, Any]) -> str:
-    """Four teammates ask something and wait; the lead reads on until it is compacted, thinking all the time."""
+    """Four teammates send requests and wait; the lead reads, with thinking, until it is compacted."""
     starts = [
         {
             "Agent": {

@@ -1,4 +1,4 @@
-"""`coterie run` over several compactions, killed in the middle of them: the work ends right, and no word is lost."""
+"""`coterie run` over several compactions with kills in between: the work is completed and no user text is lost."""
 
 import json
 import random
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 TURNS = 24
 LINES = 40
-"""That a run prints, at least."""
+"""Minimum number of lines that a run prints."""
 SMALL = {
     "LAYERS_WINDOW_COMPACT_WINDOW": "60000",
     "LAYERS_CLEARING_BY_TIME": "false",
@@ -30,11 +30,11 @@ SMALL = {
     "LAYERS_NOTES_STEP": "4000",
     "LAYERS_NOTES_SHARE": "1.0",
 }
-"""Settings by which a context of some 27,000 tokens is full."""
+"""Settings with which a context of about 27,000 tokens is full."""
 
 
 def script() -> dict[str, Any]:
-    """Turns that think, append to a file and read much, then an answer; notes and summaries when they are wanted."""
+    """Turns that think, append to a file and read much, then an answer; notes and summaries on request."""
     hint = "_What is being done at this moment, what is still open, and what comes next._"
     edit = {"file_path": "{{match.1}}", "old_string": hint, "new_string": f"{hint}\nNoted at {{{{turn}}}}."}
     notes = {"purpose": "notes", "when": {"last_user_text": r"/(\/\S+notes\.md)/"}, "tools": [{"Edit": edit}]}
@@ -52,7 +52,7 @@ def command(turn: int) -> str:
 
 @pytest.fixture
 def model(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of an embedded server that outlives the runs of a test; they have a small window."""
+    """The URL of an embedded server with a small window that outlives the runs of a test."""
     for name, value in SMALL.items():
         monkeypatch.setenv(f"COTERIE_{name}", value)
     path = tmp_path_factory.mktemp("script") / "script.yaml"
@@ -73,14 +73,14 @@ def transcript_of(place: Place) -> Path:
 
 
 def compactions(path: Path) -> list[str]:
-    """By what the conversation was compacted, each time."""
+    """Return the strategy of each compaction."""
     records = [read_line(line) for line in path.read_bytes().splitlines() if line]
     boundaries = [record.boundary for record in records if isinstance(record, EpochRecord)]
     return [boundary.by for boundary in boundaries if boundary is not None]
 
 
 def check_ended(place: Place, *words: str) -> None:
-    """The work was done, each part once, over compactions; the last request has all *words* as they were said."""
+    """Check that each part of the work was done once, over compactions, and that the last request has all *words*."""
     path = transcript_of(place)
     assert len(compactions(path)) >= 2
     last = list(replay_turns(path))[-1]
@@ -93,7 +93,7 @@ def check_ended(place: Place, *words: str) -> None:
 
 
 def check_killed_sessions(root: Path, model: str, seed: int, kills: int) -> None:
-    """In each run the root is killed, and the human says how to go on."""
+    """Kill the root in each run; the user continues with the next text."""
     draw = random.Random(seed)
     for number in range(kills):
         place = fresh(root, root / "project", model)
@@ -110,7 +110,7 @@ def check_killed_sessions(root: Path, model: str, seed: int, kills: int) -> None
 
 
 def check_killed_leads(root: Path, model: str, seed: int, runs: int) -> None:
-    """In each run the lead is killed twice, and goes on by itself."""
+    """Kill the lead twice in each run; it is resumed automatically."""
     draw = random.Random(seed)
     for _ in range(runs):
         place = fresh(root, root / "project", model)
@@ -123,16 +123,16 @@ def check_killed_leads(root: Path, model: str, seed: int, runs: int) -> None:
 
 @pytest.fixture
 def without_notes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is asked for summaries."""
+    """Model that writes summaries."""
     monkeypatch.setenv("COTERIE_LAYERS_NOTES_ENABLED", "false")
 
 
-def test_a_killed_session_is_resumed_over_its_compactions(tmp_path: Path, model: str) -> None:
+def test_killed_session_is_resumed_over_its_compactions(tmp_path: Path, model: str) -> None:
     check_killed_sessions(tmp_path, model, seed=3, kills=1)
 
 
 @pytest.mark.usefixtures("without_notes")
-def test_a_killed_lead_goes_on_over_its_compactions(tmp_path: Path, model: str) -> None:
+def test_killed_lead_is_resumed_over_its_compactions(tmp_path: Path, model: str) -> None:
     """Two kills."""
     check_killed_leads(tmp_path, model, seed=4, runs=1)
 
@@ -146,5 +146,5 @@ def test_twenty_killed_sessions_are_resumed_over_their_compactions(tmp_path: Pat
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("without_notes")
-def test_twenty_killed_leads_go_on_over_their_compactions(tmp_path: Path, model: str) -> None:
+def test_twenty_killed_leads_are_resumed_over_their_compactions(tmp_path: Path, model: str) -> None:
     check_killed_leads(tmp_path, model, seed=6, runs=10)

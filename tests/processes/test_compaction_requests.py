@@ -1,4 +1,4 @@
-"""The root has an agent's process compact its conversation: while it waits, at its end, and when it cannot any more."""
+"""The root asks an agent process to compact its conversation: while it waits, at its end, and after its end."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ async def compact(tree: RootHarness, name: str) -> CompactionDone | NotCompacted
     return await tree.supervisor.runs.find(name).compact(None)
 
 
-async def test_an_agent_that_waits_for_others_is_compacted_meanwhile(project: Path) -> None:
+async def test_waiting_agent_is_compacted(project: Path) -> None:
     script = f"""
 boss:
   - tools: [{{Agent: {{description: look, prompt: look, name: scout, run_in_background: true}}}}]
@@ -60,7 +60,7 @@ scout:
             assert "Nothing there." in reports["boss"].result
 
 
-async def test_what_is_asked_for_in_the_last_turn_is_done_before_the_end(project: Path) -> None:
+async def test_compaction_requested_in_the_last_turn_is_done_before_the_end(project: Path) -> None:
     script = f"""
 boss:
   - tools: [{{Bash: {{command: "echo one"}}}}]
@@ -84,7 +84,7 @@ boss:
             assert [entry["purpose"] for entry in tree.served.requests] == ["turn", "turn", "compaction"]
 
 
-async def test_who_has_died_has_gone_or_has_no_process_is_not_compacted(project: Path) -> None:
+async def test_agent_without_a_process_is_not_compacted(project: Path) -> None:
     script = f"""
 boss:
   - tools: [{{Bash: {{command: "touch begun; sleep 300"}}}}]

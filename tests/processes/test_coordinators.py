@@ -1,4 +1,4 @@
-"""A coordinator may only delegate; that is its own limit, and neither its workers' nor its forks'."""
+"""A coordinator may only delegate; the limit does not apply to its workers and forks."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ idler:
 
 
 def texts_for(tree: RootHarness, name: str) -> str:
-    """All that *name* was told, results of its calls among it."""
+    """Return all text that *name* received, including results of its calls."""
     loaded = load_transcript(tree.session.directory / "agents" / name / TRANSCRIPT).conversation
     assert loaded is not None
     return "\n".join(segment.data.decode() for segment in loaded.segments if segment.role == "user").replace('\\"', '"')
@@ -57,7 +57,7 @@ async def coordinate(tree: RootHarness) -> None:
     assert outcome.end == "done"
 
 
-async def test_a_coordinator_delegates_goes_on_with_a_worker_and_stops_another(project: Path) -> None:
+async def test_coordinator_delegates_resumes_a_worker_and_stops_another(project: Path) -> None:
     (project / "given.txt").write_text("given")
     with trio.fail_after(90):
         async with open_root_harness(project, LEADING) as tree:

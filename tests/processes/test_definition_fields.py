@@ -1,4 +1,4 @@
-"""`coterie run` with definitions that say how hard, in which colour, and with which words an agent begins."""
+"""`coterie run` with definitions that set effort, colour and initial prompt."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ NEXT = "---\nname: next\ndescription: Finds what comes next.\n---\nRead ROADMAP.
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> ProjectShell:
-    """A repository with two kinds of agents and a skill."""
+    """A repository with two agent types and a skill."""
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     project = tmp_path / "project"
@@ -62,7 +62,7 @@ def effort(place: ProjectShell, agent: str = "main") -> str | None:
     return conversation.header.effort
 
 
-def test_without_a_task_a_lead_begins_with_what_its_definition_says(place: ProjectShell) -> None:
+def test_lead_without_a_task_starts_with_its_initial_prompt(place: ProjectShell) -> None:
     done = place.coterie("run", "-p", "--agent", "planner", "-", *place.model("main: [Done.]"))
     assert done.returncode == 0, done.stderr
     *_, skill, words = first_blocks(place)
@@ -72,7 +72,7 @@ def test_without_a_task_a_lead_begins_with_what_its_definition_says(place: Proje
 
 
 @pytest.mark.soak
-def test_with_a_task_it_comes_before_the_users_words(place: ProjectShell) -> None:
+def test_initial_prompt_precedes_the_task(place: ProjectShell) -> None:
     script = """
 main:
   - tools: [{Agent: {description: help, prompt: "Help.", name: helper, subagent_type: planner}}]
@@ -89,8 +89,8 @@ helper: [Helped.]
     assert [event.color for event in started] == ["#a855f7", "#a855f7"]
 
 
-def test_a_model_that_takes_no_effort_is_sent_none(place: ProjectShell) -> None:
-    """The embedded server would refuse it, as the API does."""
+def test_effort_is_not_sent_to_a_model_without_it(place: ProjectShell) -> None:
+    """The embedded server would reject it, like the API."""
     done = place.coterie("run", "-p", "--agent", "old", "Go.", *place.model("main: [Done.]"))
     assert done.returncode == 0, done.stderr
     assert effort(place) is None
@@ -98,7 +98,7 @@ def test_a_model_that_takes_no_effort_is_sent_none(place: ProjectShell) -> None:
     assert "effort has no effect: claude-haiku-4-5 takes none" in checked.stdout
 
 
-def test_a_run_without_a_task_and_without_such_words_is_refused(place: ProjectShell) -> None:
+def test_run_without_task_and_initial_prompt_is_refused(place: ProjectShell) -> None:
     done = place.coterie("run", "-p", "--agent", "old", "-", *place.model("main: [Done.]"))
     assert done.returncode == 2
     assert "a task is needed" in done.stderr

@@ -1,4 +1,4 @@
-"""Strays of roots that were killed, found and ended; and sessions that are stopped from outside."""
+"""Strays of killed roots are found and ended, and sessions are stopped from outside."""
 
 import json
 import os
@@ -40,7 +40,7 @@ ROOT = Path(doctor_root.__file__).parents[2]
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[Path]:
-    """The working directory, with a home of its own; a test that fails leaves no strays either."""
+    """Working directory with a separate home; kills strays if the test fails."""
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     directory = tmp_path / "project"
@@ -72,7 +72,7 @@ def findings(*arguments: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def open_bare_root(session: SessionDirectory) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A root as a process of its own, and the number of what it has started."""
+    """A root in a separate process, and the pid of its child."""
     with open_root(doctor_root, session.id) as process:
         assert process.stdout is not None
         yield process, int(process.stdout.readline())
@@ -80,7 +80,7 @@ def open_bare_root(session: SessionDirectory) -> Iterator[tuple[subprocess.Popen
 
 @contextmanager
 def open_root(module: ModuleType, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """One of the two programs; it is killed in the end."""
+    """One of the two programs; it is killed at the end."""
     command = [sys.executable, "-P", "-m", module.__name__, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:
@@ -92,7 +92,7 @@ def open_root(module: ModuleType, *arguments: str) -> Iterator[subprocess.Popen[
 
 @contextmanager
 def open_process(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that does nothing; it is killed in the end."""
+    """A process that does nothing; it is killed at the end."""
     with subprocess.Popen(["/bin/sleep", "1000"], env=environment) as process:
         try:
             yield process
@@ -104,7 +104,7 @@ def is_alive(pid: int) -> bool:
     return process_start_time(pid) is not None
 
 
-def test_what_a_killed_root_leaves_is_found_and_ended(session: SessionDirectory) -> None:
+def test_strays_of_a_killed_root_are_found_and_ended(session: SessionDirectory) -> None:
     with open_bare_root(session) as (root, stray):
         assert findings() == [], "its root lives"
         root.kill()
@@ -157,7 +157,7 @@ async def all_ended(pids: list[int]) -> None:
             os.close(descriptor)
 
 
-def test_processes_of_another_home_are_left_alone(session: SessionDirectory, tmp_path: Path) -> None:
+def test_processes_of_another_home_are_not_killed(session: SessionDirectory, tmp_path: Path) -> None:
     environment = {SESSION_VARIABLE: session.id, "COTERIE_HOME": str(tmp_path / "other")}
     with open_process(environment) as process:
         assert find_orphan_processes() == []
@@ -175,7 +175,7 @@ def test_a_stray_that_ignores_requests_is_killed(session: SessionDirectory) -> N
         assert process.wait() == -signal.SIGKILL
 
 
-def test_a_later_process_with_the_number_of_a_stray_is_not_touched(session: SessionDirectory) -> None:
+def test_later_process_with_the_pid_of_a_stray_is_not_killed(session: SessionDirectory) -> None:
     with open_process({}) as process:
         began = process_start_time(process.pid)
         assert began is not None
@@ -190,14 +190,14 @@ def test_a_later_process_with_the_number_of_a_stray_is_not_touched(session: Sess
 def test_a_doctor_within_a_session_spares_itself_and_its_parents(
     session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two shells that say they are of a session which does not run, and the doctor in the inner one."""
+    """Two shells with the marker of a session that does not run; the doctor runs in the inner one."""
     monkeypatch.setenv(SESSION_VARIABLE, session.id)
     command = f"{sys.executable} -P -m coterie doctor --json; exit $?"
     done = subprocess.run(["/bin/sh", "-c", f"sh -c '{command}'; exit $?"], capture_output=True, check=False)
     assert [one["kind"] for one in json.loads(done.stdout)["findings"]] == ["interrupted_session"]
 
 
-def test_a_running_session_is_stopped_and_says_who_was_at_work(session: SessionDirectory) -> None:
+def test_stopping_a_session_lists_its_running_agents(session: SessionDirectory) -> None:
     with open_bare_root(session) as (root, stray):
         done = coterie("stop", session.id[:-2])
         assert (done.exit_code, done.stdout) == (0, f"stopped session {session.id}: scout\n")
@@ -206,7 +206,7 @@ def test_a_running_session_is_stopped_and_says_who_was_at_work(session: SessionD
     assert find_root(session) is None
 
 
-def test_stopped_now_nothing_is_left_for_the_doctor(session: SessionDirectory) -> None:
+def test_stop_now_leaves_nothing_for_the_doctor(session: SessionDirectory) -> None:
     path = socket_path(session.id)
     with open_bare_root(session) as (root, stray):
         path.parent.mkdir(mode=0o700)
@@ -219,9 +219,7 @@ def test_stopped_now_nothing_is_left_for_the_doctor(session: SessionDirectory) -
     assert path.exists()
 
 
-def test_a_root_that_does_not_answer_is_not_waited_for_without_end(
-    session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_a_silent_root_is_limited(session: SessionDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_bare_root(session) as (root, stray):
         root.send_signal(signal.SIGSTOP)
         with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Dreams of real processes: one at a time, and killed at any moment without a trace."""
+"""Dreams of real processes: one at a time, and atomic when killed."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def read_output_line(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.slow
-def test_of_many_who_want_to_dream_at_once_exactly_one_does(tmp_path: Path) -> None:
+def test_exactly_one_of_many_concurrent_dreams_runs(tmp_path: Path) -> None:
     with ExitStack() as stack:
         holders = [stack.enter_context(open_process("dream_lock_holder", str(tmp_path))) for _ in range(6)]
         assert [read_output_line(process) for process in holders] == ["ready"] * 6
@@ -63,7 +63,7 @@ def test_of_many_who_want_to_dream_at_once_exactly_one_does(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_dream_that_is_killed_leaves_the_memory_as_it_was_or_as_it_wanted_it(tmp_path: Path) -> None:
+def test_killed_dream_leaves_the_memory_before_or_after_it(tmp_path: Path) -> None:
     _check_all(tmp_path, first=1, step=9)
 
 
@@ -86,7 +86,7 @@ def _check_all(directory: Path, *, first: int, step: int) -> None:
 
 
 def _read_result(directory: Path) -> tuple[dict[str, str], float | None]:
-    """What is left, once the store has mended itself: all of the dream or nothing."""
+    """Check that after the repair of the store, all of the dream or nothing is there."""
     store, clock = MemoryStore.at(directory / "memory", Clock()), Clock()
     last = last_dream_time(store.directory, clock)
     store.detect_external_changes()
@@ -94,7 +94,7 @@ def _read_result(directory: Path) -> tuple[dict[str, str], float | None]:
     assert texts in (BEFORE, AFTER)
     assert last == LAST or texts == AFTER
     assert {line.split("(")[1].split(")")[0] for line in store.index().splitlines() if line} == texts.keys()
-    # What was kept of the change is readable, and another dream can begin.
+    # The kept change must be readable, and another dream must be possible.
     assert len(load_changes(store.directory)) == len(list(store.directory.glob(".history/dreams/[!.]*.json")))
     acquire_dream_lock(store.directory, clock).release()
     return texts, last
@@ -113,7 +113,7 @@ def write(path: str, text: str) -> str:
 
 
 def script(*calls: str) -> str:
-    """A dream that makes *calls* in its copy, the place of which it reads from what it is told."""
+    """Return a dream that makes *calls* in its working copy, whose path it reads from its prompt."""
     copy = "/In `([^`]+)` is a copy/"
     reads = ", ".join(f"{{Read: {{file_path: '{{{{match.1}}}}/{path}'}}}}" for path in ("ann.md", "ben.md"))
     return f"""
@@ -141,7 +141,7 @@ def memories(place: ProjectShell) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_dream_by_hand_is_shown_approved_and_undone(place: ProjectShell) -> None:
+def test_manual_dream_is_shown_approved_and_undone(place: ProjectShell) -> None:
     model = place.model(script(write("ann.md", ANN + "She sings.\n"), write("ben.md", "")))
     done = place.coterie("memory", "dream", *model)
     assert done.returncode == 0, done.stderr
@@ -162,7 +162,7 @@ def test_a_dream_by_hand_is_shown_approved_and_undone(place: ProjectShell) -> No
 
 
 @pytest.mark.slow
-def test_a_dry_run_waits_whole_and_can_be_rejected(place: ProjectShell) -> None:
+def test_dry_run_applies_nothing_and_can_be_rejected(place: ProjectShell) -> None:
     model = place.model(script(write("cy.md", "Cy draws.\n")))
     done = place.coterie("memory", "dream", "--dry-run", "--json", *model)
     assert done.returncode == 0, done.stderr
@@ -175,7 +175,7 @@ def test_a_dry_run_waits_whole_and_can_be_rejected(place: ProjectShell) -> None:
 
 
 @pytest.mark.slow
-def test_a_dream_that_cannot_be_had_is_one_line(place: ProjectShell) -> None:
+def test_refused_dream_is_one_line(place: ProjectShell) -> None:
     failed = place.coterie("memory", "dream", *place.model("default: [{text: x}]"))
     assert failed.returncode == 1
     assert failed.stderr.startswith("Error: there was no dream: ")

@@ -1,4 +1,4 @@
-"""A repository that people have used with another coding agent: its things work, once its user has approved them."""
+"""A repository with files of another coding agent: they are used after its user has approved them."""
 
 import json
 import subprocess
@@ -97,7 +97,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Pro
     return ProjectShell(project)
 
 
-def test_nothing_of_a_repository_runs_before_it_is_approved_and_the_run_goes_on(place: ProjectShell) -> None:
+def test_hooks_and_servers_of_a_repository_do_not_run_unapproved(place: ProjectShell) -> None:
     done = place.coterie("run", "-p", "Go.", "--permission-mode", "bypassPermissions", *place.model("main: [Done.]"))
     assert (done.returncode, done.stdout) == (0, "Done.\n")
     assert "coterie hooks approve" in done.stderr
@@ -107,7 +107,7 @@ def test_nothing_of_a_repository_runs_before_it_is_approved_and_the_run_goes_on(
     assert "The build is green." not in _conversation_text(place.session)
 
 
-def test_all_that_a_repository_brings_works_in_one_run(place: ProjectShell) -> None:
+def test_all_files_of_a_repository_work_in_one_run(place: ProjectShell) -> None:
     needs("landlock")
     assert place.coterie("hooks", "approve", "--yes").returncode == 0
     assert place.coterie("mcp", "approve", "time").returncode == 0
@@ -131,7 +131,7 @@ def test_all_that_a_repository_brings_works_in_one_run(place: ProjectShell) -> N
 
 
 def _check_reviewer(observed: list[SessionEvent], told: str) -> None:
-    """An agent of the repository's own kind has what all have: its server, its hooks, its definition."""
+    """Check that an agent of the repository's type has its MCP server, hooks and definition."""
     [started] = [each.event for each in observed if each.agent == "reader" and isinstance(each.event, RunStarted)]
     assert "sonnet" in started.model
     assert "You read changes." in told
@@ -144,7 +144,7 @@ def _check_reviewer(observed: list[SessionEvent], told: str) -> None:
 
 
 def _conversation_text(session: SessionDirectory, agent: str = "main") -> str:
-    """All that stands in the conversation of *agent*, its system prompt too."""
+    """Return the whole conversation of *agent*, including its system prompt."""
     conversation = load_transcript(session.agent_directory(agent) / "transcript.jsonl").conversation
     assert conversation is not None
     blocks = (block_text(block) for message in conversation.messages for block in message.blocks)

@@ -85,7 +85,7 @@ def test_a_session_from_its_start_to_its_end(place: HookProject, tmp_path: Path)
     assert "objected: no touching" in logs
 
 
-def test_one_that_always_objects_is_heard_eight_times(place: HookProject) -> None:
+def test_hook_that_always_objects_is_run_eight_times(place: HookProject) -> None:
     place.hook(Stop=[group("cat > stop.json; echo never >&2; exit 2")])
     summary = place.run("default: [{text: done, times: always}]")
     assert (summary["reason"], summary["turns"]) == ("completed", 9)
@@ -152,7 +152,7 @@ mate:
 """
 
 
-def test_a_teammate_goes_on_and_a_task_is_done_when_hooks_agree(place: HookProject, tmp_path: Path) -> None:
+def test_teammate_and_task_wait_for_the_agreement_of_hooks(place: HookProject, tmp_path: Path) -> None:
     place.hook(
         TeammateIdle=[group(f"cat > idle.json; {at_most(tmp_path / 'idle', 1, 'tell the lead')}")],
         TaskCompleted=[group(f"cat > task.json; {at_most(tmp_path / 'task', 1, 'run the tests')}")],
@@ -171,7 +171,7 @@ def test_a_teammate_goes_on_and_a_task_is_done_when_hooks_agree(place: HookProje
     assert [agent for agent, _ in place.hooks("TeammateIdle")][:2] == ["mate", "mate"]
 
 
-def test_hooks_that_nobody_approved_do_not_run_and_one_line_says_so(place: HookProject) -> None:
+def test_unapproved_hooks_do_not_run_and_are_reported(place: HookProject) -> None:
     place.hook(is_approved=False, PreToolUse=[group("touch hooked; exit 2")])
     done = place.coterie("run", "Go.", "--permission-mode", "bypassPermissions", *place.model(CALLS))
     assert done.returncode == 0
@@ -182,7 +182,7 @@ def test_hooks_that_nobody_approved_do_not_run_and_one_line_says_so(place: HookP
     assert place.hooks() == []
 
 
-def test_bad_hooks_are_told_and_the_run_goes_on(place: HookProject) -> None:
+def test_invalid_hooks_are_reported_and_the_run_continues(place: HookProject) -> None:
     (place.project / "plain.sh").write_text("#!/bin/sh\n")
     place.hook(
         PreToolUse=[
@@ -229,7 +229,7 @@ print(json.dumps({"hookSpecificOutput": own}))
 """
 
 
-def test_a_hook_spares_the_question_but_opens_nothing_that_is_denied(place: HookProject) -> None:
+def test_hook_can_approve_a_call_but_not_a_denied_one(place: HookProject) -> None:
     (place.project.parent / "vote.py").write_text(VOTE)
     place.hook(PreToolUse=[group("python3 ../vote.py", "Bash")])
     (place.project.parent / "home").mkdir(exist_ok=True)
@@ -249,7 +249,7 @@ def test_a_hook_spares_the_question_but_opens_nothing_that_is_denied(place: Hook
 
 
 @pytest.mark.soak
-def test_a_changed_input_is_checked_as_any_other(place: HookProject) -> None:
+def test_input_changed_by_a_hook_is_checked(place: HookProject) -> None:
     place.hook(PreToolUse=[group(print_json_command(hookSpecificOutput={"updatedInput": {"comand": "x"}}), "Bash")])
     place.run(CALLS)
     assert "unknown field 'comand': did you mean command?" in place.text_of()
@@ -292,7 +292,7 @@ hand:
 """
 
 
-def test_the_hooks_of_a_kind_are_for_its_agents_alone(place: HookProject) -> None:
+def test_hooks_of_an_agent_type_run_only_for_its_agents(place: HookProject) -> None:
     (place.project / ".claude/agents").mkdir(parents=True)
     (place.project / ".claude/agents/scribe.md").write_text(KIND)
     assert place.coterie("hooks", "approve", "--yes").returncode == 0
@@ -305,7 +305,7 @@ def test_the_hooks_of_a_kind_are_for_its_agents_alone(place: HookProject) -> Non
 
 
 @pytest.mark.soak
-def test_a_resumed_session_is_told_what_its_hooks_say(place: HookProject) -> None:
+def test_resumed_session_gets_the_output_of_its_hooks(place: HookProject) -> None:
     place.hook(SessionStart=[group("echo resumed", "resume"), group("echo begun", "startup")])
     session = place.run("default: [{text: one}, {text: two}]")["session_id"]
     resumed = place.coterie("resume", session, "And now?", *place.model("default: [{text: one}, {text: two}]"))
@@ -361,7 +361,7 @@ def test_hooks_around_a_compaction(place: HookProject, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_compaction_by_hand_is_refused_with_the_reason_of_a_hook(
+def test_manual_compaction_is_refused_with_the_reason_of_a_hook(
     place: HookProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COTERIE_LAYERS_COMPACTION_KEEP_LEAST", "1")
@@ -375,9 +375,7 @@ def test_a_compaction_by_hand_is_refused_with_the_reason_of_a_hook(
 
 
 @pytest.mark.soak
-def test_your_own_hooks_need_no_approval_and_know_the_project_but_no_key(
-    place: HookProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_hooks_need_no_approval_and_get_no_key(place: HookProject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "a secret")
     (place.project.parent / "home").mkdir(exist_ok=True)
     table = "[[hooks.PreToolUse]]\nmatcher = 'Bash'\ncommand = 'env > environment; pwd > where'\n"
@@ -396,7 +394,7 @@ def test_your_own_hooks_need_no_approval_and_know_the_project_but_no_key(
 
 
 def test_hooks_end_with_a_session_that_is_killed(place: HookProject) -> None:
-    """The agent that owns the hook dies with the root, so the janitor has to end it."""
+    """The agent that owns the hook dies with the root, so the cleanup daemon must end it."""
     place.hook(PreToolUse=[group("echo $$ > pid.new; mv pid.new pid; sleep 1000", "Bash", timeout=600)])
     options = ("--permission-mode", "bypassPermissions", *place.model(CALLS))
     with subprocess.Popen(
@@ -430,7 +428,7 @@ def test_at_a_terminal_a_run_asks_about_hooks_once(place: HookProject) -> None:
 
 
 @pytest.mark.soak
-def test_a_session_that_is_told_to_end_tells_its_hooks(place: HookProject) -> None:
+def test_session_end_hook_runs_on_a_shutdown_request(place: HookProject) -> None:
     place.hook(SessionEnd=[group("cat > end.new; mv end.new end.json")])
     script = "default: [{tools: [{Bash: {command: touch begun; sleep 100}}]}, {text: never}]"
     options = ("--permission-mode", "bypassPermissions", *place.model(script))

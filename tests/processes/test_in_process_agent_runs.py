@@ -1,4 +1,4 @@
-"""Agents that are tasks in the process of who started them; to everybody else they are as any other."""
+"""Agents that are tasks in the process of their parent; from outside they look like any other."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
-    """A repository to work in, with a kind of agent that shares its parent's process, and a home of its own."""
+    """A repository with an agent type that shares its parent's process, and a separate home."""
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     directory = make_repository(tmp_path / "project")
@@ -43,7 +43,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> P
 
 
 def delegating(then: str, *below: str) -> str:
-    """A script in which *boss* starts *guest* nearby, and says *then*; *below* are the turns of *guest*."""
+    """Return a script in which *boss* starts *guest* in its process and says *then*; *below* are *guest*'s turns."""
     agent = '{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest}}'
     return "\n".join(
         [
@@ -57,11 +57,11 @@ def delegating(then: str, *below: str) -> str:
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that have not ended."""
+    """Return the agents that have not ended."""
     return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
 
-async def test_a_shared_agent_works_in_its_parents_process_and_is_seen_as_any_other(project: Path) -> None:
+async def test_shared_agent_runs_in_its_parents_process_and_looks_like_any_other(project: Path) -> None:
     script = delegating(
         '{text: "It says {{last_tool_result}}"}',
         '{tools: [{Bash: {command: "echo $PPID"}}]}',
@@ -83,7 +83,7 @@ async def test_a_shared_agent_works_in_its_parents_process_and_is_seen_as_any_ot
             assert tree.supervisor.services.mail.roster.members()["guest"].state == "ended"
 
 
-async def test_what_a_shared_agent_spends_is_its_own_and_the_sessions(project: Path) -> None:
+async def test_shared_agent_spending_counts_for_itself_and_the_session(project: Path) -> None:
     script = delegating('{text: "done"}', '{text: "a door"}')
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
@@ -100,7 +100,7 @@ async def test_what_a_shared_agent_spends_is_its_own_and_the_sessions(project: P
             assert standing.reserved.dollars == 0
 
 
-async def test_a_shared_agent_and_its_parent_work_at_the_same_time(project: Path) -> None:
+async def test_shared_agent_and_its_parent_run_concurrently(project: Path) -> None:
     script = """
 boss:
   - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest, run_in_background: true}}]
@@ -137,7 +137,7 @@ guest:
 """
 
 
-async def test_parent_and_shared_agent_write_by_queue_and_others_through_its_files(project: Path) -> None:
+async def test_shared_agent_gets_mail_by_queue_from_its_parent_else_by_file(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, MAILING) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
@@ -155,21 +155,21 @@ async def test_parent_and_shared_agent_write_by_queue_and_others_through_its_fil
 
 
 def _stored(tree: RootHarness, name: str, text: str) -> int:
-    """How many messages in the files of *name* say *text*, its reports aside."""
+    """Count the messages with *text* in the mailbox files of *name*, without its reports."""
     files = [path for path in (tree.session.directory / MAIL_DIRECTORY / name).rglob("*") if path.is_file()]
     lines = b"\n".join(path.read_bytes() for path in files).splitlines()
     return len([line for line in lines if text.encode() in line and b"task_notification" not in line])
 
 
 def _delivered(tree: RootHarness, name: str, text: str) -> int:
-    """How many messages in the conversation of *name* say *text*."""
+    """Count the messages with *text* in the conversation of *name*."""
     conversation = load_transcript(tree.session.agent_directory(name) / TRANSCRIPT).conversation
     assert conversation is not None
     told = [segment.data for segment in conversation.prefix.segments if segment.role == "user"]
     return len([data for data in told if text.encode() in data and b"<message" in data])
 
 
-async def test_a_shared_agent_that_has_reported_is_taken_up_again_by_a_message(project: Path) -> None:
+async def test_finished_shared_agent_is_resumed_by_a_message(project: Path) -> None:
     script = """
 boss:
   - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest}}]
@@ -198,7 +198,7 @@ guest:
 WAITING = delegating('{text: "It says {{last_tool_result}}"}', '{tools: [{Bash: {command: "sleep 600 & sleep 600"}}]}')
 
 
-async def test_a_shared_agent_that_is_stopped_leaves_nothing_and_its_parent_goes_on(project: Path) -> None:
+async def test_stopped_shared_agent_leaves_nothing_and_its_parent_continues(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING, grace=0.3) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
@@ -216,7 +216,7 @@ async def test_a_shared_agent_that_is_stopped_leaves_nothing_and_its_parent_goes
                 await tree.write("guest", "are you there?")
 
 
-async def test_what_a_shared_agent_has_left_behind_ends_with_it_and_not_with_its_parent(project: Path) -> None:
+async def test_background_processes_of_a_shared_agent_end_with_it(project: Path) -> None:
     script = """
 boss:
   - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest}}]
@@ -235,9 +235,7 @@ guest:
             (project / "go").touch()
 
 
-async def test_a_shared_agent_that_hangs_with_its_process_ends_with_it(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_shared_agent_in_a_hanging_process_ends_with_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_process_agents, "CANCEL_TIMEOUT", 0.1)
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING, grace=0.1) as tree, trio.open_nursery() as nursery:
@@ -273,7 +271,7 @@ async def test_killed_parent_is_notified_once_that_its_in_process_agent_ended(pr
             assert (tree.supervisor.runs, tree.supervisor.running) == ({}, set())
 
 
-async def test_a_shared_agent_that_cannot_begin_is_reported_and_its_parent_goes_on(project: Path) -> None:
+async def test_failed_start_of_a_shared_agent_is_reported_to_its_parent(project: Path) -> None:
     script = delegating('{text: "It says {{last_tool_result}}"}', '{text: "never said"}')
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
@@ -318,7 +316,7 @@ async def test_a_shared_agent_may_do_no_more_than_its_parent(project: Path) -> N
             assert "plan" in (await tree.reports())["boss"].result
 
 
-async def test_the_turn_of_a_parent_ends_and_its_shared_agents_with_the_process(project: Path) -> None:
+async def test_shared_agents_end_with_the_process_of_their_parent(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
@@ -332,7 +330,7 @@ async def test_the_turn_of_a_parent_ends_and_its_shared_agents_with_the_process(
             assert TaskNotification.from_body(envelope.body).status == "killed"
 
 
-async def test_a_fork_of_a_shared_agent_has_a_process_of_its_own(project: Path) -> None:
+async def test_fork_of_a_shared_agent_has_its_own_process(project: Path) -> None:
     script = """
 boss:
   - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest}}]
@@ -350,7 +348,7 @@ twig: [{text: "a leaf"}]
             assert {e.parent for e in tree.events if e.name == "twig"} == {"guest"}
 
 
-async def test_a_shared_agent_may_have_a_worktree_of_its_own(project: Path) -> None:
+async def test_shared_agent_may_have_its_own_worktree(project: Path) -> None:
     script = """
 boss:
   - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest, isolation: worktree}}]
@@ -370,7 +368,7 @@ guest:
             assert (project / "here").read_text() == f"{project}\n"
 
 
-async def test_a_shared_agent_that_stalls_is_stopped_and_its_parent_told(project: Path) -> None:
+async def test_stalled_shared_agent_is_stopped_and_its_parent_notified(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, WAITING, grace=1.0) as tree:
             tree.supervisor.restarts = NO_RESTARTS

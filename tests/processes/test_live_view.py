@@ -1,4 +1,4 @@
-"""The board of a real session, at real terminals: in the run that began it, and from others."""
+"""The board of a real session at real terminals: in the run that started it, and in others."""
 
 import os
 import subprocess
@@ -36,12 +36,12 @@ builder:
 """
 OPEN, CLOSED = "\x1b[?1049h", "\x1b[?1049l"
 BOLD = "\x1b[1m"
-"""Before the subject of an approval; it may be on the board before that, in the line of its agent."""
+"""Mark before the subject of an approval; the board may show the subject earlier, in the row of the agent."""
 
 
 @pytest.fixture
 def team(project: Path) -> Path:
-    """A project whose lead has a builder, whose plans the user approves."""
+    """A project whose lead starts a builder, whose plans the user approves."""
     (project.parent / "script.yaml").write_text(SCRIPT)
     (project / ".coterie").mkdir()
     (project / ".coterie" / "settings.toml").write_text(SETTINGS)
@@ -53,7 +53,7 @@ def coterie(*arguments: str) -> list[str]:
 
 
 def run(*arguments: str) -> list[str]:
-    """The command that begins a session."""
+    """Command line that starts a session."""
     return coterie("run", "Go.", "--script", "../script.yaml", "--permission-mode", "acceptEdits", *arguments)
 
 
@@ -71,7 +71,7 @@ def at_a_terminal(project: Path, *command: str) -> Iterator[Program]:
 
 
 def after_the_board(program: Program) -> str:
-    """What stands on the terminal when the board is gone."""
+    """Return the content of the terminal after the board has closed."""
     return program.output.rpartition(CLOSED)[2]
 
 
@@ -80,7 +80,7 @@ def decisions(session: SessionDirectory) -> list[tuple[str, str, str]]:
     return [(each.id, each.verdict, each.by) for each in events if isinstance(each, ApprovalDecided)]
 
 
-def test_a_run_with_a_board_goes_on_when_a_key_approves(team: Path) -> None:
+def test_run_continues_after_a_key_on_the_board_approves(team: Path) -> None:
     with at_a_terminal(team, *run("--live")) as program:
         program.read_until(f"{BOLD}Write everything.")
         program.type("a")
@@ -108,8 +108,8 @@ def test_ctrl_c_ends_a_run_whose_lead_waits_for_others(team: Path) -> None:
     assert not (team / "a.txt").exists()
 
 
-def test_a_session_that_was_left_is_looked_at_and_answered_from_other_terminals(team: Path) -> None:
-    """Its questions wait: nobody is refused because nobody looks."""
+def test_detached_session_is_shown_and_answered_from_other_terminals(team: Path) -> None:
+    """Its questions wait: no request is refused because no client is connected."""
     with at_a_terminal(team, *run("--live")) as program:
         program.read_until("Write everything.")
         program.type("q")

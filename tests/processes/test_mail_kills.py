@@ -1,4 +1,4 @@
-"""Processes that send and read are killed at random: no receipt is broken, nothing arrives twice or out of order."""
+"""Processes that send and read are killed at random: every receipt holds, and no message is duplicated or reordered."""
 
 import random
 import subprocess
@@ -20,7 +20,7 @@ LOOK_EVERY = 0.005
 
 @attrs.define(eq=False)
 class MailKillRun:
-    """Writers and one reader; whoever is killed is started again."""
+    """Writers and one reader; a killed process is started again."""
 
     root: Path
     writers: int
@@ -32,11 +32,11 @@ class MailKillRun:
 
     @property
     def names(self) -> list[str]:
-        """Of the writers."""
+        """Receipts of the writers."""
         return [f"writer{number}" for number in range(self.writers)]
 
     def run(self, patience: float) -> None:
-        """Return when everything has arrived."""
+        """Return when all messages have arrived."""
         deadline = time.monotonic() + patience
         try:
             for name in ("reader", *self.names):
@@ -51,12 +51,12 @@ class MailKillRun:
                 child.wait()
 
     def count(self, log: str) -> int:
-        """The lines that a log has by now."""
+        """Return the complete lines of a log."""
         path = self.root / log
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
     def kill_and_restart(self, done: float) -> None:
-        """Kill somebody if it is time, and start again whoever is gone before its work is done."""
+        """Kill a process if it is time, and restart processes that ended before their work was done."""
         if self.killed.total() < min(self.kills, done * (self.kills + 2) / self.messages):
             alive = [name for name, child in self.children.items() if child.poll() is None]
             victim = self.random.choice(alive)
@@ -68,14 +68,14 @@ class MailKillRun:
                 self.start(name)
 
     def start(self, name: str) -> None:
-        """Start one of them, again or for the first time."""
+        """Start or restart one of them."""
         share = str(self.messages // self.writers)
         arguments = ["read", str(self.root)] if name == "reader" else ["write", str(self.root), name, share]
         command = [sys.executable, "-m", "tests.processes.mail_worker", *arguments]
         self.children[name] = subprocess.Popen(command, cwd=ROOT)
 
     def check(self) -> str:
-        """Hold the transcript against the receipts; say what was counted."""
+        """Compare the transcript with the receipts, and return the counts."""
         arrived = [tuple(line.split()) for line in whole_lines(self.root / "transcript")]
         receipts = {(name, sequence) for name in self.names for sequence in whole_lines(self.root / f"{name}.receipts")}
         lost = receipts - {(name, sequence) for name, sequence, _ in arrived}
@@ -96,7 +96,7 @@ class MailKillRun:
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_mail_survives_the_killing_of_anybody(tmp_path: Path, record_property: RecordProperty) -> None:
+def test_mail_survives_random_kills(tmp_path: Path, record_property: RecordProperty) -> None:
     torture = MailKillRun(root=tmp_path, writers=4, messages=3000, kills=12, random=random.Random(4))
     torture.run(patience=40)
     record_property("counted", torture.check())

@@ -1,4 +1,4 @@
-"""`coterie mail` as programs beside agents that are processes, and read and write the same mailboxes."""
+"""`coterie mail` programs that share mailboxes with agent processes."""
 
 import os
 import shutil
@@ -54,21 +54,21 @@ trio.run(live, SessionDirectory.find(sys.argv[1]), "worker")
 
 @attrs.define(eq=False)
 class Program:
-    """A program whose lines are read as they come."""
+    """A program whose output is read line by line."""
 
     process: subprocess.Popen[str]
 
     def line(self) -> str:
-        """Its next line on standard output."""
+        """Return the next line of standard output."""
         return _stream(self.process.stdout).readline().rstrip("\n")
 
     def event(self) -> dict[str, Any]:
-        """Its next line, which is JSON."""
+        """Return the next line, parsed as JSON."""
         event: dict[str, Any] = msgspec.json.decode(self.line())
         return event
 
     def end(self, number: int) -> tuple[int, str]:
-        """Send it a signal: its exit code, and what it said on standard error."""
+        """Send a signal, and return the exit code and standard error."""
         self.process.send_signal(number)
         _, said = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, said
@@ -93,7 +93,7 @@ def session(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
 
 @contextmanager
 def running(*command: str, env: Mapping[str, str] = os.environ) -> Iterator[Program]:
-    """A program that is killed when the block ends, if it has not ended by then."""
+    """A program that is killed when the block ends."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             yield Program(process)
@@ -116,7 +116,7 @@ def mail(*arguments: str) -> list[str]:
 
 @contextmanager
 def watching(*arguments: str) -> Iterator[Program]:
-    """`coterie mail watch`, which has begun to watch."""
+    """A started `coterie mail watch`."""
     with running(*mail("watch", *arguments)) as program:
         assert _stream(program.process.stderr).readline().startswith("watching session ")
         yield program
@@ -126,7 +126,7 @@ def send(text: str) -> None:
     subprocess.run(mail("send", "--to", "worker", text), check=True, capture_output=True, timeout=PATIENCE)
 
 
-def test_what_a_shell_sends_an_agent_gets_and_whoever_watches_sees_both_steps(session: SessionDirectory) -> None:
+def test_watch_shows_a_message_when_stored_and_when_delivered(session: SessionDirectory) -> None:
     with agent(session) as worker, watching("--json") as watch:
         send("do it")
         assert worker.line() == "do it"
@@ -138,7 +138,7 @@ def test_what_a_shell_sends_an_agent_gets_and_whoever_watches_sees_both_steps(se
         assert watch.end(signal.SIGINT) == (130, "")
 
 
-def test_who_watches_sees_what_is_held_dropped_and_dead_in_words(session: SessionDirectory) -> None:
+def test_watch_shows_held_dropped_and_dead_messages(session: SessionDirectory) -> None:
     sender = Sender(name="main", incarnation=1, session="20260101-000000-abcdef", kind="peer")
     letter = Envelope(sender=sender, recipient=Recipient(name="main"), sequence=1, body="from\x1b[2J afar", created=9.0)
     with SessionMail.open(session, Clock()) as office, watching() as watch:
@@ -149,7 +149,7 @@ def test_who_watches_sees_what_is_held_dropped_and_dead_in_words(session: Sessio
         assert watch.line().split(" ", 1)[1] == f"dead       {who} (refused: dropped by the user)"
 
 
-def test_watching_begins_now_or_with_all_that_is_on_the_disk(session: SessionDirectory) -> None:
+def test_watch_begins_now_or_with_all_stored_mail(session: SessionDirectory) -> None:
     send("before")
     with watching("--json") as late, watching("--json", "--all") as whole:
         send("after")
@@ -157,7 +157,7 @@ def test_watching_begins_now_or_with_all_that_is_on_the_disk(session: SessionDir
         assert [whole.event()["envelope"]["body"] for _ in range(2)] == ["before", "after"]
 
 
-def test_a_reader_beside_the_owner_sees_all_and_disturbs_nobody(session: SessionDirectory) -> None:
+def test_read_command_does_not_disturb_the_owner_of_the_mailbox(session: SessionDirectory) -> None:
     with running(*mail("read", "worker", "--follow", "--json")) as reader:
         send("one")
         assert reader.event()["body"] == "one"
@@ -168,7 +168,7 @@ def test_a_reader_beside_the_owner_sees_all_and_disturbs_nobody(session: Session
         assert reader.end(signal.SIGINT) == (130, "")
 
 
-def test_following_goes_on_in_a_mailbox_that_was_deleted_and_made_again(session: SessionDirectory) -> None:
+def test_follow_continues_in_a_recreated_mailbox(session: SessionDirectory) -> None:
     with running(*mail("read", "worker", "--follow", "--json")) as reader:
         send("one")
         assert reader.event()["body"] == "one"
@@ -177,9 +177,7 @@ def test_following_goes_on_in_a_mailbox_that_was_deleted_and_made_again(session:
         assert reader.event()["body"] == "two"
 
 
-async def test_mail_that_waited_for_another_session_is_handed_over_before_the_next(
-    session: SessionDirectory, tmp_path: Path
-) -> None:
+async def test_mail_in_the_outbox_is_handed_over_before_new_mail(session: SessionDirectory, tmp_path: Path) -> None:
     other = SessionDirectory.create(tmp_path / "other", Clock(), task="t", model="m")
 
     async def receipt(text: str) -> dict[str, Any]:
@@ -198,20 +196,20 @@ async def test_mail_that_waited_for_another_session_is_handed_over_before_the_ne
         assert [letter.body for letter in await office.held.messages()] == ["first", "second"]
 
 
-def test_after_a_kill_the_mail_of_the_dead_can_be_read_and_reaches_its_next_start(session: SessionDirectory) -> None:
+def test_mail_of_a_killed_agent_is_readable_and_redelivered(session: SessionDirectory) -> None:
     with agent(session) as worker:
         send("one")
         assert worker.line() == "one"
         assert worker.end(signal.SIGKILL)[0] == -signal.SIGKILL
     send("two")
     done = subprocess.run(mail("read", "worker", "--json"), capture_output=True, check=True, timeout=PATIENCE)
-    # The worker told of "one" when it was acknowledged, so that is not there any more.
+    # The worker printed "one" when it was acknowledged, so it is not in the mailbox now.
     assert [msgspec.json.decode(line)["body"] for line in done.stdout.splitlines()] == ["two"]
     with agent(session) as worker:
         assert worker.line() == "two"
 
 
-def test_many_shells_send_at_once_and_every_receipt_is_true(session: SessionDirectory) -> None:
+def test_concurrent_send_commands_get_valid_receipts(session: SessionDirectory) -> None:
     commands = [mail("send", "--to", "worker", f"text {number}", "--json") for number in range(4)]
     shells = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
     receipts = [msgspec.json.decode(shell.communicate(timeout=PATIENCE)[0])[0]["receipt"]["id"] for shell in shells]
@@ -219,7 +217,7 @@ def test_many_shells_send_at_once_and_every_receipt_is_true(session: SessionDire
     assert {msgspec.json.decode(line)["id"] for line in done.stdout.splitlines()} == set(receipts)
 
 
-def test_a_reader_of_the_output_that_goes_away_is_no_traceback(session: SessionDirectory) -> None:
+def test_closed_output_pipe_prints_no_traceback(session: SessionDirectory) -> None:
     with watching("--json") as watch:
         _stream(watch.process.stdout).close()
         send("unread")

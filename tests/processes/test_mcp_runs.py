@@ -1,4 +1,4 @@
-"""MCP servers in real sessions: real servers, real agents, and what is left when one of them is hurt."""
+"""MCP servers in real sessions: real servers, real agents, and recovery after kills."""
 
 import json
 import os
@@ -28,7 +28,7 @@ FREE = ("--permission-mode", "bypassPermissions")
 
 
 class Servers(ProjectShell):
-    """A place with MCP servers."""
+    """Project with MCP servers."""
 
     def configure(self, *, own: bool = True, **servers: Any) -> Path:
         """Write *servers* into the user's file, or into the project's."""
@@ -37,15 +37,15 @@ class Servers(ProjectShell):
         return path
 
     def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """A session whose model follows *script*."""
+        """Run a session whose model follows *script*."""
         return self.coterie("run", "Go.", *self.model(script), *(arguments or FREE))
 
     def events_of(self, kind: type[Event]) -> list[Any]:
-        """All events of a kind."""
+        """Return all events of a kind."""
         return [seen.event for seen in read_session(self.session.directory) if isinstance(seen.event, kind)]
 
     def calls(self) -> list[ToolEnded]:
-        """The calls of servers' tools that have ended."""
+        """Return the finished calls of MCP tools."""
         return [event for event in self.events_of(ToolEnded) if event.name.startswith("mcp__")]
 
 
@@ -57,13 +57,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Ser
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-never-tell")
     (tmp_path / "project").mkdir()
     (tmp_path / "home").mkdir()
-    # A busy machine takes its time; only what is about that has less.
+    # Generous timeouts for a busy machine; only tests of timeouts have short ones.
     (tmp_path / "home/settings.toml").write_text("[mcp]\nstart_seconds = 60.0\n")
     return Servers(tmp_path / "project")
 
 
 def calling(tool: str, arguments: str = "{}") -> str:
-    """A model that makes one call, and repeats what it was told."""
+    """Return a script with one call, whose result the model repeats."""
     return f'default: [{{tools: [{{{tool}: {arguments}}}]}}, {{text: "It said {{{{last_tool_result}}}}"}}]'
 
 
@@ -83,7 +83,7 @@ def test_a_server_of_an_older_protocol_that_greets_on_its_output_is_used_too(pla
     assert place.run(calling("mcp__older__greet")).stdout == "It said Good day.\n"
 
 
-def test_an_error_of_the_server_is_one_for_the_model(place: Servers) -> None:
+def test_server_error_is_passed_to_the_model(place: Servers) -> None:
     place.configure(time=TIME)
     done = place.run(calling("mcp__time__get_current_time", "{timezone: Nowhere}"))
     assert "Invalid timezone" in done.stdout
@@ -102,7 +102,7 @@ twin: [{tools: [{mcp__probe__whoami: {}}]}, {text: "{{last_tool_result}}"}]
 
 
 def results(place: Servers, agent: str) -> str:
-    """What stands in the transcript of *agent*."""
+    """Return the transcript of *agent* as text."""
     conversation = load_transcript(place.session.directory / "agents" / agent / "transcript.jsonl").conversation
     assert conversation is not None
     return conversation.prefix_bytes().decode()
@@ -150,7 +150,7 @@ default:
     assert not [path for path in files if b"hunter2-hunter2" in path.read_bytes()]
 
 
-def test_bad_servers_are_told_with_their_file_and_the_run_goes_on(place: Servers) -> None:
+def test_invalid_servers_are_reported_and_the_run_continues(place: Servers) -> None:
     flood = {"command": sys.executable, "args": ["-c", "while True: print('hello' * 100)"]}
     ends = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no licence')"]}
     old = {"type": "sse", "url": "http://x"}
@@ -165,7 +165,7 @@ def test_bad_servers_are_told_with_their_file_and_the_run_goes_on(place: Servers
 
 
 @pytest.mark.soak
-def test_a_server_that_never_answers_is_given_up_and_the_run_goes_on(place: Servers) -> None:
+def test_silent_server_times_out_and_the_run_continues(place: Servers) -> None:
     place.configure(stuck={"command": sys.executable, "args": ["-c", "import time; time.sleep(1000)"]})
     (place.project / ".coterie").mkdir()
     (place.project / ".coterie/settings.toml").write_text("[mcp]\nstart_seconds = 0.5\n")
@@ -175,7 +175,7 @@ def test_a_server_that_never_answers_is_given_up_and_the_run_goes_on(place: Serv
     assert has_no_processes(place.session)
 
 
-def test_a_file_that_is_no_json_keeps_nothing_from_running(place: Servers) -> None:
+def test_invalid_json_file_does_not_stop_the_run(place: Servers) -> None:
     (place.project / ".mcp.json").write_text('{"mcpServers":\n {"a": }}')
     done = place.run("default: [{text: done}]")
     assert (done.returncode, done.stdout) == (0, "done\n")
@@ -185,7 +185,7 @@ def test_a_file_that_is_no_json_keeps_nothing_from_running(place: Servers) -> No
 
 
 @pytest.mark.soak
-def test_a_server_of_the_project_starts_only_once_the_user_has_approved_it_as_it_is(place: Servers) -> None:
+def test_project_server_starts_only_after_approval_of_its_content(place: Servers) -> None:
     begun = place.project / "begun"
     starts = {"command": "sh", "args": ["-c", f"touch {begun}; exec {sys.executable} {PROBE['args'][0]}"]}
     place.configure(own=False, probe=starts)
@@ -207,7 +207,7 @@ def test_a_server_of_the_project_starts_only_once_the_user_has_approved_it_as_it
 
 
 @pytest.mark.soak
-def test_calls_are_asked_for_and_rules_and_kinds_decide_over_them(place: Servers) -> None:
+def test_mcp_calls_follow_permissions_rules_and_agent_types(place: Servers) -> None:
     place.configure(probe=PROBE)
     denied = place.run(calling("mcp__probe__whoami"), "--permission-mode", "default")
     assert "mcp__probe__whoami needs the user's permission" in denied.stdout
@@ -249,7 +249,7 @@ default:
 
 
 def prefix(place: Servers, agent: str) -> bytes:
-    """What every request of *agent* begins with: its model and its tools."""
+    """Return the fixed start of every request of *agent*: its model and its tools."""
     conversation = load_transcript(place.session.directory / "agents" / agent / "transcript.jsonl").conversation
     assert conversation is not None
     return conversation.prefix_bytes().partition(b'"system":')[0]
@@ -281,7 +281,7 @@ scout: [{text: I have seen nothing.}]
 
 
 @pytest.mark.soak
-def test_what_a_server_says_on_how_to_use_it_is_told_before_the_task(place: Servers) -> None:
+def test_server_instructions_precede_the_task(place: Servers) -> None:
     place.configure(probe=PROBE)
     place.run("default: [{text: done}]")
     assert "## probe\\n\\nAsk whoami first." in results(place, "main")
@@ -307,7 +307,7 @@ scout: [{tools: [{mcp__inner__whoami: {}}]}, {tools: [{mcp__probe__whoami: {}}]}
 
 
 @pytest.mark.soak
-def test_a_definition_brings_a_server_along_for_agents_of_its_kind_alone(place: Servers) -> None:
+def test_server_of_a_definition_is_only_for_its_agent_type(place: Servers) -> None:
     place.configure(probe=PROBE)
     (place.project / ".coterie/agents").mkdir(parents=True)
     (place.project / ".coterie/agents/prober.md").write_text(OWN)
@@ -332,7 +332,7 @@ WAITING = (
 )
 
 
-def test_nothing_is_left_of_servers_when_the_root_is_killed(place: Servers) -> None:
+def test_servers_end_when_the_root_is_killed(place: Servers) -> None:
     place.configure(probe=PROBE)
     file = place.project.parent / "waits"
     command = place.command("run", "Go.", *place.model(WAITING.format(file=file)), *FREE)
@@ -347,7 +347,7 @@ def test_nothing_is_left_of_servers_when_the_root_is_killed(place: Servers) -> N
 
 
 @pytest.mark.soak
-def test_the_process_that_holds_the_servers_is_replaced_when_it_is_killed(place: Servers) -> None:
+def test_killed_mcp_host_is_replaced(place: Servers) -> None:
     place.configure(probe=PROBE)
     file = place.project.parent / "waits"
     script = f"""
@@ -375,7 +375,7 @@ default:
 
 
 @pytest.mark.soak
-def test_a_call_that_takes_too_long_is_given_up_on_both_sides(place: Servers) -> None:
+def test_slow_call_is_cancelled_on_both_sides(place: Servers) -> None:
     place.configure(probe=PROBE)
     (place.project / ".coterie").mkdir()
     (place.project / ".coterie/settings.toml").write_text("[mcp]\ncall_seconds = 0.5\n")
@@ -405,14 +405,14 @@ print("found some:", bool(names), "heard:", len(heard))
 
 
 @pytest.mark.soak
-def test_what_an_agent_starts_cannot_call_a_tool_past_its_permissions(place: Servers) -> None:
+def test_child_of_an_agent_cannot_bypass_its_permissions(place: Servers) -> None:
     place.configure(probe=PROBE)
     (place.project / "intruder.py").write_text(INTRUDER)
     done = place.run(calling("Bash", f'{{command: "{sys.executable} -P intruder.py"}}'))
     assert "It said found some: True heard: 0" in done.stdout
 
 
-def test_without_the_package_there_is_one_line_and_the_run_goes_on(place: Servers) -> None:
+def test_missing_mcp_package_is_reported_and_the_run_continues(place: Servers) -> None:
     place.configure(probe=PROBE)
     elsewhere = place.project.parent / "site"
     elsewhere.mkdir()
@@ -430,7 +430,7 @@ def test_without_the_package_there_is_one_line_and_the_run_goes_on(place: Server
     assert "that is not installed: pip install 'coterie[mcp]'; left out: probe" in done.stderr
 
 
-def test_a_server_over_http_is_used_and_missed(place: Servers) -> None:
+def test_http_server_is_used_and_its_failure_reported(place: Servers) -> None:
     port = place.project.parent / "port"
     command = [*map(str, (PROBE["command"], *PROBE["args"])), str(port)]
     script = """

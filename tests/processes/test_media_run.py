@@ -1,4 +1,4 @@
-"""An agent that reads more than text: what a run sends, what it changes, and what it is billed for."""
+"""An agent that reads notebooks and PDFs: content sent, changes made, and cost."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def run(project: Path, script: dict[str, Any], *arguments: str) -> subprocess.Co
 
 
 def results(project: Path) -> list[dict[str, Any]]:
-    """The results of the tools, as the model was sent them."""
+    """Return the tool results as they were sent to the model."""
     [path] = (project.parent / "home").glob("projects/*/sessions/*/agents/main/transcript.jsonl")
     conversation = load_transcript(path).conversation
     assert conversation is not None
@@ -57,8 +57,8 @@ def test_a_notebook_is_read_and_one_cell_of_it_changed(project: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_notebook_that_may_not_be_edited_stays(project: Path) -> None:
-    """A rule for Edit is a rule for notebooks."""
+def test_notebook_without_edit_permission_is_unchanged(project: Path) -> None:
+    """A rule for Edit applies to notebooks."""
     (project / "year.ipynb").write_text(written(analysis()))
     (project / ".coterie").mkdir()
     (project / ".coterie/settings.toml").write_text('[permissions]\ndeny = ["Edit(*.ipynb)"]\n')
@@ -81,13 +81,13 @@ def test_pages_of_a_pdf_are_sent_counted_and_billed(project: Path) -> None:
         assert pages in text["text"]
         assert (shown["type"], shown["source"]["media_type"]) == ("document", "application/pdf")
     usage = json.loads(done.stdout)["usage"]
-    # The server counts 2,000 tokens a page: three are written to the cache and read again, two are written.
+    # The server counts 2,000 tokens per page: three pages are written to the cache and read, two are written.
     assert usage["write_5m"] + usage["write_1h"] > 5 * 2_000
     assert usage["read"] > 3 * 2_000
 
 
 @pytest.mark.soak
-def test_a_pdf_that_cannot_be_read_is_one_line_and_the_run_goes_on(project: Path) -> None:
+def test_unreadable_pdf_is_reported_and_the_run_continues(project: Path) -> None:
     (project / "locked.pdf").write_bytes(encrypted("secret"))
     (project / "torn.pdf").write_bytes(pdf(3)[:120])
     calls = [{"tools": [{"Read": {"file_path": name}} for name in ("locked.pdf", "torn.pdf")]}]

@@ -1,4 +1,4 @@
-"""What is told in one session is known in the next: six sessions of one project, each in its real processes."""
+"""Facts of one session are known in the next: six sessions of one project, each in real processes."""
 
 import json
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 Reply = dict[str, Any]
 
 FORKS = {"left": ["Nothing to the left."], "right": ["Nothing to the right."]}
-"""What forks of the lead say."""
+"""Replies of forks of the lead."""
 
 OLD, NEW = "The staging server listens on port 8080.", "The staging server listens on port 9090."
 HOST = "The staging server runs on the machine called heron."
 
 
 def memory(name: str, description: str, sentence: str) -> str:
-    """A memory as a model writes it."""
+    """Return a memory as a model writes it."""
     return f"---\nname: {name}\ndescription: {description}\ntype: project\n---\n{sentence}\n"
 
 
@@ -39,7 +39,7 @@ STAGING_MEMORY = memory("Staging", "port and machine of the staging server", f"{
 
 
 def calls(*tools: tuple[str, dict[str, str]]) -> Reply:
-    """A reply that makes calls."""
+    """Return a reply with calls."""
     return {"tools": [{name: arguments} for name, arguments in tools]}
 
 
@@ -49,25 +49,25 @@ class EndedSession:
 
     session: SessionDirectory
     printed: str
-    """On standard error."""
+    """Content of standard error."""
 
     def events(self, kind: type[Event]) -> Sequence[Any]:
-        """What of this kind was told in it."""
+        """Return its events of this kind."""
         return [each.event for each in read_session(self.session.directory) if isinstance(each.event, kind)]
 
     def messages(self) -> list[str]:
-        """The lead's conversation, a text for each message."""
+        """Return the lead's conversation, one text per message."""
         conversation = load_transcript(self.session.directory / "agents/main/transcript.jsonl").conversation
         assert conversation is not None
         return [b"".join(message.blocks).decode() for message in conversation.messages]
 
     @property
     def ledger(self) -> Sequence[LedgerEntry]:
-        """Its requests, in the order in which they were answered."""
+        """Return its requests in the order of their replies."""
         return read_ledger(self.session.directory / LEDGER).lines
 
     def check(self) -> None:
-        """Nothing failed, and every request but the first read from the cache all that was there."""
+        """Check that nothing failed, and every request but the first read the whole cached prefix."""
         assert self.events(LayerFailed) == []
         assert [line.missed for line in self.ledger] == [0] * len(self.ledger)
         assert all(line.usage.read > 0 for line in self.ledger[1:])
@@ -75,21 +75,21 @@ class EndedSession:
 
 
 class Project(ProjectShell):
-    """A project whose agents remember."""
+    """A project whose agents have memories."""
 
     @property
     def store(self) -> MemoryStore:
-        """What is remembered of it."""
+        """Return the memories of the project."""
         return MemoryStore.at(self.project.parent / "home/projects" / project_slug(self.project) / "memory")
 
     def path(self, name: str) -> str:
-        """Of a memory."""
+        """Return the history of a memory."""
         return str(self.store.directory / name)
 
     def run_session(
         self, words: str, *turns: Reply, extraction: Sequence[Reply] = (), dream: Sequence[Reply] = ()
     ) -> EndedSession:
-        """A session of its own, with *words* for a task."""
+        """Run a new session with *words* as its task."""
         before = set(self._sessions())
         replies = [
             *turns,
@@ -103,7 +103,7 @@ class Project(ProjectShell):
         return EndedSession(SessionDirectory.find(new.name), done.stderr)
 
     def recalled(self, query: str) -> list[str]:
-        """The texts of what the command finds, the best first."""
+        """Return the texts that the command finds, best first."""
         done = self.coterie("memory", "recall", query, "--local", "--json")
         assert done.returncode == 0, done.stderr
         found = [memory["path"] for memory in json.loads(done.stdout)["memories"]]
@@ -115,7 +115,7 @@ class Project(ProjectShell):
 
 @pytest.fixture
 def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project in which memories are extracted, and dreams dreamt, although the model is scripted."""
+    """A project that extracts memories and dreams although the model is scripted."""
     monkeypatch.setenv("COTERIE_LAYERS_EXTRACTION_ENABLED", "true")
     monkeypatch.setenv("COTERIE_LAYERS_DREAMING_ENABLED", "true")
     return Project(project)

@@ -1,4 +1,4 @@
-"""`coterie memory extract`: a session that does not run is taken up, and what is worth keeping goes into the memory."""
+"""`coterie memory extract` on a session that does not run: its facts become memories."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ main:
 
 
 class Sessions(ProjectShell):
-    """A place for sessions from whose conversations memories are taken by hand alone."""
+    """Project whose sessions extract memories only on request."""
 
     def run(self, script: str, *arguments: str) -> None:
         """Run a session."""
@@ -42,7 +42,7 @@ class Sessions(ProjectShell):
         return MemoryStore.at(project_memory(self.project, load_settings(self.project, {}, {})).directory)
 
     def saving(self, name: str = "testing.md", times: str = "1") -> str:
-        """A script in which the helper saves one memory."""
+        """Return a script in which the helper saves one memory."""
         content = (
             "---\\nname: testing\\ndescription: how tests are made\\ntype: feedback\\n---\\nUse a real database.\\n"
         )
@@ -50,13 +50,13 @@ class Sessions(ProjectShell):
         return f"{TALK}default:\n  - {{purpose: extraction, times: {times}, tools: [{call}]}}\n"
 
     def loaded(self) -> LoadedTranscript:
-        """What the lead's transcript holds."""
+        """Return the content of the lead's transcript."""
         return load_transcript(self.session.directory / "agents/main/transcript.jsonl")
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Sessions:
-    """An empty project, whose sessions do not extract by themselves."""
+    """An empty project, whose sessions extract nothing automatically."""
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COTERIE_LAYERS_EXTRACTION_ENABLED", "false")
@@ -68,7 +68,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Ses
 def test_extraction_from_an_ended_session_runs_no_turn_and_lists_its_memories(
     place: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And where the model cannot be asked, or what it wants to keep cannot be kept, that is one line."""
+    """If the model cannot be reached or its memories cannot be stored, one line is printed."""
     place.run(TALK)
     session, before = place.session, place.loaded()
     failed = place.coterie("memory", "extract", session.id, *place.model(TALK))
@@ -99,7 +99,7 @@ def test_extraction_from_an_ended_session_runs_no_turn_and_lists_its_memories(
     assert (unknown.returncode, "no session's id begins with 'nobody'" in unknown.stderr) == (2, True)
 
 
-def test_a_chore_can_have_a_session_made_for_it_alone_which_then_counts_as_ended(place: Sessions) -> None:
+def test_offline_job_can_run_in_a_new_session_that_counts_as_ended(place: Sessions) -> None:
     _, script = place.model("default: [{purpose: extraction, text: nothing}]")
     settings = load_settings(place.project, {}, os.environ)
     model = known_models().get("haiku").id
@@ -114,7 +114,7 @@ def test_a_chore_can_have_a_session_made_for_it_alone_which_then_counts_as_ended
     assert has_no_processes(place.session)
 
 
-def test_a_session_that_runs_is_refused_in_one_line(place: Sessions) -> None:
+def test_running_session_is_refused_in_one_line(place: Sessions) -> None:
     script = (
         'main: [{tools: [{Bash: {command: "touch begun; while [ ! -e go ]; do sleep 0.05; done"}}]}, {text: Done.}]'
     )

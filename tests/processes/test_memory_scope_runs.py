@@ -1,4 +1,4 @@
-"""Memories of kinds of agents: three scopes in two projects, seen by whom they belong to, written by nobody else."""
+"""Memories of agent types: three scopes in two projects, visible and writable only for their owners."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ KINDS = {"sage": "user", "clerk": "project", "keeper": "local"}
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
-    """Of a user with three kinds of agents, one for each scope."""
+    """Memories of a user with three agent types, one for each scope."""
     del runtime
     directory = tmp_path / "home"
     monkeypatch.setenv("COTERIE_HOME", str(directory))
@@ -41,7 +41,7 @@ def _project(tmp_path: Path, name: str) -> ProjectShell:
 
 
 def _memories(home: Path, place: ProjectShell) -> dict[str, Path]:
-    """Every directory of memories that an agent in *place* may have heard of, by whose it is."""
+    """Return all memory directories that an agent in *place* could know, by owner."""
     ours = place.project / ".coterie"
     return {
         "sage": home / "agent-memory/sage",
@@ -56,7 +56,7 @@ def _write(path: Path, content: str) -> str:
 
 
 def _script(home: Path, place: ProjectShell) -> str:
-    """Each kind writes what is its own, and tries whatever is not."""
+    """Return a script in which each agent type writes its own memory, and tries to write the others."""
     directories = _memories(home, place)
     name = place.project.name
     starts = [f"{{Agent: {{description: d, prompt: Keep., subagent_type: {kind}, name: {kind}}}}}" for kind in KINDS]
@@ -78,7 +78,7 @@ def _run(place: ProjectShell, script: str) -> SessionDirectory:
 
 
 def _first_context(session: SessionDirectory, kind: str) -> str:
-    """What an agent was told before it did anything: its system prompt and its first message."""
+    """Return the system prompt and the first message of an agent."""
     conversation = load_transcript(session.directory / "agents" / kind / "transcript.jsonl").conversation
     assert conversation is not None
     first = next(iter(conversation.messages))
@@ -86,7 +86,7 @@ def _first_context(session: SessionDirectory, kind: str) -> str:
     return b"".join([*system, *first.blocks]).decode()
 
 
-def test_each_kind_sees_and_writes_what_is_its_own_in_this_project_and_nothing_else(tmp_path: Path, home: Path) -> None:
+def test_each_agent_type_sees_and_writes_only_its_own_memory(tmp_path: Path, home: Path) -> None:
     one, two = _project(tmp_path, "one"), _project(tmp_path, "two")
     for place in (one, two):
         session = _run(place, _script(home, place))

@@ -1,4 +1,4 @@
-"""What a user installs: the wheel, and the wheel built from the sdist, run from another directory."""
+"""The installed package: the wheel, and the wheel built from the sdist, run from another directory."""
 
 import json
 import os
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A copy to build in: a build writes beside the sources, and two may run at once."""
+    """A copy of the sources for a build, because a build writes into them, and two may run concurrently."""
     unwanted = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
     return Path(shutil.copytree(ROOT, tmp_path / "source", symlinks=True, ignore=unwanted))
 
 
 @pytest.fixture(params=["wheel", pytest.param("wheel from sdist", marks=pytest.mark.soak)])
 def wheel(request: pytest.FixtureRequest, source: Path, tmp_path: Path) -> Path:
-    # Without a choice `build` makes the sdist and then the wheel out of it.
+    # Without an option `build` makes the sdist, and then the wheel from it.
     choice = ["--wheel"] if request.param == "wheel" else []
     command = [sys.executable, "-m", "build", "--no-isolation", *choice, "--outdir", str(tmp_path), str(source)]
     subprocess.run(command, check=True, capture_output=True)
@@ -38,7 +38,7 @@ def wheel(request: pytest.FixtureRequest, source: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def installed(wheel: Path, tmp_path: Path) -> Callable[..., str]:
-    """Run a command of a new environment that has the wheel, and the libraries of this one."""
+    """Run a command of a new environment with the wheel and the libraries of this one."""
     home = tmp_path / "environment"
     venv.create(home, with_pip=False)
     python = str(home / "bin/python")
@@ -90,4 +90,4 @@ from coterie.session_directory import SessionDirectory
 nothing = SessionDirectory(id="none", project=Path.cwd(), task="t", model="m", started=0.0)
 print(render_page(collect_report(nothing, 0.0)).count(b"<section "))
 """
-"""Makes a report of a session without any file: what the page itself is made of must be in the wheel."""
+"""Writes a report of a session without files, because the assets of the page must be in the wheel."""

@@ -1,4 +1,4 @@
-"""Plans that others approve: judged by the lead, by a rule, by the user from a shell, and across crashes."""
+"""Approval of plans: by the lead, by a rule, by the user from a shell, and across crashes."""
 
 import json
 import os
@@ -32,14 +32,14 @@ from tests.processes.session_processes import has_no_processes
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PATIENCE = 240.0
-"""Seconds for a story of many commands, each of which may have to wait for its turn at the processor."""
+"""Seconds for a test of many commands, each of which may wait for a CPU."""
 COTERIE = (sys.executable, "-P", "-m", "coterie")
 OPTIONS = ("--detach", "-p", "--bare", "--permission-mode", "acceptEdits")
 FOREIGN = "it was written or changed by another process than the root"
 
 
 def approval_events(session: SessionDirectory) -> list[tuple[str, ...]]:
-    """What the root told of approvals, in short."""
+    """Return the approval events of the root, in short form."""
     lines: list[tuple[str, ...]] = []
     for observed in read_session(session.directory):
         match observed.event:
@@ -53,13 +53,13 @@ def approval_events(session: SessionDirectory) -> list[tuple[str, ...]]:
 
 
 def approval(session: SessionDirectory, id_: str) -> Approval | None:
-    """What the record says, if there is one that the root wrote."""
+    """Return the content of the record, if the root wrote one."""
     found = (kept.approval for kept in read_approvals(session) if kept.path.stem == id_ and kept.doubt is None)
     return next(found, None)
 
 
 def forge(session: SessionDirectory, id_: str) -> None:
-    """Write a yes into the record, in the right shape."""
+    """Write a valid-looking approval into the record."""
     path = session.directory / APPROVALS / f"{id_}.json"
     content = msgspec.json.decode(path.read_bytes())
     content["approval"] |= {"state": "approved", "by": "human", "decided_at": 1.0}
@@ -72,7 +72,7 @@ async def until(is_so: Callable[[], object]) -> None:
 
 
 def files_in(project: Path) -> dict[str, str]:
-    """What stands in all files of *project*, by name."""
+    """Return the content of all files of *project*, by name."""
     return {path.name: path.read_text().strip() for path in project.rglob("*") if path.is_file()}
 
 
@@ -129,7 +129,7 @@ helper:
 """
 
 
-async def test_the_lead_rejects_twice_and_approves_nobody_else_does_and_a_rule_is_a_limit(project: Path) -> None:
+async def test_only_the_lead_decides_and_a_rule_limits_the_agent(project: Path) -> None:
     script = BY_LEAD_AND_RULE.replace("COTERIE", " ".join(COTERIE), 1)
     with trio.fail_after(PATIENCE):
         async with open_root_harness(project, script) as tree:
@@ -179,8 +179,8 @@ builder:
 """
 
 
-async def test_a_plan_outlives_who_asked_and_who_is_asked_and_is_asked_for_once(project: Path) -> None:
-    """Also an answer that is written straight into the builder's mailbox, or into the record, is none."""
+async def test_plan_request_survives_crashes_of_both_sides_and_is_made_once(project: Path) -> None:
+    """An answer in the mailbox of the builder, or in the record, does not count."""
     with trio.fail_after(PATIENCE):
         async with open_root_harness(project, PLANNED_TWICE) as tree, trio.open_nursery() as nursery:
             nursery.start_soon(tree.supervisor.run_agent, lead_of(tree))
@@ -189,7 +189,7 @@ async def test_a_plan_outlives_who_asked_and_who_is_asked_and_is_asked_for_once(
             forge(tree.session, "plan-1")
 
             os.kill(tree.pid("builder"), signal.SIGKILL)
-            # From then on it is the second start's request, and its file the root's again.
+            # From then on it is the request of the second incarnation, and its file is the root's again.
             await until(lambda: (kept := approval(tree.session, "plan-1")) and kept.claim.incarnation == 2)
             os.kill(tree.pid(MAIN), signal.SIGKILL)
             await until(lambda: [event.incarnation for event in tree.events if event.name == MAIN][-1] == 2)
@@ -212,7 +212,7 @@ async def test_a_plan_outlives_who_asked_and_who_is_asked_and_is_asked_for_once(
 
 
 def asked_in(session: SessionDirectory, name: str) -> int:
-    """How often the model of *name* was shown the first plan."""
+    """Count how often the model of *name* got the first plan."""
     conversation = load_transcript(session.directory / "agents" / name / TRANSCRIPT).conversation
     assert conversation is not None
     return sum(block.count(b"The request is plan-1.") for _, blocks in conversation.messages for block in blocks)
@@ -224,7 +224,7 @@ def _text(session: SessionDirectory, name: str) -> str:
 
 
 async def _write_answer(session: SessionDirectory) -> None:
-    """As a program would that has the directory of the session and not its keys."""
+    """Like a program with access to the session directory but without its keys."""
     answer = Envelope(
         sender=Sender(name=MAIN, incarnation=1, session=session.id, kind="lead"),
         recipient=Recipient(name="builder", incarnation=1),
@@ -274,13 +274,13 @@ enabled = false
 
 @attrs.frozen
 class Shell:
-    """The user's, in a project whose agents are played by a server of the test's."""
+    """Shell of the user, in a project whose model is a server of the test."""
 
     project: Path
     served: Served
 
     async def coterie(self, *arguments: str, status: int = 0) -> str:
-        """What a command prints."""
+        """Return the output of a command."""
         environment = {**os.environ, "ANTHROPIC_BASE_URL": self.served.url, "ANTHROPIC_API_KEY": "any"}
         command = [*COTERIE, *arguments]
         done = await trio.run_process(
@@ -290,12 +290,12 @@ class Shell:
         return (done.stdout + done.stderr).decode() if status else done.stdout.decode()
 
     async def json(self, *arguments: str, status: int = 0) -> Any:
-        """What it prints as JSON."""
+        """Return its output parsed as JSON."""
         return json.loads(await self.coterie(*arguments, "--json", status=status))
 
 
-async def test_the_user_decides_from_a_shell_and_all_of_it_outlives_the_root(project: Path) -> None:
-    """A plan that was approved is, one that was not is not, whatever its file says, and an open question is open."""
+async def test_decisions_from_a_shell_survive_a_kill_of_the_root(project: Path) -> None:
+    """Approved plans stay approved, others do not count whatever their file says, and open requests stay open."""
     (project / ".coterie").mkdir()
     (project / ".coterie" / "settings.toml").write_text(SETTINGS)
     with trio.fail_after(PATIENCE):
@@ -323,7 +323,7 @@ async def test_the_user_decides_from_a_shell_and_all_of_it_outlives_the_root(pro
 
 
 async def _decide_plans(shell: Shell, session: SessionDirectory) -> None:
-    """Reject the builder's, which the lead may not approve, and approve its next; carol's stays open."""
+    """Reject the builder's plan, which the lead may not approve, and approve the next; carol's stays open."""
     signals = shell.served.server.control.signals
     await until(lambda: approval(session, "plan-1"))
     signals.raise_signal("builder-has-asked")
@@ -342,7 +342,7 @@ async def _decide_plans(shell: Shell, session: SessionDirectory) -> None:
 
 
 async def _decide_permissions(shell: Shell, session: SessionDirectory) -> None:
-    """Allow the builder its first command; the second stays open."""
+    """Allow the builder its first command; the second request stays open."""
     await until(lambda: approval(session, "permission-4"))
     assert not (shell.project / "b.txt").exists()
     await shell.coterie("approvals", "approve", "permission-4")
@@ -358,10 +358,10 @@ async def _kill_root(session: SessionDirectory) -> None:
 
 
 async def _go_on(shell: Shell, session: SessionDirectory) -> None:
-    """Take the session up, with the builder and carol as they were left, and decide over the rest."""
+    """Resume the session with the builder and carol in their old state, and decide the rest."""
     before = len(approval_events(session))
     await shell.coterie("resume", session.id, *OPTIONS)
-    # Carol asks anew, as nobody believes her file, and the builder for the same as before.
+    # Carol submits again, because her record is not accepted, and the builder waits for its old request.
     await until(lambda: approval(session, "plan-6"))
     await until(lambda: (kept := approval(session, "permission-5")) and kept.claim.incarnation > 1)
     assert (shell.project / "d.txt").exists()

@@ -1,4 +1,4 @@
-"""Both ways to start a process: what a child is, how it ends, and that nothing is left of one that failed."""
+"""Both ways to start a process: state of the child, its end, and clean-up after failures."""
 
 import errno
 import os
@@ -38,14 +38,14 @@ PATIENCE = 20
 
 @pytest.fixture(autouse=True)
 def tests_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By children as well, whose streams are buffered as anybody's."""
+    """Text printed by children as well, whose streams are buffered as usual."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
 
 
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left_open() -> Iterator[None]:
-    """In the process that starts."""
+    """In the starting process."""
     before = count_descriptors()
     yield
     assert count_descriptors() == before
@@ -53,7 +53,7 @@ def no_descriptor_is_left_open() -> Iterator[None]:
 
 @pytest.fixture(params=["plain", "warm"])
 async def starter(request: pytest.FixtureRequest, tests_can_be_imported: None) -> AsyncIterator[ProcessStarter]:
-    """Each of the two."""
+    """Each of the two starters."""
     with trio.fail_after(PATIENCE):
         async with open_starter(request.param) as opened:
             yield opened
@@ -61,7 +61,7 @@ async def starter(request: pytest.FixtureRequest, tests_can_be_imported: None) -
 
 @pytest.fixture
 async def warm(tests_can_be_imported: None) -> AsyncIterator[ZygoteStarter]:
-    """The one with a zygote."""
+    """The starter with a zygote."""
     with trio.fail_after(PATIENCE):
         async with open_zygote_starter([child_entries.__name__]) as opened:
             yield opened
@@ -69,7 +69,7 @@ async def warm(tests_can_be_imported: None) -> AsyncIterator[ZygoteStarter]:
 
 @asynccontextmanager
 async def running(starter: ProcessStarter, entry: str) -> AsyncIterator[tuple[ChildProcess, trio.SocketStream]]:
-    """A child with a socket to it; killed and reaped when the block ends."""
+    """Start a child with a socket to it; it is killed and reaped when the block ends."""
     ours, theirs = socket.socketpair()
     with theirs:
         child = await starter.start(make_start(entry), [theirs.fileno()])
@@ -83,7 +83,7 @@ async def running(starter: ProcessStarter, entry: str) -> AsyncIterator[tuple[Ch
 
 
 async def child_description(starter: ProcessStarter, start: ProcessStart) -> dict[str, Any]:
-    """What a child says about itself."""
+    """Return the report of a child about itself."""
     ours, theirs = socket.socketpair()
     with theirs:
         child = await starter.start(start, [theirs.fileno()])
@@ -95,7 +95,7 @@ async def child_description(starter: ProcessStarter, start: ProcessStart) -> dic
 
 
 async def status_of(starter: ProcessStarter, entry: str, payload: bytes = b"") -> int:
-    """How a child ends that is left alone."""
+    """Return the exit status of a child that runs to its end."""
     return await (await starter.start(make_start(entry, payload))).wait()
 
 
@@ -176,7 +176,7 @@ async def test_a_stubborn_child_is_killed_with_its_group(starter: ProcessStarter
         CHILDREN.reap_adopted()
 
 
-async def test_waiting_can_be_given_up_and_taken_up_again(starter: ProcessStarter) -> None:
+async def test_waiting_can_be_cancelled_and_repeated(starter: ProcessStarter) -> None:
     async with running(starter, "echo") as (child, _):
         with trio.move_on_after(0) as given_up:
             await child.wait()
@@ -206,23 +206,23 @@ async def test_fifty_children_start_at_once(starter: ProcessStarter) -> None:
         ("os.path", "'os.path' is no entry"),
     ],
 )
-async def test_an_entry_that_is_not_there_is_a_failed_start(starter: ProcessStarter, entry: str, reason: str) -> None:
+async def test_missing_entry_is_a_failed_start(starter: ProcessStarter, entry: str, reason: str) -> None:
     with pytest.raises(StartFailed, match=reason):
         await starter.start(attrs.evolve(make_start("echo"), entry=entry))
 
 
-async def test_a_directory_that_is_not_there_is_a_failed_start(starter: ProcessStarter, tmp_path: Path) -> None:
+async def test_missing_directory_is_a_failed_start(starter: ProcessStarter, tmp_path: Path) -> None:
     with pytest.raises(StartFailed, match="missing") as failed:
         await starter.start(make_start("echo", directory=tmp_path / "missing"))
     assert failed.value.errno == errno.ENOENT
 
 
-async def test_an_environment_that_cannot_be_is_a_failed_start(starter: ProcessStarter) -> None:
+async def test_invalid_environment_is_a_failed_start(starter: ProcessStarter) -> None:
     with pytest.raises(StartFailed, match="null byte"):
         await starter.start(make_start("echo", BAD="\0"))
 
 
-async def test_a_child_that_is_killed_on_the_way_is_a_failed_start(starter: ProcessStarter) -> None:
+async def test_child_killed_during_its_start_is_a_failed_start(starter: ProcessStarter) -> None:
     with pytest.raises(StartFailed, match="before it was ready") as failed:
         await starter.start(make_start("killed_on_the_way"))
     assert failed.value.status == -signal.SIGKILL
@@ -239,7 +239,7 @@ async def test_a_start_that_is_cancelled_leaves_no_child(starter: ProcessStarter
     assert not psutil.pid_exists(pid)
 
 
-async def test_a_start_that_is_cancelled_at_once_leaves_no_child(starter: ProcessStarter) -> None:
+async def test_immediately_cancelled_start_leaves_no_child(starter: ProcessStarter) -> None:
     with trio.move_on_after(0) as cancelled:
         await starter.start(make_start("echo"))
     assert cancelled.cancelled_caught
@@ -255,7 +255,7 @@ async def test_children_outlive_the_zygote_and_the_next_one_is_started(warm: Zyg
         assert await stream.receive_some() == b"still here"
 
 
-async def test_what_a_killed_child_leaves_behind_is_adopted_and_reaped(warm: ZygoteStarter) -> None:
+async def test_orphans_of_a_killed_child_are_adopted_and_reaped(warm: ZygoteStarter) -> None:
     async with trio.open_nursery() as nursery, running(warm, "shelter") as (child, stream):
         other = int(await stream.receive_some())
         nursery.start_soon(run_reaper)
@@ -269,7 +269,7 @@ async def test_what_a_killed_child_leaves_behind_is_adopted_and_reaped(warm: Zyg
         nursery.cancel_scope.cancel()
 
 
-async def test_the_reaper_leaves_alone_what_others_wait_for(warm: ZygoteStarter) -> None:
+async def test_reaper_ignores_children_that_others_wait_for(warm: ZygoteStarter) -> None:
     child = await warm.start(make_start("exit_with", b"3"))
     await trio.lowlevel.wait_readable(child.pidfd)
     with subprocess.Popen(["/bin/false"]) as process:  # noqa: ASYNC220 - quick
@@ -278,7 +278,7 @@ async def test_the_reaper_leaves_alone_what_others_wait_for(warm: ZygoteStarter)
     assert (process.returncode, await child.wait()) == (1, 3)
 
 
-async def test_starts_that_a_dead_zygote_has_not_answered_are_asked_of_the_next(warm: ZygoteStarter) -> None:
+async def test_unanswered_starts_of_a_dead_zygote_go_to_the_next(warm: ZygoteStarter) -> None:
     statuses: list[int] = []
 
     async def one() -> None:
@@ -294,7 +294,7 @@ async def test_starts_that_a_dead_zygote_has_not_answered_are_asked_of_the_next(
     assert statuses == [5] * 5
 
 
-async def test_a_zygote_that_is_stopped_is_given_up(warm: ZygoteStarter, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopped_zygote_is_replaced(warm: ZygoteStarter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.orchestrator.processes.fork_handshake.REPORT_TIMEOUT", 0.2)
     stopped = warm.zygote
     assert stopped is not None
@@ -303,7 +303,7 @@ async def test_a_zygote_that_is_stopped_is_given_up(warm: ZygoteStarter, monkeyp
     assert not psutil.pid_exists(stopped)
 
 
-async def test_a_start_that_is_given_up_while_the_zygote_is_stopped_makes_no_child(
+async def test_start_cancelled_while_the_zygote_is_stopped_makes_no_child(
     warm: ZygoteStarter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.orchestrator.processes.fork_handshake.UNDO_TIMEOUT", 0.05)
@@ -317,7 +317,7 @@ async def test_a_start_that_is_given_up_while_the_zygote_is_stopped_makes_no_chi
 
 
 async def test_a_zygote_with_a_thread_forks_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    """A fork would lack the thread and keep its locks; the next zygote is no better, and then it is enough."""
+    """A fork would lack the thread and keep its locks; the next zygote fails too, and then the starter gives up."""
     with trio.fail_after(PATIENCE):
         async with open_zygote_starter([f"{child_entries.__name__}:have_a_thread"]) as warm:
             with pytest.raises(StartFailed, match="died twice"):
@@ -350,7 +350,7 @@ def test_a_full_process_table_is_a_failed_start_of_the_plain_one() -> None:
 
 @pytest.mark.parametrize("way", ["plain", "warm"])
 async def test_all_processes_end_when_the_root_is_killed(way: str) -> None:
-    """Even those that cannot notice it themselves, because they are stopped."""
+    """Including processes that cannot notice it because they are stopped."""
     command = [sys.executable, "-P", "-m", starter_root.__name__, way]
     with trio.fail_after(PATIENCE), subprocess.Popen(command, stdout=subprocess.PIPE) as root:  # noqa: ASYNC220 - quick
         assert root.stdout is not None
@@ -365,7 +365,9 @@ async def test_all_processes_end_when_the_root_is_killed(way: str) -> None:
 
 
 @given(st.text(), st.text(), st.binary(), st.dictionaries(st.text(), st.text()))
-def test_a_start_survives_its_bytes(title: str, entry: str, payload: bytes, environment: dict[str, str]) -> None:
+def test_process_start_survives_a_round_trip(
+    title: str, entry: str, payload: bytes, environment: dict[str, str]
+) -> None:
     start = ProcessStart(title=title, entry=entry, payload=payload, directory=Path("/a\udcff"), environment=environment)
     assert ProcessStart.from_bytes(start.to_bytes()) == start
 
@@ -377,7 +379,7 @@ def test_garbage_is_no_start(data: bytes) -> None:
 
 
 async def kill_zygote(warm: ZygoteStarter) -> int:
-    """Kill it, and return its number when it has ended."""
+    """Kill it, and return its pid when it has ended."""
     pid = warm.zygote
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -386,7 +388,7 @@ async def kill_zygote(warm: ZygoteStarter) -> int:
 
 
 async def wait_gone(pid: int) -> None:
-    """Return when a process has ended, or has been reaped by then."""
+    """Return when a process has ended or was reaped."""
     try:
         await wait_ended(pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What agents are at, told by real processes and seen from outside while they run."""
+"""Progress summaries of real processes, seen from outside while they run."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> P
     return tmp_path / "project"
 
 
-async def test_an_agent_and_its_guest_in_one_process_are_each_seen_at_their_work(project: Path) -> None:
+async def test_agent_and_in_process_agent_have_separate_progress(project: Path) -> None:
     settings = {"permissions.mode": "bypassPermissions", "progress.enabled": True, "progress.every": 0.1}
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree, trio.open_nursery() as nursery:
@@ -48,7 +48,7 @@ async def test_an_agent_and_its_guest_in_one_process_are_each_seen_at_their_work
             tree.served.server.control.signals.raise_signal("seen")
         lines = read_ledger(tree.session.directory / LEDGER).lines
         assert {line.agent for line in lines if line.purpose == "summary"} == {"boss", "guest"}
-        # Those who have ended are at nothing.
+        # Ended agents have no progress.
         assert not any(agent.progress for agent in read_overview(tree.session).agents)
 
 

@@ -1,4 +1,4 @@
-"""`coterie run` in a project that has settings, instruction files and agents of its own."""
+"""`coterie run` in a project with settings, instruction files and agent types."""
 
 import json
 import subprocess
@@ -64,7 +64,7 @@ def kind(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return [event for event in events if event["kind"] == name]
 
 
-def test_settings_and_instruction_files_of_the_project_hold(project: Path) -> None:
+def test_settings_and_instruction_files_of_the_project_apply(project: Path) -> None:
     seen = events(project)
     [finished] = kind(seen, "finished")
     context, shell, written, read = finished["result"].split(" | ")
@@ -82,7 +82,7 @@ def test_settings_and_instruction_files_of_the_project_hold(project: Path) -> No
     assert "outside.md" in noticed["reason"]
 
 
-def test_rules_for_some_files_and_overrides_are_told(project: Path) -> None:
+def test_file_rules_and_overrides_are_in_the_prompt(project: Path) -> None:
     (project / ".claude/rules/web").mkdir(parents=True)
     (project / ".claude/rules/web/style.md").write_text("---\npaths: web/**\n---\nNo tabs.\n")
     (project / "agents.md").write_text("Spelt small.\n")
@@ -98,7 +98,7 @@ def test_a_bare_run_reads_no_instruction_files(project: Path) -> None:
     assert "Be brief." not in finished["result"]
 
 
-def test_a_kind_of_agent_has_its_model_and_its_limits_also_when_it_is_resumed(project: Path) -> None:
+def test_agent_type_keeps_its_model_and_limits_when_resumed(project: Path) -> None:
     seen = events(project, "--agent", "clerk", "--permission-mode", "bypassPermissions")
     [started], [finished] = kind(seen, "started"), kind(seen, "finished")
     assert (started["definition"], started["model"]) == ("clerk", "claude-haiku-5-5")
@@ -118,7 +118,7 @@ def test_a_kind_of_agent_has_its_model_and_its_limits_also_when_it_is_resumed(pr
     assert json.loads(again.stdout)["model"] == "claude-haiku-5-5"
 
 
-def test_a_budget_that_is_too_small_is_said_before_anything_is_spent(project: Path) -> None:
+def test_too_small_budget_is_reported_before_any_spending(project: Path) -> None:
     done = subprocess.run(
         command("--max-budget-usd", "0.01"),
         cwd=project,
@@ -164,7 +164,7 @@ def coterie(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_run_hears_what_its_user_writes_meanwhile(project: Path) -> None:
+def test_run_gets_messages_that_its_user_sends(project: Path) -> None:
     (project.parent / "script.yaml").write_text(MAILED)
     run = command("--output-format", "stream-json", "--permission-mode", "bypassPermissions")
     with subprocess.Popen(run, cwd=project, env=environment(project), stdout=subprocess.PIPE, text=True) as process:

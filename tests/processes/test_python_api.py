@@ -1,4 +1,4 @@
-"""Sessions that a program runs: the same teams and scripts as from a shell, and nothing is left behind."""
+"""Sessions run by a program: the same teams and scripts as from a shell, without leftovers."""
 
 import json
 import subprocess
@@ -28,12 +28,12 @@ EXAMPLES = ROOT / "docs/examples"
 
 @pytest.fixture
 def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectShell:
-    """Where the program works."""
+    """Working directory of the program."""
     monkeypatch.chdir(project)
     return ProjectShell(project)
 
 
-def test_the_example_plays_its_team_approves_the_plan_and_leaves_nothing_running(place: ProjectShell) -> None:
+def test_example_runs_its_team_and_leaves_nothing_running(place: ProjectShell) -> None:
     program = [sys.executable, "-P", str(EXAMPLES / "run_team.py"), "--script", str(EXAMPLES / "pair-script.yaml")]
     played = subprocess.run(
         [*program, "Write down what we need."], capture_output=True, text=True, check=False, timeout=PATIENCE
@@ -51,20 +51,20 @@ def test_the_example_plays_its_team_approves_the_plan_and_leaves_nothing_running
 
 @attrs.frozen
 class ShippedScenario:
-    """A story that ships, as far as a run of it goes."""
+    """One run of a shipped scenario."""
 
     place: ProjectShell
     told: Mapping[str, Any]
 
     @classmethod
     def load(cls, name: str, place: ProjectShell) -> "ShippedScenario":
-        """The one of that *name*, to be played at *place*."""
+        """Return the scenario of that *name*, to be run at *place*."""
         root = read_yaml((ROOT / f"scenarios/stories/{name}.yaml").read_text(), name)
         assert root is not None
         return cls(place, root.plain())
 
     def set_up(self) -> None:
-        """Put its files where they belong, as if nobody had been there."""
+        """Write its files in their initial state."""
         home = self.place.project.parent / "home"
         home.mkdir(exist_ok=True)
         (home / "settings.toml").write_text(toml_text(self.told.get("settings", {})))
@@ -76,12 +76,12 @@ class ShippedScenario:
 
     @property
     def script(self) -> Path:
-        """What the model says."""
+        """Script of the model."""
         return self.place.project.parent / "script.yaml"
 
     @property
     def team(self) -> Path:
-        """The file of its team."""
+        """File of its team."""
         return self.place.project.parent / "team.toml"
 
     def run_by_api(self) -> coterie.SessionResult:
@@ -108,7 +108,7 @@ STORIES = ["plan-approved", *(pytest.param(name, marks=pytest.mark.soak) for nam
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_a_story_that_ships_ends_by_the_api_as_it_does_from_a_shell(name: str, place: ProjectShell) -> None:
+def test_shipped_scenario_ends_by_the_api_as_from_a_shell(name: str, place: ProjectShell) -> None:
     story = ShippedScenario.load(name, place)
     result = story.run_by_api()
     assert has_no_processes(SessionDirectory.find(result.session))
@@ -116,7 +116,7 @@ def test_a_story_that_ships_ends_by_the_api_as_it_does_from_a_shell(name: str, p
     said = json.loads(shell.stdout)
     assert (result.reason, result.text, result.turns) == (said["reason"], said["result"], said["turns"])
     assert (result.is_done, shell.returncode) == (True, 0)
-    # Agents that are started at the same time join in any order.
+    # Concurrent agents join in any order.
     assert set(result.agents) == set(read_overview(SessionDirectory.find(said["session_id"])).agents)
     assert {agent.state for agent in result.agents} == {"done"}
 
@@ -135,13 +135,13 @@ scout:
 
 @attrs.define(eq=False)
 class Enough(Exception):
-    """The program has seen what it wanted."""
+    """Raised when the program has seen the expected event."""
 
     result: coterie.SessionResult
     kinds: list[str]
 
 
-async def test_a_program_answers_starts_an_agent_writes_is_cancelled_and_goes_on_later(place: ProjectShell) -> None:
+async def test_program_answers_spawns_sends_is_cancelled_and_resumes(place: ProjectShell) -> None:
     (script := place.project.parent / "script.yaml").write_text(LIVE)
     program = _Program()
     with trio.fail_after(1.8 * PATIENCE):
@@ -157,7 +157,7 @@ async def test_a_program_answers_starts_an_agent_writes_is_cancelled_and_goes_on
         with pytest.raises(coterie.SessionOver):
             await session.send("main", "Are you there?")
 
-        with pytest.raises(Enough) as enough:  # as it is, and in no group
+        with pytest.raises(Enough) as enough:  # unchanged, and not in an exception group
             await _open_again(session.id, script)
     result, kinds = enough.value.result, enough.value.kinds
     assert (result.session, result.reason, result.text) == (session.id, "completed", "You said: Thanks.")
@@ -176,17 +176,17 @@ async def _open_again(id_: str, script: Path) -> None:
 
 @attrs.define(eq=False)
 class _Program:
-    """Looks at a session to the moment when its lead has heard of the agent that the program started for it."""
+    """Reads events until the lead has the report of the agent that the program started."""
 
     asked: list[tuple[str, str]] = attrs.field(factory=list)
 
     async def answer(self, question: coterie.Question) -> coterie.Answer:
-        """Yes, once."""
+        """Allow once."""
         self.asked.append((question.agent, question.tool))
         return coterie.AllowOnce()
 
     async def use(self, session: coterie.LiveSession) -> None:
-        """Send, spawn, and read until the lead has been told all of it."""
+        """Send, spawn, and read until the lead has all messages."""
         with pytest.raises(coterie.RequestRefused, match="there is no 'mian'; did you mean main"):
             await session.send("mian", "Look out.")
         with pytest.raises(coterie.RequestRefused, match=r"No agent was started: .*did you mean explore"):
@@ -202,10 +202,10 @@ class _Program:
                 is_allowed = observed.kind == "decided" and observed.members["verdict"] == "allowed"
                 if observed.agent == "main" and is_allowed and not unheard:
                     return  # it sleeps
-        raise AssertionError(f"the lead has never heard {unheard}")
+        raise AssertionError(f"the lead never received {unheard}")
 
 
-async def test_a_script_with_a_flaw_is_told_with_its_line_and_no_session_is_begun(place: ProjectShell) -> None:
+async def test_invalid_script_is_reported_with_its_line(place: ProjectShell) -> None:
     (place.project / "script.yaml").write_text("default:\n  - txt: Done.\n")
     with trio.fail_after(PATIENCE), pytest.raises(coterie.ConfigInvalid) as raised:
         async with coterie.open_session("Go.", script="script.yaml"):

@@ -1,4 +1,4 @@
-"""Sessions that were played, recorded, and are played again from the recording."""
+"""Sessions that are run, recorded, and run again from the recording."""
 
 import fcntl
 import re
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def places() -> Iterator[list[Path]]:
-    """Where plays were kept; gone afterwards."""
+    """Directory for runs; deleted at the end."""
     kept: list[Path] = []
     yield kept
     for place in kept:
@@ -30,7 +30,7 @@ def places() -> Iterator[list[Path]]:
 def run_shipped(
     name: str, places: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[ScenarioResult, SessionDirectory]:
-    """Play a shipped story, keep it, and be in its home."""
+    """Run a shipped scenario, keep it, and switch to its home."""
     outcome = run_repeatedly(load_scenario(find_scenario(name)), 0, is_kept=True)
     assert outcome.directory is not None
     places.append(outcome.directory)
@@ -44,7 +44,7 @@ def record(*arguments: object) -> Result:
 
 
 def comparable(log: tuple[str, ...]) -> list[str]:
-    """A log without dollars: which of several forks pays for the prefix is a race."""
+    """Return a log without dollars: which of several forks pays for the prefix is a race."""
     return [re.sub(r'cost_usd=\\"[0-9.]+', "cost_usd", line) for line in log if not line.startswith("cost: ")]
 
 
@@ -61,7 +61,7 @@ def check_round_trip(name: str, places: list[Path], tmp_path: Path, monkeypatch:
     assert comparable(again.log) == comparable(outcome.log)
 
 
-def test_a_recorded_coordinator_goes_as_it_went(
+def test_recorded_coordinator_behaves_the_same(
     places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_round_trip("coordinator", places, tmp_path, monkeypatch)
@@ -69,13 +69,13 @@ def test_a_recorded_coordinator_goes_as_it_went(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ["root-crash-and-resume", "worker-crash", "typo-in-recipient"])
-def test_a_recorded_crash_resume_or_mistake_comes_again(
+def test_recorded_crash_resume_or_mistake_is_repeated(
     name: str, places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_round_trip(name, places, tmp_path, monkeypatch)
 
 
-def test_recorded_forks_report_in_their_order_and_what_cannot_be_recorded_is_refused(
+def test_recorded_forks_keep_their_order_and_other_sessions_are_refused(
     places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_round_trip("fork-fan-out", places, tmp_path, monkeypatch)

@@ -1,4 +1,4 @@
-"""`coterie resume` after kill -9: nothing lost, nothing run twice, the same bytes."""
+"""`coterie resume` after kill -9: nothing lost, nothing repeated, identical bytes."""
 
 import contextlib
 import json
@@ -28,55 +28,55 @@ TURNS = 20
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """A project and a home; the effects of tools are lines in a file."""
+    """A project and a home; tools leave lines in a file."""
 
     project: Path
     home: Path
     model: str
-    """The URL of the model."""
+    """URL of the model."""
 
     def command(self, *arguments: str) -> list[str]:
-        """A call of `coterie` with all permissions."""
+        """Return a `coterie` command with all permissions."""
         return [sys.executable, "-P", "-m", "coterie", *arguments, "--permission-mode", "bypassPermissions"]
 
     def environment(self) -> dict[str, str]:
-        """Ours, with its own home, and the model."""
+        """Return the environment of the test with this home and model."""
         model = {"ANTHROPIC_BASE_URL": self.model, "ANTHROPIC_API_KEY": "any"}
-        # An agent is told where its memory is, and the bytes of two homes are compared.
+        # The prompt has the path of the memory, and the bytes of two homes are compared.
         memory = {"COTERIE_MEMORY_DIR": str(self.project.parent / "memory")}
         return {**os.environ, **model, **memory, "COTERIE_HOME": str(self.home)}
 
     def conversation(self) -> Conversation:
-        """What the transcript of its one session holds."""
+        """Return the content of the transcript of the only session."""
         [transcript] = self.home.glob("projects/*/sessions/*/agents/main/transcript.jsonl")
         loaded = load_transcript(transcript).conversation
         assert loaded is not None
         return loaded
 
     def effects(self) -> list[int]:
-        """The turns whose command has run, as often as it has."""
+        """Return the turns whose command ran, with repetitions."""
         path = self.project / "effects"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
     def kill_root(self) -> None:
-        """Kill the root, if it has not ended yet."""
+        """Kill the root if it has not ended."""
         for record in self.home.glob("projects/*/sessions/*/root.json"):
             _kill(json.loads(record.read_bytes())["pid"])
 
     def kill_lead(self) -> None:
-        """Kill the process that is the lead's now."""
+        """Kill the current process of the lead."""
         [log] = self.home.glob("projects/*/sessions/*/events.jsonl")
         told = [json.loads(line) for line in log.read_bytes().splitlines()]
         _kill(next(event["pid"] for event in reversed(told) if event.get("pid")))
 
     def session(self) -> str:
-        """The id of its one session."""
+        """The id of the only session."""
         [directory] = self.home.glob("projects/*/sessions/*")
         return directory.name
 
 
 def script() -> dict[str, Any]:
-    """Twenty turns that read and that append to a file, then an answer."""
+    """Twenty turns that read and append to a file, then an answer."""
     replies = [
         {
             "text": f"turn {turn}",
@@ -107,7 +107,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def fresh(root: Path, project: Path, model: str) -> Place:
-    """The same project as it was at first, and a new home: only the crash tells two runs apart."""
+    """Return the initial project with a new home, so that only the crash differs between two runs."""
     shutil.rmtree(project, ignore_errors=True)
     project.mkdir()
     (project / "a.txt").write_text("hello\n")
@@ -128,7 +128,7 @@ def _kill(pid: int) -> None:
 
 @contextlib.contextmanager
 def running(place: Place) -> Iterator[Callable[[int, float], None]]:
-    """A run that can be waited for: until it has printed so many lines, and then for a moment."""
+    """Start a run, and wait until it has printed *lines* lines, and then for a moment."""
     with subprocess.Popen(
         place.command("run", "Go."),
         cwd=place.project,
@@ -162,7 +162,7 @@ def resume(place: Place, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def interrupted(reference: Conversation, calls: list[str]) -> list[PrefixMessage]:
-    """The messages of a run in which these calls were cut short: no other byte depends on their results."""
+    """Return the messages of a run in which these calls were interrupted: no other byte depends on their results."""
     blocks = {f'"tool_use_id":"{call}"'.encode(): INTERRUPTED.block(call) for call in calls}
 
     def told(block: bytes) -> bytes:
@@ -172,14 +172,14 @@ def interrupted(reference: Conversation, calls: list[str]) -> list[PrefixMessage
 
 
 def cut_short(conversation: Conversation) -> list[str]:
-    """The calls that were answered as interrupted."""
+    """Return the calls that were answered as interrupted."""
     results = [block for message in conversation.messages for block in message.blocks if b'"tool_use_id"' in block]
     calls = [json.loads(block)["tool_use_id"] for block in results]
     return [call for call, block in zip(calls, results, strict=True) if block == INTERRUPTED.block(call)]
 
 
 def check_killed_leads(root: Path, model: str, seed: int, runs: int) -> None:
-    """In each run the lead is killed twice, and goes on by itself."""
+    """Kill the lead twice in each run; it is resumed automatically."""
     draw = random.Random(seed)
     project = root / "project"
     reference = fresh(root, project, model)
@@ -222,11 +222,11 @@ def check_kills(root: Path, model: str, seed: int, kills: int) -> None:
             assert resumed.messages == interrupted(whole, crashed.open_tool_uses), (seed, number)
 
 
-def test_a_killed_session_is_resumed_with_nothing_lost_and_nothing_run_twice(tmp_path: Path, model: str) -> None:
+def test_killed_session_is_resumed_without_losses_and_repetitions(tmp_path: Path, model: str) -> None:
     check_kills(tmp_path, model, seed=7, kills=1)
 
 
-def test_a_killed_lead_goes_on_with_nothing_lost_and_nothing_run_twice(tmp_path: Path, model: str) -> None:
+def test_killed_lead_is_resumed_without_losses_and_repetitions(tmp_path: Path, model: str) -> None:
     """Four kills, two in each run."""
     check_killed_leads(tmp_path, model, seed=8, runs=2)
 
@@ -237,12 +237,12 @@ def test_fifty_killed_sessions_are_resumed(tmp_path: Path, model: str) -> None:
 
 
 @pytest.mark.soak
-def test_fifty_killed_leads_go_on(tmp_path: Path, model: str) -> None:
+def test_fifty_killed_leads_are_resumed(tmp_path: Path, model: str) -> None:
     check_killed_leads(tmp_path, model, seed=10, runs=25)
 
 
-def test_what_cannot_be_resumed_is_refused_in_one_line_and_left_as_it_is(tmp_path: Path, model: str) -> None:
-    """A session that has ended without a word what to do next, one that nobody knows, and a damaged one."""
+def test_invalid_resume_is_refused_in_one_line_and_changes_nothing(tmp_path: Path, model: str) -> None:
+    """An ended session without a new task, an unknown one, and a damaged one."""
     place = fresh(tmp_path, tmp_path / "project", model)
     run_whole(place)
     before = place.conversation().prefix_bytes()

@@ -1,4 +1,4 @@
-"""A session in its own process: left alone, looked at, asked from a shell, and hurt."""
+"""A session in a separate process: detached, attached, controlled from a shell, and killed."""
 
 import json
 import os
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.slow
 
 
 class Sessions(ProjectShell):
-    """A place for sessions of one command."""
+    """Project for sessions of one command."""
 
     def run(self, script: str, *arguments: str) -> list[str]:
-        """The command that runs a session whose model follows *script*."""
+        """Return the command line of a session whose model follows *script*."""
         return self.command("run", "Go.", *self.model(script), "--permission-mode", "bypassPermissions", *arguments)
 
     def has_no_processes(self) -> bool:
-        """Whether nothing of its session is left."""
+        """True if no process of its session is left."""
         return has_no_processes(self.session)
 
 
@@ -83,7 +83,7 @@ def test_detached_session_takes_commands_from_the_user_but_not_from_an_agent(
 SLEEPING = 'default: [{text: I sleep., tools: [{Bash: {command: "sleep 300"}}]}, {text: I woke., times: always}]'
 
 
-def test_a_session_whose_viewer_is_killed_ends_with_its_record_and_can_be_resumed(place: Sessions) -> None:
+def test_session_ends_and_can_be_resumed_when_its_client_is_killed(place: Sessions) -> None:
     with subprocess.Popen(place.run(SLEEPING), cwd=place.project, stdout=subprocess.PIPE, text=True) as viewer:
         assert viewer.stdout is not None
         assert viewer.stdout.readline() == "I sleep.\n"
@@ -98,7 +98,7 @@ def test_a_session_whose_viewer_is_killed_ends_with_its_record_and_can_be_resume
     assert (resumed.returncode, resumed.stdout) == (0, "I woke.\n")
 
 
-def test_a_lead_that_is_killed_goes_on_and_its_viewer_sees_the_end(place: Sessions) -> None:
+def test_killed_lead_is_resumed_and_its_client_sees_the_end(place: Sessions) -> None:
     with subprocess.Popen(
         place.run(SLEEPING), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as viewer:
@@ -114,7 +114,7 @@ def test_a_lead_that_is_killed_goes_on_and_its_viewer_sees_the_end(place: Sessio
     assert place.becomes_true(place.has_no_processes)
 
 
-def test_a_root_that_is_killed_is_told_in_one_line(place: Sessions) -> None:
+def test_killed_root_is_reported_in_one_line(place: Sessions) -> None:
     with subprocess.Popen(
         place.run(SLEEPING, "-p"), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as viewer:

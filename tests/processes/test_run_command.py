@@ -82,14 +82,14 @@ default:
 """
 
 
-def test_a_bug_is_found_mended_and_the_mending_proved(project: Path) -> None:
+def test_bug_is_found_and_fixed_and_the_fix_tested(project: Path) -> None:
     (project.parent / "script.yaml").write_text(FIX)
     done = run(project, "Mend mean.", "--script", "../script.yaml", "--permission-mode", "bypassPermissions", "-p")
     assert (done.returncode, done.stdout) == (0, "mean([1, 2, 3]) is now 2.0\n")
     assert (project / "numbers_.py").read_text() == "def mean(xs):\n    return sum(xs) / len(xs)\n"
 
 
-def test_accepted_edits_stay_inside_the_directory_and_out_of_what_is_protected(project: Path) -> None:
+def test_accepted_edits_exclude_outside_and_protected_paths(project: Path) -> None:
     calls = ["{Write: {file_path: new.txt, content: x}}", "{Write: {file_path: ../out.txt, content: x}}"]
     calls += ["{Write: {file_path: .git/hooks/pre-commit, content: x}}", "{Bash: {command: touch ran}}"]
     script = f"default: [{{tools: [{', '.join(calls)}]}}, {{text: done}}]"
@@ -102,7 +102,7 @@ def test_accepted_edits_stay_inside_the_directory_and_out_of_what_is_protected(p
     assert not (project / "ran").exists()
 
 
-def test_by_default_nothing_but_reading_is_permitted(project: Path) -> None:
+def test_only_reading_is_permitted_by_default(project: Path) -> None:
     done = run(project, "-p", "Is mean right?", "--script", "../script.yaml")
     assert done.stdout.startswith("It said Bash needs the user's permission")
     assert done.stderr == ""
@@ -137,7 +137,7 @@ def test_a_failed_run_exits_with_one(project: Path) -> None:
         (["--script", "../script.yaml"], 2, "a task is needed"),
     ],
 )
-def test_what_cannot_be_run_is_one_line(project: Path, arguments: list[str], code: int, line: str) -> None:
+def test_invalid_run_is_refused_in_one_line(project: Path, arguments: list[str], code: int, line: str) -> None:
     done = run(project, *arguments)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.splitlines()[-1].startswith(f"Error: {line}")
@@ -145,7 +145,7 @@ def test_what_cannot_be_run_is_one_line(project: Path, arguments: list[str], cod
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_the_run_with_what_was_said_recorded(project: Path, number: signal.Signals, code: int) -> None:
+def test_signal_ends_the_run_with_its_record(project: Path, number: signal.Signals, code: int) -> None:
     script = project.parent / "script.yaml"
     script.write_text("default: [{text: First., tools: [{Read: {file_path: numbers.py}}]}, {text: never, delay: 100}]")
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`coterie run` under somebody's eyes: at a terminal, with a reader that leaves, on a disk that is full."""
+"""Output of `coterie run`: at a terminal, with a closed pipe, and on a full disk."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def environment(project: Path) -> dict[str, str]:
 
 
 def ends(project: Path) -> list[Finished]:
-    """How the runs of the project's one session ended."""
+    """Return the end reasons of the runs of the only session."""
     [directory] = project.parent.glob("home/projects/*/sessions/*")
     return [event.event for event in read_session(directory) if isinstance(event.event, Finished)]
 
@@ -65,7 +65,7 @@ def test_at_a_terminal_it_asks_and_ctrl_c_ends_the_turn(project: Path) -> None:
     assert [end.reason for end in ends(project)] == ["cancelled"]
 
 
-def test_ctrl_c_takes_a_question_back(project: Path) -> None:
+def test_ctrl_c_cancels_a_question(project: Path) -> None:
     with open_program(command(), cwd=project, env=environment(project)) as program:
         program.read_until("n  no")
         program.type("\x03")
@@ -74,7 +74,7 @@ def test_ctrl_c_takes_a_question_back(project: Path) -> None:
     assert [end.reason for end in ends(project)] == ["cancelled"]
 
 
-def test_the_stream_of_a_run_is_as_published_and_what_logs_shows_later(project: Path) -> None:
+def test_stream_of_a_run_matches_its_schema_and_the_logs(project: Path) -> None:
     (project.parent / "script.yaml").write_text(SCRIPT.replace("sleep 100", "exit 3"))
     arguments = command("--output-format", "stream-json", "--permission-mode", "bypassPermissions")
     done = subprocess.run(arguments, cwd=project, env=environment(project), capture_output=True, check=True)
@@ -91,7 +91,7 @@ def test_the_stream_of_a_run_is_as_published_and_what_logs_shows_later(project: 
     assert again.stdout == done.stdout
 
 
-def test_a_reader_that_goes_away_ends_the_run_with_its_record(project: Path) -> None:
+def test_closed_output_pipe_ends_the_run_with_its_record(project: Path) -> None:
     arguments = command("--output-format", "stream-json", "--permission-mode", "bypassPermissions")
     with subprocess.Popen(
         arguments, cwd=project, env=environment(project), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -105,8 +105,8 @@ def test_a_reader_that_goes_away_ends_the_run_with_its_record(project: Path) -> 
     assert [end.reason for end in ends(project)] == ["cancelled"]
 
 
-def test_a_record_that_cannot_be_written_is_one_line(project: Path) -> None:
-    """Files may have no more than so many bytes, which is how a full disk looks to a writer."""
+def test_failed_write_of_the_record_is_one_line(project: Path) -> None:
+    """A limit on file size has the effect of a full disk."""
     done = subprocess.run(
         command("-p", "--permission-mode", "bypassPermissions"),
         cwd=project,
@@ -121,8 +121,8 @@ def test_a_record_that_cannot_be_written_is_one_line(project: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_second_interrupt_ends_at_once(project: Path) -> None:
-    """The first one waits for a command that ignores it."""
+def test_second_interrupt_ends_immediately(project: Path) -> None:
+    """The first interrupt waits for a command that ignores it."""
     (project.parent / "script.yaml").write_text(
         "default: [{text: Going., tools: [{Bash: {command: \"trap '' TERM INT; echo up > up; sleep 100\"}}]}]"
     )

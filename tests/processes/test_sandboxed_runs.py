@@ -1,4 +1,4 @@
-"""Sandboxes in real runs: what is tried comes to nothing, and nothing runs without the one that was wanted."""
+"""Sandboxes in real runs: escapes fail, and commands do not run without the configured sandbox."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def way(request: pytest.FixtureRequest) -> SandboxBackend:
 
 @pytest.fixture
 def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectShell:
-    """Its user has a key."""
+    """Home with a key of the user."""
     user = project.parent / "user"
     (user / ".ssh").mkdir(parents=True)
     (user / ".ssh/id").write_text("a secret")
@@ -52,13 +52,13 @@ def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectShell:
 
 
 def texts_for(place: ProjectShell, agent: str = "main") -> str:
-    """All that *agent* was told."""
+    """Return all text that *agent* received."""
     conversation = load_transcript(place.session.directory / "agents" / agent / TRANSCRIPT).conversation
     assert conversation is not None
     return "\n".join(bytes(block).decode() for _, blocks in conversation.messages for block in blocks)
 
 
-def test_a_command_writes_nothing_outside_and_reaches_nobody(
+def test_sandboxed_command_cannot_write_outside_or_connect(
     place: ProjectShell, way: SandboxBackend, runtime: Path
 ) -> None:
     outside, key = place.project.parent / "outside", place.project.parent / "user/.ssh/id"
@@ -81,7 +81,7 @@ def test_a_command_writes_nothing_outside_and_reaches_nobody(
     assert heard.count("tcp refused") >= 2
 
 
-def test_without_a_sandbox_all_of_that_works(place: ProjectShell, runtime: Path) -> None:
+def test_same_commands_succeed_without_a_sandbox(place: ProjectShell, runtime: Path) -> None:
     outside, key = place.project.parent / "outside", place.project.parent / "user/.ssh/id"
     (place.project / "call.py").write_text(CALLER)
     with open_listeners(runtime) as listeners:
@@ -93,8 +93,8 @@ def test_without_a_sandbox_all_of_that_works(place: ProjectShell, runtime: Path)
     assert "a secret" in texts_for(place)
 
 
-def test_who_is_started_is_held_as_who_starts_it(place: ProjectShell) -> None:
-    """A subagent, one in a worktree, and a fork; each commits, and none writes what is another's."""
+def test_started_agents_have_the_sandbox_of_their_parent(place: ProjectShell) -> None:
+    """A subagent, one in a worktree, and a fork; each commits, and none writes files of another."""
     needs("bubblewrap")
     place.project.rmdir()
     make_repository(place.project)
@@ -143,7 +143,7 @@ def test_a_session_stays_in_its_sandbox(place: ProjectShell) -> None:
 
 
 @pytest.mark.soak
-def test_commands_in_it_run_unasked_if_the_user_says_so(place: ProjectShell) -> None:
+def test_sandboxed_commands_run_without_a_question_if_configured(place: ProjectShell) -> None:
     needs("landlock")
     (place.project.parent / "home").mkdir()
     (place.project.parent / "home/settings.toml").write_text('[sandbox]\nmode = "landlock"\nauto_allow = true\n')
@@ -154,7 +154,7 @@ def test_commands_in_it_run_unasked_if_the_user_says_so(place: ProjectShell) -> 
     assert [event.by for event in events if isinstance(event, PermissionDecided)] == ["sandbox"]
 
 
-def test_without_the_program_nothing_runs(place: ProjectShell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sandbox_program_stops_all_commands(place: ProjectShell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.fspath(place.project))
     script = "default:\n  - tools: [{Bash: {command: 'echo x > made'}}]\n  - text: done\n"
     done = place.coterie("run", "do it", "--sandbox", "bubblewrap", *BYPASS, *place.model(script))
@@ -166,7 +166,7 @@ def test_without_the_program_nothing_runs(place: ProjectShell, monkeypatch: pyte
     assert not list(place.project.parent.glob("home/projects/*/sessions/*"))
 
 
-def test_a_project_that_holds_its_users_keys_is_refused_by_landlock(place: ProjectShell) -> None:
+def test_landlock_refuses_a_project_with_the_keys_of_its_user(place: ProjectShell) -> None:
     needs("landlock")
     user = ProjectShell(place.project.parent / "user")
     done = user.coterie("run", "do it", "--sandbox", "landlock", *BYPASS, *place.model("default:\n  - text: done\n"))

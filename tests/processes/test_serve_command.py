@@ -1,4 +1,4 @@
-"""`coterie serve` as its users run it: a process with signals, pipes and a port."""
+"""`coterie serve` as users run it: a process with signals, pipes and a port."""
 
 import json
 import os
@@ -97,14 +97,14 @@ trio.run(main)
     assert not server.is_running()
 
 
-async def test_leaving_the_block_reaps_even_a_server_that_ignores_us(script: Path) -> None:
+async def test_leaving_the_block_reaps_a_server_that_ignores_signals(script: Path) -> None:
     with trio.fail_after(20):
         async with open_api_server(script) as server:
             os.kill(server.pid, signal.SIGSTOP)
     assert not psutil.pid_exists(server.pid)
 
 
-async def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+async def test_failed_start_has_its_reason(tmp_path: Path) -> None:
     with trio.fail_after(20), pytest.raises(ApiServerFailed, match=r"missing\.yaml"):
         async with open_api_server(tmp_path / "missing.yaml"):
             pass
@@ -137,7 +137,7 @@ def test_a_broken_script_is_named_by_file_and_line(tmp_path: Path, text: str, ex
     assert done.stderr.count("\n") == 1
 
 
-def test_without_json_it_says_how_to_use_it() -> None:
+def test_plain_output_explains_the_use() -> None:
     with subprocess.Popen([*COMMAND, "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(3)]

@@ -1,6 +1,6 @@
-"""Mail of a session that runs is signed: what an agent's shell writes into a mailbox is not believed, and all else is.
+"""Mail of a running session is signed: mail written by an agent's shell is rejected, all other mail is accepted.
 
-What was written into a mailbox before a root began is believed, forged or not: no agent could write then.
+Messages written into a mailbox before a root starts are accepted, forged or not, because no agent could write then.
 """
 
 import json
@@ -49,13 +49,13 @@ with open(log, "ab") as lines:
 
 
 async def idle_again(tree: RootHarness, name: str, times: int) -> None:
-    """Wait until *name* was idle so often."""
+    """Wait until *name* was idle *count* times."""
     while tree.states(name).count("idle") < times:  # noqa: ASYNC110 - the simplest reader there is
         await trio.sleep(0.005)
 
 
 def transcripts(session: SessionDirectory) -> dict[str, str]:
-    """The conversations of all agents."""
+    """Return the conversations of all agents."""
     return {path.parent.name: path.read_text() for path in session.directory.glob(f"agents/*/{TRANSCRIPT}")}
 
 
@@ -97,7 +97,7 @@ forger:
         }
 
 
-async def test_a_forged_message_does_not_take_up_an_agent_that_was_done(project: Path) -> None:
+async def test_forged_message_does_not_resume_a_finished_agent(project: Path) -> None:
     (project / "forge.py").write_text(FORGING)
     script = """
 boss:
@@ -127,7 +127,7 @@ scout: [{text: "nothing there", times: always}]
         assert [(seen.agent, seen.members["source"]) for seen in told] == [("root", "the mailbox of scout")] * 3
 
 
-async def test_a_letter_of_another_session_is_delivered_when_the_user_releases_it(project: Path) -> None:
+async def test_held_message_of_another_session_is_delivered_when_released(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, "default: [{text: done}]") as tree:
             other = SessionDirectory.create(project, Clock.from_environment(), task="another", model="sonnet")
@@ -152,12 +152,12 @@ async def test_a_letter_of_another_session_is_delivered_when_the_user_releases_i
 
 @attrs.frozen
 class Shell:
-    """The shell of the user, in a project."""
+    """Shell of the user, in a project."""
 
     project: Path
 
     def coterie(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """A command, run to its end."""
+        """Run a command to its end."""
         return subprocess.run(
             [sys.executable, "-P", "-m", "coterie", *arguments],
             cwd=self.project,
@@ -168,7 +168,7 @@ class Shell:
         )
 
     def wait_for(self, what: Callable[[], object]) -> None:
-        """Return when *what* has come to be."""
+        """Wait for a condition."""
         ends = time.monotonic() + PATIENCE
         while not what():
             assert time.monotonic() < ends, "it has not come to be"
@@ -176,7 +176,7 @@ class Shell:
 
 
 async def revive(session: SessionDirectory) -> None:
-    """Let the roster say again that the lead takes mail, once whoever mends it has said that it does not."""
+    """Set the lead to idle again after the repair has marked it as ended."""
     with SessionMail.open(session, Clock()) as office:
         while office.roster.members()["main"].state != "ended":  # noqa: ASYNC110 - a file
             await trio.sleep(0.02)

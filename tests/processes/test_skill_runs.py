@@ -52,44 +52,44 @@ You review.
 
 
 class Repository(ProjectShell):
-    """A project as people have it, with what its agents were told."""
+    """A project, with access to the prompts of its agents."""
 
     def write(self, name: str, text: str) -> None:
-        """Put a file into the project."""
+        """Write a file of the project."""
         path = self.project / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
     def run(self, task: str, script: str, *arguments: str) -> str:
-        """Run a session; what it has said in the end."""
+        """Run a session, and return its last reply."""
         done = self.coterie("run", "-p", task, *self.model(script), *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
     def transcript(self, agent: str = "main") -> Path:
-        """Of an agent."""
+        """Return the transcript of an agent."""
         return self.session.directory / "agents" / agent / "transcript.jsonl"
 
     def texts(self, agent: str = "main") -> list[str]:
-        """The blocks of the conversation of an agent, as it is in the end."""
+        """Return the blocks of the final conversation of an agent."""
         conversation = load_transcript(self.transcript(agent)).conversation
         assert conversation is not None
         return [block_text(block) for message in conversation.messages for block in message.blocks]
 
     def tools(self) -> list[str]:
-        """What the model was offered in the first request of the session."""
+        """Return the tools of the session's first request."""
         first = next(iter(replay_turns(self.transcript())))
         data = (segment.data for segment in first.conversation.segments if segment.section == "tools")
         return [json.loads(tool)["name"] for tool in data]
 
     def events_of(self, kind: type[Event]) -> list[Any]:
-        """The events of one kind."""
+        """Return the events of one kind."""
         return [each.event for each in read_session(self.session.directory) if isinstance(each.event, kind)]
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Repository:
-    """A repository with a `.claude/` of its own, and a user with a skill of theirs."""
+    """A repository with a `.claude/` directory, and a user with a personal skill."""
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     repository = Repository(tmp_path / "project")
@@ -199,7 +199,7 @@ main:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window that is full after a few turns, of which little stays."""
+    """Settings with a window that is full after a few turns, of which little stays."""
     settings = {
         "WINDOW_COMPACT_WINDOW": "60000",
         "CLEARING_BY_TIME": "false",
@@ -242,8 +242,8 @@ def test_no_more_is_restored_than_the_caps_allow(place: Repository, monkeypatch:
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("small")
-def test_a_resumed_session_knows_what_was_loaded_and_sends_the_same_bytes(place: Repository) -> None:
-    """Two turns, a resume in which skills have come and changed, then a compaction."""
+def test_resumed_session_keeps_loaded_skills_and_sends_the_same_bytes(place: Repository) -> None:
+    """Two turns, a resume with added and changed skills, then a compaction."""
     script = LONG.replace("""  - tools: [{Bash: {command: "seq 10000 12500"}}]""", "  - text: Stop here.", 1)
     place.run("Go.", script, "--permission-mode", "bypassPermissions")
     before = load_transcript(place.transcript()).conversation
@@ -269,7 +269,7 @@ def test_the_user_starts_a_skill_by_its_name(place: Repository) -> None:
 
 
 @pytest.mark.soak
-def test_a_name_that_is_no_skill_is_a_task_like_any_other(place: Repository) -> None:
+def test_unknown_skill_name_is_a_normal_task(place: Repository) -> None:
     place.run("/etc/hosts is wrong", "main: [Done.]")
     assert place.texts()[-2] == "/etc/hosts is wrong"
     assert place.events_of(SkillLoaded) == []
@@ -295,7 +295,7 @@ helper:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_fork_knows_what_its_parent_has_loaded(place: Repository) -> None:
+def test_fork_has_the_loaded_skills_of_its_parent(place: Repository) -> None:
     script = f"""
 main:
   - tools: [{{Skill: {{skill: review, args: a.py}}}}]

@@ -1,4 +1,4 @@
-"""Starts are given up and processes are killed at random: whatever comes of it, nothing is left."""
+"""Starts are cancelled and processes are killed at random: nothing is left behind."""
 
 import random
 from collections import Counter
@@ -21,20 +21,20 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PATIENCES = (0.005, 0.02, 0.05, 20, 20)
-"""Seconds after which a start is given up; most are not."""
+"""Seconds after which a start is cancelled; most are faster."""
 STATUS = 3
 
 
 @attrs.define(eq=False)
 class Chaos:
-    """Children that are started, and those that die."""
+    """Children that are started and killed."""
 
     warm: ZygoteStarter
     random: random.Random
     outcomes: Counter[str] = attrs.field(factory=Counter)
 
     async def run(self, rounds: int, at_once: int) -> None:
-        """Return when every start has come to an end."""
+        """Return when every start has ended."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run_reaper)
             nursery.start_soon(self.kill)
@@ -45,7 +45,7 @@ class Chaos:
             nursery.cancel_scope.cancel()
 
     async def start(self, patience: float) -> None:
-        """Start a child and see it end, or give up."""
+        """Start a child and wait for its end, or cancel."""
         outcome = "given up"
         with trio.move_on_after(patience):
             try:
@@ -58,7 +58,7 @@ class Chaos:
         self.outcomes[outcome] += 1
 
     async def kill(self) -> None:
-        """Kill somebody now and then: a child, seldom the zygote."""
+        """Kill a child at random, or seldom the zygote."""
         while True:
             await trio.sleep(self.random.random() * 0.03)
             processes = _children()
@@ -85,7 +85,7 @@ async def test_nothing_is_left_of_starts_that_failed(seed: int, rounds: int, mon
         async with open_zygote_starter([child_entries.__name__]) as warm:
             chaos = Chaos(warm, random.Random(seed))
             await chaos.run(rounds, 20)
-        while CHILDREN.adopted():  # one that nobody has heard of may be about to end
+        while CHILDREN.adopted():  # an adopted child may still be ending
             CHILDREN.reap_adopted()
             await trio.lowlevel.checkpoint()
     assert not _children()

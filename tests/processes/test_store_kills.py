@@ -1,4 +1,4 @@
-"""Processes that write into one store are killed at random: no update is lost, and index and history are true."""
+"""Processes that write into one store are killed at random: no update is lost, and index and history are correct."""
 
 import random
 import subprocess
@@ -24,12 +24,12 @@ LOOK_EVERY = 0.005
 
 @attrs.define(eq=False)
 class StoreKillRun:
-    """Writers; whoever is killed is started again."""
+    """Writers; a killed one is started again."""
 
     root: Path
     writers: int
     memories: int
-    """Of each writer."""
+    """Number of memories for each writer."""
     kills: int
     random: random.Random
     children: dict[str, subprocess.Popen[bytes]] = attrs.field(factory=dict)
@@ -37,7 +37,7 @@ class StoreKillRun:
 
     @property
     def names(self) -> list[str]:
-        """Of the writers."""
+        """Receipts of the writers."""
         return [f"writer{number}" for number in range(self.writers)]
 
     def run(self, patience: float) -> None:
@@ -57,7 +57,7 @@ class StoreKillRun:
                 child.wait()
 
     def kill_and_restart(self, done: float) -> None:
-        """Kill somebody if it is time, and start again whoever is gone before its work is done."""
+        """Kill a writer if it is time, and restart writers that ended before their work was done."""
         alive = [name for name, child in self.children.items() if child.poll() is None]
         if alive and self.killed < min(self.kills, done * (self.kills + 2)):
             self.children[self.random.choice(alive)].kill()
@@ -68,16 +68,16 @@ class StoreKillRun:
                 self.start(name)
 
     def start(self, name: str) -> None:
-        """Start one of them, again or for the first time."""
+        """Start or restart one of them."""
         arguments = ["write", str(self.root), name, str(self.memories)]
         self.children[name] = subprocess.Popen(
             [sys.executable, "-m", "tests.processes.store_worker", *arguments], cwd=ROOT
         )
 
     def check(self) -> str:
-        """Hold the store against the receipts, its index and its history; say what was counted."""
+        """Compare the store with the receipts, its index and its history; return the counts."""
         store = MemoryStore.at(self.root / "store")
-        # Whoever was killed last may have left something to finish, which the next writer does.
+        # The last killed writer may have left an incomplete change, which the next writer completes.
         store.write("last.md", b"done\n", Author(by="user"), base=None)
         receipts = [path for name in self.names for path in whole_lines(self.root / f"{name}.receipts")]
         files = {path: content for path in store.paths() if (content := store.read(path)) is not None}

@@ -1,4 +1,4 @@
-"""The processes of a tree are killed and stopped at random: nobody is left, nothing is lost, no budget is exceeded."""
+"""Processes of a session are killed and stopped at random: none is left, nothing is lost, no budget is exceeded."""
 
 import contextlib
 import os
@@ -39,7 +39,7 @@ from tests.processes.root_harness import RootHarness, open_root_harness
 
 AGENTS = 6
 BUDGET = Decimal("0.60")
-"""Dollars for a round: not enough for all of them at once, as a call that is under way holds a quarter of it."""
+"""Dollars for a round: not enough for concurrent calls of all, because a running call reserves a quarter."""
 SCRIPT = """
 default:
   - tools: [{Bash: {command: "sleep 0.05"}}]
@@ -49,13 +49,13 @@ default:
 
 
 @pytest.mark.slow
-async def test_a_tree_survives_what_is_done_to_its_processes(project: Path) -> None:
+async def test_session_survives_random_kills(project: Path) -> None:
     await _run_rounds(project, seed=1, rounds=2)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
-async def test_a_tree_survives_what_is_done_to_its_processes_for_long(project: Path, seed: int) -> None:
+async def test_session_survives_random_kills_for_long(project: Path, seed: int) -> None:
     await _run_rounds(project, seed=seed, rounds=10)
 
 
@@ -87,7 +87,7 @@ async def _do_harm(tree: RootHarness, names: list[str], chance: random.Random) -
         await trio.sleep(chance.uniform(0.0, 0.3))  # no synchronisation: when it strikes is the point
         pids = [event.pid for event in tree.events if event.name in names and event.pid]
         victim = chance.choice([*pids, tree.zygote, tree.root.cleanup.pid])
-        # What has ended and was reaped may be somebody else by now: only our own children are meant.
+        # A reaped pid may belong to another process, so only own children are killed.
         if victim in {child.pid for child in psutil.Process().children()}:
             os.kill(victim, chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP)))
 
@@ -101,27 +101,27 @@ async def _check(tree: RootHarness, names: list[str], budget: Decimal) -> None:
     kept = (tree.zygote, tree.root.cleanup.pid, warm_start.warm_pid())
     left = [child for child in psutil.Process().children(recursive=True) if child.pid not in kept]
     assert [child for child in left if child.status() != psutil.STATUS_ZOMBIE] == []
-    # Whoever had a process is told of once, by itself or by the root.
+    # Each agent that had a process is reported once, by its own report or by the root.
     begun = {event.name for event in tree.events if event.name in names and event.pid}
     assert len(await tree.mail()) == len(begun)
 
 
 TREE_BUDGET = Decimal("1.00")
-"""Dollars for a tree of six: again not enough for all at once."""
+"""Dollars for a tree of six agents: again not enough for all at the same time."""
 HARMS = 6
-"""At most, in a round."""
+"""Maximum number of kills in a round."""
 WEIGHTS = {"root": 1, "janitor": 2, "zygote": 2, "agent": 6, "shell": 2}
-"""How often a kind of process is struck."""
+"""Weights of the kinds of processes to kill."""
 
 
 @pytest.mark.slow
-async def test_nothing_is_left_of_a_tree_whatever_is_killed_and_its_root_as_well(project: Path) -> None:
+async def test_no_process_is_left_after_random_kills_and_a_kill_of_the_root(project: Path) -> None:
     await _kill_roots(project, seed=1, rounds=2)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
-async def test_nothing_is_left_of_many_trees_whatever_is_killed(project: Path, seed: int) -> None:
+async def test_no_process_is_left_of_many_sessions_after_random_kills(project: Path, seed: int) -> None:
     await _kill_roots(project, seed=seed, rounds=10)
 
 
@@ -137,7 +137,7 @@ async def _kill_roots(project: Path, seed: int, rounds: int) -> None:
 
 @contextlib.contextmanager
 def _open_root_process(project: Path, chance: random.Random, counts: Counter[str]) -> Iterator["RootProcess"]:
-    """A root at work, in a terminal session of its own; a test that fails leaves nothing of it."""
+    """A running root in a separate terminal session; nothing of it is left if the test fails."""
     command = [sys.executable, "-m", "tests.processes.chaos_root", str(project), str(TREE_BUDGET)]
     errors = project.with_name("errors.log")
     with (
@@ -154,7 +154,7 @@ def _open_root_process(project: Path, chance: random.Random, counts: Counter[str
 
 @attrs.define(eq=False)
 class RootProcess:
-    """A root and everything below it."""
+    """A root and all its descendants."""
 
     popen: subprocess.Popen[bytes]
     root: psutil.Process
@@ -162,15 +162,15 @@ class RootProcess:
     chance: random.Random
     counts: Counter[str]
     errors: Path
-    """What the root, its janitor and whoever mends its records had to say."""
+    """Output of the root, its cleanup daemon and the repair."""
     has_janitor: bool = True
-    """Whether somebody was there who could notice the end of the root."""
+    """True if a process could notice the end of the root."""
     is_stopped: bool = False
     seen: set[psutil.Process] = attrs.field(factory=set)
     strokes: list[str] = attrs.field(factory=list)
 
     async def inject_faults(self) -> None:
-        """Strike some of its processes; returns early if it has ended, or is to be killed."""
+        """Kill some of its processes; return early if it has ended or is to be killed."""
         for _ in range(self.chance.randint(1, HARMS)):
             await trio.sleep(self.chance.uniform(0.0, 1.0))  # no synchronisation: when it strikes is the point
             kinds = self._kinds()
@@ -184,7 +184,7 @@ class RootProcess:
             self._send_signal(self.chance.choice(kinds[kind]), kind, number)
 
     async def end(self) -> None:
-        """Kill the root, alone or in one moment with its janitor, or ask it to end; returns once it has."""
+        """Kill the root, alone or together with its cleanup daemon, or ask it to end; return when it has."""
         if self.popen.poll() is None and self.chance.random() < 0.6:
             await self._wait_for_cleanup_daemon()
             if self.chance.random() < 0.1:
@@ -203,11 +203,11 @@ class RootProcess:
             assert await trio.to_thread.run_sync(self.popen.wait) == 0
 
     async def check(self, when: str) -> None:
-        """What must hold soon after the end of any root; by itself if it had a janitor, else after one command."""
+        """Check the state after the end of a root: clean by its cleanup daemon, else after one command."""
         if not self.has_janitor:
             command = [sys.executable, "-P", "-m", "coterie", "doctor", "--fix", "--session", self.session.id]
             await trio.run_process(command, check=False, capture_stdout=True)
-        # Of a janitor that came last nothing is known; it may still be at work, under its name or as the doctor.
+        # The last cleanup daemon may still be running, under its own name or as the doctor.
         with trio.move_on_after(10):
             while self._alive() or self._findings():  # noqa: ASYNC110 - nothing tells
                 await trio.sleep(0.05)
@@ -219,7 +219,7 @@ class RootProcess:
         self._check_reports(when)
 
     def _check_reports(self, when: str) -> None:
-        """Whoever has finished has told its parent, and whatever the parent does with it, it is in its mailbox."""
+        """Each finished agent has reported to its parent; the report is in the parent's mailbox."""
         observed = list(read_session(self.session.directory))
         changes = [one.event for one in observed if isinstance(one.event, AgentChanged)]
         parents = {event.name: event.parent for event in changes}
@@ -232,7 +232,7 @@ class RootProcess:
         assert finished <= {(parent, name) for parent, name, _ in told}, when
 
     def _history(self) -> list[str]:
-        """What explains a failure: the strokes, what became of janitors, and what nobody had planned."""
+        """Return facts that explain a failure: kills, cleanup daemons, and unexpected errors."""
         told = [one for one in read_session(self.session.directory) if isinstance(one.event, CleanedUp | LayerFailed)]
         words = [f"{one.at:.2f} {event_text(one.event)}" for one in told if one.event is not None]
         return [*self.strokes, *words, self.errors.read_text()]
@@ -257,13 +257,13 @@ class RootProcess:
         self.is_stopped = False
 
     async def _wait_for_cleanup_daemon(self) -> None:
-        """A root that is killed in one moment with its janitor, or after it, leaves strays; no more is promised."""
+        """If root and cleanup daemon are killed together, strays remain; no more is promised."""
         while self.popen.poll() is None and not any(map(_is_well, self._kinds().get("janitor", ()))):
             self._continue()
             await trio.sleep(0.01)
 
     def _kinds(self) -> dict[str, list[psutil.Process]]:
-        """The processes of the tree, by kind; none if it has ended. All are remembered."""
+        """Return the processes of the tree by kind; none if it has ended. All are remembered."""
         if self.popen.poll() is not None:
             return {}
         kinds = {"root": [self.root]}
@@ -282,7 +282,7 @@ def _kind(name: str) -> str:
 
 
 def _is_well(process: psutil.Process) -> bool:
-    """Whether no stroke is under way: who was killed a moment ago may look alive for another, and will do nothing."""
+    """True if no kill is pending: a process killed a moment ago may look alive but does nothing."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         status = Path(f"/proc/{process.pid}/status").read_text()
         [pending] = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("ShdPnd:")]
@@ -313,7 +313,7 @@ def _of_session(session: SessionDirectory) -> list[psutil.Process]:
 
 
 def _reports(session: SessionDirectory) -> Iterator[tuple[str, str, int]]:
-    """Who was told by whom, and by which start of that: all that was ever stored, read or not."""
+    """Return all reports ever stored by recipient, sender and incarnation, read or not."""
     for path in (session.directory / MAIL_DIRECTORY).glob("*/*.log"):
         for line in path.read_bytes().splitlines():
             try:

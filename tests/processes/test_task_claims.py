@@ -1,4 +1,4 @@
-"""Several processes at one task list: real tasks with real dependencies, and processes that are killed."""
+"""Several processes on one task list: real tasks with real dependencies, and processes that are killed."""
 
 import gzip
 import itertools
@@ -15,7 +15,7 @@ import pytest
 
 from coterie.clock import Clock
 from coterie.mailbox.tasks.errors import DependencyCycle
-from coterie.mailbox.tasks.task import ListedTask, TaskOwner
+from coterie.mailbox.tasks.task import ListedTask, TaskChange, TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
 from tests.data import absent
 
@@ -25,9 +25,9 @@ DATA = Path(__file__).parents[2] / "../shared/data/messages"
 LEAD = TaskOwner(name="main", incarnation=1)
 WORKERS = 4
 LONGEST = 60
-"""Seconds until a test gives up on a process."""
+"""Seconds until a test considers a process stuck."""
 SETTLED = {"created": {"claimed"}, "claimed": {"done", "released"}, "released": {"claimed"}, "done": set()}
-"""What may follow what in a history; a task that is claimed cannot be claimed."""
+"""Allowed successions in a history; a claimed task cannot be claimed."""
 
 WORKER = """
 import sys, trio
@@ -50,7 +50,7 @@ async def work(directory, name):
 
 trio.run(work, *sys.argv[1:])
 """
-"""Does tasks until all are done, and prints the number of each it gets; what others work on may free more."""
+"""Works on tasks until all are done, and prints the number of each; tasks of others may unblock more."""
 
 CREATOR = """
 import itertools, sys, trio
@@ -74,7 +74,7 @@ trio.run(create, *sys.argv[1:])
 
 @contextmanager
 def running(script: str, directory: Path, count: int, *, first: int = 0) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes w0, w1 ... that run *script*, or such from the *first* number on; none is left behind."""
+    """Start processes w0, w1 ... (or from *first*) that run *script*; all are ended with the block."""
     command = [sys.executable, "-P", "-c", script, str(directory)]
     processes = [
         subprocess.Popen([*command, f"w{number}"], stdout=subprocess.PIPE, text=True)
@@ -108,7 +108,7 @@ class Loaded:
 
 
 def waiting_pairs() -> list[tuple[str, str]]:
-    """Which issue waits for which: the blocked one for its blocker, a parent for its children."""
+    """Return the dependencies between issues: on blockers, and of a parent on its children."""
     dependencies = lines("gastown_dependencies")
     pairs = [(line["issue_id"], line["depends_on_id"]) for line in dependencies if line["type"] == "blocks"]
     return pairs + [
@@ -117,9 +117,9 @@ def waiting_pairs() -> list[tuple[str, str]]:
 
 
 async def load(directory: Path, *, is_whole: bool) -> Loaded:
-    """All issues and their dependencies on each other; or, whole, also those on issues of which only the name is known.
+    """Load all issues and their dependencies; if *is_whole*, also dependencies on issues without a record.
 
-    A dependency that would close a circle is left out.
+    A dependency that would close a cycle is left out.
     """
     tasks, pairs = TaskList(directory, Clock(), is_durable=False), waiting_pairs()
     issues = {issue["id"]: issue for issue in lines("gastown_issues")}
@@ -133,14 +133,14 @@ async def load(directory: Path, *, is_whole: bool) -> Loaded:
     cycles = 0
     for waiting, on in pairs:
         try:
-            await tasks.add_dependency(ids[waiting], ids[on], LEAD)
+            await tasks.update(ids[waiting], LEAD, TaskChange(add_blocked_by=(ids[on],)))
         except DependencyCycle:
             cycles += 1
     return Loaded(tasks, len(ids), len(pairs), cycles)
 
 
 def course(task: ListedTask) -> list[str]:
-    """What was done to a task, in order, without its dependencies."""
+    """Return the changes of a task in order, without its dependencies."""
     words = (entry.what.partition(":")[0] for entry in task.history)
     return [word for word in words if word in SETTLED]
 
@@ -174,12 +174,12 @@ async def test_real_tasks_are_claimed_once_each_and_never_before_their_blockers(
     assert sum(len(task.blocked_by) for task in found.tasks) == loaded.dependencies - loaded.cycles > 0
 
 
-async def test_what_a_killed_process_had_claimed_is_done_by_others(tmp_path: Path) -> None:
+async def test_tasks_of_a_killed_process_are_done_by_others(tmp_path: Path) -> None:
     tasks = TaskList(tmp_path / "tasks", Clock(), is_durable=False)
     ids = [(await tasks.create(f"task {number}", by=LEAD)).id for number in range(60)]
     for waiting, on in itertools.pairwise(ids[::4]):
-        await tasks.add_dependency(waiting, on, LEAD)
-    # It has claimed one before the others begin: they could leave it none.
+        await tasks.update(waiting, LEAD, TaskChange(add_blocked_by=(on,)))
+    # It has claimed a task before the others begin, which might otherwise leave none.
     with running(WORKER, tasks.directory, 1) as [victim]:
         assert victim.stdout is not None
         assert victim.stdout.readline()

@@ -1,4 +1,4 @@
-"""Everything of a team is killed at once, wherever it is; a resume finishes its work, and does nothing of it again."""
+"""All processes of a team are killed at some moment; a resume finishes the work and repeats nothing."""
 
 import random
 from collections import Counter
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.slow
 
 SEED = 8
 STORY = load_scenario(find_scenario("coordinator"))
-"""Who is started by the lead, each for one task."""
+"""Agents that the lead starts, each for one task."""
 
 
 def run_and_check(story: Scenario) -> tuple[ScenarioRun, list[str]]:
-    """One play of *story*, and all that did not go as it wants."""
+    """One run of *story*, with all deviations from its expectations."""
     with open_environment(story, SEED, is_kept=False) as stage:
         outcome, failures = trio.run(run_scenario, story, stage)
         failures += [failure for each in story.expectations for failure in each.check(outcome)]
@@ -33,7 +33,7 @@ def run_and_check(story: Scenario) -> tuple[ScenarioRun, list[str]]:
 
 
 def killed_at(point: SessionEvent, nth: int) -> Scenario:
-    """The story with everything killed when such an event is told for the *nth* time, and a resume."""
+    """Return the scenario with a kill of all processes at the *nth* event of a kind, and a resume."""
     moment = Trigger(pattern=EventPattern(kind=point.kind, members={"agent": point.agent}), nth=nth, line=0)
     return attrs.evolve(
         STORY,
@@ -44,13 +44,13 @@ def killed_at(point: SessionEvent, nth: int) -> Scenario:
 
 
 def points(events: Sequence[SessionEvent], count: int) -> list[tuple[SessionEvent, int]]:
-    """Moments, drawn from all of an undisturbed play: an event, and how often its like was told by then."""
+    """Return moments drawn from an undisturbed run: an event, and its count so far."""
     told = Counter[tuple[str, str]]()
     every = []
     for observed in events:
         told[observed.agent, observed.kind] += 1
         every.append((observed, told[observed.agent, observed.kind]))
-    # Once the last worker has said its last word, the lead may have finished before it is killed.
+    # After the last reply of the last worker, the lead may finish before it is killed.
     every = every[: max(at for at, (one, _) in enumerate(every) if _is_of_worker(one))]
     return random.Random(SEED).sample(every, count)
 
@@ -60,7 +60,7 @@ def _is_of_worker(observed: SessionEvent) -> bool:
 
 
 def reports(outcome: ScenarioRun) -> Counter[str]:
-    """How often each worker came to the end of its task, by what the model said."""
+    """Count how often each worker finished its task, by the replies of the model."""
     replies = ((each.agent, each.event) for each in outcome.events if each.agent != "main")
     return Counter(
         agent for agent, event in replies if isinstance(event, ReplyRecorded) and event.stop_reason == "end_turn"
@@ -74,7 +74,7 @@ def reports(outcome: ScenarioRun) -> Counter[str]:
         pytest.param(30, id="long", marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
     ],
 )
-def test_a_team_that_was_killed_as_a_whole_finishes_without_doing_anything_twice(count: int) -> None:
+def test_killed_team_finishes_and_repeats_nothing(count: int) -> None:
     undisturbed, failures = run_and_check(STORY)
     assert failures == []
     for point, nth in points(undisturbed.events, count):
@@ -85,12 +85,12 @@ def test_a_team_that_was_killed_as_a_whole_finishes_without_doing_anything_twice
         print(f"{where}: resumed, and finished")  # noqa: T201 - the count is what the long version is for
 
 
-UNDER_WAY = """
+PENDING_CALL = """
 about: The root is killed while a call is under way, of which nobody can say what it cost.
 task: Say something.
 model: opus
 permission_mode: bypassPermissions
-# Enough for the call of the lead that is under way, and for none after it; what the worker costs is little.
+# Enough for the pending call of the lead, and for none after it; the worker costs little.
 budget_usd: 0.40
 workspace:
   files:
@@ -116,10 +116,10 @@ expect:
 """
 
 
-def test_a_budget_holds_over_a_crash_with_what_nobody_could_book(tmp_path: Path) -> None:
-    """It was said when the session was begun, and not again: what is left of it does not bear another call."""
+def test_budget_includes_unrecorded_calls_after_a_crash(tmp_path: Path) -> None:
+    """The budget is given once at the start; its remainder does not allow another call after the resume."""
     path = tmp_path / "under-way.yaml"
-    path.write_text(UNDER_WAY)
+    path.write_text(PENDING_CALL)
     story = attrs.evolve(load_scenario(path), resume_options=())
     outcome, failures = run_and_check(story)
     assert failures == []

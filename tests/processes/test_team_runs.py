@@ -1,4 +1,4 @@
-"""Teams from a file: real members that start with their lead, work, write to each other, and are waited for."""
+"""Teams from a file: real members that start with their lead, work, exchange messages, and are waited for."""
 
 import json
 import os
@@ -87,7 +87,7 @@ def checkout(project: Path) -> Path:
 
 
 def run(project: Path) -> dict[str, Any]:
-    """What `coterie run --team` says in the end."""
+    """Return the final output of `coterie run --team`."""
     options = ["--team", "team.toml", "--script", "script.yaml", "--permission-mode", "bypassPermissions"]
     command = [sys.executable, "-P", "-m", "coterie", "run", "Have it mended.", *options, "--output-format", "json"]
     done = subprocess.run(command, cwd=project, capture_output=True, check=False, timeout=120)
@@ -97,7 +97,7 @@ def run(project: Path) -> dict[str, Any]:
 
 
 def texts_for(session: Path, name: str) -> str:
-    """All that the agent *name* was told, as JSON."""
+    """Return all text that the agent *name* received, as JSON."""
     loaded = load_transcript(session / "agents" / name / TRANSCRIPT).conversation
     assert loaded is not None
     return "\n".join(segment.data.decode() for segment in loaded.segments if segment.role == "user")
@@ -168,12 +168,12 @@ MEMBERS = TeamDefinition(
 
 
 def unfit(request: SpawnRequest) -> SpawnRequest:
-    """One whose kind is gone since its file was read."""
+    """A member whose agent type was removed after the file was read."""
     return attrs.evolve(request, definition="nobody") if request.name == "ghost" else request
 
 
-async def test_members_outlive_a_crash_of_their_lead_and_what_they_write_reaches_it_once(project: Path) -> None:
-    """One in the lead's own process begins again with that, and one that cannot be started keeps nobody away."""
+async def test_members_survive_a_crash_of_their_lead_and_reach_it_once(project: Path) -> None:
+    """A member in the lead's process is restarted with it, and a failed member does not affect others."""
     with trio.fail_after(90):
         async with open_root_harness(project, CRASHING, grace=0.3) as tree, trio.open_nursery() as nursery:
             tree.supervisor.restarts = RestartPolicy(limit=2, first_wait=0.01)
@@ -205,6 +205,6 @@ async def test_members_outlive_a_crash_of_their_lead_and_what_they_write_reaches
 
 
 async def reached_again(tree: RootHarness, name: str) -> None:
-    """Wait until *name* runs in its second start."""
+    """Wait until *name* runs as its second incarnation."""
     while not any(e.name == name and e.incarnation == 3 and e.state == "running" for e in tree.events):  # noqa: ASYNC110
         await trio.sleep(0.005)

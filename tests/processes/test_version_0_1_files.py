@@ -1,4 +1,4 @@
-"""Sessions, memory and settings that version 0.1.0 wrote open as before; everything goes through the command line."""
+"""Sessions, memories and settings written by version 0.1.0 open as before, through the command line."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "v0_1"
 COTERIE = str(Path(sys.executable).with_name("coterie"))
 TIMEOUT = 120.0
-"""Seconds that one command may take."""
+"""Timeout of one command in seconds."""
 
 FINISHED = "20261118-131124-59b3b3"
 KILLED = "20261118-131138-97caf1"
@@ -31,7 +31,7 @@ PLANNED = "20261118-131224-0b63a8"
 DREAMED = "20261118-131311-bb42cf"
 DREAM = "20261118-131322-cfed"
 WRITTEN = 1795007660.0
-"""When the fixtures were complete, in seconds since 1970: the clock of the commands begins here."""
+"""Time at which the fixtures were complete, in seconds since 1970: the clock of the commands starts here."""
 
 WAITING_ID = "01a1eec8-e284-783b-a6e4-f38af9e7ab38"
 WAITING_TEXT = "The number is 4. Write it to count.txt: ½ done."
@@ -57,7 +57,7 @@ class Unpacked:
         return self.directory / "project"
 
     def environment(self) -> dict[str, str]:
-        """The test's environment without keys and settings, with the copied home and the clock of the fixtures."""
+        """Environment without keys and settings, with the copied home and the clock of the fixtures."""
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("ANTHROPIC_", "COTERIE_"))}
         return {
             **kept,
@@ -68,7 +68,7 @@ class Unpacked:
         }
 
     def run(self, *arguments: str, code: int = 0, **variables: str) -> str:
-        """The standard output of a command that ends with *code*."""
+        """Return the standard output of a command that ends with *code*."""
         done = subprocess.run(
             [COTERIE, *arguments],
             cwd=self.project,
@@ -81,15 +81,15 @@ class Unpacked:
         return done.stdout.decode()
 
     def json(self, *arguments: str) -> Any:
-        """The JSON that a command prints."""
+        """Return the JSON output of a command."""
         return json.loads(self.run(*arguments, "--json"))
 
     def events(self, session: str) -> list[dict[str, Any]]:
-        """All events of *session*."""
+        """Return all events of *session*."""
         return [json.loads(line) for line in self.run("logs", session, "--json").splitlines()]
 
     def script(self, replies: dict[str, Any]) -> str:
-        """The path of a script with these replies of each agent."""
+        """Return the path of a script with these replies of each agent."""
         path = self.directory / "script.yaml"
         path.write_text(json.dumps(replies))
         return str(path)
@@ -97,7 +97,7 @@ class Unpacked:
 
 @pytest.fixture
 def unpacked(tmp_path: Path, runtime: Path) -> Unpacked:
-    """The fixtures, with the project where this test has it."""
+    """Unpack the fixtures, with the project in the directory of this test."""
     del runtime
     home, project = tmp_path / "home", tmp_path / "project"
     shutil.copytree(FIXTURES / "home", home)
@@ -132,7 +132,7 @@ def test_list_shows_state_agents_and_exact_cost_of_each_session(unpacked: Unpack
 
 
 def test_logs_show_the_same_events_as_version_0_1(unpacked: Unpacked) -> None:
-    """A later version may add members to an event, and events of its own kinds."""
+    """A later version may add fields to an event, and new kinds of events."""
     expected = [json.loads(line) for line in (FIXTURES / "expected/finished-events.jsonl").read_text().splitlines()]
     assert len(expected) == 107
     kinds = {event["kind"] for event in expected}
@@ -143,7 +143,7 @@ def test_logs_show_the_same_events_as_version_0_1(unpacked: Unpacked) -> None:
 
 
 def digest(body: str) -> str:
-    """The SHA-256 of a request."""
+    """Return the SHA-256 of a request."""
     return hashlib.sha256(body.encode()).hexdigest()
 
 
@@ -184,7 +184,7 @@ def test_costs_report_tasks_and_mail_of_a_finished_session_are_as_recorded(unpac
 
 @contextmanager
 def open_server(unpacked: Unpacked, script: str) -> Iterator[str]:
-    """The URL of an embedded server that follows *script* and has the clock of the fixtures."""
+    """Serve *script* with the clock of the fixtures, and yield the URL."""
     command = [COTERIE, "serve", "--port", "0", "--json", "--while-stdin-open", "--script", script]
     with subprocess.Popen(
         [*command, "--clock", str(unpacked.directory / "clock")],
@@ -215,7 +215,7 @@ def send(url: str, body: str) -> None:
 
 
 def test_killed_session_resumes_with_equal_prefix_and_delivers_waiting_mail_once(unpacked: Unpacked) -> None:
-    """The last request before the kill fills the server's cache: the first one of the resumed lead reads all of it."""
+    """The last request before the kill fills the server's cache; the first one of the resumed lead hits it fully."""
     [waiting] = [
         json.loads(line) for line in unpacked.run("mail", "read", "scribe", "-s", KILLED, "--json").splitlines()
     ]
@@ -262,12 +262,12 @@ def test_killed_session_resumes_with_equal_prefix_and_delivers_waiting_mail_once
 
 
 def transcript(unpacked: Unpacked, session: str, agent: str) -> Path:
-    """The transcript of *agent*."""
+    """Return the transcript of *agent*."""
     [path] = unpacked.directory.glob(f"home/projects/*/sessions/{session}/agents/{agent}/transcript.jsonl")
     return path
 
 
-def test_compacted_session_resumes_with_notes_and_finds_what_left_the_context(unpacked: Unpacked) -> None:
+def test_compacted_session_resumes_with_notes_and_searchable_transcript(unpacked: Unpacked) -> None:
     left = [json.loads(line) for line in unpacked.run("logs", COMPACTED, "--dropped", "--json").splitlines()]
     stored, compacted = left
     assert (stored["kind"], stored["characters_before"], stored["characters_after"]) == ("results_stored", 33892, 2302)
@@ -369,7 +369,7 @@ def test_memory_and_its_history_are_read_and_recorded_changes_are_undone(unpacke
     assert recalled["path"] == "staging-server.md"
 
 
-def test_deletion_of_a_dream_waits_and_is_applied_and_taken_back(unpacked: Unpacked) -> None:
+def test_deletion_of_a_dream_waits_and_is_applied_and_undone(unpacked: Unpacked) -> None:
     [dream] = unpacked.json("memory", "dream", "--list")
     assert (dream["id"], dream["session"], dream["cost_usd"]) == (DREAM, DREAMED, "0.0312779")
     hunks = [(each["path"], hunk["kind"], hunk["state"]) for each in dream["files"] for hunk in each["hunks"]]

@@ -1,4 +1,4 @@
-"""Pages in real runs: only where a host is listed, and from that host alone."""
+"""Web pages in real runs: readable only from allowed hosts."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def site() -> Iterator[Site]:
 
 
 def script(site: Site) -> str:
-    """A model that asks, listed or not, and lets another ask."""
+    """Return a script in which the model requests a page, and starts another agent that does."""
     return f"""
 main:
   - tools: [{{WebFetch: {{url: "http://localhost:{site.port}/"}}}}]
@@ -33,19 +33,19 @@ main:
 
 
 def list_hosts(project: Path, *hosts: str) -> None:
-    """Put *hosts* into the settings of the user."""
+    """Write *hosts* into the settings of the user."""
     settings = project.parent / "home/settings.toml"
     settings.parent.mkdir(exist_ok=True)
     settings.write_text(f"[web]\nhosts = {list(hosts)!r}\n")
 
 
 def tools(place: ProjectShell) -> list[list[str]]:
-    """Those of each run."""
+    """Return the tools of each run."""
     events = [observed.event for observed in read_session(place.session.directory)]
     return [event.tools for event in events if isinstance(event, RunStarted)]
 
 
-def test_a_page_of_a_listed_host_is_read_and_no_other(project: Path, site: Site) -> None:
+def test_only_pages_of_allowed_hosts_are_read(project: Path, site: Site) -> None:
     place = ProjectShell(project)
     list_hosts(project, f"localhost:{site.port}", f"127.0.0.1:{site.port}", f"[::1]:{site.port}")
     done = place.coterie("run", "look", *place.model(script(site)))
@@ -53,7 +53,7 @@ def test_a_page_of_a_listed_host_is_read_and_no_other(project: Path, site: Site)
     assert "The answer is **42**." in done.stdout
     assert f"localhost:{site.port + 1} is not among the allowed hosts" in done.stdout
     assert site.asked == [(f"localhost:{site.port}", "/")]
-    # The conversation has the tool, whatever is listed by now; what is listed decides over calls.
+    # The conversation keeps the tool; the current list decides about calls.
     list_hosts(project)
     again = "main:\n  - text: x\n  - text: x\n  - text: x\n" + script(site).removeprefix("\nmain:\n")
     done = place.coterie("resume", place.session.id, "look again", *place.model(again))
@@ -62,7 +62,7 @@ def test_a_page_of_a_listed_host_is_read_and_no_other(project: Path, site: Site)
     assert len(site.asked) == 1
 
 
-def test_without_a_list_there_is_no_such_tool(project: Path, site: Site) -> None:
+def test_web_tool_is_missing_without_allowed_hosts(project: Path, site: Site) -> None:
     place = ProjectShell(project)
     done = place.coterie("run", "look", *place.model(script(site)))
     assert "There is no tool 'WebFetch'" in done.stdout, done.stderr
@@ -70,7 +70,7 @@ def test_without_a_list_there_is_no_such_tool(project: Path, site: Site) -> None
     assert site.asked == []
 
 
-def test_a_list_that_is_none_ends_the_run_at_its_start(project: Path, site: Site) -> None:
+def test_invalid_host_list_is_refused_at_the_start(project: Path, site: Site) -> None:
     place = ProjectShell(project)
     list_hosts(project, "https://docs.python.org/3")
     done = place.coterie("run", "look", *place.model(script(site)))

@@ -1,4 +1,4 @@
-"""Agents that work in git worktrees of their own, as real processes in real repositories."""
+"""Agents in separate git worktrees, as real processes in real repositories."""
 
 import json
 import os
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
-    """A repository to work in, and a home of its own."""
+    """A repository with a separate home."""
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     directory = make_repository(tmp_path / "project")
@@ -51,7 +51,7 @@ reader:
 """
 
 
-async def test_work_in_a_worktree_is_reported_and_kept_and_a_worktree_without_work_removed(project: Path) -> None:
+async def test_changed_worktree_is_kept_and_unchanged_one_removed(project: Path) -> None:
     (project / "readme.txt").write_text("not committed\n")
     with trio.fail_after(60):
         async with open_root_harness(project, TWO_AT_ONCE) as tree:
@@ -69,7 +69,7 @@ async def test_work_in_a_worktree_is_reported_and_kept_and_a_worktree_without_wo
             assert branches(project) == [branch, "trunk"]
 
 
-async def test_an_agent_of_a_kind_with_isolation_works_below_the_top_of_the_repository(project: Path) -> None:
+async def test_isolated_agent_type_works_in_a_subdirectory_of_the_repository(project: Path) -> None:
     below, kinds = project / "services", project / ".coterie" / "agents"
     below.mkdir()
     kinds.mkdir(parents=True)
@@ -93,7 +93,7 @@ scout:
             assert (place / "made").exists()
 
 
-async def test_an_agent_may_write_in_its_worktree_as_in_a_project_and_not_in_the_project(project: Path) -> None:
+async def test_agent_may_write_in_its_worktree_but_not_in_the_project(project: Path) -> None:
     script = f"""
 boss:
   - tools: [{{Agent: {{description: "d", prompt: "p", name: scout, isolation: worktree}}}}]
@@ -115,9 +115,7 @@ scout:
             assert "is protected" in report
 
 
-async def test_where_there_is_no_repository_the_model_is_told_why_no_agent_was_started(
-    project: Path, tmp_path: Path
-) -> None:
+async def test_worktree_agent_outside_a_repository_is_refused(project: Path, tmp_path: Path) -> None:
     del project
     (tmp_path / "plain").mkdir()
     script = """
@@ -145,7 +143,7 @@ one:
 """
 
 
-async def test_a_fork_in_a_worktree_is_told_that_its_files_are_elsewhere(project: Path) -> None:
+async def test_fork_in_a_worktree_gets_the_path_of_its_files(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, FORKING) as tree:
             await tree.supervisor.run_agent(tree.agent_run("boss"))
@@ -158,7 +156,7 @@ async def test_a_fork_in_a_worktree_is_told_that_its_files_are_elsewhere(project
             assert sum(words in segment.data for segment in fork.prefix.segments) == 1
 
 
-async def test_an_agent_started_in_a_worktree_without_one_of_its_own_works_there_too(project: Path) -> None:
+async def test_child_without_a_worktree_works_in_that_of_its_parent(project: Path) -> None:
     script = """
 boss:
   - tools: [{Agent: {description: "d", prompt: "p", name: scout, isolation: worktree}}]
@@ -177,7 +175,7 @@ helper:
             assert worktrees(project) == [place_of(tree, project, "scout").name]
 
 
-async def test_an_agent_that_is_taken_up_again_works_where_it_left_its_work(project: Path) -> None:
+async def test_resumed_agent_works_in_its_old_worktree(project: Path) -> None:
     script = """
 scout:
   - tools: [{Bash: {command: "echo $1 >> log.txt; cat log.txt"}}]
@@ -210,13 +208,13 @@ scout:
 
 
 async def kill_at_work(tree: RootHarness, place: Path) -> None:
-    """Kill scout once it has written something."""
+    """Kill scout after it has written a file."""
     while not (place / "begun").exists():  # noqa: ASYNC110 - the simplest reader there is
         await trio.sleep(0.005)
     os.kill(tree.pid("scout"), signal.SIGKILL)
 
 
-async def test_the_work_of_a_killed_agent_is_kept_and_its_parent_told_where(project: Path) -> None:
+async def test_worktree_of_a_killed_agent_is_kept_and_reported(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, HALF) as tree:
             tree.supervisor.restarts = NO_RESTARTS
@@ -231,7 +229,7 @@ async def test_the_work_of_a_killed_agent_is_kept_and_its_parent_told_where(proj
             assert (place / "half.txt").read_text() == "half\n"
 
 
-async def test_an_agent_that_is_started_again_after_a_crash_finds_its_work(project: Path) -> None:
+async def test_restarted_agent_finds_its_worktree(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, HALF) as tree:
             tree.supervisor.restarts = RestartPolicy(first_wait=0)
@@ -246,12 +244,12 @@ async def test_an_agent_that_is_started_again_after_a_crash_finds_its_work(proje
 
 
 def doctor(*arguments: str) -> tuple[int, dict[str, str | None]]:
-    """How it ends, and the kinds of what it finds with what it does."""
+    """Return the exit code, and the findings with their actions by kind."""
     done = CliRunner().invoke(main, ["doctor", "--json", *arguments])
     return done.exit_code, {one["where"]: one["remedy"] for one in json.loads(done.stdout)["findings"]}
 
 
-def test_the_doctor_removes_what_is_left_without_work_and_only_mentions_the_rest(project: Path) -> None:
+def test_doctor_removes_unchanged_worktrees_and_reports_others(project: Path) -> None:
     session = SessionDirectory.create(project, Clock(), task="t", model="m")
     idle = trio.run(open_worktree, session, "idle", project)
     busy = trio.run(open_worktree, session, "busy", project)

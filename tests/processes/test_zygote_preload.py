@@ -1,4 +1,4 @@
-"""What a zygote makes before it forks agents: it is there, it is shared, and nothing of its making is left."""
+"""Objects that a zygote creates before it forks: present and shared in agents, without side effects."""
 
 import os
 import threading
@@ -20,13 +20,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def proxy_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment that sends all HTTP to where nobody listens."""
+    """Environment that sends all HTTP to a port without a listener."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
 
 
-def test_a_rehearsal_leaves_nothing_open() -> None:
+def test_rehearsal_closes_everything() -> None:
     before = count_descriptors(), threading.active_count()
     warm_up_client()
     assert (count_descriptors(), threading.active_count()) == before

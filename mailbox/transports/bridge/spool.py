@@ -33,7 +33,7 @@ class Spool:
 
     directory: Path
     mailbox: str
-    """Owner of the mail, for errors and dead envelopes."""
+    """Owner of the mail, for errors and dead letters."""
     _store_dead_letter: StoreDeadLetter
     _clock: Clock
     _limits: MailLimits = attrs.field(factory=MailLimits)
@@ -79,7 +79,15 @@ class Spool:
             try:
                 return _parse(raw)
             except EnvelopeCorrupt as exc:
-                self._store_dead_letter(self._to_dead_letter("corrupt", str(exc), None, raw))
+                letter = DeadLetter(
+                    reason="corrupt",
+                    detail=str(exc),
+                    mailbox=self.mailbox,
+                    at=self._clock.now(),
+                    envelope=None,
+                    raw=raw,
+                )
+                self._store_dead_letter(letter)
                 file.unlink(missing_ok=True)
                 return None
 
@@ -105,9 +113,9 @@ class Spool:
             file.unlink(missing_ok=True)
 
     def dead_letter(self, file: Path, envelope: Envelope, reason: DeadReason, detail: str) -> None:
-        """Move the message in *file* to the dead envelopes."""
+        """Move the message in *file* to the dead letters."""
         with self._failures():
-            self._store_dead_letter(self._to_dead_letter(reason, detail, envelope, envelope.to_bytes()))
+            self._store_dead_letter(DeadLetter.of(envelope, reason, detail, self.mailbox, self._clock.now()))
             file.unlink(missing_ok=True)
 
     @contextmanager
@@ -117,7 +125,7 @@ class Spool:
             yield is_locked
 
     def dead_letter_expired(self, keep: float) -> None:
-        """Move messages that have expired, or are older than *keep* seconds, to the dead envelopes."""
+        """Move messages that have expired, or are older than *keep* seconds, to the dead letters."""
         now, files = self._clock.now(), self.files()
         self._expiries = {
             file: self._expiries[file] if file in self._expiries else self._expiry_of(file, keep) for file in files
@@ -138,11 +146,6 @@ class Spool:
         size = sum(_size(file) for file in files)
         if size >= self._limits.bytes:
             raise MailboxFull(self.mailbox, size, self._limits.bytes, "bytes")
-
-    def _to_dead_letter(self, reason: DeadReason, detail: str, envelope: Envelope | None, raw: bytes) -> DeadLetter:
-        return DeadLetter(
-            reason=reason, detail=detail, mailbox=self.mailbox, at=self._clock.now(), envelope=envelope, raw=raw
-        )
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

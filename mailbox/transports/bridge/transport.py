@@ -138,7 +138,10 @@ class BridgeTransport:
         could be stored neither there nor here. After a cancellation the message may have been received; a retry is
         dropped by its id.
         """
-        peer = _peer_at(address)
+        try:
+            peer = Peer.at(address)
+        except BridgeUnusable as exc:
+            raise BridgeRefused(str(exc.path), exc.reason) from exc
         self._check(envelope, peer)
         async with self._turns[peer]:
             spool = self.outgoing.spool_of(peer)
@@ -151,7 +154,7 @@ class BridgeTransport:
     async def forward(self) -> int:
         """Hand over pending mail, in order, to every session that listens; return the number of messages received.
 
-        A message that is refused or expired becomes a dead envelope. Mail that another process is forwarding is
+        A message that is refused or expired becomes a dead letter. Mail that another process is forwarding is
         skipped. Raises `MailboxFailed` on a disk error, after all sessions were tried.
         """
         taken: list[int] = []
@@ -236,13 +239,6 @@ async def _forward_one(
         return "waits"
     await trio.to_thread.run_sync(spool.dead_letter, file, envelope, "refused", str(refusal))
     return "gone"
-
-
-def _peer_at(address: Socket | OtherSession) -> Peer:
-    try:
-        return Peer.at(address)
-    except BridgeUnusable as exc:
-        raise BridgeRefused(str(exc.path), exc.reason) from exc
 
 
 def _receipt(envelope: Envelope, state: BridgeState, id_: MessageId, stored: float) -> BridgeReceipt:

@@ -22,7 +22,9 @@ def snapshot_pending(directory: Path) -> dict[str, frozenset[MessageDigest]]:
     """
     try:
         mailboxes = [entry for entry in directory.glob("*/") if segment_numbers(entry)]
-        digests_by_name = {mailbox.name: frozenset(_pending_digests(mailbox)) for mailbox in mailboxes}
+        digests_by_name = {
+            mailbox.name: frozenset(map(message_digest, _read_pending(mailbox))) for mailbox in mailboxes
+        }
     except OSError as exc:
         raise MailboxFailed(str(directory), f"cannot be read: {exc.strerror}") from exc
     return {name: digests for name, digests in digests_by_name.items() if digests}
@@ -38,10 +40,6 @@ def needs_turn(mailbox: Path) -> bool:
         return any(envelope.kind not in NEVER_WAKES for envelope in _read_pending(mailbox))
     except OSError:
         return True
-
-
-def _pending_digests(mailbox: Path) -> list[MessageDigest]:
-    return [message_digest(envelope) for envelope in _read_pending(mailbox)]
 
 
 def _read_pending(mailbox: Path) -> Iterator[Envelope]:

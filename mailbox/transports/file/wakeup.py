@@ -33,7 +33,7 @@ class WakeupListener:
     """Wakeup channel of the reader. A wakeup between two waits is kept."""
 
     _lock: int | None
-    """Descriptor of the lock file; None if no writer needs the sleep mark."""
+    """Descriptor of the lock file; None if the reader sets no sleep mark."""
     _descriptor: int | None
     """Descriptor that becomes readable on a wakeup; None if there are no wakeups."""
 
@@ -79,7 +79,7 @@ def open_wakeup_listener(directory: Path, lock: int) -> Iterator[WakeupListener]
     """
     os.pwrite(lock, _AWAKE, 0)
     descriptor = _bind(directory)
-    # inotify reports every write in the directory, including those to the lock file, so no mark is needed.
+    # inotify also reports writes to the lock file, so a sleep mark of the reader would wake the reader itself.
     listener = (
         WakeupListener(lock, descriptor)
         if descriptor is not None

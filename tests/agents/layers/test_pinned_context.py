@@ -152,7 +152,7 @@ async def test_team_section_is_empty_alone_and_counts_large_team(tmp_path: Path)
 async def test_unreadable_roster_raises_oserror(tmp_path: Path) -> None:
     (tmp_path / "roster.json").write_text("{")
     async with open_agent(SCRIPT, tmp_path) as (agent, _):
-        with pytest.raises(OSError, match="is not a roster"):
+        with pytest.raises(OSError, match="is not a valid roster"):
             await TeamSection(FileRoster(tmp_path / "roster.json")).text(agent)
 
 

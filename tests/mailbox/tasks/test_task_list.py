@@ -48,6 +48,10 @@ async def made(tasks: TaskList, count: int) -> list[TaskId]:
     return [(await tasks.create(f"task {number}", by=LEAD)).id for number in range(1, count + 1)]
 
 
+async def add_dependency(tasks: TaskList, task_id: TaskId, on: TaskId) -> Task:
+    return await tasks.update(task_id, LEAD, TaskChange(add_blocked_by=(on,)))
+
+
 async def done(tasks: TaskList, task_id: TaskId, by: TaskOwner = ANN) -> Task:
     return await tasks.update(task_id, by, TaskChange(status="done"))
 
@@ -129,8 +133,8 @@ async def test_later_incarnation_does_not_own_claims_of_an_earlier_one(tasks: Ta
 
 async def test_blocked_task_can_be_claimed_after_its_dependencies(tasks: TaskList) -> None:
     first, second, third = await made(tasks, 3)
-    await tasks.add_dependency(third, first, LEAD)
-    await tasks.add_dependency(third, second, LEAD)
+    await add_dependency(tasks, third, first)
+    await add_dependency(tasks, third, second)
     await done(tasks, first)
     with pytest.raises(TaskBlocked) as caught:
         await tasks.claim(third, ANN)
@@ -153,7 +157,7 @@ async def test_done_task_can_be_claimed_only_after_reopening(tasks: TaskList) ->
 
 async def test_next_task_is_the_oldest_unblocked_one(tasks: TaskList) -> None:
     first, second, third = await made(tasks, 3)
-    await tasks.add_dependency(first, third, LEAD)
+    await add_dependency(tasks, first, third)
     claimed = [await tasks.claim_next(ANN), await tasks.claim_next(BOB), await tasks.claim_next(ANN)]
     assert [task and task.id for task in claimed] == [second, third, None]
     await done(tasks, third, BOB)
@@ -197,19 +201,19 @@ async def test_a_released_task_is_open_to_others(tasks: TaskList) -> None:
 
 async def test_dependency_cycle_is_refused_with_its_path(tasks: TaskList) -> None:
     first, second, third, _ = await made(tasks, 4)
-    await tasks.add_dependency(second, first, LEAD)
-    await tasks.add_dependency(third, second, LEAD)
+    await add_dependency(tasks, second, first)
+    await add_dependency(tasks, third, second)
     with pytest.raises(DependencyCycle, match="1 -> 3 -> 2 -> 1") as caught:
-        await tasks.add_dependency(first, third, LEAD)
+        await add_dependency(tasks, first, third)
     assert caught.value.path == (first, third, second, first)
     with pytest.raises(DependencyCycle, match="1 -> 1"):
-        await tasks.add_dependency(first, first, LEAD)
+        await add_dependency(tasks, first, first)
     assert (await tasks.get(first)).blocked_by == ()
 
 
 async def test_one_change_can_remove_a_dependency_and_finish_the_task(tasks: TaskList) -> None:
     first, second = await made(tasks, 2)
-    await tasks.add_dependency(second, first, LEAD)
+    await add_dependency(tasks, second, first)
     change = TaskChange(remove_blocked_by=(first,), status="done", subject="other")
     task = await tasks.update(second, ANN, change)
     assert (task.status, task.blocked_by, task.subject) == ("done", (), "other")
@@ -219,7 +223,7 @@ async def test_one_change_can_remove_a_dependency_and_finish_the_task(tasks: Tas
 
 async def test_a_refused_change_changes_nothing(tasks: TaskList) -> None:
     first, second = await made(tasks, 2)
-    await tasks.add_dependency(second, first, LEAD)
+    await add_dependency(tasks, second, first)
     before = await tasks.get(second)
     with pytest.raises(TaskBlocked):
         await tasks.update(second, ANN, TaskChange(subject="other", status="done"))
@@ -235,13 +239,13 @@ async def test_change_without_effect_is_not_recorded(tasks: TaskList) -> None:
 
 async def test_a_deleted_task_leaves_its_history_and_its_number(tasks: TaskList) -> None:
     first, second, third = await made(tasks, 3)
-    await tasks.add_dependency(second, third, LEAD)
+    await add_dependency(tasks, second, third)
     await tasks.delete(third, ANN)
     assert [task.id for task in (await tasks.list()).tasks] == [first, second]
     assert [entry.what for entry in (await tasks.get(third)).history] == ["created", "deleted"]
     assert (await tasks.create("next", by=LEAD)).id == 4
     assert (await tasks.claim(second, BOB)).owner == BOB
-    for refused in (tasks.claim(third, BOB), tasks.delete(third, BOB), tasks.add_dependency(first, third, BOB)):
+    for refused in (tasks.claim(third, BOB), tasks.delete(third, BOB), add_dependency(tasks, first, third)):
         with pytest.raises(TaskDeleted, match="task 3 was deleted by ann#1"):
             await refused
 
@@ -250,7 +254,7 @@ async def test_a_deleted_task_leaves_its_history_and_its_number(tasks: TaskList)
 async def test_unknown_task_number_is_refused(tasks: TaskList, number: int) -> None:
     await made(tasks, 2)
     task_id = TaskId(number)
-    for refused in (tasks.get(task_id), tasks.claim(task_id, ANN), tasks.add_dependency(TaskId(1), task_id, ANN)):
+    for refused in (tasks.get(task_id), tasks.claim(task_id, ANN), add_dependency(tasks, TaskId(1), task_id)):
         with pytest.raises(UnknownTask, match="the highest number is 2"):
             await refused
 
@@ -259,7 +263,7 @@ async def test_tasks_are_filtered_by_state_and_owner(tasks: TaskList) -> None:
     first, second, third, fourth = await made(tasks, 4)
     await tasks.claim(first, ANN)
     await tasks.claim(second, BOB)
-    await tasks.add_dependency(third, first, LEAD)
+    await add_dependency(tasks, third, first)
     await tasks.delete(fourth, LEAD)
 
     async def ids(**filters: object) -> list[TaskId]:
@@ -306,7 +310,7 @@ DAMAGE = [b"", b"{", b'{"id": 2}', b"\xff", b"[" * 100_000, b"null"]
 @pytest.mark.parametrize("damage", DAMAGE, ids=range(len(DAMAGE)))
 async def test_damaged_file_is_reported_and_others_are_listed(tasks: TaskList, damage: bytes) -> None:
     first, second, third, fourth = await made(tasks, 4)
-    await tasks.add_dependency(third, second, LEAD)
+    await add_dependency(tasks, third, second)
     path = tasks.directory / "000002.json"
     path.write_bytes(damage)
     found = await tasks.list()
@@ -320,7 +324,7 @@ async def test_damaged_file_is_reported_and_others_are_listed(tasks: TaskList, d
 
 async def test_deleted_damaged_file_keeps_its_number(tasks: TaskList) -> None:
     first, second = await made(tasks, 2)
-    await tasks.add_dependency(first, second, LEAD)
+    await add_dependency(tasks, first, second)
     (tasks.directory / "000002.json").write_bytes(b"{")
     await tasks.delete(second, USER)
     assert (await tasks.list()).damaged == ()
@@ -384,7 +388,7 @@ async def test_file_at_the_path_of_the_directory_is_an_error(tmp_path: Path) -> 
 
 @attrs.define
 class FailsOnce:
-    """Lets the operation with this number fail; a write may be torn instead."""
+    """Fails the operation with this number; a write may be torn instead."""
 
     number: int
     torn: bool
@@ -392,7 +396,7 @@ class FailsOnce:
     seen: int = 0
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
-        """Count, and fail when it is time."""
+        """Count the operation, and fail at the given number."""
         self.seen += 1
         if self.seen - 1 != self.number:
             return size
@@ -407,7 +411,7 @@ FAILURES = {
     "fsync": FailsOnce(1, torn=False, error=errno.EIO),
     "rename": FailsOnce(2, torn=False, error=errno.EIO),
 }
-"""The boundaries of a replaced file; behind them comes only the flush of its name."""
+"""Operations of a file replacement; after them only the name is flushed."""
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
@@ -418,7 +422,7 @@ async def test_disk_error_leaves_tasks_unchanged(tasks: TaskList, failure: Fails
         tasks.create("x", by=LEAD, blocked_by=[first]),
         tasks.claim(first, ANN),
         tasks.claim_next(ANN),
-        tasks.add_dependency(second, first, ANN),
+        add_dependency(tasks, second, first),
         tasks.delete(first, ANN),
     ):
         failure.seen = 0
@@ -459,7 +463,7 @@ def test_invalid_task_bytes_raise_value_error(garbage: bytes) -> None:
 
 
 def _reaches(edges: set[tuple[int, int]], start: int, end: int) -> bool:
-    """The naive way: follow every edge as often as there are tasks."""
+    """Search by following every edge as often as there are tasks."""
     reached = {start}
     for _ in range(5):
         reached |= {on for waiting, on in edges if waiting in reached}
@@ -481,7 +485,7 @@ def test_no_sequence_of_dependencies_creates_a_cycle(
         for waiting, on in edges:
             closes = _reaches(taken, on, waiting)
             with pytest.raises(DependencyCycle) if closes else contextlib.nullcontext() as caught:
-                await tasks.add_dependency(TaskId(waiting), TaskId(on), LEAD)
+                await add_dependency(tasks, TaskId(waiting), TaskId(on))
             if caught is None:
                 taken.add((waiting, on))
             else:

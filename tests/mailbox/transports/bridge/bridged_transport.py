@@ -12,8 +12,7 @@ from coterie.mailbox.address import Socket
 from coterie.mailbox.conformance.harness import OpenTransportFactory, Tampering, TransportFactory, TransportParts
 from coterie.mailbox.contract import Backlog, Inbox, Receipt, Transport
 from coterie.mailbox.envelope import Envelope, MessageId, new_message_id
-from coterie.mailbox.transports.bridge.accept_policy import AcceptPolicy
-from coterie.mailbox.transports.bridge.listener import DeliverInbound, open_bridge
+from coterie.mailbox.transports.bridge.listener import AcceptPolicy, DeliverInbound, open_bridge
 from coterie.mailbox.transports.bridge.transport import BridgeTransport
 
 SENDER = "conformance"

@@ -32,9 +32,8 @@ from coterie.mailbox.errors import (
     SendRefused,
     UnknownRecipient,
 )
-from coterie.mailbox.transports.bridge.accept_policy import AcceptPolicy, InboundRateLimiter
 from coterie.mailbox.transports.bridge.held_mail import HeldMail, NoHeldMessage
-from coterie.mailbox.transports.bridge.listener import open_bridge
+from coterie.mailbox.transports.bridge.listener import AcceptPolicy, InboundRateLimiter, open_bridge
 from coterie.mailbox.transports.bridge.protocol import DeliveryReply, Hello
 from coterie.mailbox.transports.bridge.received_ids import REMEMBERED, ReceivedRecord, open_received_ids
 from coterie.mailbox.transports.bridge.socket_path import (

@@ -1,7 +1,7 @@
-"""Processes that send or read mail and ask before every step after which a crash would leave something half done.
+"""Processes that send or read mail and ask a controller before every step at which a crash matters.
 
-`python -m tests.mailbox.transports.file.step_process DESCRIPTOR` imports everything once, and forks one of them for
-every line that it is handed over that socket: to have many that are killed costs little.
+`python -m tests.mailbox.transports.file.step_process DESCRIPTOR` is a zygote: it forks one of them for every line that
+it receives over that socket, so that killing many of them is cheap.
 """
 
 import errno
