@@ -34,12 +34,12 @@ class WorkingCopy:
 
     @property
     def base(self) -> Path:
-        """The unchanged copy."""
+        """Directory of the unchanged copy."""
         return self.directory / "base"
 
     @property
     def work(self) -> Path:
-        """The copy that the dream edits."""
+        """Directory of the copy that the dream edits."""
         return self.directory / "memory"
 
     @property

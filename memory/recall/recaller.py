@@ -30,12 +30,12 @@ class LoadedMemory:
     """The beginning of a memory file."""
 
     path: str
-    """Relative to the store."""
+    """Path of the memory, relative to the store."""
     text: str
     size: int
-    """Size of the whole file in bytes."""
+    """Size of the whole memory file in bytes."""
     modified: float
-    """Seconds since the epoch."""
+    """Modification time in seconds since the epoch."""
     is_cut: bool
 
     def render(self, place: Path, now: float, stale_days: int) -> str:
@@ -106,7 +106,7 @@ class MemoryLocation:
 
     directory: Path
     path: str
-    """Relative to the directory."""
+    """Path of the memory, relative to the directory of its store."""
 
     @property
     def file(self) -> Path:
@@ -116,7 +116,7 @@ class MemoryLocation:
 
 @attrs.frozen(kw_only=True)
 class Survey:
-    """The memories of all stores."""
+    """The memories of all stores, divided into known and unknown ones."""
 
     files: dict[MemoryLocation, ScannedFile]
     """Memories that may be recalled."""
@@ -189,7 +189,7 @@ class Recaller:
         return {place: memories[0] for place, memories in loaded.items() if memories}
 
     def close(self) -> None:
-        """Close all caches."""
+        """Close the search indexes of all stores."""
         for ranker in self._rankers.values():
             ranker.close()
         self._rankers.clear()

@@ -62,7 +62,7 @@ class McpHostSupervisor:
     _host: McpHostProcess | None = attrs.field(default=None, init=False)
     _starts: int = attrs.field(default=0, init=False)
     _is_known: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when the tool list is known."""
+    """Set when the tool list of the session is known."""
 
     @property
     def access(self) -> McpAccess | None:

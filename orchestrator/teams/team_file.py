@@ -57,7 +57,7 @@ class MemberParser:
     _agent_types: Collection[str]
 
     def lead(self, table: object, *, is_coordinator: bool) -> TeamLead:
-        """Parse the table of the lead."""
+        """Parse the table `[lead]` of a team file."""
         fields = self._reader.fields(("lead",), table, LEAD_KEYS)
         if is_coordinator and "agent" in fields:
             reason = "a coordinator has an agent type of its own: remove either `coordinator = true` or this key"
@@ -233,7 +233,7 @@ def _in_order(tasks: Mapping[str, TeamTask]) -> Iterator[TeamTask]:
 
 
 MAX_FILE_BYTES = 1_000_000
-"""In bytes."""
+"""Largest team file that is read, in bytes."""
 TEAM_KEYS: KeyTypes = {"name": str, "coordinator": bool, "lead": None, "members": None, "tasks": None}
 EXAMPLE = 'begin with [[members]], name = "scout" and type = "explore"; docs/teams.md has more'
 

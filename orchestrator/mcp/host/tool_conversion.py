@@ -26,7 +26,7 @@ from coterie.orchestrator.mcp.host_protocol import ListedServer
 LONGEST_DESCRIPTION = 2_000
 """Longest description of a tool or a server, in characters; the rest is cut."""
 LARGEST_SCHEMA = 32_000
-"""In bytes."""
+"""Largest input schema of a tool, in bytes."""
 LARGEST_LIST = 200_000
 """Largest sum of the tools of one server, in bytes; about 50,000 tokens."""
 _NOT_ON_TOP = ("oneOf", "anyOf", "allOf")
