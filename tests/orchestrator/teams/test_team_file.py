@@ -82,9 +82,9 @@ FLAWS: list[tuple[str | bytes, int, str]] = [
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with an agent type of its own, and a home directory without settings."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    assert not home.exists()
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     here = tmp_path / "project"
     (here / ".git").mkdir(parents=True)
