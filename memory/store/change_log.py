@@ -71,9 +71,7 @@ class ChangeLog:
     """Size of the log before the last record that this process appended."""
 
     def end(self) -> ChangeLogEnd:
-        """Return the last id and the unconfirmed changes. Truncates an incomplete last record, which counts as not
-        written.
-        """
+        """Return the last id and the unconfirmed changes; truncates an incomplete last record."""
         size = os.fstat(self._descriptor).st_size
         length = min(size, _TAIL)
         while True:

@@ -88,9 +88,7 @@ class McpHostSupervisor:
             await self._save(McpToolList())
 
     def start(self) -> None:
-        """Start the host without waiting until it is ready. A failure is reported as an event; then there are no
-        servers.
-        """
+        """Start the host without waiting until it is ready; a failure is an event, and there are no servers."""
         assert self.listener is not None
         self._starts += 1
         self._host = None

@@ -83,9 +83,7 @@ def _schema_problems(schema: dict[str, Any], size: int) -> Iterator[str]:
 
 
 def to_content(result: CallToolResult) -> ToolCalled:
-    """Convert a result. Content that a model cannot read is named instead; structured content without text becomes
-    JSON.
-    """
+    """Convert a result; unreadable content is named, and structured content without text becomes JSON."""
     texts: list[str] = []
     pictures: list[ToolImage] = []
     for block in result.content:
