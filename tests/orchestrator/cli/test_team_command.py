@@ -132,7 +132,7 @@ def test_a_file_cannot_steer_the_terminal(project: Path) -> None:
     ("arguments", "words"),
     [
         (["--team", "none.toml"], "none.toml:1: cannot be read: No such file or directory"),
-        (["--team", "."], ".:1: not a regular file; give the TOML file of a team"),
+        (["--team", "."], ".:1: not a regular file"),
         (["--team", "flawed.toml"], "flawed.toml:2: unknown agent type 'scuot'"),
         (["--coordinator", "--agent", "worker"], "--coordinator is the kind coordinator, and --agent wants worker"),
         (
