@@ -39,7 +39,7 @@ class MemoryRefused(StoreError):
     """A write to a memory is not allowed. Nothing has changed."""
 
     path: str
-    """The path as the writer gave it."""
+    """Path of the memory, as the writer gave it."""
     reason: str
     """One line: the problem and the expected form."""
 

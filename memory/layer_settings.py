@@ -27,7 +27,7 @@ class ResultSettings:
     mcp: int = 100_000
     """Longest result of a tool of an MCP server."""
     total: int = 200_000
-    """Longest sum of all results of one message."""
+    """Largest size of all tool results of one message together."""
     preview: int = 2_000
     """Bytes of a stored result that stay in the conversation."""
 
@@ -49,7 +49,7 @@ class ClearingSettings:
 
     @classmethod
     def none(cls) -> "ClearingSettings":
-        """Settings with every mechanism off."""
+        """Return settings with every mechanism off."""
         return cls(**{field.name: False for field in attrs.fields(cls) if field.name.startswith("by_")})
 
 
@@ -61,14 +61,14 @@ class NotesSettings:
     first: int = 10_000
     """Context size at which the notes are first updated."""
     step: int = 5_000
-    """Least growth of the context between two updates."""
+    """Least growth of the context between two updates of the notes."""
     calls: int = 3
     """Least number of tool calls between two updates; not required if the last turn made no call."""
     share: float = 0.08
     """Largest cost of all updates, as a share of the cost of the turns."""
     section: int = 2_000
     total: int = 12_000
-    """Largest size of all sections together."""
+    """Largest size of all sections of the notes together."""
     template: Path | None = None
     prompt: Path | None = None
 
@@ -118,7 +118,7 @@ class ExtractionSettings:
     every: int = 1
     """Number of runs of the turn loop between two extractions."""
     turns: int = 5
-    """Largest number of replies of the helper."""
+    """Largest number of replies of the extraction helper."""
     drain: float = 60.0
     """Seconds that an ending agent waits for a running extraction."""
 
@@ -131,11 +131,11 @@ class DreamingSettings:
     hours: float = 24.0
     """Least time between two dreams."""
     scan_minutes: float = 10.0
-    """Least time between two scans of the sessions."""
+    """Least time between two scans of the sessions for new activity."""
     sessions: int = 5
     """Least number of sessions touched since the last dream."""
     turns: int = 30
-    """Largest number of replies of the helper."""
+    """Largest number of replies of the dreaming helper."""
     deletions: DeletionPolicy = "ask"
     drain: float = 60.0
     """Seconds that an ending session waits for a running dream."""

@@ -188,7 +188,8 @@ class Messaging:
     async def wait_for_report(self, id_: MessageId) -> Envelope:
         """Wait for the task report with this id and return it instead of delivering it to the conversation.
 
-        The next message records its id. If cancelled, the report is delivered like other mail. Raises as `receive` does.
+        The next message records its id. If cancelled, the report is delivered like other mail.
+        Raises as `receive` does.
         """
         expected = PendingReport(id_)
         self._expectations.append(expected)

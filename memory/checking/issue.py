@@ -28,7 +28,7 @@ POLLUTING: dict[IssueKind, str] = {"contradiction": "contradicted", "duplicate":
 
 @attrs.frozen(kw_only=True)
 class StoreIssue:
-    """One problem, with its file and line."""
+    """One problem of a memory store, with its file and line."""
 
     path: str
     """Path of the file, relative to the store."""
@@ -36,7 +36,7 @@ class StoreIssue:
     """Line number, from 1; None if the issue concerns the whole file."""
     kind: IssueKind
     reason: str
-    """One line; quotes text of the memories."""
+    """The problem in one line; may quote text of the memories."""
 
     @property
     def source(self) -> str:
@@ -46,7 +46,7 @@ class StoreIssue:
 
 @attrs.frozen(kw_only=True)
 class CheckedMemory:
-    """A memory with its content."""
+    """A memory file that is checked, with its parsed content."""
 
     path: str
     content: bytes
@@ -66,28 +66,28 @@ class CheckedMemory:
 
 @attrs.frozen(kw_only=True)
 class IssueRate:
-    """Number of memories that mislead."""
+    """Number of memories that mislead, by type of issue."""
 
     memories: int
-    """Number of all memories."""
+    """Number of all memories in the store."""
     contradicted: int
     duplicate: int
     dead: int
-    """Number of memories that reference something missing."""
+    """Number of memories that mention a missing file or symbol."""
     polluted: int
     """Number of memories with at least one of these issues."""
     claims: int
-    """Number of checked references to files and symbols."""
+    """Number of mentioned files and symbols that were checked."""
     dead_claims: int
 
     @property
     def share(self) -> float:
-        """Share of harmful memories, from 0 to 1."""
+        """Share of misleading memories, from 0 to 1."""
         return self.polluted / self.memories if self.memories else 0.0
 
 
 def measure_issue_rate(paths: Sequence[str], findings: Iterable[StoreIssue], claims: int) -> IssueRate:
-    """Count the memories *paths* that the *findings* affect."""
+    """Count the memories among *paths* that have one of the *findings*, by type of issue."""
     found = list(findings)
     spoilt = {kind: {finding.path for finding in found if finding.kind == kind} for kind in POLLUTING}
     counts = {POLLUTING[kind]: len(memories) for kind, memories in spoilt.items()}

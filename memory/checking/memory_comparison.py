@@ -94,7 +94,7 @@ def _plain(text: str) -> str:
 
 
 SHINGLE = 4
-"""Number of words."""
+"""Number of consecutive words in a shingle."""
 SKETCH = 64
 """Number of shingle hashes kept for the comparison of a body; a short body has fewer."""
 SAME = 0.7

@@ -34,14 +34,14 @@ class ProjectReference:
     """A mention of a file, directory or symbol of the project."""
 
     path: str
-    """Path of the memory."""
+    """Path of the memory that mentions the name."""
     line: int
     kind: Literal["file", "directory", "symbol"]
     """"directory" is a name with slashes that may be a path, a branch or something else."""
     name: str
-    """Normalised name for the search."""
+    """Mentioned name, normalised for the search."""
     shown: str
-    """Text as written in the memory."""
+    """Mentioned name as written in the memory."""
 
 
 def find_references(memory: CheckedMemory) -> list[ProjectReference]:
@@ -119,12 +119,12 @@ _WORDS = re.compile(r"--[A-Za-z0-9][\w-]*|[^\W\d]\w*")
 
 @attrs.frozen(kw_only=True)
 class MissingReferences:
-    """Result of the search for references."""
+    """Result of searching the project for mentioned files and symbols."""
 
     claims: tuple[ProjectReference, ...]
-    """References whose file or symbol does not exist."""
+    """Mentioned files and symbols that do not exist in the project."""
     judged: int
-    """Number of references that were searched for."""
+    """Number of mentioned files and symbols that were searched for."""
     note: str | None
     """Reason why symbols were not searched for; None if they were."""
 
@@ -135,7 +135,7 @@ class _ProjectFiles:
 
     root: Path
     files: list[str] = attrs.field(factory=list)
-    """Relative paths with `/`."""
+    """Paths of the project's files, relative, with `/`."""
     by_name: dict[str, list[str]] = attrs.field(factory=dict)
     """Maps the last component of a path to the paths of files and directories."""
     is_whole: bool = True

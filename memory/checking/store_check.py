@@ -18,10 +18,10 @@ from coterie.memory.store.transaction import LARGEST
 
 @attrs.frozen(kw_only=True)
 class CheckReport:
-    """Result of a check."""
+    """Result of checking a memory store."""
 
     findings: tuple[StoreIssue, ...]
-    """Sorted by file, the index last."""
+    """Issues sorted by file, those of the index last."""
     pollution: IssueRate
     notes: tuple[str, ...]
     """Checks that were not possible, each with the reason."""

@@ -10,7 +10,7 @@ class SegmentView(Protocol):
 
     @property
     def data(self) -> bytes:
-        """The block as JSON."""
+        """The content block as JSON."""
         ...
 
     @property
@@ -20,7 +20,7 @@ class SegmentView(Protocol):
 
     @property
     def block_type(self) -> str:
-        """The `type` field of the block."""
+        """The `type` field of the content block."""
         ...
 
     @property

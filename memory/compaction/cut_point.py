@@ -9,7 +9,7 @@ from coterie.memory.compaction.conversation_view import SegmentView
 from coterie.memory.layer_settings import CompactionSettings
 
 Messages = Sequence[Sequence[SegmentView]]
-"""Blocks grouped by message."""
+"""The messages of a conversation, each as a list of content blocks."""
 
 
 def split_messages(segments: Iterable[SegmentView]) -> list[list[SegmentView]]:
@@ -30,7 +30,7 @@ class MessageSizes(Sequence[int]):
 
     _messages: Messages
     _count: Callable[[SegmentView], int]
-    """Returns the number of tokens of one block."""
+    """Function that returns the number of tokens of one content block."""
     _known: dict[int, int] = attrs.field(factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ def choose_start(
 
 
 def last_start(messages: Messages) -> int:
-    """Return the first message of the last round."""
+    """Return the index of the first message of the last round."""
     return next(_starts_backwards(messages), len(messages))
 
 

@@ -57,7 +57,7 @@ def find_lost_terms(before: Iterable[str], after: str) -> list[str]:
 
 
 def _chunks(text: str) -> dict[str, None]:
-    """Return the chunks between white space, each once."""
+    """Return the parts of *text* between white space, each once."""
     return dict.fromkeys((_NUMBERED.sub("", text) if "\t" in text else text).split())
 
 

@@ -8,7 +8,7 @@ from coterie.memory.compaction.rewrite import THINKING
 
 PLACEHOLDER_TOKENS = -(-len(PLACEHOLDER) // 4)
 CountTokens = Callable[[bytes], int]
-"""Returns the number of tokens of one block."""
+"""Function that returns the number of tokens of one content block."""
 
 
 def kept_size(segment: SegmentView, count: CountTokens, gone: Collection[str]) -> int:

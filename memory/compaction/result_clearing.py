@@ -40,9 +40,9 @@ class ClearableResult:
 
     id: str
     index: int
-    """Index of its segment."""
+    """Index of the result's segment in the conversation."""
     size: int
-    """In bytes."""
+    """Size of the result in bytes."""
 
 
 @attrs.define(eq=False)
@@ -53,7 +53,7 @@ class ClearableResults:
     """
 
     _is_clearable: Callable[[str], bool]
-    """Takes the name of a tool."""
+    """Function that returns True if the results of a tool, given by name, may be cleared."""
     _results: dict[str, ClearableResult] = attrs.field(factory=dict, init=False)
     _calls: dict[str, str] = attrs.field(factory=dict, init=False)
     _length: int = attrs.field(default=0, init=False)

@@ -15,7 +15,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 @attrs.frozen(kw_only=True)
 class LongResult:
-    """Text of one tool result."""
+    """Text of one tool result, and its size limit."""
 
     id: str
     text: str

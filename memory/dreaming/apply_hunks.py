@@ -50,10 +50,10 @@ TAKEN_BACK = "the store refused another hunk, without which something would have
 
 @attrs.frozen(kw_only=True)
 class _Plan:
-    """The hunks that are about to be applied."""
+    """The hunks of a dream that are about to be applied."""
 
     files: tuple[DreamFile, ...]
-    """Files with a requested hunk."""
+    """Files with a hunk that the caller wants to apply."""
     applied: set[int]
     wanted: set[int]
     chosen: set[int]

@@ -17,7 +17,7 @@ from coterie.memory.errors import DreamRefused
 
 VERSION = 1
 DREAMS = Path(".history", "dreams")
-"""Path relative to the directory of a store."""
+"""Directory of stored dreams, relative to the directory of a memory store."""
 TURNS_KEPT = 30
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 
@@ -54,7 +54,7 @@ class DreamChange:
     """The reason why no hunk was applied automatically; None if the change was not held back."""
     recall: RecallTest | None = None
     notes: tuple[str, ...] = ()
-    """Files that were skipped, each with the reason."""
+    """Files that the dream skipped, each with the reason."""
     turns: tuple[str, ...] = ()
     """The last turns of the model: its text and its calls."""
     seconds: float = 0.0
@@ -67,7 +67,7 @@ class DreamChange:
 
     @property
     def hunks(self) -> list[Hunk]:
-        """The hunks of all files."""
+        """The hunks of all files of the dream."""
         return [hunk for file in self.files for hunk in file.hunks]
 
     def count(self, state: HunkState) -> int:
@@ -80,7 +80,7 @@ class DreamChange:
         return attrs.evolve(self, files=tuple(files))
 
     def to_bytes(self) -> bytes:
-        """Encode the change as one JSON object."""
+        """Encode the dream as one JSON object."""
         return msgspec.json.encode({"v": VERSION, **msgspec.to_builtins(self)}) + b"\n"
 
     @classmethod

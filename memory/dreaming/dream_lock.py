@@ -15,7 +15,7 @@ from coterie.memory.errors import DreamRefused
 from coterie.process_identity import ProcessIdentity, process_start_timestamp, read_boot_id
 
 LOCK = ".consolidate-lock"
-"""Path relative to the directory of a store."""
+"""File name of the dream lock, in the directory of a memory store."""
 VERSION = 1
 ABANDONED = 3600.0
 """Seconds after which an owner counts as dead if this process cannot check it, because the owner runs on another

@@ -30,7 +30,7 @@ class DueCheck:
 
     directory: Path
     sessions: Callable[[], Sequence[SessionActivity]]
-    """Lists the sessions that count; blocks."""
+    """Function that lists the sessions of the project; blocks."""
     settings: DreamingSettings
     clock: Clock
     last: float | None = attrs.field(default=None, init=False)

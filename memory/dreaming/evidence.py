@@ -10,7 +10,7 @@ from coterie.memory.dreaming.hunks import DreamFile, Hunk
 from coterie.memory.dreaming.statements import comparison_key
 
 MOST = 10
-"""Largest number of references of one hunk."""
+"""Largest number of transcript references of one hunk."""
 _REFERENCE = re.compile(r"([\w.-]+)/([\w.-]+):([0-9]{1,9})")
 _PATH = re.compile(r"[\w./-]+\.md\b")
 

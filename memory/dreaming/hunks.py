@@ -24,24 +24,24 @@ class Hunk:
     """A replacement of consecutive lines in one file."""
 
     number: int = 0
-    """Number within the change, from 1."""
+    """Number of the hunk within the dream, from 1."""
     start: int
     """Index of the first removed line; for a pure insertion, index of the line after it."""
     removed: tuple[str, ...] = ()
-    """The removed lines, with line ends."""
+    """The lines that the hunk removes, with line ends."""
     added: tuple[str, ...] = ()
     kind: HunkKind = "addition"
     state: HunkState = "waiting"
     reason: str = ""
-    """The reason for waiting or being dropped."""
+    """The reason why the hunk waits or was dropped."""
     lost: tuple[str, ...] = ()
     """Sentences that no file would contain after the hunk is applied."""
     evidence: tuple[str, ...] = ()
-    """References to transcript lines, as `session/agent:line`."""
+    """Transcript lines that justify the hunk, as `session/agent:line`."""
 
     @property
     def end(self) -> int:
-        """Index after the last removed line."""
+        """Index of the line after the last removed line."""
         return self.start + len(self.removed)
 
     def touches(self, first: int, last: int) -> bool:

@@ -25,9 +25,7 @@ class Proposal:
         return Proposal(change=attrs.evolve(self.change, held=reason), chosen=frozenset())
 
     def add_evidence(self, copied: WorkingCopy, said: str, exists: ReferenceExists) -> "Proposal":
-        """Return the proposal with evidence from the dream's answer *said* and its evidence file. Blocks. Raises
-        `OSError`.
-        """
+        """Return the proposal with evidence from the dream's answer *said* and its evidence file. Raises `OSError`."""
         written = copied.evidence.read_text("utf-8", "replace") if copied.evidence.is_file() else ""
         claims = parse_claims(f"{written}\n{said}")
         return attrs.evolve(self, change=attach_evidence(self.change, claims, exists))

@@ -12,7 +12,7 @@ from coterie.memory.recall.bm25 import Bm25Ranker
 from coterie.memory.store.path_rules import INDEX
 
 FOUND = 5
-"""Number of memories that a query returns."""
+"""Number of memories that a test query returns."""
 WORST = 0.1
 """Largest share of found memories that may be lost; a change that loses more needs approval."""
 SHOWN = 20

@@ -11,7 +11,7 @@ from coterie.memory.store.memory_index import index_lines
 from coterie.memory.store.path_rules import INDEX
 
 _BEFORE = "\"'`*([{|\u201c\u2018\u00ab"
-"""Punctuation before words."""
+"""Punctuation that may precede a word."""
 _BEHIND = ".,;:!?\"'`*)]}|\u2026\u201d\u2019\u00bb\u3002\uff01\uff1f\uff1b"
 _DASHES = frozenset("-\u2013\u2014")
 _MARK = re.compile(r"\s*(?:>\s*)*(?:(?:[-*+]|\d{1,3}[.)])\s+|#{1,6}\s+|\|)?")
@@ -27,7 +27,7 @@ _END = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])")
 POINTER = "-> "
 """Prefix of the key of an index line; no sentence has such a key."""
 LEAST_LETTERS = 3
-"""Least length of words that indicate a subject."""
+"""Least length of the words that are compared with a summary."""
 STEM = 5
 """Number of letters that two forms of one word share."""
 
@@ -45,7 +45,7 @@ class StatedFact:
     """Comparison key: case, white space, punctuation and Markdown markup are ignored."""
     text: str
     first: int
-    """Index of the first line."""
+    """Index of the first line of the fact."""
     last: int
 
     @property

@@ -34,12 +34,12 @@ class WorkingCopy:
 
     @property
     def base(self) -> Path:
-        """The unchanged copy."""
+        """Directory of the unchanged copy."""
         return self.directory / "base"
 
     @property
     def work(self) -> Path:
-        """The copy that the dream edits."""
+        """Directory of the copy that the dream edits."""
         return self.directory / "memory"
 
     @property
@@ -110,9 +110,7 @@ def read_texts(directory: Path, check: StopCheck = never_stop) -> Iterator[tuple
 
 
 def read_store_texts(store: MemoryStore) -> Iterator[tuple[str, str]]:
-    """Yield path and text of the current memories and the index of *store*; files that are not text are skipped.
-    Blocks.
-    """
+    """Yield path and text of the memories and the index of *store*; skip files that are not text. Blocks."""
     for path in (INDEX, *store.paths()):
         if (content := _readable(store, path)) is not None:
             yield path, content.decode()

@@ -16,7 +16,7 @@ class ExtractionSchedule:
     cursor: int = 1
     """First turn that no extraction has seen."""
     loops: int = 0
-    """Number of runs since the last extraction started."""
+    """Number of turn-loop runs since the last extraction started."""
 
     def after_run(self) -> "ExtractionSchedule":
         """Return the schedule after another run of the turn loop."""

@@ -25,11 +25,11 @@ _HEADING = re.compile(r"#{1,6} ")
 
 @attrs.frozen(kw_only=True)
 class FrontMatter:
-    """The fields and the body of a file."""
+    """The front matter fields and the body of a file."""
 
     fields: dict[str, Value] = attrs.field(factory=dict)
     lines: dict[str, int] = attrs.field(factory=dict)
-    """Maps a key to its line."""
+    """Line number of each field, by key."""
     body: str
     """The text after the front matter; the whole text if there is no front matter."""
     notes: list[FieldWarning] = attrs.field(factory=list)
@@ -146,14 +146,14 @@ _MARGIN = re.compile(r"^[ \t]+")
 
 @attrs.frozen(kw_only=True)
 class _Piece:
-    """The lines of one field."""
+    """The lines of one front matter field."""
 
     key: str
     line: int
     head: str
-    """The first line, from the key on."""
+    """First line of the field, from the key on."""
     rest: str
-    """The text after the colon."""
+    """Text after the colon of the first line."""
     following: tuple[str, ...]
 
 

@@ -13,7 +13,7 @@ import yaml
 Value: TypeAlias = str | list["Value"] | dict[str, "Value"]
 
 DEPTH = 20
-"""Largest nesting depth."""
+"""Largest nesting depth of lists and mappings."""
 SHOWN = 60
 """Largest number of characters that a warning quotes."""
 
@@ -26,7 +26,7 @@ class FieldWarning:
     """Warning about a part that was skipped or corrected."""
 
     line: int
-    """Line in the file, from 1."""
+    """Line number in the file, from 1."""
     reason: str
 
 
@@ -41,7 +41,7 @@ class YamlFields:
 
     values: dict[str, Value] = attrs.field(factory=dict)
     lines: dict[str, int] = attrs.field(factory=dict)
-    """Maps a key to its line."""
+    """Line number of each field, by key."""
     notes: list[FieldWarning] = attrs.field(factory=list)
 
     def begin(self, key: str, line: int) -> None:
@@ -84,7 +84,7 @@ class _Open:
 
     value: list[Value] | dict[str, Value]
     fields: YamlFields | None
-    """Records the keys of a mapping."""
+    """Fields that record the keys of a mapping; None for a list."""
     key: str | None = None
 
 

@@ -43,7 +43,7 @@ class InstructionPaths:
     """Directories that are searched for instruction files."""
 
     home: Path
-    """Coterie's directory of the user."""
+    """Coterie's home directory of the user."""
     project: Path
     """Top directory of the checkout; for a worktree its own top directory, because git tracks the files there."""
     working: Path
@@ -82,7 +82,7 @@ class InstructionWarning:
 
 @attrs.frozen(kw_only=True)
 class Instructions:
-    """All files in order; later files take precedence."""
+    """All loaded instruction files in order; later files take precedence."""
 
     files: tuple[InstructionFile, ...]
     notes: tuple[InstructionWarning, ...]
@@ -122,12 +122,12 @@ def load_instructions(places: InstructionPaths, approved: Callable[[Path], bool]
 
 @attrs.frozen(kw_only=True)
 class _FoundFile:
-    """A file to be loaded."""
+    """An instruction file that was found and will be loaded."""
 
     path: Path
-    """Path for messages."""
+    """Path of the file as shown in warnings."""
     real: Path
-    """Resolved path; identifies the file."""
+    """Path of the file with links resolved; identifies the file."""
     scope: InstructionScope
     is_rule: bool = False
     included_by: Path | None = None
@@ -136,7 +136,7 @@ class _FoundFile:
 
 @attrs.define(eq=False)
 class _Loader:
-    """One pass over all files."""
+    """One pass over all instruction files."""
 
     roots: tuple[Path, ...]
     approved: Callable[[Path], bool]
@@ -146,7 +146,7 @@ class _Loader:
     _seen: set[Path] = attrs.field(factory=set)
 
     def load_named(self, directory: Path, names: Iterable[str], scope: InstructionScope) -> None:
-        """Load the existing files, each after its includes."""
+        """Load the files *names* of *directory* that exist, each after its includes."""
         for name in names:
             if not name.endswith("/"):
                 self._load_path(resolve_file_name(directory / name), scope)

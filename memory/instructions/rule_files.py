@@ -55,14 +55,14 @@ class RuleText:
     """A rule: its text and the files to which it applies."""
 
     text: str
-    """The text without front matter."""
+    """Text of the rule without front matter."""
     paths: tuple[str, ...] = ()
     """Patterns of the files to which the rule applies; empty if it always applies."""
     notes: tuple[FieldWarning, ...] = ()
 
 
 def parse_rule(text: str) -> RuleText:
-    """Parse *text*; accepts any text and never raises."""
+    """Parse a rule file; accepts any text and never raises."""
     front = parse_front_matter(text)
     if front.line is None:
         return RuleText(text=text)

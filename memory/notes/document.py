@@ -22,7 +22,7 @@ _BROKEN = re.compile(r"[ \t]*(?:#{1,6}[ \t]*|\*\*|__)?(.*?)(?:\*\*|__)?[ \t]*:?[
 
 @attrs.frozen(kw_only=True)
 class NotesDocument:
-    """Content of the sections of a template."""
+    """Session notes: the content of each section of a template."""
 
     template: Template
     bodies: tuple[str, ...]
@@ -32,7 +32,7 @@ class NotesDocument:
 
     @classmethod
     def parse(cls, text: str, template: Template) -> "NotesDocument":
-        """Parse *text*; accepts any text."""
+        """Parse session notes; accepts any text."""
         lines, kept = _without_kept(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
         bodies: list[list[str]] = [[] for _ in template.sections]
         starts = _starts(lines, template)

@@ -14,7 +14,7 @@ from coterie.memory.notes.notes_size import trim_notes
 from coterie.memory.notes.template import Template
 
 LARGEST = 1_000_000
-"""Largest file that is read, in bytes."""
+"""Largest notes file that is read, in bytes."""
 MODE = 0o600
 
 

@@ -13,7 +13,7 @@ AT_LEISURE = Decimal("0.5")
 """Part of the cost limit for updates that are not urgent; the rest is reserved for urgent updates."""
 
 Delay = Literal["growth", "calls", "money"]
-"""The condition that delays an update."""
+"""The condition that delays an update of the session notes."""
 
 
 @attrs.frozen(kw_only=True)
@@ -21,7 +21,7 @@ class UpdateThreshold:
     """The limits under which notes can replace a full context."""
 
     tokens: int
-    """Size of a full context."""
+    """Size of a full context, in tokens."""
     most: int
     """Largest number of tokens that may stay with the notes because the notes do not cover them."""
 
@@ -43,11 +43,11 @@ class NotesSchedule:
     has_begun: bool = False
     """True after the first update started, even if it failed."""
     calls: int = 0
-    """Tool calls since the last update."""
+    """Tool calls since the last update of the notes."""
     is_pausing: bool = False
     """True if the last turn made no calls."""
     failures: int = 0
-    """Number of consecutive failures."""
+    """Number of consecutive failed updates."""
     turns_usd: Decimal = Decimal(0)
     notes_usd: Decimal = Decimal(0)
 

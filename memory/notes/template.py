@@ -19,12 +19,12 @@ _SLOT = re.compile(r"\{\{[ \t]*(.*?)[ \t]*\}\}")
 
 @attrs.frozen(kw_only=True)
 class TemplateSection:
-    """A section of the template, without content."""
+    """A section of the notes template, without content."""
 
     heading: str
-    """Empty for the part above the first heading."""
+    """Heading of the section; empty for the part above the first heading."""
     hint: tuple[str, ...] = ()
-    """The lines below the heading."""
+    """Lines of the template below the heading, which explain the section."""
 
     @property
     def lines(self) -> list[str]:
@@ -62,7 +62,7 @@ def fold_heading(heading: str) -> str:
 
 @functools.cache
 def default_template() -> Template:
-    """Return the built-in template."""
+    """Return the built-in template of session notes."""
     return Template.parse(DEFAULT.read_text(encoding="utf-8"))
 
 

@@ -47,7 +47,7 @@ class RankedMemory:
     """A memory that matches a query."""
 
     path: str
-    """Relative to the store."""
+    """Path of the memory, relative to the store."""
     score: float
     """Positive; higher is better. Scores of different queries cannot be compared."""
 
@@ -60,7 +60,7 @@ class _QueryWord:
     weight: float
     """Higher for rare words, and for words that the query repeats."""
     uses: int
-    """Number of occurrences in all files."""
+    """Number of occurrences of the word in all files."""
 
 
 @attrs.define(eq=False)
@@ -77,13 +77,13 @@ class Bm25Ranker:
     _path: Path
     _cache: sqlite3.Connection
     _total: int = attrs.field(default=0, init=False)
-    """Number of files."""
+    """Number of indexed files."""
     _norms: Sequence[float] = attrs.field(default=(), init=False)
-    """Length normalisation of each file, by file id."""
+    """Length normalisation term of BM25 for each file, by file id."""
     _once: Sequence[float] = attrs.field(default=(), init=False)
-    """Score of a single occurrence, by file id."""
+    """BM25 score of a word that occurs once, by file id."""
     _looked_up: dict[str, _Gains] = attrs.field(factory=dict, init=False)
-    """Lookups by word."""
+    """Cached lookups: files and scores by word."""
     _version: int | None = attrs.field(default=None, init=False)
     """Version of the cache from which the fields above were computed; other processes may write to the cache."""
 

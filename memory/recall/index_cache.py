@@ -23,11 +23,11 @@ from coterie.memory.store.confined_directory import ConfinedDirectory
 VERSION = 1
 """Version of the tables and of the tokenizer; a cache of another version is deleted."""
 BUSY = 5.0
-"""Seconds that a process waits for another writer."""
+"""Seconds that a process waits for another writer of the cache."""
 PAGES = 32_768
 """SQLite page cache, in kilobytes."""
 MAPPED = 256 * 1024 * 1024
-"""Bytes of the file that are memory-mapped."""
+"""Bytes of the cache file that are memory-mapped."""
 MODE = 0o600
 
 _OUTSIDE = frozenset(
@@ -80,7 +80,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def open_in_memory() -> sqlite3.Connection:
-    """Open a private cache in memory."""
+    """Open a search index in memory."""
     return _prepare(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
 
 
@@ -159,7 +159,7 @@ def _version(cache: sqlite3.Connection) -> int:
 
 
 INDEXED = 256 * 1024
-"""Bytes of a file that are indexed."""
+"""Bytes at the start of a memory file that are indexed."""
 BATCH = 500
 """Number of files written in one transaction, so that other processes can write in between."""
 BETWEEN = "  "
@@ -178,7 +178,7 @@ class RefreshResult:
 
     @property
     def total(self) -> int:
-        """Number of files that were read or removed."""
+        """Number of memory files that were read or removed."""
         return self.added + self.changed + self.removed
 
 

@@ -18,7 +18,7 @@ KEPT = 200
 MOST = 2 * KEPT
 """Largest number of records in the file; one more record truncates the log to the newest `KEPT`."""
 LONGEST = 500
-"""In characters; longer queries are cut."""
+"""Longest logged query, in characters; longer queries are cut."""
 LARGEST = 4 * 1024 * 1024
 """Largest number of bytes that are read from the file."""
 
@@ -74,7 +74,7 @@ def read_queries(directory: Path) -> list[str]:
 
 
 def _lines(history: int) -> list[bytes]:
-    """Return the intact records. Raises `OSError`."""
+    """Return the intact records of the query log. Raises `OSError`."""
     try:
         descriptor = os.open(FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=history)
     except FileNotFoundError:

@@ -18,7 +18,6 @@ from coterie.memory.recall.store_scan import (
     read_head,
     scan_files,
 )
-from coterie.memory.store.confined_directory import ConfinedDirectory
 
 DAY = 86_400
 MONTH = 30
@@ -30,12 +29,12 @@ class LoadedMemory:
     """The beginning of a memory file."""
 
     path: str
-    """Relative to the store."""
+    """Path of the memory, relative to the store."""
     text: str
     size: int
-    """Size of the whole file in bytes."""
+    """Size of the whole memory file in bytes."""
     modified: float
-    """Seconds since the epoch."""
+    """Modification time in seconds since the epoch."""
     is_cut: bool
 
     def render(self, place: Path, now: float, stale_days: int) -> str:
@@ -50,13 +49,24 @@ class LoadedMemory:
         return "\n".join([*lines, "</memory>"])
 
 
-def load_memories(directory: Path, paths: Sequence[str], settings: RecallSettings) -> list[LoadedMemory]:
-    """Load the beginnings of the files *paths*, in that order. Blocks; deleted files and files that are not text are
-    skipped.
-    """
+def load_memory(directory: Path, path: str, settings: RecallSettings) -> LoadedMemory | None:
+    """Load the beginning of the file *path*; None if it was deleted or is not text. Blocks."""
     with open_memories(directory) as memories:
-        loaded = [_load(memories, path, settings) for path in paths] if memories else []
-    return [memory for memory in loaded if memory is not None]
+        content = None if memories is None else read_head(memories, path, settings.file_bytes + 1)
+    if content is None or b"\0" in content:
+        return None
+    try:
+        status = (directory / path).lstat()
+    except OSError:
+        return None
+    text = _cut(content, settings)
+    return LoadedMemory(
+        path=path,
+        text=text.decode(errors="replace").strip("\n"),
+        size=status.st_size,
+        modified=status.st_mtime,
+        is_cut=len(text) < status.st_size,
+    )
 
 
 def age_text(seconds: float) -> str:
@@ -67,24 +77,6 @@ def age_text(seconds: float) -> str:
     if days < 2 * MONTH:
         return f"{days} days ago"
     return f"{days // MONTH} months ago" if days < 2 * YEAR else f"{days // YEAR} years ago"
-
-
-def _load(memories: ConfinedDirectory, path: str, settings: RecallSettings) -> LoadedMemory | None:
-    try:
-        status = (memories.path / path).lstat()
-    except OSError:
-        return None
-    content = read_head(memories, path, settings.file_bytes + 1)
-    if content is None or b"\0" in content:
-        return None
-    text = _cut(content, settings)
-    return LoadedMemory(
-        path=path,
-        text=text.decode(errors="replace").strip("\n"),
-        size=status.st_size,
-        modified=status.st_mtime,
-        is_cut=len(text) < status.st_size,
-    )
 
 
 def _cut(content: bytes, settings: RecallSettings) -> bytes:
@@ -106,7 +98,7 @@ class MemoryLocation:
 
     directory: Path
     path: str
-    """Relative to the directory."""
+    """Path of the memory, relative to the directory of its store."""
 
     @property
     def file(self) -> Path:
@@ -116,7 +108,7 @@ class MemoryLocation:
 
 @attrs.frozen(kw_only=True)
 class Survey:
-    """The memories of all stores."""
+    """The memories of all stores, divided into known and unknown ones."""
 
     files: dict[MemoryLocation, ScannedFile]
     """Memories that may be recalled."""
@@ -185,11 +177,11 @@ class Recaller:
 
     def load(self, places: Sequence[MemoryLocation]) -> dict[MemoryLocation, LoadedMemory]:
         """Load the beginnings of *places*, in that order; deleted files and files that are not text are skipped."""
-        loaded = {place: load_memories(place.directory, [place.path], self._settings) for place in places}
-        return {place: memories[0] for place, memories in loaded.items() if memories}
+        loaded = ((place, load_memory(place.directory, place.path, self._settings)) for place in places)
+        return {place: memory for place, memory in loaded if memory is not None}
 
     def close(self) -> None:
-        """Close all caches."""
+        """Close the search indexes of all stores."""
         for ranker in self._rankers.values():
             ranker.close()
         self._rankers.clear()

@@ -11,7 +11,7 @@ SCHEMA: dict[str, Any] = {
     "required": [KEY],
     "additionalProperties": False,
 }
-"""JSON Schema of the answer."""
+"""JSON Schema of the model's selection of memories."""
 TRIES = 50
 """Number of opening braces at which parsing is tried."""
 

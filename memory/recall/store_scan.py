@@ -24,9 +24,9 @@ class ScannedFile(NamedTuple):
     """A memory file, with the metadata that detects a change without reading it."""
 
     path: str
-    """Relative to the directory, with `/`."""
+    """Path relative to the store's directory, with `/`."""
     modified: int
-    """Nanoseconds since the epoch."""
+    """Modification time in nanoseconds since the epoch."""
     size: int
     inode: int
 
@@ -124,20 +124,20 @@ def parse_entry_fast(content: bytes, path: str) -> MemoryEntry:
 LINES = 30
 """Number of lines of a file that are read for its description."""
 HEAD = 16 * 1024
-"""Largest size of these lines, in bytes."""
+"""Largest size of the lines read for a description, in bytes."""
 
 
 @attrs.frozen(kw_only=True)
 class ScannedMemory:
-    """A memory that can be recalled."""
+    """Name, type, description and time of a memory that can be recalled."""
 
     path: str
-    """Relative to the store."""
+    """Path of the memory, relative to the store."""
     name: str
     description: str
     type: MemoryType | None
     modified: float
-    """Seconds since the epoch."""
+    """Modification time in seconds since the epoch."""
 
     @property
     def line(self) -> str:

@@ -104,7 +104,7 @@ def _syllables(word: str) -> int:
 
 
 LONGEST = 64
-"""In characters; longer words are cut."""
+"""Longest word, in characters; longer words are cut."""
 REMEMBERED = 65_536
 """Number of spellings whose words are cached."""
 SPELLED_OUT = 256

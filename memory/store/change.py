@@ -12,7 +12,7 @@ Action = Literal["added", "changed", "removed"]
 
 @attrs.frozen(kw_only=True)
 class Author:
-    """Origin of a change, and its reason."""
+    """Author of a change: its origin, agent, session and turn, and its reason."""
 
     by: Writer
     agent: str | None = None
@@ -26,15 +26,15 @@ class MemoryChange:
     """One change of one file of a store."""
 
     id: str
-    """Sequence number within the store."""
+    """Sequence number of the change within its store."""
     at: float
     author: Author
     path: str
-    """Path relative to the store."""
+    """Path of the changed file, relative to the store."""
     before: bytes | None
     """Previous content; None if the file did not exist."""
     after: bytes | None
-    """New content; None if the file was deleted."""
+    """New content of the file; None if the file was deleted."""
     group: str | None = None
     """Id shared by changes that were made together and are undone together."""
     undoes: str | None = None
@@ -44,7 +44,7 @@ class MemoryChange:
 
     @property
     def action(self) -> Action:
-        """The effect of the change on the file."""
+        """The effect of the change on the file: added, changed or removed."""
         if self.before is None:
             return "added"
         return "removed" if self.after is None else "changed"

@@ -52,7 +52,7 @@ _decode: Callable[[bytes], _Record] = msgspec.json.Decoder(_Record).decode
 
 @attrs.frozen
 class ChangeLogEnd:
-    """The end of a change log."""
+    """Last id and unconfirmed changes of a change log."""
 
     last: int
     """Highest id of a change; 0 for an empty log."""
@@ -66,14 +66,12 @@ class ChangeLog:
 
     _log: Appender
     _descriptor: int
-    """Open for reading."""
+    """Descriptor of the change log, open for reading."""
     _size: int
     """Size of the log before the last record that this process appended."""
 
     def end(self) -> ChangeLogEnd:
-        """Return the last id and the unconfirmed changes. Truncates an incomplete last record, which counts as not
-        written.
-        """
+        """Return the last id and the unconfirmed changes; truncates an incomplete last record."""
         size = os.fstat(self._descriptor).st_size
         length = min(size, _TAIL)
         while True:

@@ -48,9 +48,7 @@ class ConfinedDirectory:
         return "/".join(names)
 
     def write(self, path: str, content: bytes | None) -> None:
-        """Replace *path* by a new file and fsync it, or delete the file if *content* is None. A file keeps its
-        permissions.
-        """
+        """Replace *path* durably by a new file with the same permissions; delete it if *content* is None."""
         *above, name = check_path(path)
         with self._open(tuple(above), make=content is not None) as directory:
             if directory is None:

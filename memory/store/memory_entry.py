@@ -26,7 +26,7 @@ class MemoryEntry:
     description: str
     """The `description` field, else the first line of the text; may be empty."""
     type: MemoryType | None
-    """None if the field is missing or unknown."""
+    """Type of the memory; None if the field is missing or unknown."""
     body: str
     notes: tuple[str, ...] = ()
     """Parts that were skipped or corrected, with their line."""

@@ -10,7 +10,7 @@ from coterie.memory.store.memory_entry import MemoryEntry, parse_entry
 from coterie.memory.store.path_rules import INDEX, LOGS
 
 LONGEST_LINE = 150
-"""Longest line that the store writes, in characters."""
+"""Longest index line that the store writes, in characters."""
 _SHORTEST = 20
 """In characters; a shorter title or hook would be useless."""
 MOST_LINES = 200
@@ -25,7 +25,7 @@ class IndexLine:
     """An index line that links to a memory: `- [Title](file.md) — hook`."""
 
     line: int
-    """Line number, from 1."""
+    """Line number in the index, from 1."""
     title: str
     path: str
     hook: str

@@ -21,7 +21,7 @@ from coterie.memory.store.undo import plan_undo
 
 @attrs.frozen(kw_only=True)
 class ApplyResult:
-    """Result of several edits."""
+    """Result of applying several edits in one transaction."""
 
     changes: tuple[MemoryChange, ...]
     dropped: tuple[tuple[PendingEdit, str], ...]

@@ -11,10 +11,10 @@ LOGS = "logs"
 """Directory of the daily logs, which do not count as memories."""
 
 LONGEST_NAME = 255
-"""In bytes; the limit of common file systems."""
+"""Longest file name that common file systems accept, in bytes."""
 LONGEST_PATH = 1024
 DEEPEST = 8
-"""Largest number of path components."""
+"""Largest number of components of a memory's path."""
 SUFFIX = ".md"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,200}\.md")
 _FORBIDDEN = frozenset('\\<>:"|?*')

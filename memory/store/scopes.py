@@ -38,7 +38,7 @@ class MemoryScope:
 
     @property
     def title(self) -> str:
-        """Short description for people."""
+        """Short description of the scope for people."""
         return "auto memory" if self.kind is None else f"memory of {self.kind}, scope {self.scope}"
 
 

@@ -13,9 +13,9 @@ class Secret:
     """Type and line of a secret, never its value."""
 
     kind: str
-    """Type with its article: `an AWS access key`."""
+    """Type of the secret, with its article: `an AWS access key`."""
     line: int
-    """Line number, from 1."""
+    """Line number of the secret, from 1."""
 
 
 @attrs.frozen

@@ -18,7 +18,7 @@ from coterie.memory.store.confined_directory import ConfinedDirectory, open_conf
 HISTORY = ".history"
 LOCK = "lock"
 LOCK_TIMEOUT = 30.0
-"""In seconds; a write takes a few milliseconds."""
+"""Seconds after which waiting for the lock of a store fails; a write takes a few milliseconds."""
 _POLL = 0.001
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

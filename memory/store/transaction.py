@@ -72,13 +72,13 @@ LARGEST_INDEX = 10 * LARGEST
 
 @attrs.frozen(kw_only=True)
 class PendingEdit:
-    """The intended new content of one file."""
+    """An edit that is not yet applied: path, expected base and new content of one file."""
 
     path: str
     base: bytes | None
     """Content that the writer saw; None if the file did not exist."""
     content: bytes | None
-    """New content; None to delete the file."""
+    """New content of the file; None to delete it."""
 
 
 @attrs.define(eq=False)
@@ -89,7 +89,7 @@ class StoreTransaction:
     author: Author
     _at: float
     _last: int
-    """Last id that was assigned."""
+    """Last change id that was assigned."""
     _changes: list[MemoryChange] = attrs.field(factory=list)
     _files: dict[str, bytes | None] = attrs.field(factory=dict)
     """Content of the changed files after the changes collected so far."""

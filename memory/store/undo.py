@@ -41,7 +41,7 @@ class _ReplayedIndex:
     """Incremental `apply_to_index` for thousands of changes: a new memory costs only its own line."""
 
     _pieces: list[str] | None = None
-    """None if there is no index."""
+    """The replayed index, in parts; None if there is no index file."""
     _linked: set[str] = attrs.field(factory=set)
 
     @property
@@ -51,7 +51,7 @@ class _ReplayedIndex:
 
     @property
     def content(self) -> bytes | None:
-        """The content of the index file."""
+        """The content of the replayed index file."""
         return None if self._pieces is None else encode_index("".join(self._pieces))
 
     def replace(self, content: bytes | None) -> None:
@@ -78,7 +78,7 @@ class _ReplayedIndex:
 
 @attrs.frozen(kw_only=True)
 class UndoStep:
-    """The undo of one change of one file."""
+    """One step of an undo: the content of one file before and after the step."""
 
     undoes: MemoryChange
     before: bytes | None

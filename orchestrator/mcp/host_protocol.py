@@ -50,7 +50,7 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.config.name
 
     def redact(self, text: str) -> str:
-        """Replace the secrets in *text*."""
+        """Return *text* with the secrets replaced by `***`."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
@@ -71,7 +71,7 @@ class OpenServers(WireMessage, tag="open_servers", frozen=True):
 
 
 class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools of one server."""
+    """The tools of one MCP server, and its instructions."""
 
     name: str
     tools: tuple[ListedTool, ...] = ()

@@ -62,7 +62,7 @@ class McpHostSupervisor:
     _host: McpHostProcess | None = attrs.field(default=None, init=False)
     _starts: int = attrs.field(default=0, init=False)
     _is_known: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when the tool list is known."""
+    """Set when the tool list of the session is known."""
 
     @property
     def access(self) -> McpAccess | None:
@@ -88,9 +88,7 @@ class McpHostSupervisor:
             await self._save(McpToolList())
 
     def start(self) -> None:
-        """Start the host without waiting until it is ready. A failure is reported as an event; then there are no
-        servers.
-        """
+        """Start the host without waiting until it is ready; a failure is an event, and there are no servers."""
         assert self.listener is not None
         self._starts += 1
         self._host = None

@@ -24,7 +24,7 @@ ServerScope = Literal["user", "project"]
 
 @attrs.frozen(kw_only=True)
 class KnownServer:
-    """A configured server."""
+    """A configured MCP server: its configuration, origin and approval."""
 
     config: ServerConfig
     source: Path
@@ -41,7 +41,7 @@ class KnownServer:
 
 @attrs.frozen(kw_only=True)
 class McpServers:
-    """Result of loading the configurations."""
+    """The configured MCP servers, and problems in their files."""
 
     servers: tuple[KnownServer, ...] = ()
     problems: tuple[FileProblem, ...] = ()

@@ -27,12 +27,12 @@ from coterie.orchestrator.mcp.host_protocol import (
 
 @attrs.define(eq=False, kw_only=True)
 class ServerCheck:
-    """Result of the check of one server."""
+    """Result of starting one MCP server for a check."""
 
     name: str
     failure: str = ""
     tools: dict[str, str] = attrs.field(factory=dict)
-    """Maps tool names to descriptions."""
+    """Descriptions of the server's tools, by tool name."""
     left_out: tuple[str, ...] = ()
 
     def row(self) -> Mapping[str, Any]:

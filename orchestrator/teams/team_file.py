@@ -2,7 +2,6 @@
 
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -12,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from coterie.agents.definitions.definition_files import FileProblem, read_text
 from coterie.agents.definitions.store import load_definitions
 from coterie.agents.definitions.team_definition import TeamDefinition, TeamLead, TeamMember, TeamTask
 from coterie.agents.loop.model.catalog import known_models
@@ -57,7 +57,7 @@ class MemberParser:
     _agent_types: Collection[str]
 
     def lead(self, table: object, *, is_coordinator: bool) -> TeamLead:
-        """Parse the table of the lead."""
+        """Parse the table `[lead]` of a team file."""
         fields = self._reader.fields(("lead",), table, LEAD_KEYS)
         if is_coordinator and "agent" in fields:
             reason = "a coordinator has an agent type of its own: remove either `coordinator = true` or this key"
@@ -232,8 +232,6 @@ def _in_order(tasks: Mapping[str, TeamTask]) -> Iterator[TeamTask]:
         yield left.pop(key)
 
 
-MAX_FILE_BYTES = 1_000_000
-"""In bytes."""
 TEAM_KEYS: KeyTypes = {"name": str, "coordinator": bool, "lead": None, "members": None, "tasks": None}
 EXAMPLE = 'begin with [[members]], name = "scout" and type = "explore"; docs/teams.md has more'
 
@@ -285,7 +283,13 @@ def _project_problems(team: TeamDefinition, project: Path) -> Iterator[tuple[Tom
 
 
 def _load(path: Path) -> tuple[dict[str, Any], TomlPositions]:
-    text = _text(path)
+    try:
+        text = read_text(path)
+    except ValueError as exc:  # a NUL in a path
+        raise _unusable(path, f"cannot be read: {exc}") from exc
+    if isinstance(text, FileProblem):
+        raise _unusable(path, text.reason, text.line)
+    text = text.removeprefix("\ufeff")  # some editors write a byte order mark
     try:
         return tomllib.loads(text, parse_float=Decimal), TomlPositions.parse(text)
     except tomllib.TOMLDecodeError as exc:
@@ -295,26 +299,6 @@ def _load(path: Path) -> tuple[dict[str, Any], TomlPositions]:
         raise _unusable(path, f"not TOML: {reason[:1].lower()}{reason[1:]}", line) from exc
     except RecursionError as exc:
         raise _unusable(path, "not a team: it is nested too deeply") from exc
-
-
-def _text(path: Path) -> str:
-    try:
-        facts = path.stat()
-        # Checked first, because opening a pipe would block.
-        if not stat.S_ISREG(facts.st_mode):
-            raise _unusable(path, "not a regular file; give the TOML file of a team")
-        if facts.st_size > MAX_FILE_BYTES:
-            raise _unusable(path, f"too large for a team: {facts.st_size:,} bytes, at most {MAX_FILE_BYTES:,} are read")
-        content = path.read_bytes()
-    except (OSError, ValueError) as exc:  # a NUL in a path raises ValueError
-        reason = exc.strerror if isinstance(exc, OSError) else str(exc)
-        raise _unusable(path, f"cannot be read: {reason}; give the TOML file of a team") from exc
-    try:
-        return content.decode("utf-8-sig")  # some editors write a byte order mark
-    except UnicodeDecodeError as exc:
-        line = exc.object.count(b"\n", 0, exc.start) + 1
-        reason = f"not UTF-8: byte 0x{exc.object[exc.start]:02x} here; save the file as UTF-8"
-        raise _unusable(path, reason, line) from exc
 
 
 def _unusable(path: Path, reason: str, line: int = 1) -> TeamInvalid:

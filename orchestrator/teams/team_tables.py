@@ -14,7 +14,7 @@ from coterie.suggestions import did_you_mean
 
 @attrs.frozen(kw_only=True)
 class TeamFileProblem:
-    """One problem that the user must fix."""
+    """One problem in a team file: path, line and reason."""
 
     path: Path
     line: int
@@ -27,14 +27,14 @@ class TeamFileProblem:
 
 @attrs.define(eq=False)
 class TeamInvalid(ConfigInvalid):
-    """A team file cannot be used."""
+    """A team file cannot be used; carries all problems of the file."""
 
     flaws: tuple[TeamFileProblem, ...] = ()
-    """All problems of the file, in line order."""
+    """All problems of the team file, in line order."""
 
     @classmethod
     def of(cls, *flaws: TeamFileProblem) -> "TeamInvalid":
-        """Return the error for *flaws* of one file."""
+        """Return the error for the problems *flaws* of one team file."""
         ordered = tuple(sorted(flaws, key=lambda flaw: flaw.line))
         return cls(str(ordered[0].path), ordered[0].reason, ordered)
 

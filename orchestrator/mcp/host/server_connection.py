@@ -48,7 +48,7 @@ class ToolListFailed(Exception):
 
 @attrs.define(eq=False)
 class _Live:
-    """An open connection."""
+    """An open connection to an MCP server."""
 
     client: Client
     pid: int | None

@@ -44,10 +44,10 @@ class ServerProcess:
     _process: "subprocess.Popen[bytes]"
     _server: ServerSpec
     last_line: str = ""
-    """Last line of its standard error, without secrets."""
+    """Last line of the server's standard error, without secrets."""
     _written: int = attrs.field(default=0, init=False)
     _is_silent: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set at the end of its standard error."""
+    """Set at the end of the server's standard error."""
 
     async def wait_ended(self) -> str:
         """Wait until the process has ended, and describe how; does not reap it."""
@@ -141,7 +141,7 @@ def _start(server: ServerSpec, environment: Mapping[str, str]) -> "subprocess.Po
 
 
 LONGEST_MESSAGE = 32 * 1024 * 1024
-"""Longest line, in bytes."""
+"""Longest line of a server's output, in bytes."""
 MAX_OTHER_LINES = 1_000
 """Number of lines in one connection that may be other text than messages, such as a greeting."""
 
@@ -157,7 +157,7 @@ class StdioTransport:
     problem: str = ""
     """Protocol violation of the server, after which its output is no longer read."""
     is_over: trio.Event = attrs.field(factory=trio.Event)
-    """Set when the output is no longer read."""
+    """Set when the output of the server is no longer read."""
     _other_lines: int = 0
 
     @asynccontextmanager

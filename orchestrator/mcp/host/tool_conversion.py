@@ -26,7 +26,7 @@ from coterie.orchestrator.mcp.host_protocol import ListedServer
 LONGEST_DESCRIPTION = 2_000
 """Longest description of a tool or a server, in characters; the rest is cut."""
 LARGEST_SCHEMA = 32_000
-"""In bytes."""
+"""Largest input schema of a tool, in bytes."""
 LARGEST_LIST = 200_000
 """Largest sum of the tools of one server, in bytes; about 50,000 tokens."""
 _NOT_ON_TOP = ("oneOf", "anyOf", "allOf")
@@ -83,9 +83,7 @@ def _schema_problems(schema: dict[str, Any], size: int) -> Iterator[str]:
 
 
 def to_content(result: CallToolResult) -> ToolCalled:
-    """Convert a result. Content that a model cannot read is named instead; structured content without text becomes
-    JSON.
-    """
+    """Convert a result; unreadable content is named, and structured content without text becomes JSON."""
     texts: list[str] = []
     pictures: list[ToolImage] = []
     for block in result.content:

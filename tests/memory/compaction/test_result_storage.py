@@ -12,7 +12,6 @@ from coterie.memory.compaction.result_storage import (
     result_file_name,
     select_results,
     store_results,
-    stored_result_text,
     truncate_text,
 )
 from coterie.memory.layer_settings import ResultSettings
@@ -24,24 +23,17 @@ def result(id_: str, size: int, cap: int | None = 50_000) -> LongResult:
     return LongResult(id=id_, text="x" * size, cap=cap)
 
 
-def ids(*results: LongResult) -> list[str]:
-    return [stored.id for stored in select_results(results, LIMITS)]
-
-
-def test_result_over_its_own_cap_is_stored() -> None:
-    assert ids(result("a", 50_000), result("b", 50_001), result("c", 30_001, cap=30_000)) == ["b", "c"]
-
-
-def test_result_without_cap_is_never_stored() -> None:
-    assert ids(result("a", 190_000, cap=None), result("b", 40_000), result("c", 30_000)) == ["b", "c"]
-
-
-def test_largest_results_are_stored_until_the_total_fits() -> None:
-    assert ids(*(result(str(n), 40_000 + n) for n in range(6))) == ["5", "4"]
-
-
-def test_result_shorter_than_its_preview_is_not_stored() -> None:
-    assert ids(result("big", 300_000, cap=None), result("small", 1_900)) == []
+@pytest.mark.parametrize(
+    ("results", "stored"),
+    [
+        pytest.param([("a", 50_000), ("b", 50_001), ("c", 30_001, 30_000)], ["b", "c"], id="over the cap"),
+        pytest.param([("a", 190_000, None), ("b", 40_000), ("c", 30_000)], ["b", "c"], id="without cap"),
+        pytest.param([(str(n), 40_000 + n) for n in range(6)], ["5", "4"], id="largest first"),
+        pytest.param([("big", 300_000, None), ("small", 1_900)], [], id="shorter than its preview"),
+    ],
+)
+def test_long_results_are_stored(results: list[tuple[str, int]], stored: list[str]) -> None:
+    assert [each.id for each in select_results([result(*facts) for facts in results], LIMITS)] == stored
 
 
 @given(st.lists(st.tuples(st.integers(0, 120_000), st.sampled_from([None, 20_000, 30_000, 50_000])), max_size=12))
@@ -94,8 +86,3 @@ def test_failed_write_leaves_no_file(tmp_path: Path) -> None:
     with file_faults(SeededFaults(seed=1, full=1.0)), pytest.raises(OSError, match="No space"):
         store_results([result("a", 60_000)], tmp_path, LIMITS)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_equal_results_have_equal_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    assert stored_result_text("x\n" * 50_000, path, 2_000) == stored_result_text("x\n" * 50_000, path, 2_000)

@@ -84,9 +84,9 @@ def test_dream_is_not_delayed_when_the_clock_was_set_back(tmp_path: Path) -> Non
 def test_scan_time_in_the_future_does_not_delay_a_scan(tmp_path: Path) -> None:
     clock = Clock()
     due, looked = gates(tmp_path, clock)
-    assert due.reason_not_due() is None
-    clock.advance(-YEAR)
-    assert due.reason_not_due() is None
+    for _ in range(2):
+        assert due.reason_not_due() is None
+        clock.advance(-YEAR)
     assert len(looked) == 2
 
 

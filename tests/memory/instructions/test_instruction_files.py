@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from coterie.memory.instructions import loader
 from coterie.memory.instructions.includes import IncludeReference, find_includes
-from coterie.memory.instructions.loader import LONG, SIZE_LIMIT, InstructionPaths, Instructions, load_instructions
+from coterie.memory.instructions.loader import (
+    LONG,
+    PROJECT_NAMES,
+    SIZE_LIMIT,
+    InstructionPaths,
+    Instructions,
+    load_instructions,
+)
 from tests.data import absent
 
 CORPUS = Path(__file__).parents[3] / "../shared/data/parser_corpus/parser_corpus.jsonl.gz"
@@ -159,7 +166,7 @@ def test_include_in_prose_is_loaded(places: InstructionPaths, text: str, line: i
     _write(places.project, there="yes")
     (places.project / "CLAUDE.md").write_bytes(text.encode())
     assert _names(_load(places)) == ["there.md", "CLAUDE.md"]
-    assert [mention.line for mention in find_includes(text)] == [line]
+    assert [include.line for include in find_includes(text)] == [line]
 
 
 def test_escaped_space_belongs_to_an_include_path() -> None:
@@ -170,8 +177,8 @@ def test_escaped_space_belongs_to_an_include_path() -> None:
 @given(st.text(alphabet="`~ @a\n>-.\\\r", max_size=200))
 def test_includes_of_any_text_have_correct_line_numbers(text: str) -> None:
     lines = text.split("\n")
-    for mention in find_includes(text):
-        assert "@" + mention.path.replace(" ", "\\ ") in lines[mention.line - 1]
+    for include in find_includes(text):
+        assert "@" + include.path.replace(" ", "\\ ") in lines[include.line - 1]
 
 
 def test_includes_are_loaded_up_to_depth_four(places: InstructionPaths) -> None:
@@ -344,11 +351,9 @@ def test_file_name_in_other_case_is_found(places: InstructionPaths, name: str) -
     (places.project / ".claude").mkdir()
     (places.project / name).write_text("Be brief.")
     assert [file.path for file in _load(places).files] == [places.project / name]
-
-
-def test_exact_file_name_wins_over_other_case(places: InstructionPaths) -> None:
-    _write(places.project, CLAUDE="right", claude="other")
-    assert [file.text for file in _load(places).files] == ["right"]
+    exact = next(each for each in PROJECT_NAMES if each.casefold() == name.casefold())
+    (places.project / exact).write_text("Be exact.")
+    assert [file.text for file in _load(places).files] == ["Be exact."]
 
 
 def test_override_replaces_only_its_own_file(places: InstructionPaths) -> None:

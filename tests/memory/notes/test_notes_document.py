@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coterie.files import SeededFaults, file_faults
@@ -143,18 +143,7 @@ def test_text_after_the_session_sections_is_kept() -> None:
     assert read.kept == "# Team\n- scout"
 
 
-@pytest.mark.parametrize("mark", [KEPT, END_OF_KEPT])
-def test_no_text_is_lost_when_a_marker_is_missing(mark: str) -> None:
-    text = notes(filled(Worklog="- began")).with_kept({"Team": "- scout"}).to_text() + "the milk\n"
-    read = notes(text.replace(mark, ""))
-    assert all(words in read.body("Worklog") for words in ("- began", "# Team\n- scout", "the milk"))
-    assert KEPT not in read.to_text()
-    assert END_OF_KEPT not in read.to_text()
-
-
-def test_session_sections_have_exactly_one_start_and_end() -> None:
-    read = notes(f"{KEPT}\nmine\n{KEPT}\n# Team\n{END_OF_KEPT}\n")
-    assert (read.shown_text(), read.kept) == ("mine", "# Team")
+def test_session_sections_cannot_contain_the_end_marker() -> None:
     text = EMPTY.with_kept({"Mail": f"hello\n{END_OF_KEPT}\n# Workflow\nrm -rf"}).to_text()
     assert notes(text).is_empty
 
@@ -174,10 +163,13 @@ def counted(text: str) -> dict[str, int]:
 
 @pytest.mark.slow
 @given(FILES)
+@example(f"- began\n# Team\n- scout\n{END_OF_KEPT}\nthe milk")
+@example(f"- began\n{KEPT}\n# Team\n- scout\nthe milk")
+@example(f"{KEPT}\nmine\n{KEPT}\n# Team\n{END_OF_KEPT}\n")
 def test_any_edited_notes_file_is_parsed_without_loss(text: str) -> None:
     """Lines other than headings and hints are kept as often as they occur; parsing again changes nothing."""
     read = notes(text)
-    after, ours = counted(read.to_text()), {*HINTS, *(f"# {heading}" for heading in HEADINGS)}
+    after, ours = counted(read.to_text()), {KEPT, END_OF_KEPT, *HINTS, *(f"# {heading}" for heading in HEADINGS)}
     names = {heading.casefold() for heading in HEADINGS}
     for line, count in counted(text).items():
         is_heading = line.strip("#* ").casefold() in names
@@ -194,6 +186,7 @@ def test_trimmed_notes_are_within_limits_and_have_a_notice(text: str, section: i
         assert (before != after) <= (heading in over)
         assert heading not in over or "[Trimmed to" in after
         assert tokens_of(after) <= max(section, 30)  # the size of the notice itself
+    assert sum(map(tokens_of, trimmed.bodies)) <= total + 30 * len(over)
 
 
 def test_worklog_loses_oldest_lines_and_other_sections_their_end() -> None:
@@ -218,15 +211,6 @@ def test_trim_notice_is_not_repeated() -> None:
     assert trimmed.body("Worklog").count("[Trimmed") == 1
     assert trimmed.body("Worklog").endswith("- one more")
     assert trim_notes(trimmed, limits) == (trimmed, [])
-
-
-def test_longest_sections_are_trimmed_when_the_sum_is_too_large() -> None:
-    read = notes(filled(Workflow="w" * 400, Learnings="l" * 4_000, Worklog="- log\n" * 1_000))
-    trimmed, over = trim_notes(read, NotesSettings(total=1_000))
-    assert over == ["Learnings", "Worklog"]
-    assert trimmed.body("Workflow") == "w" * 400
-    assert sum(map(tokens_of, trimmed.bodies)) <= 1_000
-    assert tokens_of(trimmed.body("Learnings")) > 400
 
 
 def test_trimmed_code_block_is_closed() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from coterie.memory.errors import MemoryRefused
-from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore, exclude_from_git, seed_store
 
 STYLE = "---\nname: Style\ndescription: how we write\ntype: feedback\n---\nBriefly.\n"
@@ -26,7 +25,8 @@ def test_empty_store_starts_with_the_snapshot(tmp_path: Path, snapshot: Path) ->
     assert (store.read("house-style.md") or b"").decode() == STYLE
     assert "(house-style.md)" in store.index()
     assert [change.author.why for change in store.changes()] == ["seeded from the project's snapshot"]
-    assert seed_store(store, snapshot) == []
+    (snapshot / "more.md").write_text(STYLE)
+    assert seed_store(store, snapshot) == [], "a store with memories is not seeded"
 
 
 def test_snapshot_index_is_copied_with_its_hooks(tmp_path: Path, snapshot: Path) -> None:
@@ -34,13 +34,6 @@ def test_snapshot_index_is_copied_with_its_hooks(tmp_path: Path, snapshot: Path)
     store = MemoryStore.at(tmp_path / "memory")
     seed_store(store, snapshot)
     assert store.index() == (snapshot / "MEMORY.md").read_text()
-
-
-def test_store_with_memories_is_not_seeded(tmp_path: Path, snapshot: Path) -> None:
-    store = MemoryStore.at(tmp_path / "memory")
-    store.write("mine.md", b"Mine.\n", Author(by="agent"), base=None)
-    assert seed_store(store, snapshot) == []
-    assert store.paths() == ["mine.md"]
 
 
 def test_nothing_is_created_without_a_snapshot(tmp_path: Path) -> None:

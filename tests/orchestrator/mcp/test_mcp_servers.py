@@ -17,9 +17,8 @@ from coterie.orchestrator.mcp.mcp_servers import approve_servers, load_servers
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    (tmp_path / "home").mkdir()
+def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home.mkdir()
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     return tmp_path / "project"

@@ -79,13 +79,6 @@ TWO = TeamDefinition(
 )
 
 
-@pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    """A new session."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
-
-
 @pytest.mark.slow
 @given(team=TEAMS)
 def test_team_survives_a_round_trip_through_bytes(team: TeamDefinition) -> None:
@@ -249,11 +242,9 @@ async def test_unreadable_team_record_is_reported_with_its_path(session: Session
         ),
     ],
 )
-def test_member_options_reach_the_agent_spec(
-    member: TeamMember, expected: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("home")
+def test_member_options_reach_the_agent_spec(member: TeamMember, expected: dict[str, object], tmp_path: Path) -> None:
     """A budget includes the descendants, because otherwise delegation would bypass it."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     settings = Settings.build({"approvals.plans": "human"}, {})
     lead = AgentSpec(name="main", task="t", model=known_models().get("opus").id, settings=settings)
     run = resolve_run(member.request(), member.name, lead, tmp_path)

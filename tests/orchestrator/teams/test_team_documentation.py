@@ -39,10 +39,7 @@ blocked_by = ["map"]
 """
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home directory without settings and definitions."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def keys_of(heading: str) -> set[str]:

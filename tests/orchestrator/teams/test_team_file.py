@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from coterie.agents.definitions.definition_files import MAX_BYTES
 from coterie.agents.definitions.team_definition import TeamDefinition, TeamLead, TeamMember, TeamTask
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.teams.team_file import MAX_FILE_BYTES, load_team
+from coterie.orchestrator.teams.team_file import load_team
 from coterie.orchestrator.teams.team_tables import TeamInvalid
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "team.toml"
@@ -77,14 +78,14 @@ FLAWS: list[tuple[str | bytes, int, str]] = [
     ('name = "x"\n[[members]]\nname = "a', 3, "not TOML: "),
     (b'name = "x"\n\xff\xfe', 2, "not UTF-8: byte 0xff here; save the file as UTF-8"),
     (f"a = {'[' * 5_000}", 1, "not a team: it is nested too deeply"),
-    (b"#" * (MAX_FILE_BYTES + 1), 1, "too large for a team: 1,000,001 bytes, at most 1,000,000 are read"),
+    (b"#" * (MAX_BYTES + 1), 1, f"{MAX_BYTES + 1:,} bytes, at most {MAX_BYTES:,} are read"),
 ]
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with an agent type of its own, and a home directory without settings."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    assert not home.exists()
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     here = tmp_path / "project"
     (here / ".git").mkdir(parents=True)
@@ -247,8 +248,7 @@ def test_non_file_is_not_opened(project: Path, make: object) -> None:
     make(path)
     with pytest.raises(TeamInvalid) as caught:
         load_team(path, project)
-    assert str(caught.value).startswith(f"{path}:1: ")
-    assert "give the TOML file of a team" in str(caught.value)
+    assert str(caught.value).startswith((f"{path}:1: not a regular file", f"{path}:1: cannot be read"))
 
 
 def test_worktree_needs_a_repository(tmp_path: Path, project: Path) -> None:
