@@ -128,6 +128,6 @@ def test_a_root_that_is_killed_is_told_in_one_line(place: Sessions) -> None:
         os.kill(root.pid, signal.SIGKILL)
         said, errors = viewer.communicate(timeout=PATIENCE)
     assert (viewer.returncode, said) == (1, "")
-    assert errors == f"Error: session {session.id} ended without a result: its process was killed.\n"
+    assert errors == f"Error: session {session.id} has ended before its task: its process was killed.\n"
     assert place.becomes_true(place.has_no_processes)
     assert place.coterie("doctor").returncode == 0

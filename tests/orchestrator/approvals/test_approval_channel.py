@@ -78,7 +78,7 @@ async def answer(
     return await call_tool({tool.name: tool}, tool.name, {"to": "builder", "message": message}, place(bench))
 
 
-async def test_only_the_leads_answer_reaches_the_builder_and_no_mailbox_carries_it(session: SessionDirectory) -> None:
+async def test_only_the_decision_of_the_lead_reaches_the_agent(session: SessionDirectory) -> None:
     results: list[str] = []
     async with open_approval_harness(session) as bench:
         await bench.office.roster.join("builder")

@@ -71,7 +71,7 @@ def make_gate(
 
 @attrs.define(eq=False)
 class Calls:
-    """Calls under way in tasks of their own: each goes on when the test says so."""
+    """Calls in tasks of their own, which the test ends one by one."""
 
     nursery: trio.Nursery
     started: list[str] = attrs.field(factory=list)
@@ -82,12 +82,12 @@ class Calls:
     _leave: dict[str, trio.Event] = attrs.field(factory=dict)
 
     async def ask(self, gate: Gateway, name: str, asked: CallIntent) -> None:
-        """Let the call *name* ask, and wait until everybody waits."""
+        """Start the call *name*, and wait until all tasks are blocked."""
         self.nursery.start_soon(self._run, gate, name, asked)
         await trio.testing.wait_all_tasks_blocked()
 
     async def end(self, name: str, usage: Usage | None = None) -> None:
-        """Let the call *name* end, settled if there is *usage*, and wait until everybody waits."""
+        """End the call *name*, settled if there is *usage*, and wait until all tasks are blocked."""
         if usage is not None:
             self.permits[name].settle(usage)
         self._leave[name].set()

@@ -1,4 +1,4 @@
-"""What a session has spent counts under its next root, and so does what nobody could say any more."""
+"""Spending of earlier roots, including calls that were pending at a kill."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -39,20 +39,20 @@ def line(agent: str, parent: str | None, dollars: int) -> LedgerEntry:
 LINES = (line("main", None, 1), line("mother", "main", 2), line("child", "mother", 4), line("child", "mother", 8))
 
 
-def test_an_agent_has_spent_its_own_and_above_it_what_it_started() -> None:
+def test_spending_is_summed_for_agent_and_ancestors() -> None:
     spent = sum_spending(LINES)
     assert (spent.session.dollars, spent.session.tokens) == (Decimal(15), 15 * DOLLAR)
     assert {name: amount.dollars for name, amount in spent.own.items()} == {"main": 1, "mother": 2, "child": 12}
     assert {name: amount.dollars for name, amount in spent.subtree.items()} == {"main": 15, "mother": 14, "child": 12}
 
 
-def test_a_ledger_by_which_somebody_is_its_own_ancestor_is_summed_up_all_the_same() -> None:
+def test_ledger_with_a_parent_cycle_is_summed() -> None:
     spent = sum_spending([line("a", "b", 1), line("b", "a", 2)])
     assert spent.session.dollars == 3
     assert {name: amount.dollars for name, amount in spent.subtree.items()} == {"a": 1, "b": 2}
 
 
-async def test_budgets_go_on_where_they_were() -> None:
+async def test_budgets_include_spending_of_earlier_roots() -> None:
     gate = ModelGateway(Clock(), BudgetLimits(dollars=Decimal(20)), earlier=sum_spending(LINES))
     own, subtree = BudgetLimits(dollars=Decimal(13)), BudgetLimits(dollars=Decimal(15))
     async with (
@@ -73,7 +73,7 @@ async def test_budgets_go_on_where_they_were() -> None:
         assert (caught.value.scope, caught.value.spent) == ("session", Decimal(16))
 
 
-async def test_a_call_is_noted_before_it_is_made_and_struck_when_it_is_in_the_ledger(tmp_path: Path) -> None:
+async def test_pending_call_is_logged_before_it_starts_and_ended_after_the_entry(tmp_path: Path) -> None:
     path = tmp_path / PENDING_CALLS
     with Ledger.open(tmp_path / LEDGER) as ledger, PendingCalls.open(path) as calls:
         books = LedgerRecorder(ledger, Clock(), lambda _: None, calls)
@@ -113,5 +113,5 @@ def test_calls_pending_at_a_root_kill_are_recorded_once_at_their_maximum_cost(
     assert settle_interrupted_calls(tmp_path).session.dollars == 1
 
 
-def test_a_new_session_has_spent_nothing(tmp_path: Path) -> None:
+def test_new_session_has_no_prior_spending(tmp_path: Path) -> None:
     assert settle_interrupted_calls(tmp_path) == PriorSpending()

@@ -8,7 +8,7 @@ from coterie.orchestrator.gateway.budgets import Amount, BudgetLimits
 from tests.orchestrator.gateway.gateway_calls import DOLLAR, intent, make_gate, open_calls, open_single_caller, used
 
 
-async def test_a_call_that_can_never_fit_is_refused_with_what_is_left() -> None:
+async def test_oversized_call_is_refused_with_the_remaining_budget() -> None:
     gate = make_gate(dollars=1.5)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "first", intent(dollars=1))
@@ -21,7 +21,7 @@ async def test_a_call_that_can_never_fit_is_refused_with_what_is_left() -> None:
     assert [float(each) for each in (error.budget, error.spent, error.reserve, error.left)] == [1.5, 1, 1, 0.5]
 
 
-async def test_a_call_that_fits_once_another_settles_waits_for_it() -> None:
+async def test_call_waits_for_budget_reserved_by_another() -> None:
     gate = make_gate(dollars=1.5)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "first", intent(dollars=1))
@@ -32,7 +32,7 @@ async def test_a_call_that_fits_once_another_settles_waits_for_it() -> None:
         assert gate.stats().session.spent == Amount(dollars=Decimal("0.5"), tokens=DOLLAR // 2)
 
 
-async def test_a_waiting_call_is_refused_as_soon_as_it_can_no_longer_fit() -> None:
+async def test_waiting_call_is_refused_when_it_can_no_longer_fit() -> None:
     gate = make_gate(dollars=2)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "one", intent(dollars=1))
@@ -42,7 +42,7 @@ async def test_a_waiting_call_is_refused_as_soon_as_it_can_no_longer_fit() -> No
         assert isinstance(calls.failed["waits"], BudgetSpent)
 
 
-async def test_a_large_call_that_waits_for_room_is_not_passed_by_small_ones() -> None:
+async def test_small_calls_do_not_pass_a_large_waiting_call() -> None:
     gate = make_gate(dollars=2)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "first", intent(dollars=1))
@@ -53,7 +53,7 @@ async def test_a_large_call_that_waits_for_room_is_not_passed_by_small_ones() ->
         assert calls.started == ["first", "large"]
 
 
-async def test_who_waits_for_room_in_one_budget_does_not_hold_up_another() -> None:
+async def test_wait_for_one_budget_does_not_block_other_budgets() -> None:
     gate = make_gate()
     async with (
         gate.open_client("a", own=BudgetLimits(dollars=Decimal(1))) as poor,
@@ -75,7 +75,7 @@ async def test_tokens_are_a_budget_of_their_own() -> None:
     assert refused.value.unit == "tokens"
 
 
-async def test_a_subtree_pays_for_all_that_was_spawned_in_it() -> None:
+async def test_subtree_budget_includes_all_descendants() -> None:
     gate = make_gate()
     async with (
         gate.open_client("lead", subtree=BudgetLimits(dollars=Decimal(2))),
@@ -112,7 +112,7 @@ async def test_the_budget_of_an_agent_is_its_own() -> None:
         assert calls.started == ["child"]
 
 
-async def test_a_later_incarnation_goes_on_with_what_the_name_has_spent() -> None:
+async def test_later_incarnation_keeps_the_spending_of_its_name() -> None:
     gate = make_gate()
     async with (
         gate.open_client("a", own=BudgetLimits(dollars=Decimal(1))) as asker,
@@ -125,7 +125,7 @@ async def test_a_later_incarnation_goes_on_with_what_the_name_has_spent() -> Non
                 pytest.fail("admitted over the budget")
 
 
-async def test_a_parent_must_be_known_and_stays_the_parent() -> None:
+async def test_parent_must_be_known_and_cannot_change() -> None:
     gate = make_gate()
     with pytest.raises(ValueError, match="unknown parent 'nobody' of agent 'a'"):
         async with gate.open_client("a", parent="nobody"):
@@ -136,12 +136,12 @@ async def test_a_parent_must_be_known_and_stays_the_parent() -> None:
                 pass
 
 
-def test_a_budget_of_less_than_nothing_is_an_error() -> None:
+def test_negative_budget_is_an_error() -> None:
     with pytest.raises(ValueError, match="negative"):
         BudgetLimits(tokens=-1)
 
 
-async def test_a_cancelled_wait_for_room_leaves_nothing_behind(autojump_clock: trio.testing.MockClock) -> None:
+async def test_cancelled_wait_for_budget_releases_everything(autojump_clock: trio.testing.MockClock) -> None:
     gate = make_gate(dollars=1)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "first", intent(dollars=1))

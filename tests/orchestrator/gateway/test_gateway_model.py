@@ -1,4 +1,4 @@
-"""Random fan-outs against a simple model: no budget is exceeded, nobody is forgotten, everything is given back."""
+"""Random fan-outs against a simple model: no budget is exceeded, no waiter is lost, everything is released."""
 
 import random
 from collections import Counter
@@ -25,7 +25,7 @@ from coterie.orchestrator.gateway.permit import CallCost
 from tests.orchestrator.gateway.gateway_calls import OPUS
 
 PARENTS = {"lead": None, "a": "lead", "b": "lead", "aa": "a"}
-"""Who spawned whom, parents first."""
+"""Parent of each agent, parents first."""
 PLACES = 3
 LONG = 60.0
 """Seconds that outlast every cool-down and every hold of these tests."""
@@ -53,7 +53,7 @@ budgets = st.builds(
 
 @attrs.define(eq=False)
 class Call:
-    """A call in a task of its own; it ends by doing as it is told."""
+    """A call in a task of its own; the test decides how it ends."""
 
     agent: str
     intent: CallIntent
@@ -69,7 +69,7 @@ class Call:
         self._told.set()
 
     async def run(self, asker: GatewayClient) -> None:
-        """Ask, and do as told; every error that a call may end with ends it."""
+        """Make the call and end it as the test says; each possible error ends it."""
         try:
             with self.scope:
                 async with asker.admit(self.intent) as self.permit:
@@ -83,7 +83,7 @@ class Call:
 
 
 def answer(share: float, intent: CallIntent, permit: Permit) -> None:
-    """A whole reply that used *share* of what it could."""
+    """A complete reply that used *share* of its maximum."""
     permit.settle(Usage(write_5m=int(intent.most.prompt * share), output=int(intent.max_tokens * share)))
 
 
@@ -103,7 +103,7 @@ def be_refused(permit: Permit) -> None:
 
 @attrs.define(eq=False)
 class Fanout:
-    """A gate, agents that come and go, and what is known of their calls."""
+    """State machine of a gateway, its agents and the expected state of their calls."""
 
     nursery: trio.Nursery
     agents: dict[str, tuple[BudgetLimits, BudgetLimits]]
@@ -121,7 +121,7 @@ class Fanout:
         self.askers[name] = await self._stacks[name].enter_async_context(opened)
 
     async def die(self, name: str) -> None:
-        """The agent's process is gone: the gate hears of it first, and its calls never say how they ended."""
+        """Close the client of a dead agent before its calls report how they ended."""
         await self._stacks[name].aclose()
         for call in self.calls:
             if call.agent == name:
@@ -143,7 +143,7 @@ class Fanout:
         return [call for call in self.calls if call.permit is None and not call.is_over]
 
     def check(self) -> None:
-        """What holds at every moment."""
+        """Check the invariants that hold at every moment."""
         standing = self.gate.stats()
         assert standing.running_calls == len(self.under_way) <= PLACES
         assert standing.waiting == len(self.waiting)
@@ -160,7 +160,7 @@ class Fanout:
         assert standing.session.spent.tokens == spent.total()
 
     def check_rested(self) -> None:
-        """What holds once cool-downs and holds are over: only places and budgets keep anybody waiting."""
+        """Check that after pauses and warm-up waits only slots and budgets make calls wait."""
         standing = self.gate.stats()
         if standing.running_calls == PLACES:
             return
@@ -172,7 +172,7 @@ class Fanout:
 
 
 def is_tight(account: AccountStats) -> bool:
-    """Whether a call may have to wait for room in *account*."""
+    """True if a call may have to wait for *account*."""
     return account.limits != BudgetLimits() and account.reserved != Amount()
 
 
@@ -219,7 +219,7 @@ async def take_step(fanout: Fanout, draw: st.DataObject, clock: Clock) -> None:
 
 
 async def finish(fanout: Fanout) -> None:
-    """Whatever is under way ends; then everybody who waits must get a verdict, and in the end nothing is held."""
+    """End all running calls; then every waiting call must get a verdict, and nothing stays reserved."""
     while fanout.under_way or fanout.waiting:
         await trio.sleep(LONG)
         fanout.check()
@@ -255,5 +255,5 @@ async def run_fanout(draw: st.DataObject) -> None:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(draw=st.data())
-def test_whatever_the_fan_out_no_budget_is_exceeded_and_nobody_waits_for_ever(draw: st.DataObject) -> None:
+def test_random_fan_out_keeps_budgets_and_ends_all_waits(draw: st.DataObject) -> None:
     trio.run(run_fanout, draw, clock=MockClock(autojump_threshold=0))

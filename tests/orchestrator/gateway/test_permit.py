@@ -1,4 +1,4 @@
-"""How a call ends, and what that costs."""
+"""Ends of a call and their costs."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,7 +37,7 @@ async def test_a_whole_reply_costs_what_it_used() -> None:
     assert (outcome.end, outcome.usage, outcome.is_estimated) == ("answered", BEGUN, False)
 
 
-async def test_a_reply_that_broke_off_costs_its_input_and_all_it_could_have_said() -> None:
+async def test_interrupted_reply_costs_its_input_and_maximum_output() -> None:
     outcome = await end_by(lambda permit: permit.settle(BEGUN, is_whole=False))
     assert (outcome.end, outcome.usage) == ("broke_off", Usage(read=2_000, output=INTENT.max_tokens))
 
@@ -47,7 +47,7 @@ async def test_a_voided_call_costs_nothing() -> None:
     assert (outcome.end, outcome.usage) == ("free", Usage())
 
 
-async def test_a_call_nothing_was_heard_of_costs_all_it_reserved() -> None:
+async def test_call_without_usage_costs_its_reservation() -> None:
     def fail(_: Permit) -> None:
         raise ModelUnreachable("silent for 120 seconds")
 
@@ -61,7 +61,7 @@ async def test_an_hour_is_reserved_at_the_price_of_an_hour() -> None:
     assert intent(dollars=0, prompt_tokens=750_000).reserve == 5
 
 
-async def test_an_agent_that_dies_gives_everything_back_and_pays_for_what_it_had_sent() -> None:
+async def test_closed_client_releases_slots_and_pays_for_sent_calls() -> None:
     gate = make_gate(dollars=2, places=2)
     async with gate.open_client("b") as other, open_calls() as calls:
         async with gate.open_client("a") as asker:
@@ -84,7 +84,7 @@ async def test_an_agent_that_dies_gives_everything_back_and_pays_for_what_it_had
                 pytest.fail("a closed asker was served")
 
 
-async def test_one_start_of_a_name_does_not_end_another() -> None:
+async def test_close_of_one_incarnation_keeps_the_calls_of_another() -> None:
     gate = make_gate()
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "call", intent())
@@ -93,7 +93,7 @@ async def test_one_start_of_a_name_does_not_end_another() -> None:
         assert gate.stats().running_calls == 1
 
 
-async def test_a_permit_that_comes_with_the_cancellation_is_not_lost() -> None:
+async def test_permit_granted_during_cancellation_is_returned() -> None:
     """The waiter is cancelled, and admitted before it knows: the place is free again, and nothing is booked."""
     gate = make_gate(dollars=10, places=1)
     async with gate.open_client("a") as asker, trio.open_nursery() as nursery:
