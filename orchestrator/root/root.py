@@ -54,7 +54,6 @@ from coterie.orchestrator.control.requests import (
 from coterie.orchestrator.control.server import open_control_server, open_listener
 from coterie.orchestrator.control.user_mail import handle_mail_request
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
 from coterie.orchestrator.gateway.ledger_recorder import (
     PENDING_CALLS,
@@ -237,8 +236,7 @@ async def _open_gateway(
     ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
     pending = stack.enter_context(PendingCalls.open(session.directory / PENDING_CALLS))
     recorder = LedgerRecorder(ledger, clock, emit, pending)
-    limits = BudgetLimits(dollars=budget)
-    return ModelGateway(clock, limits, earlier=earlier, started=recorder.begin, settled=recorder.record)
+    return ModelGateway(clock, budget, earlier=earlier, started=recorder.begin, settled=recorder.record)
 
 
 async def _open_bridges(mail: SessionMail, emit: Callable[[Event], None], stack: AsyncExitStack) -> None:

@@ -188,11 +188,11 @@ class AgentProcess:
     def _activity(self, child: RunningChild, connection: AgentConnection) -> Activity | None:
         """Progress of a busy agent; None for one that waits for children, the user or the gateway."""
         name = self.spec.name
-        calls = next(agent for agent in self.services.gateway.stats().agents if agent.name == name)
-        is_busy = self.state in ("starting", "running") and not connection.is_awaiting_answer and not calls.waiting
+        running_calls, waiting_calls = self.services.gateway.activity(name)
+        is_busy = self.state in ("starting", "running") and not connection.is_awaiting_answer and not waiting_calls
         if not is_busy or self.has_busy_children():
             return None
-        wakeups = wakeup_count(child.pid) if calls.running_calls else None
+        wakeups = wakeup_count(child.pid) if running_calls else None
         return self.state, self.message_count, wakeups, *written_bytes(self._session.agent_directory(name))
 
     async def _stop(self, child: RunningChild, connection: AgentConnection) -> None:

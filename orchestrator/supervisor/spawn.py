@@ -17,7 +17,6 @@ from coterie.mailbox.address import check_name
 from coterie.mailbox.contract import Member
 from coterie.mailbox.envelope import new_message_id
 from coterie.mailbox.errors import NameInvalid
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.settings.settings_loader import apply_definition
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.session_directory import MAIN
@@ -72,7 +71,7 @@ def resolve_run(request: SpawnRequest, name: str, parent: AgentSpec, project: Pa
     )
     return AgentRun(
         spec=spec,
-        subtree_limits=None if request.budget_usd is None else BudgetLimits(dollars=request.budget_usd),
+        budget=request.budget_usd,
         isolation=request.isolation or (definition.isolation if definition else None),
         is_in_process=(request.process or (definition.process if definition else "own")) == "shared",
         is_kept=True,

@@ -95,9 +95,9 @@ async def test_what_a_shared_agent_spends_is_its_own_and_the_sessions(project: P
                 ("boss", "main"),
             ]
             billed = sum(Decimal(request["cost_usd"]) for request in tree.served.requests)
-            standing = tree.root.gateway.stats().session
-            assert sum(line.cost_usd for line in lines) == billed == standing.spent.dollars
-            assert standing.reserved.dollars == 0
+            standing = tree.root.gateway.accounts.session
+            assert sum(line.cost_usd for line in lines) == billed == standing.spent
+            assert standing.reserved == 0
 
 
 async def test_a_shared_agent_and_its_parent_work_at_the_same_time(project: Path) -> None:
@@ -269,7 +269,7 @@ async def test_killed_parent_is_notified_once_that_its_in_process_agent_ended(pr
             assert report.status == "completed"
             assert report.result.count("Its task in the process of its parent was killed.") == 1
             assert tree.states("guest")[-1] == "killed"
-            assert tree.root.gateway.stats().session.reserved.dollars == 0
+            assert tree.root.gateway.accounts.session.reserved == 0
             assert (tree.supervisor.runs, tree.supervisor.running) == ({}, set())
 
 

@@ -153,8 +153,8 @@ async def test_invalid_requests_are_refused_before_sending(session: SessionDirec
         await opened.send("*", "Go.")
     with pytest.raises(coterie.RequestRefused, match="the limit is 1,048,576 bytes"):
         await opened.send("main", "x" * 1_100_000)
-    with pytest.raises(coterie.RequestRefused, match="a no needs feedback"):
+    with pytest.raises(coterie.RequestRefused, match="a rejection needs feedback"):
         await opened.decide("plan-1", approve=False)
-    with pytest.raises(coterie.SessionOver, match="does not run any more") as raised:
+    with pytest.raises(coterie.SessionOver, match="it has ended") as raised:
         await opened.send("main", "Go.")
     assert raised.value.session == session.id

@@ -23,7 +23,6 @@ from coterie.clock import Clock
 from coterie.mailbox.envelope import Sender, SenderKind
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 from coterie.session_directory import MAIN, SessionDirectory
 from tests.orchestrator.approvals.approval_harness import ApprovalHarness, open_approval_harness, settle
@@ -45,7 +44,7 @@ async def open_agent(
 
     async def serve() -> None:
         async with (
-            ModelGateway(Clock(), BudgetLimits()).open_client(name) as asker,
+            ModelGateway(Clock()).open_client(name) as asker,
             open_channel(near, agent_decoder) as line,
         ):
             await AgentConnection(asker, lambda _: None, NoSpawner(), None, name, mine).run(line)

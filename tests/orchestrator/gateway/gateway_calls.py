@@ -14,7 +14,6 @@ from coterie.agents.loop.model.gateway_protocol import Gateway, Permit
 from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import GatewayClient, ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.gateway.permit import CallCost
 
 OPUS = load_models().get("opus")
@@ -57,16 +56,13 @@ def used(dollars: float) -> Usage:
 def make_gate(
     *,
     dollars: float | None = None,
-    tokens: int | None = None,
     places: int = 20,
     clock: Clock | None = None,
     settled: Callable[[CallCost], None] | None = None,
 ) -> ModelGateway:
     """A gate whose jitter repeats itself."""
-    limits = BudgetLimits(dollars=None if dollars is None else Decimal(str(dollars)), tokens=tokens)
-    return ModelGateway(
-        clock or Clock(), session_limits=limits, max_calls=places, jitter=random.Random(5), settled=settled
-    )
+    budget = None if dollars is None else Decimal(str(dollars))
+    return ModelGateway(clock or Clock(), budget=budget, max_calls=places, jitter=random.Random(5), settled=settled)
 
 
 @attrs.define(eq=False)

@@ -4,8 +4,9 @@ import pytest
 import trio
 
 from coterie.agents.errors import BudgetSpent
-from coterie.orchestrator.gateway.budgets import Amount, BudgetLimits
-from tests.orchestrator.gateway.gateway_calls import DOLLAR, intent, make_gate, open_calls, open_single_caller, used
+from coterie.clock import Clock
+from coterie.orchestrator.gateway.admission import ModelGateway
+from tests.orchestrator.gateway.gateway_calls import intent, make_gate, open_calls, open_single_caller, used
 
 
 async def test_oversized_call_is_refused_with_the_remaining_budget() -> None:
@@ -17,7 +18,7 @@ async def test_oversized_call_is_refused_with_the_remaining_budget() -> None:
             async with asker.admit(intent(dollars=1)):
                 pytest.fail("admitted over the budget")
     error = refused.value
-    assert (error.scope, error.name, error.unit) == ("session", None, "dollars")
+    assert (error.scope, error.name) == ("session", None)
     assert [float(each) for each in (error.budget, error.spent, error.reserve, error.left)] == [1.5, 1, 1, 0.5]
 
 
@@ -29,7 +30,7 @@ async def test_call_waits_for_budget_reserved_by_another() -> None:
         assert calls.started == ["first"]
         await calls.end("first", used(0.5))
         assert calls.started == ["first", "second"]
-        assert gate.stats().session.spent == Amount(dollars=Decimal("0.5"), tokens=DOLLAR // 2)
+        assert gate.accounts.session.spent == Decimal("0.5")
 
 
 async def test_waiting_call_is_refused_when_it_can_no_longer_fit() -> None:
@@ -56,7 +57,7 @@ async def test_small_calls_do_not_pass_a_large_waiting_call() -> None:
 async def test_wait_for_one_budget_does_not_block_other_budgets() -> None:
     gate = make_gate()
     async with (
-        gate.open_client("a", own=BudgetLimits(dollars=Decimal(1))) as poor,
+        gate.open_client("a", subtree=Decimal(1)) as poor,
         gate.open_client("b") as rich,
         open_calls() as calls,
     ):
@@ -66,19 +67,10 @@ async def test_wait_for_one_budget_does_not_block_other_budgets() -> None:
         assert calls.started == ["first", "other"]
 
 
-async def test_tokens_are_a_budget_of_their_own() -> None:
-    gate = make_gate(tokens=100)
-    async with gate.open_client("a") as asker:
-        with pytest.raises(BudgetSpent, match=r"0 of 100 tokens are spent, and .* up to 50,000 tokens") as refused:
-            async with asker.admit(intent(dollars=1)):
-                pytest.fail("admitted over the budget")
-    assert refused.value.unit == "tokens"
-
-
 async def test_subtree_budget_includes_all_descendants() -> None:
     gate = make_gate()
     async with (
-        gate.open_client("lead", subtree=BudgetLimits(dollars=Decimal(2))),
+        gate.open_client("lead", subtree=Decimal(2)),
         gate.open_client("child", parent="lead") as child,
         gate.open_client("grandchild", parent="child") as grandchild,
         gate.open_client("stranger") as stranger,
@@ -93,29 +85,14 @@ async def test_subtree_budget_includes_all_descendants() -> None:
         assert (error.scope, error.name) == ("subtree", "lead")
         assert "for lead and what it has spawned" in str(error)
         assert calls.started == ["child", "stranger"]
-        spent = {agent.name: (agent.own.spent.tokens, agent.subtree.spent.tokens) for agent in gate.stats().agents}
-        assert spent == {"lead": (0, DOLLAR), "child": (DOLLAR, DOLLAR), "grandchild": (0, 0), "stranger": (0, 0)}
-
-
-async def test_the_budget_of_an_agent_is_its_own() -> None:
-    gate = make_gate()
-    async with (
-        gate.open_client("lead", own=BudgetLimits(dollars=Decimal(1))) as lead,
-        gate.open_client("child", parent="lead") as child,
-        open_calls() as calls,
-    ):
-        await calls.ask(child, "child", intent(dollars=2))
-        await calls.ask(lead, "lead", intent(dollars=2))
-        error = calls.failed["lead"]
-        assert isinstance(error, BudgetSpent)
-        assert (error.scope, error.name) == ("agent", "lead")
-        assert calls.started == ["child"]
+        spent = {name: account.spent for name, account in gate.accounts.agents.items()}
+        assert spent == {"lead": 1, "child": 1, "grandchild": 0, "stranger": 0}
 
 
 async def test_later_incarnation_keeps_the_spending_of_its_name() -> None:
     gate = make_gate()
     async with (
-        gate.open_client("a", own=BudgetLimits(dollars=Decimal(1))) as asker,
+        gate.open_client("a", subtree=Decimal(1)) as asker,
         asker.admit(intent(dollars=1)) as permit,
     ):
         permit.settle(used(1))
@@ -136,9 +113,12 @@ async def test_parent_must_be_known_and_cannot_change() -> None:
                 pass
 
 
-def test_negative_budget_is_an_error() -> None:
+async def test_negative_budget_is_an_error() -> None:
     with pytest.raises(ValueError, match="negative"):
-        BudgetLimits(tokens=-1)
+        ModelGateway(Clock(), Decimal(-1))
+    with pytest.raises(ValueError, match="negative"):
+        async with make_gate().open_client("a", subtree=Decimal(-1)):
+            pass
 
 
 async def test_cancelled_wait_for_budget_releases_everything(autojump_clock: trio.testing.MockClock) -> None:
@@ -149,5 +129,5 @@ async def test_cancelled_wait_for_budget_releases_everything(autojump_clock: tri
             async with asker.admit(intent(dollars=1)):
                 pytest.fail("admitted over the budget")
         await calls.end("first", used(0))
-        standing = gate.stats()
-        assert (standing.waiting, standing.running_calls, standing.session.reserved) == (0, 0, Amount())
+        assert gate.activity() == (0, 0)
+        assert gate.accounts.session.reserved == 0

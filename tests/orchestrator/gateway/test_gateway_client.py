@@ -77,8 +77,8 @@ async def test_concurrent_agents_write_their_common_prefix_once() -> None:
                 nursery.start_soon(client.ask, request())
         usages = [outcome.usage for outcome in team.settled]
         assert sorted(usage.write_5m for usage in usages) == [0] * (SIBLINGS - 1) + [2_000]
-        spent = team.gate.stats().session.spent
-        assert spent.dollars == sum(OPUS.cost(usage) for usage in usages)
+        spent = team.gate.accounts.session.spent
+        assert spent == sum(OPUS.cost(usage) for usage in usages)
 
 
 @pytest.mark.slow
@@ -101,5 +101,5 @@ async def test_interrupted_stream_is_charged_as_an_upper_bound() -> None:
         first, *again = (outcome.usage for outcome in team.settled)
         assert first == Usage(write_5m=2_000, input=2, output=100)
         assert again == [Usage(read=2_000, input=2, output=100)] * 2
-        session = team.gate.stats().session
+        session = team.gate.accounts.session
         assert session.estimated == session.spent

@@ -27,7 +27,6 @@ from coterie.agents.loop.model.request import Identity, ModelRequest
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.loop.run_result import RunLimits
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.gateway.ledger import Ledger, LedgerEntry, read_ledger
 from coterie.orchestrator.gateway.ledger_recorder import LedgerRecorder
 from coterie.orchestrator.processes.api_server_process import ApiServerHandle
@@ -103,7 +102,7 @@ async def open_team(
             ) as client,
         ):
             books = LedgerRecorder(ledger, served.clock, discard_event)
-            gate = ModelGateway(served.clock, BudgetLimits(dollars=budget), settled=books.record)
+            gate = ModelGateway(served.clock, budget, settled=books.record)
             for fault in faults:
                 served.server.control.faults.add(fault)
             yield Team(served, gate, client, path)
@@ -174,7 +173,7 @@ async def test_interrupted_reply_has_exact_input_and_maximum_output(tmp_path: Pa
     assert whole.usage == reply.usage
     assert (broken.usage.prompt, broken.usage.output) == (reply.usage.prompt, MAX_TOKENS)
     assert broken.prefix == whole.prefix != ""
-    assert team.gate.stats().session.spent.dollars == dollars((broken, whole))
+    assert team.gate.accounts.session.spent == dollars((broken, whole))
 
 
 async def test_unbilled_request_is_not_recorded(tmp_path: Path) -> None:
@@ -243,9 +242,7 @@ async def test_entry_has_the_expected_cache_read(tmp_path: Path) -> None:
 
     async with open_agent(SCRIPT, tmp_path, NotingTool(name="note", act=note)) as (agent, served):
         with Ledger.open(tmp_path / "ledger.jsonl") as ledger:
-            gate = ModelGateway(
-                served.clock, BudgetLimits(), settled=LedgerRecorder(ledger, served.clock, discard_event).record
-            )
+            gate = ModelGateway(served.clock, settled=LedgerRecorder(ledger, served.clock, discard_event).record)
             async with gate.open_client(agent.identity.agent, incarnation=7) as asker:
                 agent.client = agent.client.with_gateway(asker)
                 assert (await run_loop(agent, RunLimits())).reason == "completed"

@@ -10,7 +10,6 @@ from trio.testing import wait_all_tasks_blocked
 from coterie.agents.errors import ModelUnreachable
 from coterie.agents.loop.model.gateway_protocol import Permit
 from coterie.agents.loop.model.usage import Usage
-from coterie.orchestrator.gateway.budgets import Amount
 from coterie.orchestrator.gateway.permit import CallCost
 from tests.orchestrator.gateway.gateway_calls import OPUS, intent, make_gate, open_calls, open_single_caller, used
 
@@ -25,10 +24,10 @@ async def end_by(end: Callable[[Permit], None]) -> CallCost:
         async with gate.open_client("a") as asker, asker.admit(INTENT) as permit:
             end(permit)
     (outcome,) = outcomes
-    session = gate.stats().session
-    assert session.spent == outcome.cost == Amount.of(OPUS, outcome.usage)
-    assert session.estimated == (outcome.cost if outcome.is_estimated else Amount())
-    assert session.reserved == Amount()
+    session = gate.accounts.session
+    assert session.spent == outcome.cost == OPUS.cost(outcome.usage)
+    assert session.estimated == (outcome.cost if outcome.is_estimated else 0)
+    assert session.reserved == 0
     return outcome
 
 
@@ -74,11 +73,11 @@ async def test_closed_client_releases_slots_and_pays_for_sent_calls() -> None:
         await wait_all_tasks_blocked()
         assert isinstance(calls.failed["waits"], trio.ClosedResourceError)
         assert calls.started == ["sent", "told", "other"]
-        session = gate.stats().session
-        assert (float(session.spent.dollars), float(session.estimated.dollars)) == (1.25, 1)
+        session = gate.accounts.session
+        assert (float(session.spent), float(session.estimated)) == (1.25, 1)
         calls.permits["told"].begin()
         await calls.end("sent", used(0.5))
-        assert gate.stats().session.spent == session.spent, "what is closed is not booked again"
+        assert session.spent == 1.25, "a closed permit is not charged again"
         with pytest.raises(trio.ClosedResourceError):
             async with asker.admit(INTENT):
                 pytest.fail("a closed asker was served")
@@ -90,7 +89,7 @@ async def test_close_of_one_incarnation_keeps_the_calls_of_another() -> None:
         await calls.ask(asker, "call", intent())
         async with gate.open_client("a", incarnation=2):
             pass
-        assert gate.stats().running_calls == 1
+        assert gate.activity() == (1, 0)
 
 
 async def test_permit_granted_during_cancellation_is_returned() -> None:
@@ -107,6 +106,6 @@ async def test_permit_granted_during_cancellation_is_returned() -> None:
             await wait_all_tasks_blocked()
             permit.void()
             nursery.cancel_scope.cancel()
-        assert gate.stats().running_calls == 1
-    standing = gate.stats()
-    assert (standing.running_calls, standing.session.spent, standing.session.reserved) == (0, Amount(), Amount())
+        assert gate.activity() == (1, 0)
+    assert gate.activity() == (0, 0)
+    assert gate.accounts.session.spent == gate.accounts.session.reserved == 0

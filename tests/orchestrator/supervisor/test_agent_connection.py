@@ -22,7 +22,6 @@ from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
 from coterie.mailbox.errors import NotAllowed
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 
 MODEL = known_models().get("sonnet")
@@ -74,11 +73,11 @@ class RootWithAgent:
 
 
 @asynccontextmanager
-async def open_root_with_agent(limits: BudgetLimits | None = None) -> AsyncIterator[RootWithAgent]:
+async def open_root_with_agent(budget: Decimal | None = None) -> AsyncIterator[RootWithAgent]:
     near, far = socket.socketpair()
     heard: list[AgentMessage] = []
     delivered: list[Envelope] = []
-    gate = ModelGateway(Clock(), limits or BudgetLimits())
+    gate = ModelGateway(Clock(), budget)
 
     async def take(envelope: Envelope) -> None:
         await trio.lowlevel.checkpoint()
@@ -102,17 +101,17 @@ async def open_root_with_agent(limits: BudgetLimits | None = None) -> AsyncItera
 async def test_admitted_call_is_charged_with_its_usage() -> None:
     async with open_root_with_agent() as office:
         async with office.station.gate.admit(INTENT) as permit:
-            assert office.gate.stats().session.reserved.dollars == INTENT.reserve
+            assert office.gate.accounts.session.reserved == INTENT.reserve
             permit.begin()
             permit.settle(USED)
         await office.settled()
-        session = office.gate.stats().session
-        assert (session.spent.dollars, session.reserved.dollars) == (MODEL.cost(USED), Decimal(0))
-        assert session.estimated.dollars == 0
+        session = office.gate.accounts.session
+        assert (session.spent, session.reserved) == (MODEL.cost(USED), Decimal(0))
+        assert session.estimated == 0
 
 
 async def test_refused_call_raises_the_gateway_error_in_the_agent() -> None:
-    async with open_root_with_agent(BudgetLimits(dollars=Decimal("0.0001"))) as office:
+    async with open_root_with_agent(Decimal("0.0001")) as office:
         async with office.gate.open_client("bob") as near:
             with pytest.raises(BudgetSpent) as here:
                 async with near.admit(INTENT):
@@ -131,9 +130,9 @@ async def test_cancelled_admission_request_holds_no_permit() -> None:
                 pass
         assert scope.cancelled_caught
         await office.settled()
-        standing = office.gate.stats()
-        assert (standing.waiting, standing.running_calls, standing.session.reserved.dollars) == (0, 0, Decimal(0))
-        assert standing.cool_down > 3000
+        assert office.gate.activity() == (0, 0)
+        assert office.gate.accounts.session.reserved == 0
+        assert office.gate.pause.opens_at > trio.current_time() + 3000
 
 
 async def test_unbilled_call_costs_nothing_and_an_interrupted_call_its_maximum() -> None:
@@ -141,12 +140,12 @@ async def test_unbilled_call_costs_nothing_and_an_interrupted_call_its_maximum()
         async with office.station.gate.admit(INTENT) as permit:
             permit.void()
         await office.settled()
-        assert office.gate.stats().session.spent.dollars == 0
+        assert office.gate.accounts.session.spent == 0
         async with office.station.gate.admit(INTENT) as permit:
             permit.settle(USED, is_whole=False)
         await office.settled()
         most = MODEL.cost(attrs.evolve(USED, output=INTENT.max_tokens))
-        assert office.gate.stats().session.estimated.dollars == most
+        assert office.gate.accounts.session.estimated == most
 
 
 async def test_agent_killed_during_a_call_frees_its_slot_and_costs_the_maximum() -> None:
@@ -160,9 +159,9 @@ async def test_agent_killed_during_a_call_frees_its_slot_and_costs_the_maximum()
                 office.cut()
                 await trio.sleep_forever()
     assert gate is not None
-    standing = gate.stats()
-    assert (standing.running_calls, standing.session.reserved.dollars) == (0, Decimal(0))
-    assert standing.session.estimated.dollars == INTENT.reserve
+    session = gate.accounts.session
+    assert gate.activity() == (0, 0)
+    assert (session.reserved, session.estimated) == (Decimal(0), INTENT.reserve)
 
 
 async def test_permit_granted_during_cancellation_is_released() -> None:
@@ -172,8 +171,8 @@ async def test_permit_granted_during_cancellation_is_released() -> None:
             async with office.station.gate.admit(INTENT):
                 pass
         await office.settled()
-        standing = office.gate.stats()
-        assert (standing.waiting, standing.running_calls, standing.session.reserved.dollars) == (0, 0, Decimal(0))
+        assert office.gate.activity() == (0, 0)
+        assert office.gate.accounts.session.reserved == 0
 
 
 async def test_plan_ends_the_connection_when_approvals_are_missing() -> None:

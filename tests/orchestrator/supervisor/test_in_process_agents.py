@@ -21,7 +21,6 @@ from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
@@ -127,7 +126,7 @@ def running() -> Iterator[ChildProcess]:
 @asynccontextmanager
 async def open_shared_process() -> AsyncIterator[SharedProcess]:
     near, far = socket.socketpair()
-    gate = ModelGateway(Clock(), BudgetLimits())
+    gate = ModelGateway(Clock())
 
     async def serve(task_status: trio.TaskStatus[AgentConnection] = trio.TASK_STATUS_IGNORED) -> None:
         async with (

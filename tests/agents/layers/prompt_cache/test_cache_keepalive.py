@@ -23,7 +23,6 @@ from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import RunLimits
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.gateway.ledger import Ledger, LedgerEntry, read_ledger
 from coterie.orchestrator.gateway.ledger_recorder import LedgerRecorder
 from tests.agents.opened_layers import open_keepalive
@@ -100,13 +99,11 @@ class Parent:
     @property
     def spent(self) -> Decimal:
         """Dollars that the gate has counted."""
-        return self.gate.stats().session.spent.dollars
+        return self.gate.accounts.session.spent
 
-    async def limit(self, dollars: Decimal | None) -> None:
+    def limit(self, dollars: Decimal | None) -> None:
         """Let the agent spend no more than this in all."""
-        limits = BudgetLimits(dollars=dollars)
-        async with self.gate.open_client(self.agent.identity.agent, incarnation=2, own=limits):
-            pass
+        self.gate.accounts.agents[self.agent.identity.agent].limit = dollars
 
     def lines(self, purpose: str) -> list[LedgerEntry]:
         """What stands on the ledger."""
@@ -127,9 +124,7 @@ async def open_parent(
     tool = NotingTool(name="note", act=lambda _: "code " * words)
     async with open_agent(script, directory, tool, model=model) as (agent, served):
         with Ledger.open(path) as ledger:
-            gate = ModelGateway(
-                served.clock, BudgetLimits(), settled=LedgerRecorder(ledger, served.clock, discard_event).record
-            )
+            gate = ModelGateway(served.clock, settled=LedgerRecorder(ledger, served.clock, discard_event).record)
             events = watch(agent)
             async with (
                 gate.open_client(agent.identity.agent) as asker,
@@ -205,13 +200,13 @@ async def test_waits_that_overlap_are_one_and_last_until_the_last_has_ended(tmp_
 
 async def test_exhausted_budget_stops_refreshes_without_notice_to_the_agent(tmp_path: Path) -> None:
     async with open_parent(tmp_path) as parent:
-        await parent.limit(parent.spent)
+        parent.limit(parent.spent)
         parent.begin_wait(20 * MINUTE)
         async with parent.keeper.waiting():
             await parent.until(lambda: bool(failures(parent)))
         assert "raise the budget" in failures(parent)[0].reason
         assert parent.usages("refresh") == []
-        await parent.limit(None)
+        parent.limit(None)
         await parent.go_on()
 
 
