@@ -8,10 +8,8 @@ from pathlib import Path
 import attrs
 
 from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import SpawnRefused, SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace
-from coterie.agents.settings import Settings
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.address import check_name
 from coterie.mailbox.contract import Member
@@ -55,6 +53,9 @@ def resolve_run(request: SpawnRequest, name: str, parent: AgentSpec, project: Pa
         model = known_models().get(request.model or (definition.model if definition else None) or parent.model)
     except ConfigInvalid as exc:
         raise SpawnRefused(f"No agent was started: {exc}.") from exc
+    plan = request.plan
+    if plan is not None and plan.by is None:
+        plan = attrs.evolve(plan, by=settings.approvals.plans)
     spec = AgentSpec(
         name=name,
         task=request.task,
@@ -64,7 +65,7 @@ def resolve_run(request: SpawnRequest, name: str, parent: AgentSpec, project: Pa
         parent_settings=(parent.settings, *parent.parent_settings),
         definition=request.definition,
         is_teammate=request.stays,
-        plan=_resolve_plan(request.plan, settings),
+        plan=plan,
         memory=request.memory,
         is_bare=parent.is_bare,
         workspace=AgentWorkspace(directory=parent.workspace.directory),
@@ -83,10 +84,6 @@ def read_only_spec(spec: AgentSpec) -> AgentSpec:
     """Return *spec* with read-only permissions, as the parent spec from which children inherit."""
     permissions = attrs.evolve(spec.settings.permissions, mode="plan")
     return attrs.evolve(spec, settings=attrs.evolve(spec.settings, permissions=permissions))
-
-
-def _resolve_plan(plan: PlanPolicy | None, settings: Settings) -> PlanPolicy | None:
-    return plan if plan is None or plan.by is not None else attrs.evolve(plan, by=settings.approvals.plans)
 
 
 def _fork_run(parent: AgentSpec, request: SpawnRequest, name: str) -> AgentRun:
