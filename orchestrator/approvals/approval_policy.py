@@ -107,15 +107,9 @@ class AnswerInvalid(AgentError):
 
     reason: str
 
-    def __str__(self) -> str:
-        return self.reason
-
 
 @attrs.define(eq=False)
 class ApprovalNotStored(AgentError):
     """The request could not be written to disk."""
 
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason

@@ -10,9 +10,9 @@ either admitted or refused.
 import itertools
 import math
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from decimal import Decimal
 
 import attrs
 import trio
@@ -21,15 +21,7 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.gateway_protocol import CONCURRENT_CALLS, Permit
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission_queue import AdmissionQueue, QueuedCall
-from coterie.orchestrator.gateway.budgets import (
-    UNLIMITED,
-    Account,
-    Amount,
-    BudgetAccounts,
-    BudgetLimits,
-    PriorSpending,
-    refusal,
-)
+from coterie.orchestrator.gateway.budgets import Account, BudgetAccounts, PriorSpending, refusal
 from coterie.orchestrator.gateway.cache_warmup import CacheWarmup
 from coterie.orchestrator.gateway.permit import CallCost, CallPermit, GatewayCaller
 
@@ -66,47 +58,6 @@ class RateLimitPause:
         """Stop spacing the starts if the pause is over; call it when the queue is empty."""
         if now >= self.closed_until:
             self._is_recovering = False
-
-
-@attrs.frozen(kw_only=True)
-class AccountStats:
-    """Snapshot of one budget account."""
-
-    limits: BudgetLimits
-    spent: Amount
-    estimated: Amount
-    """Part of `spent` that is an upper bound, because the exact usage is unknown."""
-    reserved: Amount
-
-    @classmethod
-    def of(cls, account: Account) -> "AccountStats":
-        """Take a snapshot of *account*."""
-        return cls(limits=account.limits, spent=account.spent, estimated=account.estimated, reserved=account.reserved)
-
-
-@attrs.frozen(kw_only=True)
-class AgentStats:
-    """Snapshot of one agent at the gateway; agents that have ended are included."""
-
-    name: str
-    parent: str | None
-    own: AccountStats
-    subtree: AccountStats
-    running_calls: int
-    """Admitted calls that have not ended."""
-    waiting: int
-
-
-@attrs.frozen(kw_only=True)
-class GatewayStats:
-    """Snapshot of the gateway."""
-
-    session: AccountStats
-    agents: tuple[AgentStats, ...]
-    running_calls: int
-    waiting: int
-    cool_down: float
-    """Seconds until calls may start again; 0 without a pause."""
 
 
 HOLD = 5.0
@@ -152,7 +103,8 @@ class ModelGateway:
 
     clock: Clock
     """Clock for the lifetime of cached prefixes. All other times are on trio's clock."""
-    session_limits: BudgetLimits = UNLIMITED
+    budget: Decimal | None = None
+    """Maximum dollars of the session; None for no limit."""
     max_calls: int = CONCURRENT_CALLS
     """Maximum number of concurrent calls."""
     warmup_hold: float = HOLD
@@ -163,18 +115,18 @@ class ModelGateway:
     """Callback for each admitted call, called before the caller gets its permit."""
     settled: Callable[[CallCost], None] | None = None
     """Callback for each ended call, called after its slot is free."""
-    _accounts: BudgetAccounts = attrs.field(init=False)
+    accounts: BudgetAccounts = attrs.field(init=False)
     _queue: AdmissionQueue = attrs.field(factory=AdmissionQueue, init=False)
     _permits: dict[CallPermit, None] = attrs.field(factory=dict, init=False)
     """Permits of running calls, oldest first."""
     _calls: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
-    _pause: RateLimitPause = attrs.field(init=False)
+    pause: RateLimitPause = attrs.field(init=False)
     _warmup: CacheWarmup = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        session = Account("session", limits=self.session_limits, spent=self.earlier.session)
-        self._accounts = BudgetAccounts(session, prior=self.earlier)
-        self._pause = RateLimitPause(self.jitter)
+        session = Account("session", limit=self.budget, spent=self.earlier.session)
+        self.accounts = BudgetAccounts(session, prior=self.earlier)
+        self.pause = RateLimitPause(self.jitter)
         self._warmup = CacheWarmup(self.clock, self.warmup_hold)
 
     @asynccontextmanager
@@ -184,15 +136,14 @@ class ModelGateway:
         *,
         incarnation: int = 1,
         parent: str | None = None,
-        own: BudgetLimits | None = None,
-        subtree: BudgetLimits | None = None,
+        subtree: Decimal | None = None,
     ) -> AsyncIterator[GatewayClient]:
         """Open the gateway for one incarnation of agent *name*; the end of the block closes the client and its permits.
 
-        *own* limits the agent itself, and *subtree* the agent with all agents it spawns. None keeps the limits of an
-        earlier incarnation; earlier spending counts. Raises `ValueError` if *parent* is unknown or has changed.
+        *subtree* is the maximum dollars of the agent with all agents it spawns; None keeps the limit of an earlier
+        incarnation. Earlier spending counts. Raises `ValueError` if *parent* is unknown or has changed.
         """
-        self._accounts.open(name, parent, own, subtree)
+        self.accounts.open(name, parent, subtree)
         client = GatewayClient(GatewayCaller(agent=name, incarnation=incarnation, parent=parent), self)
         try:
             yield client
@@ -201,34 +152,18 @@ class ModelGateway:
 
     def cool_down(self, seconds: float) -> None:
         """Start no call for *seconds* or a little more; never shortens an earlier pause."""
-        self._pause.extend(trio.current_time(), seconds)
+        self.pause.extend(trio.current_time(), seconds)
 
-    def stats(self) -> GatewayStats:
-        """Return a snapshot of accounts, running calls and waiting calls."""
-        waiting = Counter(waiter.caller.agent for waiter in self._queue.in_order(trio.current_time()))
-        running = Counter(permit.caller.agent for permit in self._permits)
-        return GatewayStats(
-            session=AccountStats.of(self._accounts.session),
-            agents=tuple(
-                AgentStats(
-                    name=name,
-                    parent=accounts.parent,
-                    own=AccountStats.of(accounts.own),
-                    subtree=AccountStats.of(accounts.subtree),
-                    running_calls=running[name],
-                    waiting=waiting[name],
-                )
-                for name, accounts in self._accounts.agents.items()
-            ),
-            running_calls=len(self._permits),
-            waiting=len(self._queue),
-            cool_down=max(0.0, self._pause.closed_until - trio.current_time()),
-        )
+    def activity(self, name: str | None = None) -> tuple[int, int]:
+        """Return the numbers of running and of waiting calls of agent *name*, or of all agents."""
+        running = sum(name in (None, permit.caller.agent) for permit in self._permits)
+        waiting = self._queue.in_order(trio.current_time())
+        return running, sum(name in (None, waiter.caller.agent) for waiter in waiting)
 
     async def wait_for_permit(self, caller: GatewayCaller, intent: CallIntent) -> CallPermit:
         """Wait for the permit of *intent*, which the caller must close. A cancelled wait holds no slot or budget."""
-        need = Amount.of(intent.model, intent.most)
-        waiter = self._queue.join(caller, intent, need, self._accounts.accounts_of(caller.agent))
+        need = intent.model.cost(intent.most)
+        waiter = self._queue.join(caller, intent, need, self.accounts.accounts_of(caller.agent))
         self._refuse(waiter)
         is_delivered = False
         try:
@@ -270,8 +205,8 @@ class ModelGateway:
         next_check = math.inf
         claimed: set[Account] = set()
         for waiter in self._queue.in_order(now):
-            if self._pause.opens_at > now:
-                next_check = self._pause.opens_at
+            if self.pause.opens_at > now:
+                next_check = self.pause.opens_at
                 break
             if (blocked := self._warmup.blocked_until(waiter.keys, now)) is not None:
                 next_check = min(next_check, blocked)
@@ -286,7 +221,7 @@ class ModelGateway:
     def _schedule_check(self, at: float, now: float) -> None:
         oldest = self._queue.first()
         if oldest is None:
-            self._pause.reset(now)
+            self.pause.reset(now)
         else:
             oldest.alarm.deadline = at
 
@@ -306,7 +241,7 @@ class ModelGateway:
         self._permits[permit] = None
         if self.started is not None:
             self.started(permit)
-        self._pause.started(now)
+        self.pause.started(now)
         self._queue.decide(waiter, permit)
 
     def _begun(self, permit: CallPermit) -> None:

@@ -2,13 +2,14 @@
 
 import bisect
 import itertools
+from decimal import Decimal
 from operator import attrgetter
 
 import attrs
 import trio
 
 from coterie.agents.loop.model.call_intent import CallIntent
-from coterie.orchestrator.gateway.budgets import Account, Amount
+from coterie.orchestrator.gateway.budgets import Account
 from coterie.orchestrator.gateway.cache_warmup import shared_keys
 from coterie.orchestrator.gateway.permit import CallPermit, GatewayCaller
 
@@ -22,7 +23,7 @@ class QueuedCall:
 
     caller: GatewayCaller
     intent: CallIntent
-    need: Amount
+    need: Decimal
     accounts: tuple[Account, ...]
     arrived: float
     number: int
@@ -52,11 +53,8 @@ class AdmissionQueue:
     """Waiting calls by number, in order of arrival."""
     _numbers: "itertools.count[int]" = attrs.field(factory=itertools.count)
 
-    def __len__(self) -> int:
-        return len(self._waiters)
-
     def join(
-        self, caller: GatewayCaller, intent: CallIntent, need: Amount, accounts: tuple[Account, ...]
+        self, caller: GatewayCaller, intent: CallIntent, need: Decimal, accounts: tuple[Account, ...]
     ) -> QueuedCall:
         """Append a call behind all others of its priority and return its queue entry."""
         waiter = QueuedCall(

@@ -34,16 +34,12 @@ def cost_alternatives(lines: Iterable[LedgerEntry]) -> CostAlternatives:
     without_cache = without_sharing = perfect = Decimal(0)
     for line in lines:
         agent, prefix = (line.model, line.agent), (line.model, line.prefix)
-        without_cache += _cost(line, _uncached(line))
+        without_cache += _cost(line, Usage(input=line.usage.prompt, output=line.usage.output))
         without_sharing += _cost(line, _unshared(line, own[agent]))
         perfect += _cost(line, _shared(line, written[prefix] if line.prefix else 0))
         own[agent] = max(own[agent], line.cached)
         written[prefix] = max(written[prefix], line.cached)
     return CostAlternatives(without_cache=without_cache, without_sharing=without_sharing, perfect_sharing=perfect)
-
-
-def _uncached(line: LedgerEntry) -> Usage:
-    return Usage(input=line.usage.prompt, output=line.usage.output)
 
 
 def _unshared(line: LedgerEntry, own: int) -> Usage:

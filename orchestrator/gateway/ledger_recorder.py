@@ -6,6 +6,7 @@ After a crash the next root records the maximum cost of each pending call, so th
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
 from coterie.files import Appender, check_record, frame_record
-from coterie.orchestrator.gateway.budgets import NO_COST, Amount, PriorSpending
+from coterie.orchestrator.gateway.budgets import PriorSpending
 from coterie.orchestrator.gateway.cost_totals import ancestors
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry, read_ledger
 from coterie.orchestrator.gateway.permit import CallCost, CallPermit, GatewayCaller
@@ -144,16 +145,11 @@ def settle_interrupted_calls(directory: Path) -> PriorSpending:
 
 
 def sum_spending(lines: Iterable[LedgerEntry]) -> PriorSpending:
-    """Sum *lines* for the session, for each agent, and for each agent with its descendants."""
+    """Sum *lines* for the session, and for each agent with its descendants."""
     lines = tuple(lines)
     parents = {line.agent: line.parent for line in lines}
-    session = NO_COST
-    own: defaultdict[str, Amount] = defaultdict(lambda: NO_COST)
-    subtree: defaultdict[str, Amount] = defaultdict(lambda: NO_COST)
+    subtree: defaultdict[str, Decimal] = defaultdict(Decimal)
     for line in lines:
-        amount = Amount(dollars=line.cost_usd, tokens=line.usage.total)
-        session += amount
-        own[line.agent] += amount
         for name in (line.agent, *ancestors(line.agent, parents)):
-            subtree[name] += amount
-    return PriorSpending(session=session, own=dict(own), subtree=dict(subtree))
+            subtree[name] += line.cost_usd
+    return PriorSpending(session=sum((line.cost_usd for line in lines), Decimal(0)), subtree=dict(subtree))

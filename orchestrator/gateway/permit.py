@@ -1,6 +1,7 @@
 """Permit for one model call; the end of the call settles its reservation."""
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Self
 
 import attrs
@@ -8,7 +9,7 @@ import attrs
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.gateway_protocol import PermitEnd
 from coterie.agents.loop.model.usage import Usage
-from coterie.orchestrator.gateway.budgets import Account, Amount
+from coterie.orchestrator.gateway.budgets import Account
 from coterie.orchestrator.gateway.cache_warmup import CacheWrite
 
 
@@ -29,7 +30,8 @@ class CallCost:
     intent: CallIntent
     end: PermitEnd
     usage: Usage
-    cost: Amount
+    cost: Decimal
+    """Dollars."""
     call: int = 0
     """Sequence number of the call."""
 
@@ -53,7 +55,7 @@ class CallPermit:
 
     caller: GatewayCaller
     intent: CallIntent
-    need: Amount
+    need: Decimal
     accounts: tuple[Account, ...]
     warming: CacheWrite
     _begun: Callable[["CallPermit"], None]
@@ -89,7 +91,7 @@ class CallPermit:
     def outcome(self) -> CallCost:
         """Return the end and cost of the call, as known now."""
         usage = self._used()
-        cost = Amount.of(self.intent.model, usage)
+        cost = self.intent.model.cost(usage)
         return CallCost(caller=self.caller, intent=self.intent, end=self._end, usage=usage, cost=cost, call=self.call)
 
     def _used(self) -> Usage:

@@ -15,7 +15,7 @@ from coterie.agents.root_link.messages import RunFailed
 from coterie.agents.runtime.setup.sandbox_setup import check_sandbox
 from coterie.agents.tools.web.hosts import hosts_from_settings
 from coterie.clock import Clock
-from coterie.errors import ConfigInvalid
+from coterie.errors import ConfigInvalid, first_exception
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.fault_points import inject_faults
 from coterie.orchestrator.control.launch_protocol import SessionEnded, SessionOpened, client_message_decoder
@@ -54,7 +54,8 @@ async def _serve(request: SessionRequest, sock: socket.socket) -> None:
         try:
             client.send(await _run(request, client))
         except* EXPECTED_ERRORS as group:
-            client.send(_startup_failure(group))
+            error = first_exception(group)
+            client.send(RunFailed(reason=str(error), is_for_user=isinstance(error, ConfigInvalid | ApiServerFailed)))
 
 
 async def _run(request: SessionRequest, client: LaunchClient) -> SessionEnded | RunFailed:
@@ -128,13 +129,6 @@ def _redirect_stderr(session: SessionDirectory) -> None:
     descriptor = os.open(session.directory / ROOT_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.dup2(descriptor, sys.stderr.fileno())
     os.close(descriptor)
-
-
-def _startup_failure(group: BaseExceptionGroup[Exception]) -> RunFailed:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return RunFailed(reason=str(error), is_for_user=isinstance(error, ConfigInvalid | ApiServerFailed))
 
 
 if __name__ == "__main__":

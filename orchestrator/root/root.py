@@ -2,8 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from decimal import Decimal
 
 import attrs
@@ -54,7 +54,6 @@ from coterie.orchestrator.control.requests import (
 from coterie.orchestrator.control.server import open_control_server, open_listener
 from coterie.orchestrator.control.user_mail import handle_mail_request
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
 from coterie.orchestrator.gateway.ledger_recorder import (
     PENDING_CALLS,
@@ -107,14 +106,6 @@ class SessionRoot:
         known = {*self.supervisor.services.mail.roster.members(), *self.supervisor.unfinished.names}
         return () if team is None else tuple(request for request in team.requests() if request.name not in known)
 
-    def interrupt_lead(self) -> None:
-        """Cancel the lead's current turn."""
-        self.supervisor.interrupt(MAIN)
-
-    def kill_immediately(self) -> None:
-        """Make every stop from now on kill the agent immediately."""
-        self.supervisor.kill_immediately()
-
     async def handle_request(self, request: ControlRequest) -> ControlAnswer:
         """Handle a request of the user's client. Raises `NotRunning`, `SpawnRefused` and `AnswerInvalid`."""
         match request:
@@ -163,7 +154,8 @@ async def open_root(
         log = stack.enter_context(EventLog.open(session.directory / EVENT_LOG, ROOT_NAME, clock))
         mail = stack.enter_context(await _open_session_mail(session, clock, log.emit))
         environment = {**os.environ, SESSION_VARIABLE: session.id}
-        cleanup = await stack.enter_async_context(_open_cleanup(session, environment))
+        mark, record = f"{SESSION_VARIABLE}={session.id}", session.directory / ROOT_RECORD
+        cleanup = await stack.enter_async_context(open_cleanup_daemon(mark, record, environment))
         # Removed before the daemon is released: if the root is killed in between, nothing else would remove the record.
         stack.callback(remove_root_record, session, root)
         gateway = await _open_gateway(session, clock, budget, log.emit, stack)
@@ -199,13 +191,6 @@ async def open_root(
             nursery.cancel_scope.cancel()
 
 
-def _open_cleanup(
-    session: SessionDirectory, environment: Mapping[str, str]
-) -> AbstractAsyncContextManager[CleanupSupervisor]:
-    mark, record = f"{SESSION_VARIABLE}={session.id}", session.directory / ROOT_RECORD
-    return open_cleanup_daemon(mark, record, environment)
-
-
 async def _open_session_mail(session: SessionDirectory, clock: Clock, emit: Callable[[Event], None]) -> SessionMail:
     """Open the mail of *session*; all mail sent from now on is signed, and the pending mail is trusted.
 
@@ -237,8 +222,7 @@ async def _open_gateway(
     ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
     pending = stack.enter_context(PendingCalls.open(session.directory / PENDING_CALLS))
     recorder = LedgerRecorder(ledger, clock, emit, pending)
-    limits = BudgetLimits(dollars=budget)
-    return ModelGateway(clock, limits, earlier=earlier, started=recorder.begin, settled=recorder.record)
+    return ModelGateway(clock, budget, earlier=earlier, started=recorder.begin, settled=recorder.record)
 
 
 async def _open_bridges(mail: SessionMail, emit: Callable[[Event], None], stack: AsyncExitStack) -> None:
@@ -285,9 +269,9 @@ class LaunchClient:
         while (message := await self._channel.receive()) is not None:
             match message:
                 case InterruptTurn():
-                    root.interrupt_lead()
+                    root.supervisor.interrupt(MAIN)
                 case EndSession():
-                    root.kill_immediately()
+                    root.supervisor.kill_immediately()
                     stop()
                 case Detach():
                     return

@@ -188,11 +188,11 @@ class AgentProcess:
     def _activity(self, child: RunningChild, connection: AgentConnection) -> Activity | None:
         """Progress of a busy agent; None for one that waits for children, the user or the gateway."""
         name = self.spec.name
-        calls = next(agent for agent in self.services.gateway.stats().agents if agent.name == name)
-        is_busy = self.state in ("starting", "running") and not connection.is_awaiting_answer and not calls.waiting
+        running_calls, waiting_calls = self.services.gateway.activity(name)
+        is_busy = self.state in ("starting", "running") and not connection.is_awaiting_answer and not waiting_calls
         if not is_busy or self.has_busy_children():
             return None
-        wakeups = wakeup_count(child.pid) if calls.running_calls else None
+        wakeups = wakeup_count(child.pid) if running_calls else None
         return self.state, self.message_count, wakeups, *written_bytes(self._session.agent_directory(name))
 
     async def _stop(self, child: RunningChild, connection: AgentConnection) -> None:
@@ -298,10 +298,11 @@ class AgentProcess:
         status = self.child.status
         # An idle teammate has no unfinished work when the process of its parent ends.
         is_idle_end = isinstance(self.child, InProcessAgent) and not self.child.is_lost and self.state == "idle"
+        end: ProcessEnd = "done" if is_idle_end or status == 0 else "killed" if status < 0 else "failed"
         return AgentOutcome(
             name=self.spec.name,
             incarnation=self.spec.incarnation.number,
-            end="done" if is_idle_end else _process_end(status),
+            end=end,
             status=status,
             failure=self._failure,
             why="" if self._silence is None else f"It showed no sign of life for {self._silence:g} seconds.",
@@ -323,9 +324,3 @@ class AgentProcess:
     @property
     def _tag(self) -> str:
         return agent_tag(self.spec.name, self.spec.incarnation.number)
-
-
-def _process_end(status: int) -> ProcessEnd:
-    if status < 0:
-        return "killed"
-    return "done" if status == 0 else "failed"

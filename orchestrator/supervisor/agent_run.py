@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 
 import attrs
 import trio
@@ -17,7 +18,6 @@ from coterie.mailbox.contract import MemberOrigin
 from coterie.mailbox.envelope import Envelope, MessageId, new_message_id
 from coterie.mailbox.tasks.task import TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, AgentOutcome
@@ -69,8 +69,8 @@ class AgentRun:
 
     spec: AgentSpec
     """Spec of the first task; each start has its own, see `AgentProcess.spec`."""
-    subtree_limits: BudgetLimits | None = None
-    """Budget of the agent and all agents below it."""
+    budget: Decimal | None = None
+    """Maximum dollars of the agent with its descendants; None for no limit of its own."""
     isolation: Isolation | None = None
     """Kind of workspace of its own; None to share the parent's directory."""
     is_in_process: bool = False

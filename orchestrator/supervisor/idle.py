@@ -44,7 +44,7 @@ async def _is_idle(below: DescendantRuns, mailboxes: Path) -> bool:
     counts = _message_counts(below())
     if counts is None:
         return False
-    if await trio.to_thread.run_sync(_has_work, [mailboxes / name for name in counts]):
+    if await trio.to_thread.run_sync(lambda: any(needs_turn(mailboxes / name) for name in counts)):
         return False
     # An agent reports that it is busy before it takes its mail, so the report is in the socket's buffer by now.
     for _ in range(RECEIVE_CHECKPOINTS):
@@ -61,7 +61,3 @@ def _message_counts(runs: Sequence[AgentRun] | None) -> Mapping[str, tuple[int, 
         name: (process.spec.incarnation.number, process.message_count) if process else (0, 0)
         for name, process in processes.items()
     }
-
-
-def _has_work(mailboxes: Sequence[Path]) -> bool:
-    return any(map(needs_turn, mailboxes))

@@ -8,16 +8,13 @@ from pathlib import Path
 import attrs
 
 from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import SpawnRefused, SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace
-from coterie.agents.settings import Settings
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.address import check_name
 from coterie.mailbox.contract import Member
 from coterie.mailbox.envelope import new_message_id
 from coterie.mailbox.errors import NameInvalid
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.settings.settings_loader import apply_definition
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.session_directory import MAIN
@@ -56,6 +53,9 @@ def resolve_run(request: SpawnRequest, name: str, parent: AgentSpec, project: Pa
         model = known_models().get(request.model or (definition.model if definition else None) or parent.model)
     except ConfigInvalid as exc:
         raise SpawnRefused(f"No agent was started: {exc}.") from exc
+    plan = request.plan
+    if plan is not None and plan.by is None:
+        plan = attrs.evolve(plan, by=settings.approvals.plans)
     spec = AgentSpec(
         name=name,
         task=request.task,
@@ -65,14 +65,14 @@ def resolve_run(request: SpawnRequest, name: str, parent: AgentSpec, project: Pa
         parent_settings=(parent.settings, *parent.parent_settings),
         definition=request.definition,
         is_teammate=request.stays,
-        plan=_resolve_plan(request.plan, settings),
+        plan=plan,
         memory=request.memory,
         is_bare=parent.is_bare,
         workspace=AgentWorkspace(directory=parent.workspace.directory),
     )
     return AgentRun(
         spec=spec,
-        subtree_limits=None if request.budget_usd is None else BudgetLimits(dollars=request.budget_usd),
+        budget=request.budget_usd,
         isolation=request.isolation or (definition.isolation if definition else None),
         is_in_process=(request.process or (definition.process if definition else "own")) == "shared",
         is_kept=True,
@@ -84,10 +84,6 @@ def read_only_spec(spec: AgentSpec) -> AgentSpec:
     """Return *spec* with read-only permissions, as the parent spec from which children inherit."""
     permissions = attrs.evolve(spec.settings.permissions, mode="plan")
     return attrs.evolve(spec, settings=attrs.evolve(spec.settings, permissions=permissions))
-
-
-def _resolve_plan(plan: PlanPolicy | None, settings: Settings) -> PlanPolicy | None:
-    return plan if plan is None or plan.by is not None else attrs.evolve(plan, by=settings.approvals.plans)
 
 
 def _fork_run(parent: AgentSpec, request: SpawnRequest, name: str) -> AgentRun:

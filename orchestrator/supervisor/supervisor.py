@@ -247,7 +247,7 @@ class Supervisor:
         wait: float | None = None
         try:
             async with services.gateway.open_client(
-                run.name, incarnation=member.incarnation, parent=parent, subtree=run.subtree_limits
+                run.name, incarnation=member.incarnation, parent=parent, subtree=run.budget
             ) as client:
                 host = self.runs.get(parent or "")
                 await process.run(client, None if host is None else host.process, task_status)

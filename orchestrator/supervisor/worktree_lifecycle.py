@@ -25,9 +25,6 @@ class WorktreeFailed(Exception):
 
     reason: str
 
-    def __str__(self) -> str:
-        return self.reason
-
 
 def save_worktree_record(worktree: Worktree) -> None:
     """Write the record of *worktree*. Blocks on the disk; raises `OSError`."""

@@ -47,7 +47,7 @@ async def test_agent_runs_in_its_own_process_and_reports_by_mail(project: Path) 
             assert [event.report for event in tree.events] == [None, None, stored.id]
             assert "It says found" in report.result
             billed = sum(Decimal(entry["cost_usd"]) for entry in tree.served.requests)
-            assert Decimal(report.cost_usd) == billed == tree.supervisor.services.gateway.stats().session.spent.dollars
+            assert Decimal(report.cost_usd) == billed == tree.supervisor.services.gateway.accounts.session.spent
             assert tree.states("scout") == ["starting", "running", "done"]
             assert tree.supervisor.services.mail.roster.members()["scout"].state == "ended"
 

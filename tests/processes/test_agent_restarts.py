@@ -74,7 +74,7 @@ async def test_killed_agent_is_resumed_and_repeats_no_call(project: Path) -> Non
             assert tree.states("scout") == ["starting", "running", "killed", "starting", "running", "done"]
             again = [(e.incarnation, e.what) for e in tree.events if e.state == "starting"]
             assert again == [(1, ""), (2, "again, 1 of 2: Its process was ended by SIGKILL.")]
-            assert tree.root.gateway.stats().session.reserved.dollars == 0
+            assert tree.root.gateway.accounts.session.reserved == 0
             assert tree.supervisor.running == set()
 
 

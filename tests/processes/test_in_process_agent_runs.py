@@ -95,9 +95,9 @@ async def test_shared_agent_spending_counts_for_itself_and_the_session(project: 
                 ("boss", "main"),
             ]
             billed = sum(Decimal(request["cost_usd"]) for request in tree.served.requests)
-            standing = tree.root.gateway.stats().session
-            assert sum(line.cost_usd for line in lines) == billed == standing.spent.dollars
-            assert standing.reserved.dollars == 0
+            standing = tree.root.gateway.accounts.session
+            assert sum(line.cost_usd for line in lines) == billed == standing.spent
+            assert standing.reserved == 0
 
 
 async def test_shared_agent_and_its_parent_run_concurrently(project: Path) -> None:
@@ -267,7 +267,7 @@ async def test_killed_parent_is_notified_once_that_its_in_process_agent_ended(pr
             assert report.status == "completed"
             assert report.result.count("Its task in the process of its parent was killed.") == 1
             assert tree.states("guest")[-1] == "killed"
-            assert tree.root.gateway.stats().session.reserved.dollars == 0
+            assert tree.root.gateway.accounts.session.reserved == 0
             assert (tree.supervisor.runs, tree.supervisor.running) == ({}, set())
 
 

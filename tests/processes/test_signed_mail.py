@@ -200,10 +200,8 @@ def test_user_shell_mail_arrives_always_and_agent_shell_mail_is_refused(
     started = shell.coterie("run", "Go.", "--detach", *options)
     session = SessionDirectory.find(started.stdout.strip())
     shell.wait_for((project / "asked").exists)
-    hint = "agents write to each other with SendMessage"
-    assert (
-        project / "asked"
-    ).read_text() == f"Error: agent: only the user can send this request, not an agent; {hint}\n"
+    refusal = "only the user can send this request, not an agent; agents write to each other with SendMessage"
+    assert (project / "asked").read_text() == f"Error: agent: {refusal}\n"
 
     sent = shell.coterie("mail", "send", "-s", session.id, "--to", "main", "written during the run", "--json")
     [row] = json.loads(sent.stdout)

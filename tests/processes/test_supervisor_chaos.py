@@ -93,10 +93,10 @@ async def _do_harm(tree: RootHarness, names: list[str], chance: random.Random) -
 
 
 async def _check(tree: RootHarness, names: list[str], budget: Decimal) -> None:
-    standing = tree.root.gateway.stats()
-    assert (standing.running_calls, standing.waiting, tree.supervisor.running) == (0, 0, set())
-    assert standing.session.reserved.dollars == 0
-    assert standing.session.spent.dollars <= budget
+    gateway = tree.root.gateway
+    assert (gateway.activity(), tree.supervisor.running) == ((0, 0), set())
+    assert gateway.accounts.session.reserved == 0
+    assert gateway.accounts.session.spent <= budget
     assert {tree.states(name)[-1] for name in names} <= {"done", "failed", "killed"}
     kept = (tree.zygote, tree.root.cleanup.pid, warm_start.warm_pid())
     left = [child for child in psutil.Process().children(recursive=True) if child.pid not in kept]

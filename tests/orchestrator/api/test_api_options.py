@@ -1,4 +1,4 @@
-"""What cannot be used is told in one line, with fields, before anything starts."""
+"""Invalid options of `open_session`: one line with fields, before anything starts."""
 
 from functools import partial
 from pathlib import Path
@@ -56,7 +56,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("task", "options", "reason"), WRONG)
-async def test_what_cannot_be_used_raises_before_anything_starts(
+async def test_invalid_options_raise_before_anything_starts(
     task: str, options: dict[str, Any], reason: str, project: Path
 ) -> None:
     with pytest.raises(coterie.ConfigInvalid) as raised:
@@ -68,7 +68,7 @@ async def test_what_cannot_be_used_raises_before_anything_starts(
     assert not (project / "home").exists()
 
 
-async def test_the_flaws_of_a_team_come_with_their_lines(project: Path) -> None:
+async def test_team_problems_have_line_numbers(project: Path) -> None:
     (project / "team.toml").write_text('[[members]]\nname = "a"\ntype = "explorer"\nmodle = "opus"\n')
     with pytest.raises(coterie.TeamInvalid) as raised:
         async with coterie.open_session("Go.", script="script.yaml", team="team.toml"):
@@ -76,14 +76,14 @@ async def test_the_flaws_of_a_team_come_with_their_lines(project: Path) -> None:
     assert sorted(flaw.line for flaw in raised.value.flaws) == [3, 4]
 
 
-async def test_an_option_that_there_is_not_is_a_type_error_with_the_nearest_one(project: Path) -> None:
+async def test_unknown_option_is_a_type_error_with_a_suggestion(project: Path) -> None:
     wrong: dict[str, Any] = {"modle": "opus"}
     with pytest.raises(TypeError, match=r"^open_session has no option 'modle'; did you mean model"):
         async with coterie.open_session("Go.", **wrong):
             raise AssertionError("it has begun")
 
 
-async def test_a_session_is_opened_on_the_main_thread_or_not_at_all(project: Path) -> None:
+async def test_session_is_refused_outside_the_main_thread(project: Path) -> None:
     with pytest.raises(RuntimeError, match="open_session needs the main thread"):
         await trio.to_thread.run_sync(partial(coterie.run_sync, "Go.", script="script.yaml"))
     assert not (project / "home").exists()

@@ -1,4 +1,4 @@
-"""A session as its program sees it, with a root that a test plays: its events, its end, and what is refused."""
+"""Live session with a simulated root: events, end and refused requests."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -42,7 +42,7 @@ async def host() -> AsyncIterator[RootClient]:
 def live(
     session: SessionDirectory, host: RootClient, life: SessionLiveness, past: Counter[str] | None = None
 ) -> coterie.LiveSession:
-    """What a program has of *session*."""
+    """Return a live session for *session*."""
     return coterie.LiveSession(session, life, host, past or Counter())
 
 
@@ -68,9 +68,7 @@ async def test_events_come_until_the_session_is_over_and_none_is_lost(
     assert kinds == ["started", "message", "finished"]
 
 
-async def test_what_happened_before_a_session_was_opened_again_is_not_told_again(
-    session: SessionDirectory, host: RootClient
-) -> None:
+async def test_resumed_session_skips_earlier_events(session: SessionDirectory, host: RootClient) -> None:
     with open_writer(session.directory) as writer:
         writer.write_event(STARTED)
         writer.write_text("user", "Go.")
@@ -79,14 +77,14 @@ async def test_what_happened_before_a_session_was_opened_again_is_not_told_again
         writer.write_text("user", "Go on.")
     life.end(SessionEnded(is_done=True))
     opened = live(session, host, life, past)
-    for _ in range(2):  # each reader is told everything
+    for _ in range(2):  # each reader gets every event
         async with opened.events() as events:
             assert [observed.kind async for observed in events] == ["message"]
     with pytest.raises(coterie.SessionFailed, match=r"ended without a result: its task is done\.$"):
         await opened.wait()
 
 
-async def test_waiting_gives_what_the_lead_said_in_this_run(session: SessionDirectory, host: RootClient) -> None:
+async def test_wait_returns_the_result_of_this_run(session: SessionDirectory, host: RootClient) -> None:
     with open_writer(session.directory) as writer:
         for event in (STARTED, FINISHED):
             writer.write_event(event)
@@ -124,13 +122,11 @@ async def test_a_session_without_a_result_has_failed(
 
 
 async def refuse(request: ControlRequest) -> ControlAnswer:
-    """Nobody comes so far."""
+    """Not reached."""
     raise AssertionError(request)
 
 
-async def test_an_agents_program_can_neither_send_nor_spawn_nor_decide_in_the_users_name(
-    session: SessionDirectory, host: RootClient
-) -> None:
+async def test_program_of_an_agent_cannot_act_as_the_user(session: SessionDirectory, host: RootClient) -> None:
     opened = live(session, host, SessionLiveness())
     with trio.fail_after(PATIENCE), open_root_record(session, Clock()) as root:
         async with open_listener(control_address(root)) as door, open_control_server(door, refuse):
@@ -147,7 +143,7 @@ async def test_an_agents_program_can_neither_send_nor_spawn_nor_decide_in_the_us
                 assert raised.value.reason.startswith("only the user can send this request, not an agent")
 
 
-async def test_what_cannot_be_asked_is_told_without_asking(session: SessionDirectory, host: RootClient) -> None:
+async def test_invalid_requests_are_refused_before_sending(session: SessionDirectory, host: RootClient) -> None:
     opened = live(session, host, SessionLiveness())
     with pytest.raises(coterie.ConfigInvalid, match=r"^text: it is empty"):
         await opened.send("main", " ")
@@ -155,10 +151,10 @@ async def test_what_cannot_be_asked_is_told_without_asking(session: SessionDirec
         await opened.spawn("\ud800")
     with pytest.raises(coterie.RequestRefused, match="one recipient; send to each"):
         await opened.send("*", "Go.")
-    with pytest.raises(coterie.RequestRefused, match="too long; the limit is 1,048,576 bytes"):
+    with pytest.raises(coterie.RequestRefused, match="the limit is 1,048,576 bytes"):
         await opened.send("main", "x" * 1_100_000)
-    with pytest.raises(coterie.RequestRefused, match="a no needs feedback"):
+    with pytest.raises(coterie.RequestRefused, match="a rejection needs feedback"):
         await opened.decide("plan-1", approve=False)
-    with pytest.raises(coterie.SessionOver, match="does not run any more") as raised:
+    with pytest.raises(coterie.SessionOver, match="it has ended") as raised:
         await opened.send("main", "Go.")
     assert raised.value.session == session.id

@@ -1,4 +1,4 @@
-"""What `import coterie` offers: loaded when it is used, and typed for those who use it."""
+"""Public names of `coterie`: loaded on first use, and typed."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +12,7 @@ from coterie.orchestrator.api import public
 RENAMED: dict[str, str] = vars(coterie)["_RENAMED"]
 
 
-def test_every_name_that_is_offered_is_there_and_listed() -> None:
+def test_every_public_name_exists_and_is_listed() -> None:
     for name in public.__all__:
         assert getattr(coterie, name) is not None
         assert name in dir(coterie)

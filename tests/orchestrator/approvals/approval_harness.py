@@ -35,7 +35,7 @@ async def settle() -> None:
 
 
 def plan(text: str = "1. Write a.txt.", **facts: Any) -> ApprovalSubject:
-    """What the first start of the builder asks the lead for."""
+    """Plan request of the first incarnation of the builder to the lead."""
     return ApprovalSubject(
         **{"what": "plan", "agent": "builder", "incarnation": 1, "approver": "lead", "plan": text, **facts}
     )
@@ -48,14 +48,14 @@ def by_lead(id_: str, *, approve: bool = True, **facts: Any) -> ApprovalDecision
 
 @attrs.define(eq=False, kw_only=True)
 class ApprovalHarness:
-    """What a root has of approvals."""
+    """The approval service of a root, with its mail and its events."""
 
     session: SessionDirectory
     office: SessionMail
     approvals: ApprovalService
     events: list[Event]
     judged: list[Approval] = attrs.field(factory=list)
-    """What came of those that were asked for, in this order."""
+    """Decisions on the requests, in order."""
 
     @property
     def approval_events(self) -> list[Told]:
@@ -68,17 +68,17 @@ class ApprovalHarness:
         return [(event.by, event.reason) for event in self.approval_events if isinstance(event, ApprovalRejected)]
 
     async def ask(self, claim: ApprovalSubject) -> None:
-        """Wait for what is decided over *claim*, and keep it."""
+        """Wait for the decision on *claim*, and store it."""
         self.judged.append(await self.approvals.request(claim, self.session.project))
 
     async def ask_and_crash(self, claim: ApprovalSubject) -> None:
-        """Ask, and be gone before anybody answers."""
+        """Make the request, and cancel it before an answer."""
         async with trio.open_nursery() as nursery:
             await self.wait_for(claim, nursery)
             nursery.cancel_scope.cancel()
 
     async def wait_for(self, claim: ApprovalSubject, nursery: trio.Nursery) -> None:
-        """Ask in *nursery*, and return when all that follows at once has happened."""
+        """Make the request in *nursery*, and return when all tasks are blocked."""
         nursery.start_soon(self.ask, claim)
         await settle()
 
@@ -87,17 +87,17 @@ class ApprovalHarness:
         return self.session.directory / APPROVALS / f"{id_}.json"
 
     def kept(self, id_: str) -> Approval:
-        """What stands in it."""
+        """Return the JSON of the file."""
         return msgspec.convert(msgspec.json.decode(self.path(id_).read_bytes())["approval"], Approval)
 
     def forge(self, id_: str, **facts: Any) -> None:
-        """Change what stands there, as somebody would who knows all of it but the key."""
+        """Change the JSON of the file, as a process without the key could."""
         content = msgspec.json.decode(self.path(id_).read_bytes())
         content["approval"] |= facts
         self.path(id_).write_bytes(msgspec.json.encode(content))
 
     async def mail(self) -> list[Envelope]:
-        """What waits for the lead, taken and acknowledged."""
+        """Take and acknowledge the messages in the lead's mailbox."""
         incarnation = self.office.roster.members()[MAIN].incarnation
         async with self.office.files.open_inbox(MAIN, incarnation) as inbox:
             envelopes = [delivery.envelope for delivery in inbox.take_nowait()]
@@ -125,7 +125,7 @@ async def open_approval_harness(
 
 @attrs.define(eq=False)
 class Person:
-    """Somebody at the terminal, whose answers the test gives."""
+    """A user at the terminal whose answers the test supplies."""
 
     questions: list[Question] = attrs.field(factory=list)
     _answer: trio.MemorySendChannel[Answer] = attrs.field(init=False)

@@ -1,4 +1,4 @@
-"""Approvals as one agent has them: what it submits, what it decides, and what it is told."""
+"""Approval requests and decisions of one agent."""
 
 import attrs
 import msgspec
@@ -33,7 +33,7 @@ def of(
 BY_LEAD = PlanPolicy(by="lead")
 
 
-async def test_the_lead_decides_by_its_own_line_and_who_else_says_so_is_told_why_not(session: SessionDirectory) -> None:
+async def test_only_the_lead_connection_may_decide(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
         decisions: list[PlanDecision] = []
         builder = of(bench, policy=BY_LEAD)
@@ -57,7 +57,7 @@ async def test_the_lead_decides_by_its_own_line_and_who_else_says_so_is_told_why
         assert [by for by, _ in bench.refusals] == ["builder", "spy", "lead"]
 
 
-async def test_who_was_not_asked_for_a_plan_is_told_so_and_nobody_else(session: SessionDirectory) -> None:
+async def test_unrequested_plan_is_rejected_without_asking(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         judged = await of(bench).submit(SUBMIT)
         assert judged == PlanDecision(approve=False, by="root", feedback="No plan was requested from this agent.")
@@ -65,7 +65,7 @@ async def test_who_was_not_asked_for_a_plan_is_told_so_and_nobody_else(session: 
         assert bench.events == []
 
 
-async def test_what_cannot_be_kept_is_a_no(session: SessionDirectory) -> None:
+async def test_unstorable_request_is_denied(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         with file_faults(SeededFaults(seed=1, full=1.0)):
             judged = await of(bench, policy=BY_LEAD).submit(SUBMIT)
@@ -82,7 +82,7 @@ async def test_what_cannot_be_kept_is_a_no(session: SessionDirectory) -> None:
         (ApprovalDecision(id="permission-1", approve=False, feedback="Not on Fridays."), DenyCall("Not on Fridays.")),
     ],
 )
-async def test_a_permission_is_asked_for_on_the_same_way(
+async def test_permission_prompt_becomes_an_approval(
     session: SessionDirectory, decision: ApprovalDecision, answer: Answer
 ) -> None:
     answers: list[Answer] = []
@@ -99,7 +99,7 @@ async def test_a_permission_is_asked_for_on_the_same_way(
     assert answers == [answer]
 
 
-async def test_a_permission_that_is_taken_back_is_withdrawn(session: SessionDirectory) -> None:
+async def test_cancelled_permission_prompt_is_withdrawn(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(of(bench).ask, QUESTION)
@@ -111,7 +111,7 @@ async def test_a_permission_that_is_taken_back_is_withdrawn(session: SessionDire
         assert bench.kept("permission-1").state == "withdrawn"
 
 
-def test_a_policy_is_settled_for_one_agent() -> None:
+def test_plan_policy_is_resolved_for_each_agent() -> None:
     assert PlanPolicy().resolve(is_lead=False).by == "lead"
     assert PlanPolicy(by="lead").resolve(is_lead=True).by == "human"
     assert PlanPolicy(by="human").resolve(is_lead=False).by == "human"

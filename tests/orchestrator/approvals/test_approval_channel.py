@@ -23,7 +23,6 @@ from coterie.clock import Clock
 from coterie.mailbox.envelope import Sender, SenderKind
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 from coterie.session_directory import MAIN, SessionDirectory
 from tests.orchestrator.approvals.approval_harness import ApprovalHarness, open_approval_harness, settle
@@ -45,7 +44,7 @@ async def open_agent(
 
     async def serve() -> None:
         async with (
-            ModelGateway(Clock(), BudgetLimits()).open_client(name) as asker,
+            ModelGateway(Clock()).open_client(name) as asker,
             open_channel(near, agent_decoder) as line,
         ):
             await AgentConnection(asker, lambda _: None, NoSpawner(), None, name, mine).run(line)
@@ -78,7 +77,7 @@ async def answer(
     return await call_tool({tool.name: tool}, tool.name, {"to": "builder", "message": message}, place(bench))
 
 
-async def test_only_the_leads_answer_reaches_the_builder_and_no_mailbox_carries_it(session: SessionDirectory) -> None:
+async def test_only_the_decision_of_the_lead_reaches_the_agent(session: SessionDirectory) -> None:
     results: list[str] = []
     async with open_approval_harness(session) as bench:
         await bench.office.roster.join("builder")

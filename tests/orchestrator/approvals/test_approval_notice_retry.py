@@ -1,4 +1,4 @@
-"""A plan whose request the lead's mailbox did not take is told to the lead later."""
+"""Retry of a plan notification that the lead's mailbox did not accept."""
 
 from pathlib import Path
 
@@ -28,9 +28,7 @@ class FullMailbox:
         return size
 
 
-async def test_the_lead_hears_of_a_plan_once_the_disk_has_room_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lead_is_notified_when_the_disk_has_space_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
     session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")

@@ -1,4 +1,4 @@
-"""Whose answer counts, and what a rule says of a plan."""
+"""Rules for who may decide an approval, and decisions by rule."""
 
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,7 @@ ANSWERS = {None: "human", "main": "lead", "builder": "builder", "spy": "spy"}
 @pytest.mark.parametrize("who", ANSWERS)
 @pytest.mark.parametrize("approver", ["lead", "human", "rule"])
 @pytest.mark.parametrize("approve", [True, False])
-def test_only_the_lead_decides_and_only_where_it_may_and_the_user_always(
-    who: str | None, approver: Approver, approve: bool
-) -> None:
+def test_lead_decides_its_approvals_and_user_decides_all(who: str | None, approver: Approver, approve: bool) -> None:
     decision = ApprovalDecision(id="plan-1", approve=approve, agent=who)
     refusal = rejection_reason(decision, attrs.evolve(OPEN, claim=plan(approver=approver)))
     expected = {
@@ -38,7 +36,7 @@ def test_only_the_lead_decides_and_only_where_it_may_and_the_user_always(
     assert decision.by == ANSWERS[who]
 
 
-def test_nobody_approves_for_themselves_not_even_the_lead() -> None:
+def test_agent_cannot_decide_its_own_request() -> None:
     own = attrs.evolve(OPEN, claim=plan(agent="main", approver="lead"))
     assert rejection_reason(ApprovalDecision(id="plan-1", approve=True, agent="main"), own) is not None
 
@@ -52,20 +50,20 @@ def test_nobody_approves_for_themselves_not_even_the_lead() -> None:
         ({"state": "withdrawn", "by": "builder", "feedback": "it has ended"}, "withdrawn, because it has ended"),
     ],
 )
-def test_what_is_decided_is_decided(closed: dict[str, Any], words: str) -> None:
+def test_closed_approval_cannot_be_decided_again(closed: dict[str, Any], words: str) -> None:
     approval = attrs.evolve(OPEN, **closed)
     for agent in ANSWERS:
         refusal = rejection_reason(ApprovalDecision(id="plan-1", approve=True, agent=agent), approval)
         assert refusal == f"plan-1 is no longer open: {words}"
 
 
-def test_an_answer_to_another_agent_is_not_for_this_one() -> None:
+def test_decision_for_another_requester_is_rejected() -> None:
     decision = ApprovalDecision(id="plan-1", approve=True, agent="main", requester="bulider")
     assert rejection_reason(decision, OPEN) == "plan-1 was requested by builder, not by bulider"
 
 
 @pytest.mark.parametrize(("approver", "who"), [("lead", "lead"), ("human", "user"), ("rule", "rule")])
-def test_an_open_one_says_who_decides(approver: Approver, who: str) -> None:
+def test_open_approval_describes_its_decider(approver: Approver, who: str) -> None:
     assert describe_state(attrs.evolve(OPEN, claim=plan(approver=approver))) == f"open, for the {who} to decide"
 
 
@@ -87,7 +85,7 @@ def project(tmp_path: Path) -> Path:
     "file",
     ["tests/test_a.py", "tests/new/deep/x.py", "./tests/x", "src/../tests/x", "inside.py", "tests", "{root}/tests/x"],
 )
-def test_a_rule_approves_what_is_inside(project: Path, file: str) -> None:
+def test_rule_approves_files_that_match(project: Path, file: str) -> None:
     assert decide_by_rule(["tests/**"], [file.format(root=project)], project).approve
 
 
@@ -110,29 +108,29 @@ def test_a_rule_approves_what_is_inside(project: Path, file: str) -> None:
         "src/tests/x",
     ],
 )
-def test_a_rule_rejects_what_is_outside_wherever_it_leads(project: Path, file: str) -> None:
+def test_rule_rejects_files_that_do_not_match(project: Path, file: str) -> None:
     ruling = decide_by_rule(["tests/**"], ["tests/ok.py", file.format(root=project)], project)
     assert not ruling.approve
     assert ruling.feedback.startswith("Only tests/** may be changed, and not ")
 
 
-def test_a_link_in_the_way_to_the_project_does_not_matter(project: Path, tmp_path: Path) -> None:
+def test_rule_accepts_a_symlink_above_the_project(project: Path, tmp_path: Path) -> None:
     (tmp_path / "way").symlink_to(project)
     assert decide_by_rule(["tests/**"], ["tests/x"], tmp_path / "way").approve
 
 
-def test_a_link_in_the_place_of_the_pattern_moves_no_permission(tmp_path: Path) -> None:
+def test_rule_rejects_a_symlink_in_place_of_the_pattern(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "tests").symlink_to("/etc")
     assert not decide_by_rule(["tests/**"], ["tests/passwd"], tmp_path / "project").approve
 
 
-def test_a_plan_without_files_is_told_to_name_them(project: Path) -> None:
+def test_rule_rejects_a_plan_without_files(project: Path) -> None:
     ruling = decide_by_rule(["tests/**", "docs/**"], [], project)
     feedback = "Name the files that the plan changes; only tests/**, docs/** may be changed."
     assert (ruling.approve, ruling.feedback) == (False, feedback)
 
 
 @pytest.mark.parametrize("paths", [(), ("../x",), ("tests/[",)])
-def test_a_rule_that_is_none_approves_nothing(project: Path, paths: tuple[str, ...]) -> None:
+def test_rule_with_invalid_pattern_rejects_every_plan(project: Path, paths: tuple[str, ...]) -> None:
     assert not decide_by_rule(paths, ["tests/x"], project).approve

@@ -1,4 +1,4 @@
-"""Approvals over the death of a root: what it kept counts, and what others wrote into its files does not."""
+"""Approvals after the death of a root: signed records count, forged ones do not."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def permission(command: str = "make", incarnation: int = 1) -> ApprovalSubject:
     )
 
 
-async def test_an_open_plan_is_open_under_the_next_root_and_nobody_is_asked_twice(session: SessionDirectory) -> None:
+async def test_open_plan_is_restored_and_lead_is_notified_once(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         await bench.ask_and_crash(plan())
         before = bench.kept("plan-1")
@@ -44,7 +44,7 @@ async def test_an_open_plan_is_open_under_the_next_root_and_nobody_is_asked_twic
     assert bench.judged[0].state == "approved"
 
 
-async def test_what_was_decided_is_decided_under_the_next_root(session: SessionDirectory) -> None:
+async def test_decision_is_restored_by_the_next_root(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         await bench.ask_and_crash(plan())
         await bench.approvals.decide(by_lead("plan-1", feedback="Good."))
@@ -60,8 +60,8 @@ async def test_what_was_decided_is_decided_under_the_next_root(session: SessionD
 
 
 @pytest.mark.parametrize("state", ["open", "rejected"])
-async def test_a_yes_that_was_written_into_the_file_counts_for_nobody(session: SessionDirectory, state: str) -> None:
-    """The agent stays as it is, everybody is told, and the plan is asked for anew, so that the lead hears of it."""
+async def test_approval_written_into_the_file_is_rejected(session: SessionDirectory, state: str) -> None:
+    """The plan stays unapproved, an event is emitted, and a new request notifies the lead."""
     async with open_approval_harness(session) as bench:
         await bench.ask_and_crash(plan())
         if state == "rejected":
@@ -86,7 +86,7 @@ async def test_a_yes_that_was_written_into_the_file_counts_for_nobody(session: S
         assert bench.approval_events == []
 
 
-async def test_a_record_of_a_request_that_never_was_gives_nothing(session: SessionDirectory) -> None:
+async def test_forged_record_of_an_unmade_request_is_rejected(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         await bench.ask_and_crash(plan())
     made = Approval(id="plan-7", claim=plan("mine", agent="spy"), asked_at=1.0, state="approved", by="human")
@@ -99,10 +99,10 @@ async def test_a_record_of_a_request_that_never_was_gives_nothing(session: Sessi
         assert reasons["plan-8"].startswith("it cannot be read: ")
         assert not bench.approvals.is_approved("spy")
         await bench.ask_and_crash(plan("mine", agent="spy"))
-        assert bench.path("plan-9").exists()  # no number is used twice, whoever wrote it
+        assert bench.path("plan-9").exists()  # no number is used twice, even one of a forged file
 
 
-async def test_the_signed_record_of_another_request_cannot_be_renamed(session: SessionDirectory) -> None:
+async def test_renamed_signed_record_is_rejected(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         await bench.ask_and_crash(plan())
         await bench.approvals.decide(by_lead("plan-1"))
@@ -114,7 +114,7 @@ async def test_the_signed_record_of_another_request_cannot_be_renamed(session: S
         assert bench.approvals.is_approved("builder")
 
 
-async def test_without_the_key_of_before_nothing_counts(session: SessionDirectory, tmp_path: Path) -> None:
+async def test_records_are_unverified_without_their_key(session: SessionDirectory, tmp_path: Path) -> None:
     async with open_approval_harness(session) as bench:
         await bench.ask_and_crash(plan())
         await bench.approvals.decide(by_lead("plan-1"))
@@ -124,7 +124,7 @@ async def test_without_the_key_of_before_nothing_counts(session: SessionDirector
         assert [reason for _, reason in bench.refusals] == [FOREIGN]
 
 
-async def test_a_yes_to_one_call_is_used_once(session: SessionDirectory) -> None:
+async def test_permission_is_used_once(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
         await bench.wait_for(permission(), nursery)
         assert bench.kept("permission-1").subject == "Bash make"
@@ -138,8 +138,8 @@ async def test_a_yes_to_one_call_is_used_once(session: SessionDirectory) -> None
     assert bench.judged[1].feedback == "Once is enough."
 
 
-async def test_a_yes_to_a_call_is_for_the_next_start_and_not_for_the_next_root(session: SessionDirectory) -> None:
-    """Whether it was used cannot be known after the root was killed, and no call is made twice."""
+async def test_permission_is_delivered_to_next_incarnation_but_not_next_root(session: SessionDirectory) -> None:
+    """After a kill of the root it is unknown if the permission was used, so it counts as used."""
     async with open_approval_harness(session) as bench:
         await bench.ask_and_crash(permission())
         await bench.approvals.decide(ApprovalDecision(id="permission-1", approve=True))
@@ -151,7 +151,7 @@ async def test_a_yes_to_a_call_is_for_the_next_start_and_not_for_the_next_root(s
         await bench.approvals.decide(ApprovalDecision(id="permission-2", approve=True))
 
 
-async def test_a_forged_permission_of_a_start_to_come_gives_way_too(session: SessionDirectory) -> None:
+async def test_forged_permission_of_a_future_incarnation_is_superseded(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         await bench.ask_and_crash(permission())
         claim = {**msgspec.to_builtins(bench.kept("permission-1").claim), "incarnation": 99}
@@ -163,7 +163,7 @@ async def test_a_forged_permission_of_a_start_to_come_gives_way_too(session: Ses
         nursery.cancel_scope.cancel()
 
 
-async def test_a_call_that_a_dead_start_wanted_gives_way_to_what_the_next_one_wants(session: SessionDirectory) -> None:
+async def test_permission_request_of_a_dead_incarnation_is_superseded(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
         await bench.ask_and_crash(permission("make"))
         await bench.wait_for(permission("make test", incarnation=2), nursery)

@@ -1,4 +1,4 @@
-"""Approvals while a root lives: asked for once, kept before anybody hears of it, and decided once."""
+"""Approval service of a running root: each request is stored, then announced, and decided once."""
 
 import pytest
 import trio
@@ -16,7 +16,7 @@ from tests.orchestrator.approvals.approval_harness import Person, by_lead, open_
 BY_HUMAN = plan(approver="human")
 
 
-async def test_a_plan_is_kept_and_told_and_the_lead_is_asked_before_anybody_waits_for_it(
+async def test_plan_is_stored_and_announced_before_the_wait(
     session: SessionDirectory,
 ) -> None:
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
@@ -42,7 +42,7 @@ async def test_a_plan_is_kept_and_told_and_the_lead_is_asked_before_anybody_wait
         assert not bench.approvals.is_approved("spy")
 
 
-async def test_a_rejected_plan_may_be_planned_again_and_the_old_answer_is_stale(session: SessionDirectory) -> None:
+async def test_rejected_plan_may_be_resubmitted_as_a_new_request(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
         await bench.wait_for(plan(), nursery)
         await bench.approvals.decide(by_lead("plan-1", approve=False, feedback="Where are the tests?"))
@@ -56,7 +56,7 @@ async def test_a_rejected_plan_may_be_planned_again_and_the_old_answer_is_stale(
         await bench.approvals.decide(by_lead("plan-2"))
 
 
-async def test_an_unknown_id_is_refused_with_the_nearest(session: SessionDirectory) -> None:
+async def test_unknown_id_is_refused_with_a_suggestion(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
         with pytest.raises(AnswerInvalid, match="unknown approval 'plan-1'; there is none"):
             await bench.approvals.decide(by_lead("plan-1"))
@@ -67,7 +67,7 @@ async def test_an_unknown_id_is_refused_with_the_nearest(session: SessionDirecto
         await bench.approvals.decide(by_lead("plan-1"))
 
 
-async def test_of_two_answers_at_once_one_counts(session: SessionDirectory) -> None:
+async def test_only_the_first_of_two_concurrent_answers_counts(session: SessionDirectory) -> None:
     outcomes: list[str] = []
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
         await bench.wait_for(plan(), nursery)
@@ -87,7 +87,7 @@ async def test_of_two_answers_at_once_one_counts(session: SessionDirectory) -> N
     assert [each.state for each in bench.judged] == [counted]
 
 
-async def test_a_plan_outlives_who_asked_and_the_next_start_gets_the_same_answer(session: SessionDirectory) -> None:
+async def test_next_incarnation_gets_the_decision_of_an_open_plan(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
         await bench.ask_and_crash(plan())
         await bench.wait_for(plan(incarnation=2), nursery)
@@ -95,12 +95,14 @@ async def test_a_plan_outlives_who_asked_and_the_next_start_gets_the_same_answer
         assert bench.kept("plan-1").claim.incarnation == 2
         await bench.approvals.decide(by_lead("plan-1", approve=False, feedback="No."))
         await settle()
-        await bench.wait_for(plan(incarnation=3), nursery)  # as if the second had died before it could say so
+        await bench.wait_for(
+            plan(incarnation=3), nursery
+        )  # as if the second incarnation had died before it withdrew the request
         assert [(each.id, each.feedback) for each in bench.judged] == [("plan-1", "No.")] * 2
         assert [type(event) for event in bench.approval_events] == [ApprovalAsked, ApprovalDecided]
 
 
-async def test_what_was_decided_while_nobody_waited_is_heard_at_once(session: SessionDirectory) -> None:
+async def test_decision_without_a_waiter_is_returned_immediately(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         await bench.ask_and_crash(plan())
         await bench.approvals.decide(by_lead("plan-1"))
@@ -123,7 +125,7 @@ async def test_resubmitted_plan_is_a_new_request_and_only_its_own_answer_counts(
         assert [(each.id, each.state) for each in bench.judged][1:] == [("plan-2", "approved")]
 
 
-async def test_another_plan_takes_the_place_of_an_open_one(session: SessionDirectory) -> None:
+async def test_new_plan_withdraws_an_open_plan(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
         await bench.ask_and_crash(plan())
         await bench.wait_for(plan("2. Otherwise.", incarnation=2), nursery)
@@ -133,7 +135,7 @@ async def test_another_plan_takes_the_place_of_an_open_one(session: SessionDirec
         await bench.approvals.decide(by_lead("plan-2"))
 
 
-async def test_a_plan_that_is_withdrawn_cannot_be_approved_any_more(session: SessionDirectory) -> None:
+async def test_withdrawn_plan_cannot_be_approved(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         await bench.ask_and_crash(plan())
         await bench.approvals.withdraw(plan(), "it has changed its mind")
@@ -141,7 +143,7 @@ async def test_a_plan_that_is_withdrawn_cannot_be_approved_any_more(session: Ses
             await bench.approvals.decide(by_lead("plan-1"))
 
 
-async def test_what_an_agent_was_granted_ends_with_it(session: SessionDirectory) -> None:
+async def test_approvals_of_an_agent_end_with_it(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         await bench.ask_and_crash(plan())
         await bench.approvals.decide(by_lead("plan-1"))
@@ -156,7 +158,7 @@ async def test_what_an_agent_was_granted_ends_with_it(session: SessionDirectory)
         assert bench.kept("plan-3").state == "open"
 
 
-async def test_a_rule_decides_at_once_and_asks_nobody(session: SessionDirectory) -> None:
+async def test_rule_decides_immediately_without_asking(session: SessionDirectory) -> None:
     by_rule = plan(approver="rule", paths=("tests/**",), files=("tests/test_a.py",))
     async with open_approval_harness(session, user=Person()) as bench:
         await bench.ask(by_rule)
@@ -168,7 +170,7 @@ async def test_a_rule_decides_at_once_and_asks_nobody(session: SessionDirectory)
         assert await bench.mail() == []
 
 
-async def test_the_user_at_the_terminal_decides_where_the_policy_says_so(session: SessionDirectory) -> None:
+async def test_user_at_the_terminal_decides_a_plan(session: SessionDirectory) -> None:
     person = Person()
     async with open_approval_harness(session, user=person) as bench, trio.open_nursery() as nursery:
         await bench.wait_for(BY_HUMAN, nursery)
@@ -197,11 +199,11 @@ async def test_request_stays_open_without_a_terminal_and_a_shell_answer_withdraw
         await settle()
         await bench.wait_for(plan("2.", approver="human"), nursery)
         await bench.approvals.decide(ApprovalDecision(id="plan-2", approve=True))
-        await settle()  # else the person would be asked for ever, and the block not end
+        await settle()  # otherwise the prompt would stay open and the block would not end
         assert [each.by for each in bench.judged] == ["human", "human"]
 
 
-async def test_where_there_is_no_lead_the_user_is_asked_instead(session: SessionDirectory) -> None:
+async def test_user_is_asked_when_the_lead_is_missing(session: SessionDirectory) -> None:
     person = Person()
     person.answer(AllowOnce())
     async with open_approval_harness(session, user=person, has_lead=False) as bench:
@@ -211,7 +213,7 @@ async def test_where_there_is_no_lead_the_user_is_asked_instead(session: Session
         assert "the lead could not be notified" in failure.reason
 
 
-async def test_who_asks_while_the_lead_waits_for_it_lets_the_lead_go(session: SessionDirectory) -> None:
+async def test_plan_request_interrupts_the_wait_of_the_lead(session: SessionDirectory) -> None:
     freed: list[str] = []
     async with open_approval_harness(session, wake_lead=freed.append) as bench:
         await bench.ask_and_crash(plan())

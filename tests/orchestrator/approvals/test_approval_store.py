@@ -35,7 +35,7 @@ def path_of(records: ApprovalStore, id_: str = "plan-1") -> Path:
     return records.directory / f"{id_}.json"
 
 
-def test_records_come_back_as_they_were_the_oldest_first(session: SessionDirectory, records: ApprovalStore) -> None:
+def test_records_are_loaded_unchanged_oldest_first(session: SessionDirectory, records: ApprovalStore) -> None:
     earlier = attrs.evolve(FIRST, id="plan-2", asked_at=1.0)
     records.save(earlier)
     decided = attrs.evolve(FIRST, state="approved", by="lead", feedback="Good.", decided_at=2.0, is_past=True)
@@ -44,18 +44,18 @@ def test_records_come_back_as_they_were_the_oldest_first(session: SessionDirecto
     assert [(kept.approval, kept.doubt) for kept in found] == [(earlier, None), (decided, None)]
 
 
-def test_nobody_else_can_read_them(records: ApprovalStore, tmp_path: Path) -> None:
+def test_files_are_private(records: ApprovalStore, tmp_path: Path) -> None:
     [key] = (tmp_path / "home" / "keys").iterdir()
     paths = (records.directory, path_of(records), key.parent, key)
     assert [oct(path.stat().st_mode & 0o777) for path in paths] == ["0o700", "0o600", "0o700", "0o600"]
 
 
-def test_a_session_that_nobody_has_asked_in_needs_no_key(session: SessionDirectory) -> None:
+def test_session_without_approvals_needs_no_key(session: SessionDirectory) -> None:
     assert read_approvals(session) == ()
 
 
 def edited(change: Callable[[dict[str, object]], object]) -> Callable[[bytes], bytes]:
-    """What changes the JSON of a record."""
+    """Return a function that changes the JSON of a record."""
 
     def edit(content: bytes) -> bytes:
         read = msgspec.json.decode(content)
@@ -85,7 +85,7 @@ def nested(content: bytes) -> bytes:
     ],
     ids=["state", "plan", "no mac", "strange mac", "mac gone", "no such state", "version", "torn", "empty", "nested"],
 )
-def test_a_file_that_was_changed_is_not_believed(
+def test_changed_file_is_not_trusted(
     session: SessionDirectory, records: ApprovalStore, change: Callable[[bytes], bytes], doubt: str
 ) -> None:
     path = path_of(records)
@@ -95,7 +95,7 @@ def test_a_file_that_was_changed_is_not_believed(
     assert doubt in kept.doubt
 
 
-def test_blanks_that_somebody_put_in_are_a_change_too(session: SessionDirectory, records: ApprovalStore) -> None:
+def test_added_whitespace_invalidates_the_signature(session: SessionDirectory, records: ApprovalStore) -> None:
     path = path_of(records)
     path.write_bytes(msgspec.json.format(path.read_bytes()))
     [kept] = read_approvals(session)
@@ -104,27 +104,25 @@ def test_blanks_that_somebody_put_in_are_a_change_too(session: SessionDirectory,
     )
 
 
-def test_a_file_under_another_name_is_not_believed(session: SessionDirectory, records: ApprovalStore) -> None:
+def test_renamed_file_is_not_trusted(session: SessionDirectory, records: ApprovalStore) -> None:
     path_of(records).rename(path_of(records, "plan-9"))
     [kept] = read_approvals(session)
     assert (kept.approval, kept.doubt) == (None, "unknown version, or the id does not match the file name")
 
 
-def test_a_directory_in_the_place_of_a_file_is_in_nobodys_way(
-    session: SessionDirectory, records: ApprovalStore
-) -> None:
+def test_directory_in_place_of_a_file_is_reported(session: SessionDirectory, records: ApprovalStore) -> None:
     path_of(records, "plan-2").mkdir()
     assert [kept.approval for kept in read_approvals(session)] == [None, FIRST]
 
 
-def test_a_key_is_made_once_and_is_each_sessions_own(session: SessionDirectory) -> None:
+def test_key_is_created_once_for_each_session(session: SessionDirectory) -> None:
     one, again, other = (ApprovalKey.of_session(id_) for id_ in (session.id, session.id, "other"))
     assert again.verifies(b"x", one.sign(b"x"))
     assert not other.verifies(b"x", one.sign(b"x"))
     assert not one.verifies(b"y", one.sign(b"x"))
 
 
-def test_the_secret_is_shown_nowhere(session: SessionDirectory, tmp_path: Path) -> None:
+def test_secret_is_not_in_the_repr(session: SessionDirectory, tmp_path: Path) -> None:
     key = ApprovalKey.of_session(session.id)
     assert (tmp_path / "home" / "keys" / session.id).read_text().strip() not in repr(key)
     assert "secret" not in repr(key)
@@ -139,7 +137,7 @@ def test_the_secret_is_shown_nowhere(session: SessionDirectory, tmp_path: Path) 
         ("ab" * KEY_BYTES, 0o640, "can be read by other users; run chmod 600 on it"),
     ],
 )
-def test_a_key_that_cannot_be_used_is_one_line(
+def test_unusable_key_is_a_one_line_error(
     session: SessionDirectory, tmp_path: Path, content: str | None, mode: int, reason: str
 ) -> None:
     path = tmp_path / "home" / "keys" / session.id

@@ -185,7 +185,9 @@ def test_authority_cannot_be_sent_through_files(box: Mail, kind: str, instead: s
     assert not box.take("worker")
 
 
-@pytest.mark.parametrize(("stdin", "reason"), [(b"a\xff", "byte 2 "), ("é".encode() * 600_000, "put the text into a file")])
+@pytest.mark.parametrize(
+    ("stdin", "reason"), [(b"a\xff", "byte 2 "), ("é".encode() * 600_000, "put the text into a file")]
+)
 def test_invalid_standard_input_is_refused(box: Mail, stdin: bytes, reason: str) -> None:
     assert reason in refusal(mail("send", "--to", "worker", "-", stdin=stdin))
 

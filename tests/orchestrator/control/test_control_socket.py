@@ -1,4 +1,4 @@
-"""The control socket of a root: whoever comes early waits, and an agent's shell is turned away."""
+"""Control socket of a root: early requests wait, and requests of agents are refused."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ async def count(request: ControlRequest) -> ControlAnswer:
     return DeliveryStatuses(fates=(DeliveryStatus(recipient=request.to, refusal=f"{len(request.body)} characters"),))
 
 
-async def test_whoever_descends_from_the_root_is_told_so_however_long_the_message_is(session: SessionDirectory) -> None:
+async def test_descendant_of_the_root_is_refused_for_any_message_length(session: SessionDirectory) -> None:
     with trio.fail_after(PATIENCE), open_root_record(session, Clock()) as root:
         async with open_listener(control_address(root)) as door, open_control_server(door, count):
             with pytest.raises(ConfigInvalid, match=r"not an agent; agents write to each other with SendMessage$"):
@@ -47,7 +47,7 @@ async def test_whoever_descends_from_the_root_is_told_so_however_long_the_messag
                 await send_request(root, StopAgent(name="main"))
 
 
-async def test_a_request_that_comes_before_the_root_is_ready_waits_for_it(session: SessionDirectory) -> None:
+async def test_request_waits_until_the_root_is_ready(session: SessionDirectory) -> None:
     with trio.fail_after(PATIENCE), open_root_record(session, Clock()) as root:
         async with open_listener(control_address(root)) as door, trio.open_nursery() as nursery:
             answers: list[str] = []
@@ -67,7 +67,7 @@ async def test_a_request_that_comes_before_the_root_is_ready_waits_for_it(sessio
     assert answers == ["agent: only the user can send this request, not an agent"]
 
 
-def test_no_root_begins_while_it_is_kept_out(session: SessionDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_root_starts_while_the_root_lock_is_held(session: SessionDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(root_lock, "LOCK_TIMEOUT", 0.01)
     with hold_root_lock(session) as none:
         assert none is None
@@ -77,6 +77,6 @@ def test_no_root_begins_while_it_is_kept_out(session: SessionDirectory, monkeypa
         assert root.is_alive()
 
 
-def test_a_root_that_lives_is_given(session: SessionDirectory) -> None:
+def test_root_lock_yields_a_living_root(session: SessionDirectory) -> None:
     with open_root_record(session, Clock()) as ours, hold_root_lock(session) as found:
         assert found == ours

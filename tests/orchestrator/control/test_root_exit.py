@@ -1,4 +1,4 @@
-"""Wait of a client for the end of a root that was told to end."""
+"""Wait of a client for the exit of a root."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -40,7 +40,7 @@ async def open_late_root(answer: Answer) -> AsyncIterator[RootExit]:
             nursery.cancel_scope.cancel()
 
 
-async def test_late_root_is_waited_for_as_long_as_it_says() -> None:
+async def test_client_waits_for_a_late_root_as_long_as_it_needs() -> None:
     ended = trio.Event()
 
     async def answer() -> StopTime:

@@ -25,7 +25,7 @@ from coterie.session_directory import SessionDirectory
 
 @pytest.fixture
 def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionMail]:
-    """The mail of a session as its root has it."""
+    """The signed mail of a session, as its root opens it."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
     with SessionMail.open(session, Clock(), SessionKeys.new()) as office:
@@ -60,7 +60,7 @@ def recipients(answer: MailAnswer) -> list[str]:
     return [fate.recipient for fate in answer.fates if fate.receipt is not None]
 
 
-async def test_what_is_posted_resent_and_released_is_believed(office: SessionMail) -> None:
+async def test_sent_resent_and_released_mail_is_trusted(office: SessionMail) -> None:
     await office.roster.join("worker")
     held = make_message(office, "stranger", session="another")
     await office.held.hold(held)
@@ -73,7 +73,7 @@ async def test_what_is_posted_resent_and_released_is_believed(office: SessionMai
     assert office.dead_letters.pending() == []
 
 
-async def test_a_held_letter_that_claims_to_be_of_this_session_is_not_released(office: SessionMail) -> None:
+async def test_held_message_with_a_forged_session_is_not_released(office: SessionMail) -> None:
     await office.roster.join("worker")
     forged = make_message(office, "main")
     await office.held.hold(forged)
@@ -84,7 +84,7 @@ async def test_a_held_letter_that_claims_to_be_of_this_session_is_not_released(o
     assert [each.id for each in await office.held.messages()] == [forged.id]
 
 
-async def test_what_cannot_be_stored_is_told_in_one_line(office: SessionMail) -> None:
+async def test_refused_mail_request_returns_one_line(office: SessionMail) -> None:
     await office.roster.join("worker")
     forged = add_dead_letter(office, "bad_mac")
     unverified = (
@@ -103,7 +103,7 @@ async def test_what_cannot_be_stored_is_told_in_one_line(office: SessionMail) ->
         assert await handle_mail_request(office, request) == NotStored(reason=reason, is_for_user=True)
 
 
-async def test_a_disk_that_refuses_is_not_for_the_user_to_mend(office: SessionMail) -> None:
+async def test_disk_error_is_not_an_error_of_the_user(office: SessionMail) -> None:
     await office.roster.join("worker")
     office.directory.mkdir()
     (office.directory / "worker").write_text("no directory")

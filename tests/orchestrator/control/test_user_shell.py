@@ -1,4 +1,4 @@
-"""What only the user may do is not done for an agent, whatever it does to its environment."""
+"""Requests of the user are refused for shells of agents, whatever their environment."""
 
 import json
 import os
@@ -40,8 +40,8 @@ def run(project: Path, *words: str, environment: dict[str, str]) -> subprocess.C
 @pytest.mark.parametrize(
     ("words", "what"), [(("hooks", "approve", "--yes"), "hooks"), (("mcp", "approve", "--all"), "MCP servers")]
 )
-def test_an_agent_cannot_approve_what_a_repository_starts(project: Path, words: tuple[str, ...], what: str) -> None:
-    """Its command has taken the name out of its environment, but the shell above it still has it."""
+def test_agent_cannot_approve_files_of_the_repository(project: Path, words: tuple[str, ...], what: str) -> None:
+    """The command has removed the variable from its environment, but its parent shell has not."""
     refused = run(project, *words, environment={"COTERIE_AGENT": "main@1"})
     assert refused.returncode == ExitCode.USAGE
     assert refused.stderr == f"Error: {what} can only be approved by the user, not by an agent\n"

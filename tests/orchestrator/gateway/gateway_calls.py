@@ -14,7 +14,6 @@ from coterie.agents.loop.model.gateway_protocol import Gateway, Permit
 from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import GatewayClient, ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.gateway.permit import CallCost
 
 OPUS = load_models().get("opus")
@@ -57,21 +56,18 @@ def used(dollars: float) -> Usage:
 def make_gate(
     *,
     dollars: float | None = None,
-    tokens: int | None = None,
     places: int = 20,
     clock: Clock | None = None,
     settled: Callable[[CallCost], None] | None = None,
 ) -> ModelGateway:
     """A gate whose jitter repeats itself."""
-    limits = BudgetLimits(dollars=None if dollars is None else Decimal(str(dollars)), tokens=tokens)
-    return ModelGateway(
-        clock or Clock(), session_limits=limits, max_calls=places, jitter=random.Random(5), settled=settled
-    )
+    budget = None if dollars is None else Decimal(str(dollars))
+    return ModelGateway(clock or Clock(), budget=budget, max_calls=places, jitter=random.Random(5), settled=settled)
 
 
 @attrs.define(eq=False)
 class Calls:
-    """Calls under way in tasks of their own: each goes on when the test says so."""
+    """Calls in tasks of their own, which the test ends one by one."""
 
     nursery: trio.Nursery
     started: list[str] = attrs.field(factory=list)
@@ -82,12 +78,12 @@ class Calls:
     _leave: dict[str, trio.Event] = attrs.field(factory=dict)
 
     async def ask(self, gate: Gateway, name: str, asked: CallIntent) -> None:
-        """Let the call *name* ask, and wait until everybody waits."""
+        """Start the call *name*, and wait until all tasks are blocked."""
         self.nursery.start_soon(self._run, gate, name, asked)
         await trio.testing.wait_all_tasks_blocked()
 
     async def end(self, name: str, usage: Usage | None = None) -> None:
-        """Let the call *name* end, settled if there is *usage*, and wait until everybody waits."""
+        """End the call *name*, settled if there is *usage*, and wait until all tasks are blocked."""
         if usage is not None:
             self.permits[name].settle(usage)
         self._leave[name].set()

@@ -10,18 +10,18 @@ from coterie.orchestrator.gateway.admission_queue import MAX_PRIORITY_WAIT
 from tests.orchestrator.gateway.gateway_calls import intent, make_gate, open_single_caller
 
 
-async def test_places_are_limited_and_given_back() -> None:
+async def test_concurrent_calls_are_limited_and_slots_are_released() -> None:
     gate = make_gate(places=2)
     async with open_single_caller(gate) as (asker, calls):
         for name in "xyz":
             await calls.ask(asker, name, intent())
         assert calls.started == ["x", "y"]
-        assert (gate.stats().running_calls, gate.stats().waiting) == (2, 1)
+        assert gate.activity() == (2, 1)
         await calls.end("x")
         assert calls.started == ["x", "y", "z"]
 
 
-async def test_turns_come_first_summaries_last_and_equals_in_the_order_they_came() -> None:
+async def test_calls_start_by_priority_then_by_arrival() -> None:
     gate = make_gate(places=1)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "first", intent())
@@ -34,7 +34,7 @@ async def test_turns_come_first_summaries_last_and_equals_in_the_order_they_came
         assert calls.started == ["first", *expected]
 
 
-async def test_a_summary_that_has_waited_long_is_no_longer_passed(autojump_clock: MockClock) -> None:
+async def test_long_waiting_call_gets_the_highest_priority(autojump_clock: MockClock) -> None:
     gate = make_gate(places=1)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "turn 0", intent())
@@ -48,19 +48,19 @@ async def test_a_summary_that_has_waited_long_is_no_longer_passed(autojump_clock
         assert calls.started[-1] == "summary"
 
 
-async def test_one_cool_down_holds_everyone_and_is_never_shortened(autojump_clock: MockClock) -> None:
+async def test_rate_limit_pause_holds_all_calls_and_is_never_shortened(autojump_clock: MockClock) -> None:
     gate = make_gate()
     async with gate.open_client("a") as asker, gate.open_client("b") as other:
         began = trio.current_time()
         other.cool_down(10)
         other.cool_down(1)
-        assert 10 <= gate.stats().cool_down <= 12.5
+        assert 10 <= gate.pause.opens_at - trio.current_time() <= 12.5
         async with asker.admit(intent()):
             assert 10 <= trio.current_time() - began <= 12.5
-        assert gate.stats().cool_down == 0
+        assert gate.pause.closed_until <= trio.current_time()
 
 
-async def test_a_cool_down_that_grows_while_one_waits_is_waited_out(autojump_clock: MockClock) -> None:
+async def test_extended_pause_delays_a_waiting_call(autojump_clock: MockClock) -> None:
     gate = make_gate()
     async with open_single_caller(gate) as (asker, calls):
         gate.cool_down(1)
@@ -73,7 +73,7 @@ async def test_a_cool_down_that_grows_while_one_waits_is_waited_out(autojump_clo
         assert calls.started == ["call"]
 
 
-async def test_the_crowd_that_a_cool_down_made_does_not_start_at_once(autojump_clock: MockClock) -> None:
+async def test_calls_start_one_by_one_after_a_pause(autojump_clock: MockClock) -> None:
     gate = make_gate()
     async with open_single_caller(gate) as (asker, calls):
         gate.cool_down(1)
@@ -90,8 +90,8 @@ async def test_the_crowd_that_a_cool_down_made_does_not_start_at_once(autojump_c
             assert calls.times[name] == at_once
 
 
-async def test_the_wait_goes_on_when_the_first_of_the_crowd_gives_up(autojump_clock: MockClock) -> None:
-    """The first one's alarm was to wake everybody."""
+async def test_queue_is_checked_after_the_first_waiter_is_cancelled(autojump_clock: MockClock) -> None:
+    """The cancelled waiter had the deadline that wakes the queue."""
     gate = make_gate()
     async with open_single_caller(gate) as (asker, calls), trio.open_nursery() as nursery:
 
@@ -108,7 +108,7 @@ async def test_the_wait_goes_on_when_the_first_of_the_crowd_gives_up(autojump_cl
         assert calls.started == ["second"]
 
 
-async def test_a_call_that_can_never_fit_is_refused_also_in_a_cool_down() -> None:
+async def test_oversized_call_is_refused_during_a_pause() -> None:
     gate = make_gate(dollars=1)
     async with open_single_caller(gate) as (asker, calls):
         gate.cool_down(100)

@@ -11,7 +11,7 @@ from coterie.orchestrator.gateway.cache_warmup import TRIMMED, CacheWarmup
 from tests.orchestrator.gateway.gateway_calls import intent, make_gate, open_single_caller, warming
 
 
-async def test_siblings_wait_until_the_first_ones_reply_has_begun() -> None:
+async def test_calls_with_one_prefix_wait_for_the_first_reply() -> None:
     gate = make_gate()
     async with open_single_caller(gate) as (asker, calls):
         for name in ("first", "second", "third"):
@@ -22,7 +22,7 @@ async def test_siblings_wait_until_the_first_ones_reply_has_begun() -> None:
         assert set(calls.started) == {"first", "second", "third"}
 
 
-async def test_calls_with_the_very_same_prefix_are_siblings_too() -> None:
+async def test_calls_with_identical_prefix_wait_for_the_first() -> None:
     gate = make_gate()
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "first", warming(b"same"))
@@ -34,7 +34,7 @@ async def test_calls_with_the_very_same_prefix_are_siblings_too() -> None:
         assert set(calls.started[2:]) == {"second", "fork"}, "a settled call has begun"
 
 
-async def test_when_the_first_fails_the_next_one_leads() -> None:
+async def test_next_call_writes_the_prefix_when_the_first_fails() -> None:
     gate = make_gate()
     async with open_single_caller(gate) as (asker, calls):
         for name in ("first", "second", "third"):
@@ -46,7 +46,7 @@ async def test_when_the_first_fails_the_next_one_leads() -> None:
         assert calls.started == ["first", "second", "third"]
 
 
-async def test_nobody_is_held_for_longer_than_a_few_seconds(autojump_clock: MockClock) -> None:
+async def test_warmup_wait_has_a_limit(autojump_clock: MockClock) -> None:
     gate = make_gate(places=2)
     async with open_single_caller(gate) as (asker, calls):
         began = trio.current_time()
@@ -60,7 +60,7 @@ async def test_nobody_is_held_for_longer_than_a_few_seconds(autojump_clock: Mock
         assert calls.times["second"] - began == HOLD
 
 
-async def test_a_held_call_takes_no_place() -> None:
+async def test_call_in_warmup_wait_uses_no_slot() -> None:
     gate = make_gate(places=2)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "first", warming(b"1", b"parent"))
@@ -70,7 +70,7 @@ async def test_a_held_call_takes_no_place() -> None:
 
 
 @pytest.mark.parametrize(("ttl", "life"), [("5m", 300), ("1h", 3600)])
-async def test_a_prefix_stays_warm_for_its_life_after_its_last_use(ttl: Ttl, life: float) -> None:
+async def test_prefix_stays_warm_for_its_lifetime_after_the_last_use(ttl: Ttl, life: float) -> None:
     clock = Clock()
     gate = make_gate(clock=clock)
     async with open_single_caller(gate) as (asker, calls):
@@ -89,7 +89,7 @@ async def test_a_prefix_stays_warm_for_its_life_after_its_last_use(ttl: Ttl, lif
         assert calls.started[-1] == "leads"
 
 
-async def test_a_prompt_that_is_too_short_to_be_cached_holds_nobody() -> None:
+async def test_uncacheable_prompt_delays_no_call() -> None:
     gate = make_gate()
     async with open_single_caller(gate) as (asker, calls):
         for name in ("first", "second"):
@@ -97,7 +97,7 @@ async def test_a_prompt_that_is_too_short_to_be_cached_holds_nobody() -> None:
         assert calls.started == ["first", "second"]
 
 
-def test_expired_prefixes_are_forgotten() -> None:
+def test_expired_prefixes_are_removed() -> None:
     clock = Clock()
     warmth = CacheWarmup(clock, HOLD)
     for number in range(2 * TRIMMED):

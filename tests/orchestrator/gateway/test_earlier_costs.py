@@ -1,4 +1,4 @@
-"""What a session has spent counts under its next root, and so does what nobody could say any more."""
+"""Spending of earlier roots, including calls that were pending at a kill."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -10,7 +10,7 @@ from coterie.agents.errors import BudgetSpent
 from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits, PriorSpending
+from coterie.orchestrator.gateway.budgets import PriorSpending
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry, read_ledger
 from coterie.orchestrator.gateway.ledger_recorder import (
     PENDING_CALLS,
@@ -39,32 +39,30 @@ def line(agent: str, parent: str | None, dollars: int) -> LedgerEntry:
 LINES = (line("main", None, 1), line("mother", "main", 2), line("child", "mother", 4), line("child", "mother", 8))
 
 
-def test_an_agent_has_spent_its_own_and_above_it_what_it_started() -> None:
+def test_spending_is_summed_for_agent_and_ancestors() -> None:
     spent = sum_spending(LINES)
-    assert (spent.session.dollars, spent.session.tokens) == (Decimal(15), 15 * DOLLAR)
-    assert {name: amount.dollars for name, amount in spent.own.items()} == {"main": 1, "mother": 2, "child": 12}
-    assert {name: amount.dollars for name, amount in spent.subtree.items()} == {"main": 15, "mother": 14, "child": 12}
+    assert spent == PriorSpending(
+        session=Decimal(15), subtree={"main": Decimal(15), "mother": Decimal(14), "child": Decimal(12)}
+    )
 
 
-def test_a_ledger_by_which_somebody_is_its_own_ancestor_is_summed_up_all_the_same() -> None:
+def test_ledger_with_a_parent_cycle_is_summed() -> None:
     spent = sum_spending([line("a", "b", 1), line("b", "a", 2)])
-    assert spent.session.dollars == 3
-    assert {name: amount.dollars for name, amount in spent.subtree.items()} == {"a": 1, "b": 2}
+    assert spent == PriorSpending(session=Decimal(3), subtree={"a": Decimal(1), "b": Decimal(2)})
 
 
-async def test_budgets_go_on_where_they_were() -> None:
-    gate = ModelGateway(Clock(), BudgetLimits(dollars=Decimal(20)), earlier=sum_spending(LINES))
-    own, subtree = BudgetLimits(dollars=Decimal(13)), BudgetLimits(dollars=Decimal(15))
+async def test_budgets_include_spending_of_earlier_roots() -> None:
+    gate = ModelGateway(Clock(), Decimal(20), earlier=sum_spending(LINES))
     async with (
         gate.open_client("main"),
-        gate.open_client("mother", parent="main", subtree=subtree),
-        gate.open_client("child", parent="mother", own=own) as child,
+        gate.open_client("mother", parent="main", subtree=Decimal(15)),
+        gate.open_client("child", parent="mother", subtree=Decimal(13)) as child,
         gate.open_client("fresh", parent="main") as fresh,
     ):
         with pytest.raises(BudgetSpent) as caught:
             async with child.admit(intent(dollars=2)):
                 pass
-        assert (caught.value.scope, caught.value.spent) == ("agent", Decimal(12))
+        assert (caught.value.scope, caught.value.spent) == ("subtree", Decimal(12))
         async with child.admit(intent(dollars=1)) as permit:
             permit.settle(used(1))
         with pytest.raises(BudgetSpent) as caught:
@@ -73,7 +71,7 @@ async def test_budgets_go_on_where_they_were() -> None:
         assert (caught.value.scope, caught.value.spent) == ("session", Decimal(16))
 
 
-async def test_a_call_is_noted_before_it_is_made_and_struck_when_it_is_in_the_ledger(tmp_path: Path) -> None:
+async def test_pending_call_is_logged_before_it_starts_and_ended_after_the_entry(tmp_path: Path) -> None:
     path = tmp_path / PENDING_CALLS
     with Ledger.open(tmp_path / LEDGER) as ledger, PendingCalls.open(path) as calls:
         books = LedgerRecorder(ledger, Clock(), lambda _: None, calls)
@@ -106,12 +104,12 @@ def test_calls_pending_at_a_root_kill_are_recorded_once_at_their_maximum_cost(
     with (tmp_path / PENDING_CALLS).open("ab") as log:
         log.write(b'\n{"call":3,"most":{"at"')  # torn: it was never made
     left = (tmp_path / PENDING_CALLS).read_bytes()
-    assert settle_interrupted_calls(tmp_path).session.dollars == 1
+    assert settle_interrupted_calls(tmp_path).session == 1
     assert read_ledger(tmp_path / LEDGER).lines == (most,)
     assert not (tmp_path / PENDING_CALLS).exists()
     (tmp_path / PENDING_CALLS).write_bytes(left)  # as if killed again before it could be removed
-    assert settle_interrupted_calls(tmp_path).session.dollars == 1
+    assert settle_interrupted_calls(tmp_path).session == 1
 
 
-def test_a_new_session_has_spent_nothing(tmp_path: Path) -> None:
+def test_new_session_has_no_prior_spending(tmp_path: Path) -> None:
     assert settle_interrupted_calls(tmp_path) == PriorSpending()

@@ -4,11 +4,12 @@ import pytest
 import trio
 
 from coterie.agents.errors import BudgetSpent
-from coterie.orchestrator.gateway.budgets import Amount, BudgetLimits
-from tests.orchestrator.gateway.gateway_calls import DOLLAR, intent, make_gate, open_calls, open_single_caller, used
+from coterie.clock import Clock
+from coterie.orchestrator.gateway.admission import ModelGateway
+from tests.orchestrator.gateway.gateway_calls import intent, make_gate, open_calls, open_single_caller, used
 
 
-async def test_a_call_that_can_never_fit_is_refused_with_what_is_left() -> None:
+async def test_oversized_call_is_refused_with_the_remaining_budget() -> None:
     gate = make_gate(dollars=1.5)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "first", intent(dollars=1))
@@ -17,11 +18,11 @@ async def test_a_call_that_can_never_fit_is_refused_with_what_is_left() -> None:
             async with asker.admit(intent(dollars=1)):
                 pytest.fail("admitted over the budget")
     error = refused.value
-    assert (error.scope, error.name, error.unit) == ("session", None, "dollars")
+    assert (error.scope, error.name) == ("session", None)
     assert [float(each) for each in (error.budget, error.spent, error.reserve, error.left)] == [1.5, 1, 1, 0.5]
 
 
-async def test_a_call_that_fits_once_another_settles_waits_for_it() -> None:
+async def test_call_waits_for_budget_reserved_by_another() -> None:
     gate = make_gate(dollars=1.5)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "first", intent(dollars=1))
@@ -29,10 +30,10 @@ async def test_a_call_that_fits_once_another_settles_waits_for_it() -> None:
         assert calls.started == ["first"]
         await calls.end("first", used(0.5))
         assert calls.started == ["first", "second"]
-        assert gate.stats().session.spent == Amount(dollars=Decimal("0.5"), tokens=DOLLAR // 2)
+        assert gate.accounts.session.spent == Decimal("0.5")
 
 
-async def test_a_waiting_call_is_refused_as_soon_as_it_can_no_longer_fit() -> None:
+async def test_waiting_call_is_refused_when_it_can_no_longer_fit() -> None:
     gate = make_gate(dollars=2)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "one", intent(dollars=1))
@@ -42,7 +43,7 @@ async def test_a_waiting_call_is_refused_as_soon_as_it_can_no_longer_fit() -> No
         assert isinstance(calls.failed["waits"], BudgetSpent)
 
 
-async def test_a_large_call_that_waits_for_room_is_not_passed_by_small_ones() -> None:
+async def test_small_calls_do_not_pass_a_large_waiting_call() -> None:
     gate = make_gate(dollars=2)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "first", intent(dollars=1))
@@ -53,10 +54,10 @@ async def test_a_large_call_that_waits_for_room_is_not_passed_by_small_ones() ->
         assert calls.started == ["first", "large"]
 
 
-async def test_who_waits_for_room_in_one_budget_does_not_hold_up_another() -> None:
+async def test_wait_for_one_budget_does_not_block_other_budgets() -> None:
     gate = make_gate()
     async with (
-        gate.open_client("a", own=BudgetLimits(dollars=Decimal(1))) as poor,
+        gate.open_client("a", subtree=Decimal(1)) as poor,
         gate.open_client("b") as rich,
         open_calls() as calls,
     ):
@@ -66,19 +67,10 @@ async def test_who_waits_for_room_in_one_budget_does_not_hold_up_another() -> No
         assert calls.started == ["first", "other"]
 
 
-async def test_tokens_are_a_budget_of_their_own() -> None:
-    gate = make_gate(tokens=100)
-    async with gate.open_client("a") as asker:
-        with pytest.raises(BudgetSpent, match=r"0 of 100 tokens are spent, and .* up to 50,000 tokens") as refused:
-            async with asker.admit(intent(dollars=1)):
-                pytest.fail("admitted over the budget")
-    assert refused.value.unit == "tokens"
-
-
-async def test_a_subtree_pays_for_all_that_was_spawned_in_it() -> None:
+async def test_subtree_budget_includes_all_descendants() -> None:
     gate = make_gate()
     async with (
-        gate.open_client("lead", subtree=BudgetLimits(dollars=Decimal(2))),
+        gate.open_client("lead", subtree=Decimal(2)),
         gate.open_client("child", parent="lead") as child,
         gate.open_client("grandchild", parent="child") as grandchild,
         gate.open_client("stranger") as stranger,
@@ -93,29 +85,14 @@ async def test_a_subtree_pays_for_all_that_was_spawned_in_it() -> None:
         assert (error.scope, error.name) == ("subtree", "lead")
         assert "for lead and its descendants" in str(error)
         assert calls.started == ["child", "stranger"]
-        spent = {agent.name: (agent.own.spent.tokens, agent.subtree.spent.tokens) for agent in gate.stats().agents}
-        assert spent == {"lead": (0, DOLLAR), "child": (DOLLAR, DOLLAR), "grandchild": (0, 0), "stranger": (0, 0)}
+        spent = {name: account.spent for name, account in gate.accounts.agents.items()}
+        assert spent == {"lead": 1, "child": 1, "grandchild": 0, "stranger": 0}
 
 
-async def test_the_budget_of_an_agent_is_its_own() -> None:
+async def test_later_incarnation_keeps_the_spending_of_its_name() -> None:
     gate = make_gate()
     async with (
-        gate.open_client("lead", own=BudgetLimits(dollars=Decimal(1))) as lead,
-        gate.open_client("child", parent="lead") as child,
-        open_calls() as calls,
-    ):
-        await calls.ask(child, "child", intent(dollars=2))
-        await calls.ask(lead, "lead", intent(dollars=2))
-        error = calls.failed["lead"]
-        assert isinstance(error, BudgetSpent)
-        assert (error.scope, error.name) == ("agent", "lead")
-        assert calls.started == ["child"]
-
-
-async def test_a_later_incarnation_goes_on_with_what_the_name_has_spent() -> None:
-    gate = make_gate()
-    async with (
-        gate.open_client("a", own=BudgetLimits(dollars=Decimal(1))) as asker,
+        gate.open_client("a", subtree=Decimal(1)) as asker,
         asker.admit(intent(dollars=1)) as permit,
     ):
         permit.settle(used(1))
@@ -125,7 +102,7 @@ async def test_a_later_incarnation_goes_on_with_what_the_name_has_spent() -> Non
                 pytest.fail("admitted over the budget")
 
 
-async def test_a_parent_must_be_known_and_stays_the_parent() -> None:
+async def test_parent_must_be_known_and_cannot_change() -> None:
     gate = make_gate()
     with pytest.raises(ValueError, match="unknown parent 'nobody' of agent 'a'"):
         async with gate.open_client("a", parent="nobody"):
@@ -136,12 +113,15 @@ async def test_a_parent_must_be_known_and_stays_the_parent() -> None:
                 pass
 
 
-def test_a_budget_of_less_than_nothing_is_an_error() -> None:
+async def test_negative_budget_is_an_error() -> None:
     with pytest.raises(ValueError, match="negative"):
-        BudgetLimits(tokens=-1)
+        ModelGateway(Clock(), Decimal(-1))
+    with pytest.raises(ValueError, match="negative"):
+        async with make_gate().open_client("a", subtree=Decimal(-1)):
+            pass
 
 
-async def test_a_cancelled_wait_for_room_leaves_nothing_behind(autojump_clock: trio.testing.MockClock) -> None:
+async def test_cancelled_wait_for_budget_releases_everything(autojump_clock: trio.testing.MockClock) -> None:
     gate = make_gate(dollars=1)
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "first", intent(dollars=1))
@@ -149,5 +129,5 @@ async def test_a_cancelled_wait_for_room_leaves_nothing_behind(autojump_clock: t
             async with asker.admit(intent(dollars=1)):
                 pytest.fail("admitted over the budget")
         await calls.end("first", used(0))
-        standing = gate.stats()
-        assert (standing.waiting, standing.running_calls, standing.session.reserved) == (0, 0, Amount())
+        assert gate.activity() == (0, 0)
+        assert gate.accounts.session.reserved == 0

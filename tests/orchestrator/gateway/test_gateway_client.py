@@ -70,19 +70,19 @@ async def _own_client(
 
 
 @pytest.mark.slow
-async def test_agents_that_start_together_write_their_common_prefix_once() -> None:
+async def test_concurrent_agents_write_their_common_prefix_once() -> None:
     async with open_team("default: [{text: fine, delay: 0.05, times: always}]") as team:
         async with trio.open_nursery() as nursery:
             for client in team.clients:
                 nursery.start_soon(client.ask, request())
         usages = [outcome.usage for outcome in team.settled]
         assert sorted(usage.write_5m for usage in usages) == [0] * (SIBLINGS - 1) + [2_000]
-        spent = team.gate.stats().session.spent
-        assert spent.dollars == sum(OPUS.cost(usage) for usage in usages)
+        spent = team.gate.accounts.session.spent
+        assert spent == sum(OPUS.cost(usage) for usage in usages)
 
 
 @pytest.mark.slow
-async def test_one_that_is_told_to_wait_makes_all_wait_and_costs_nothing() -> None:
+async def test_rate_limited_call_pauses_all_calls_and_is_free() -> None:
     async with open_team("default: [{text: fine, times: always}]", HttpFault(kind="overloaded", count=1)) as team:
         reply = await team.clients[0].ask(request())
         assert reply.attempts == 2
@@ -93,7 +93,7 @@ async def test_one_that_is_told_to_wait_makes_all_wait_and_costs_nothing() -> No
 
 
 @pytest.mark.slow
-async def test_a_stream_that_is_cut_is_booked_as_an_upper_bound() -> None:
+async def test_interrupted_stream_is_charged_as_an_upper_bound() -> None:
     async with open_team("default: [{text: fine, times: always}]", HttpFault(kind="cut", count=None)) as team:
         with pytest.raises(ModelUnreachable):
             await team.clients[0].ask(request())
@@ -101,5 +101,5 @@ async def test_a_stream_that_is_cut_is_booked_as_an_upper_bound() -> None:
         first, *again = (outcome.usage for outcome in team.settled)
         assert first == Usage(write_5m=2_000, input=2, output=100)
         assert again == [Usage(read=2_000, input=2, output=100)] * 2
-        session = team.gate.stats().session
+        session = team.gate.accounts.session
         assert session.estimated == session.spent

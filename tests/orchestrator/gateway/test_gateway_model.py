@@ -1,7 +1,6 @@
-"""Random fan-outs against a simple model: no budget is exceeded, nobody is forgotten, everything is given back."""
+"""Random fan-outs against a simple model: no budget is exceeded, no waiter is lost, everything is released."""
 
 import random
-from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from decimal import Decimal
@@ -19,13 +18,12 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.gateway_protocol import Permit
 from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
-from coterie.orchestrator.gateway.admission import AccountStats, GatewayClient, ModelGateway
-from coterie.orchestrator.gateway.budgets import Amount, BudgetLimits
+from coterie.orchestrator.gateway.admission import GatewayClient, ModelGateway
 from coterie.orchestrator.gateway.permit import CallCost
 from tests.orchestrator.gateway.gateway_calls import OPUS
 
 PARENTS = {"lead": None, "a": "lead", "b": "lead", "aa": "a"}
-"""Who spawned whom, parents first."""
+"""Parent of each agent, parents first."""
 PLACES = 3
 LONG = 60.0
 """Seconds that outlast every cool-down and every hold of these tests."""
@@ -44,16 +42,12 @@ intents = st.builds(
     shared=st.sampled_from([None, b"s"]),
     ttl=st.sampled_from(["5m", "1h"]),
 )
-budgets = st.builds(
-    BudgetLimits,
-    dollars=st.none() | st.integers(0, 60).map(lambda tenths: Decimal(tenths) / 10),
-    tokens=st.none() | st.integers(0, 400_000),
-)
+budgets = st.none() | st.integers(0, 60).map(lambda tenths: Decimal(tenths) / 10)
 
 
 @attrs.define(eq=False)
 class Call:
-    """A call in a task of its own; it ends by doing as it is told."""
+    """A call in a task of its own; the test decides how it ends."""
 
     agent: str
     intent: CallIntent
@@ -69,7 +63,7 @@ class Call:
         self._told.set()
 
     async def run(self, asker: GatewayClient) -> None:
-        """Ask, and do as told; every error that a call may end with ends it."""
+        """Make the call and end it as the test says; each possible error ends it."""
         try:
             with self.scope:
                 async with asker.admit(self.intent) as self.permit:
@@ -83,7 +77,7 @@ class Call:
 
 
 def answer(share: float, intent: CallIntent, permit: Permit) -> None:
-    """A whole reply that used *share* of what it could."""
+    """A complete reply that used *share* of its maximum."""
     permit.settle(Usage(write_5m=int(intent.most.prompt * share), output=int(intent.max_tokens * share)))
 
 
@@ -103,10 +97,10 @@ def be_refused(permit: Permit) -> None:
 
 @attrs.define(eq=False)
 class Fanout:
-    """A gate, agents that come and go, and what is known of their calls."""
+    """State machine of a gateway, its agents and the expected state of their calls."""
 
     nursery: trio.Nursery
-    agents: dict[str, tuple[BudgetLimits, BudgetLimits]]
+    budgets: dict[str, Decimal | None]
     gate: ModelGateway
     settled: list[CallCost]
     calls: list[Call] = attrs.field(factory=list)
@@ -115,13 +109,12 @@ class Fanout:
 
     async def open(self, name: str) -> None:
         """The agent starts."""
-        own, subtree = self.agents[name]
         self._stacks[name] = AsyncExitStack()
-        opened = self.gate.open_client(name, parent=PARENTS[name], own=own, subtree=subtree)
+        opened = self.gate.open_client(name, parent=PARENTS[name], subtree=self.budgets[name])
         self.askers[name] = await self._stacks[name].enter_async_context(opened)
 
     async def die(self, name: str) -> None:
-        """The agent's process is gone: the gate hears of it first, and its calls never say how they ended."""
+        """Close the client of a dead agent before its calls report how they ended."""
         await self._stacks[name].aclose()
         for call in self.calls:
             if call.agent == name:
@@ -133,7 +126,7 @@ class Fanout:
         self.nursery.start_soon(call.run, self.askers[name])
 
     @property
-    def under_way(self) -> list[Call]:
+    def running(self) -> list[Call]:
         """Admitted and not over."""
         return [call for call in self.calls if call.permit is not None and not call.is_over]
 
@@ -143,43 +136,27 @@ class Fanout:
         return [call for call in self.calls if call.permit is None and not call.is_over]
 
     def check(self) -> None:
-        """What holds at every moment."""
-        standing = self.gate.stats()
-        assert standing.running_calls == len(self.under_way) <= PLACES
-        assert standing.waiting == len(self.waiting)
-        for account in (standing.session, *(each for agent in standing.agents for each in (agent.own, agent.subtree))):
-            assert_within(account)
-        spent = Counter[str]()
+        """Check the invariants that hold at every moment."""
+        assert self.gate.activity() == (len(self.running), len(self.waiting))
+        assert len(self.running) <= PLACES
+        accounts = self.gate.accounts
+        for account in (accounts.session, *accounts.agents.values()):
+            assert account.limit is None or account.spent + account.reserved <= account.limit
+        spent = dict.fromkeys(PARENTS, Decimal(0))
         for outcome in self.settled:
-            spent[outcome.caller.agent] += outcome.cost.tokens
-        assert {agent.name: agent.own.spent.tokens for agent in standing.agents} == {
-            name: spent[name] for name in PARENTS
-        }
-        for agent in standing.agents:
-            assert agent.subtree.spent.tokens == sum(spent[name] for name in PARENTS if is_below(name, agent.name))
-        assert standing.session.spent.tokens == spent.total()
+            spent[outcome.caller.agent] += outcome.cost
+        for above, account in accounts.agents.items():
+            assert account.spent == sum(spent[name] for name in PARENTS if is_below(name, above))
+        assert accounts.session.spent == sum(spent.values())
 
     def check_rested(self) -> None:
-        """What holds once cool-downs and holds are over: only places and budgets keep anybody waiting."""
-        standing = self.gate.stats()
-        if standing.running_calls == PLACES:
+        """Check that after pauses and warm-up waits only slots and budgets make calls wait."""
+        if len(self.running) == PLACES:
             return
         for call in self.waiting:
-            above = [agent.subtree for agent in standing.agents if is_below(call.agent, agent.name)]
-            own = [agent.own for agent in standing.agents if agent.name == call.agent]
-            accounts = (*own, *above, standing.session)
-            assert any(is_tight(account) for account in accounts), "somebody waits for nothing"
-
-
-def is_tight(account: AccountStats) -> bool:
-    """Whether a call may have to wait for room in *account*."""
-    return account.limits != BudgetLimits() and account.reserved != Amount()
-
-
-def assert_within(account: AccountStats) -> None:
-    total = account.spent + account.reserved
-    assert account.limits.dollars is None or total.dollars <= account.limits.dollars
-    assert account.limits.tokens is None or total.tokens <= account.limits.tokens
+            accounts = self.gate.accounts.accounts_of(call.agent)
+            is_tight = any(account.limit is not None and account.reserved for account in accounts)
+            assert is_tight, f"{call.agent} waits without a reason"
 
 
 def is_below(name: str | None, above: str) -> bool:
@@ -195,12 +172,12 @@ async def take_step(fanout: Fanout, draw: st.DataObject, clock: Clock) -> None:
     match kind:
         case "ask":
             fanout.ask(name, draw.draw(intents))
-        case "end" if fanout.under_way:
-            call = draw.draw(st.sampled_from(fanout.under_way))
+        case "end" if fanout.running:
+            call = draw.draw(st.sampled_from(fanout.running))
             ends: list[End] = [partial(answer, share, call.intent) for share in (0.0, 0.5, 1.0)]
             call.give_outcome(draw.draw(st.sampled_from([*ends, break_off, fall_silent, be_refused])))
-        case "begin" if fanout.under_way:
-            permit = draw.draw(st.sampled_from(fanout.under_way)).permit
+        case "begin" if fanout.running:
+            permit = draw.draw(st.sampled_from(fanout.running)).permit
             assert permit is not None
             permit.begin()
         case "cancel" if fanout.waiting:
@@ -219,28 +196,27 @@ async def take_step(fanout: Fanout, draw: st.DataObject, clock: Clock) -> None:
 
 
 async def finish(fanout: Fanout) -> None:
-    """Whatever is under way ends; then everybody who waits must get a verdict, and in the end nothing is held."""
-    while fanout.under_way or fanout.waiting:
+    """End all running calls; then every waiting call must get a verdict, and nothing stays reserved."""
+    while fanout.running or fanout.waiting:
         await trio.sleep(LONG)
         fanout.check()
         fanout.check_rested()
-        for call in fanout.under_way:
+        for call in fanout.running:
             call.give_outcome(partial(answer, 0.5, call.intent))
         await wait_all_tasks_blocked()
-    standing = fanout.gate.stats()
-    assert standing.session.reserved == Amount()
-    assert all(agent.own.reserved == agent.subtree.reserved == Amount() for agent in standing.agents)
+    accounts = fanout.gate.accounts
+    assert not any(account.reserved for account in (accounts.session, *accounts.agents.values()))
 
 
 async def run_fanout(draw: st.DataObject) -> None:
     settled: list[CallCost] = []
     clock = Clock()
-    limits = draw.draw(st.sampled_from([budgets, st.just(BudgetLimits())]))
+    limits = draw.draw(st.sampled_from([budgets, st.none()]))
     gate = ModelGateway(
-        clock, session_limits=draw.draw(limits), max_calls=PLACES, jitter=random.Random(1), settled=settled.append
+        clock, budget=draw.draw(limits), max_calls=PLACES, jitter=random.Random(1), settled=settled.append
     )
     async with trio.open_nursery() as nursery:
-        fanout = Fanout(nursery, {name: draw.draw(st.tuples(limits, limits)) for name in PARENTS}, gate, settled)
+        fanout = Fanout(nursery, {name: draw.draw(limits) for name in PARENTS}, gate, settled)
         for name in PARENTS:
             await fanout.open(name)
         for _ in range(draw.draw(st.integers(1, 40))):
@@ -255,5 +231,5 @@ async def run_fanout(draw: st.DataObject) -> None:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(draw=st.data())
-def test_whatever_the_fan_out_no_budget_is_exceeded_and_nobody_waits_for_ever(draw: st.DataObject) -> None:
+def test_random_fan_out_keeps_budgets_and_ends_all_waits(draw: st.DataObject) -> None:
     trio.run(run_fanout, draw, clock=MockClock(autojump_threshold=0))

@@ -1,4 +1,4 @@
-"""The ledger: its lines, what damage does to them, and what they add up to."""
+"""Ledger: entries, damaged lines and totals."""
 
 import subprocess
 import sys
@@ -60,7 +60,7 @@ def test_dollars_are_written_as_plain_exact_decimals() -> None:
 
 
 @given(st.binary() | st.builds(frame_record, st.binary(min_size=2)))
-def test_whatever_else_is_no_line(data: bytes) -> None:
+def test_arbitrary_bytes_are_rejected(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the reason depends on the damage
         LedgerEntry.from_bytes(data.strip(b"\n"))
 
@@ -120,7 +120,7 @@ def test_processes_that_append_at_the_same_time_lose_nothing(tmp_path: Path) -> 
         assert [each.incarnation for each in found.lines if each.agent == name] == list(range(1, 201))
 
 
-def test_agents_stand_below_who_spawned_them_with_what_the_spawn_cost() -> None:
+def test_agents_are_listed_below_their_parent_with_subtree_costs() -> None:
     found = group_costs(
         [
             line("main", cost_usd=ONE),
@@ -143,7 +143,7 @@ def test_agents_stand_below_who_spawned_them_with_what_the_spawn_cost() -> None:
     ]
 
 
-def test_agents_that_would_be_their_own_ancestors_are_shown_all_the_same() -> None:
+def test_agents_in_a_parent_cycle_are_listed() -> None:
     found = group_costs([line("a", parent="b"), line("b", parent="a"), line("c", parent="c")], "agent")
     assert sorted((row.name, row.parent, row.depth) for row in found) == [
         ("a", None, 0),
@@ -152,7 +152,7 @@ def test_agents_that_would_be_their_own_ancestors_are_shown_all_the_same() -> No
     ]
 
 
-def test_other_groups_come_the_dearest_first() -> None:
+def test_other_groups_are_sorted_by_descending_cost() -> None:
     given_lines = [line(cost_usd=Decimal(1)), line(purpose="notes", cost_usd=Decimal(3)), line(cost_usd=Decimal(1))]
     assert [(row.name, row.spending.requests) for row in group_costs(given_lines, "purpose")] == [
         ("notes", 1),
@@ -160,7 +160,7 @@ def test_other_groups_come_the_dearest_first() -> None:
     ]
 
 
-def test_what_broke_off_is_counted_apart() -> None:
+def test_interrupted_requests_are_counted_separately() -> None:
     spent = sum_costs(
         [line(cost_usd=Decimal(1)), line(cost_usd=Decimal(2), is_estimated=True, read=5, expected_read=9)]
     )
@@ -168,7 +168,7 @@ def test_what_broke_off_is_counted_apart() -> None:
     assert (spent.cost, spent.estimated_cost) == (Decimal(3), Decimal(2))
 
 
-def test_calls_that_serve_an_agent_are_counted_per_hundred_of_its_turns() -> None:
+def test_helper_calls_are_counted_per_100_turns() -> None:
     some = [*[line()] * 8, line(purpose="summary"), line(is_estimated=True), line(purpose="notes", is_estimated=True)]
     assert per_100_turns(some) == {"summary": 12.5}
     assert per_100_turns([line(purpose="summary")]) == {}

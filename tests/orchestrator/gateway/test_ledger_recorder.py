@@ -1,4 +1,4 @@
-"""What is written to the ledger, held against the request log of the embedded server, over real HTTP."""
+"""Ledger entries compared with the request log of the embedded server, over real HTTP."""
 
 import os
 from collections.abc import AsyncIterator, Iterable
@@ -27,7 +27,6 @@ from coterie.agents.loop.model.request import Identity, ModelRequest
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.loop.run_result import RunLimits
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.gateway.ledger import Ledger, LedgerEntry, read_ledger
 from coterie.orchestrator.gateway.ledger_recorder import LedgerRecorder
 from coterie.orchestrator.processes.api_server_process import ApiServerHandle
@@ -78,7 +77,7 @@ class Team:
         return reply
 
     def lines(self) -> tuple[LedgerEntry, ...]:
-        """What the ledger holds; nothing of it is damaged."""
+        """Return the entries of the ledger, which has no damaged line."""
         reading = read_ledger(self.path)
         assert not reading.damaged
         return reading.lines
@@ -97,13 +96,13 @@ async def open_team(
     with trio.fail_after(10), Ledger.open(path) as ledger:
         async with (
             open_served(REPLIES) as served,
-            # Whoever asks does so through the gate's own end for it.
+            # The agent makes its calls through its own gateway client.
             open_model_client(
                 LocalGateway(), base_url=served.url, api_key="k", policy=QUICK, silence=silence
             ) as client,
         ):
             books = LedgerRecorder(ledger, served.clock, discard_event)
-            gate = ModelGateway(served.clock, BudgetLimits(dollars=budget), settled=books.record)
+            gate = ModelGateway(served.clock, budget, settled=books.record)
             for fault in faults:
                 served.server.control.faults.add(fault)
             yield Team(served, gate, client, path)
@@ -124,7 +123,7 @@ def logged_dollars(entries: Iterable[dict[str, Any]]) -> Decimal:
 
 
 async def _run_team(team: Team) -> None:
-    """A lead of two turns, a summary of it, and three forks at once."""
+    """A lead with two turns, a summary, and three concurrent forks."""
     lead = begin()
     await team.ask("main", lead)
     await team.ask("main", lead.fork_with("", "Sum it up."), purpose="summary")
@@ -166,7 +165,7 @@ async def test_for_whole_replies_the_sums_are_the_servers_own_to_the_last_digit(
     }
 
 
-async def test_the_tokens_of_a_reply_that_broke_off_are_exact_in_and_a_bound_out(tmp_path: Path) -> None:
+async def test_interrupted_reply_has_exact_input_and_maximum_output(tmp_path: Path) -> None:
     async with open_team(tmp_path, HttpFault(kind="cut", after=4)) as team:
         reply = await team.ask("main", begin())
         broken, whole = team.lines()
@@ -174,10 +173,10 @@ async def test_the_tokens_of_a_reply_that_broke_off_are_exact_in_and_a_bound_out
     assert whole.usage == reply.usage
     assert (broken.usage.prompt, broken.usage.output) == (reply.usage.prompt, MAX_TOKENS)
     assert broken.prefix == whole.prefix != ""
-    assert team.gate.stats().session.spent.dollars == dollars((broken, whole))
+    assert team.gate.accounts.session.spent == dollars((broken, whole))
 
 
-async def test_what_was_surely_not_billed_is_not_written_down(tmp_path: Path) -> None:
+async def test_unbilled_request_is_not_recorded(tmp_path: Path) -> None:
     faults = HttpFault(kind="overloaded"), HttpFault(kind="error", status=400, error="invalid_request_error")
     async with open_team(tmp_path, *faults) as team:
         with pytest.raises(ModelRefusedRequest):
@@ -185,14 +184,14 @@ async def test_what_was_surely_not_billed_is_not_written_down(tmp_path: Path) ->
         assert team.lines() == ()
 
 
-async def test_what_a_budget_does_not_bear_is_not_written_down(tmp_path: Path) -> None:
+async def test_refused_call_is_not_recorded(tmp_path: Path) -> None:
     async with open_team(tmp_path, budget=Decimal("0.0001")) as team:
         with pytest.raises(BudgetSpent):
             await team.ask("main", begin())
         assert team.lines() == ()
 
 
-async def test_without_a_connection_nothing_is_written_down(tmp_path: Path) -> None:
+async def test_call_without_a_connection_is_not_recorded(tmp_path: Path) -> None:
     with trio.socket.socket() as unused:
         await unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -206,7 +205,7 @@ async def test_without_a_connection_nothing_is_written_down(tmp_path: Path) -> N
             assert team.lines() == ()
 
 
-async def test_a_call_given_up_before_any_answer_counts_as_the_most_it_may_cost(tmp_path: Path) -> None:
+async def test_timed_out_call_is_recorded_at_its_maximum(tmp_path: Path) -> None:
     async with open_team(tmp_path, HttpFault(kind="stall", after=0, count=None), silence=0.02) as team:
         with pytest.raises(ModelUnreachable, match="silent"):
             await team.ask("main", begin())
@@ -214,7 +213,7 @@ async def test_a_call_given_up_before_any_answer_counts_as_the_most_it_may_cost(
     assert [(line.is_estimated, line.usage) for line in lines] == [(True, MOST)] * QUICK.attempts
 
 
-async def test_a_cancelled_call_counts_as_the_most_it_may_cost(tmp_path: Path) -> None:
+async def test_cancelled_call_is_recorded_at_its_maximum(tmp_path: Path) -> None:
     async with open_team(tmp_path, HttpFault(kind="stall", after=0)) as team:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(team.ask, "main", begin())
@@ -233,7 +232,7 @@ default:
 """
 
 
-async def test_an_agent_knows_what_the_cache_should_give_it(tmp_path: Path) -> None:
+async def test_entry_has_the_expected_cache_read(tmp_path: Path) -> None:
     """Exactly so, turn after turn; until the cache has forgotten what it was given."""
 
     def note(text: str) -> str:
@@ -243,9 +242,7 @@ async def test_an_agent_knows_what_the_cache_should_give_it(tmp_path: Path) -> N
 
     async with open_agent(SCRIPT, tmp_path, NotingTool(name="note", act=note)) as (agent, served):
         with Ledger.open(tmp_path / "ledger.jsonl") as ledger:
-            gate = ModelGateway(
-                served.clock, BudgetLimits(), settled=LedgerRecorder(ledger, served.clock, discard_event).record
-            )
+            gate = ModelGateway(served.clock, settled=LedgerRecorder(ledger, served.clock, discard_event).record)
             async with gate.open_client(agent.identity.agent, incarnation=7) as asker:
                 agent.client = agent.client.with_gateway(asker)
                 assert (await run_loop(agent, RunLimits())).reason == "completed"

@@ -1,4 +1,4 @@
-"""How a call ends, and what that costs."""
+"""Ends of a call and their costs."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +10,6 @@ from trio.testing import wait_all_tasks_blocked
 from coterie.agents.errors import ModelUnreachable
 from coterie.agents.loop.model.gateway_protocol import Permit
 from coterie.agents.loop.model.usage import Usage
-from coterie.orchestrator.gateway.budgets import Amount
 from coterie.orchestrator.gateway.permit import CallCost
 from tests.orchestrator.gateway.gateway_calls import OPUS, intent, make_gate, open_calls, open_single_caller, used
 
@@ -25,10 +24,10 @@ async def end_by(end: Callable[[Permit], None]) -> CallCost:
         async with gate.open_client("a") as asker, asker.admit(INTENT) as permit:
             end(permit)
     (outcome,) = outcomes
-    session = gate.stats().session
-    assert session.spent == outcome.cost == Amount.of(OPUS, outcome.usage)
-    assert session.estimated == (outcome.cost if outcome.is_estimated else Amount())
-    assert session.reserved == Amount()
+    session = gate.accounts.session
+    assert session.spent == outcome.cost == OPUS.cost(outcome.usage)
+    assert session.estimated == (outcome.cost if outcome.is_estimated else 0)
+    assert session.reserved == 0
     return outcome
 
 
@@ -37,7 +36,7 @@ async def test_a_whole_reply_costs_what_it_used() -> None:
     assert (outcome.end, outcome.usage, outcome.is_estimated) == ("answered", BEGUN, False)
 
 
-async def test_a_reply_that_broke_off_costs_its_input_and_all_it_could_have_said() -> None:
+async def test_interrupted_reply_costs_its_input_and_maximum_output() -> None:
     outcome = await end_by(lambda permit: permit.settle(BEGUN, is_whole=False))
     assert (outcome.end, outcome.usage) == ("broke_off", Usage(read=2_000, output=INTENT.max_tokens))
 
@@ -47,7 +46,7 @@ async def test_a_voided_call_costs_nothing() -> None:
     assert (outcome.end, outcome.usage) == ("free", Usage())
 
 
-async def test_a_call_nothing_was_heard_of_costs_all_it_reserved() -> None:
+async def test_call_without_usage_costs_its_reservation() -> None:
     def fail(_: Permit) -> None:
         raise ModelUnreachable("silent for 120 seconds")
 
@@ -61,7 +60,7 @@ async def test_an_hour_is_reserved_at_the_price_of_an_hour() -> None:
     assert intent(dollars=0, prompt_tokens=750_000).reserve == 5
 
 
-async def test_an_agent_that_dies_gives_everything_back_and_pays_for_what_it_had_sent() -> None:
+async def test_closed_client_releases_slots_and_pays_for_sent_calls() -> None:
     gate = make_gate(dollars=2, places=2)
     async with gate.open_client("b") as other, open_calls() as calls:
         async with gate.open_client("a") as asker:
@@ -74,26 +73,26 @@ async def test_an_agent_that_dies_gives_everything_back_and_pays_for_what_it_had
         await wait_all_tasks_blocked()
         assert isinstance(calls.failed["waits"], trio.ClosedResourceError)
         assert calls.started == ["sent", "told", "other"]
-        session = gate.stats().session
-        assert (float(session.spent.dollars), float(session.estimated.dollars)) == (1.25, 1)
+        session = gate.accounts.session
+        assert (float(session.spent), float(session.estimated)) == (1.25, 1)
         calls.permits["told"].begin()
         await calls.end("sent", used(0.5))
-        assert gate.stats().session.spent == session.spent, "what is closed is not booked again"
+        assert session.spent == 1.25, "a closed permit is not charged again"
         with pytest.raises(trio.ClosedResourceError):
             async with asker.admit(INTENT):
                 pytest.fail("a closed asker was served")
 
 
-async def test_one_start_of_a_name_does_not_end_another() -> None:
+async def test_close_of_one_incarnation_keeps_the_calls_of_another() -> None:
     gate = make_gate()
     async with open_single_caller(gate) as (asker, calls):
         await calls.ask(asker, "call", intent())
         async with gate.open_client("a", incarnation=2):
             pass
-        assert gate.stats().running_calls == 1
+        assert gate.activity() == (1, 0)
 
 
-async def test_a_permit_that_comes_with_the_cancellation_is_not_lost() -> None:
+async def test_permit_granted_during_cancellation_is_returned() -> None:
     """The waiter is cancelled, and admitted before it knows: the place is free again, and nothing is booked."""
     gate = make_gate(dollars=10, places=1)
     async with gate.open_client("a") as asker, trio.open_nursery() as nursery:
@@ -107,6 +106,6 @@ async def test_a_permit_that_comes_with_the_cancellation_is_not_lost() -> None:
             await wait_all_tasks_blocked()
             permit.void()
             nursery.cancel_scope.cancel()
-        assert gate.stats().running_calls == 1
-    standing = gate.stats()
-    assert (standing.running_calls, standing.session.spent, standing.session.reserved) == (0, Amount(), Amount())
+        assert gate.activity() == (1, 0)
+    assert gate.activity() == (0, 0)
+    assert gate.accounts.session.spent == gate.accounts.session.reserved == 0

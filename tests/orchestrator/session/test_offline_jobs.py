@@ -21,7 +21,7 @@ CHORES = [
 
 
 @pytest.mark.parametrize("chore", CHORES)
-def test_a_chore_travels_from_the_command_to_the_agent(chore: OfflineJob | None) -> None:
+def test_offline_job_survives_the_round_trip(chore: OfflineJob | None) -> None:
     wanted = SessionRequest(project=Path("/project"), task="Dream.", model="m", settings=Settings(), chore=chore)
     read = SessionRequest.from_bytes(wanted.to_bytes())
     assert read == wanted
@@ -30,6 +30,6 @@ def test_a_chore_travels_from_the_command_to_the_agent(chore: OfflineJob | None)
     assert AgentSpec.from_bytes(spec.to_bytes()).job == chore
 
 
-def test_what_is_no_chore_is_refused() -> None:
+def test_invalid_offline_job_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
         parse_offline_job({"word": "sleep"})

@@ -1,4 +1,4 @@
-"""Who the root of a session is, and whether it lives."""
+"""Record and lock of the root of a session."""
 
 import os
 from pathlib import Path
@@ -34,7 +34,7 @@ def rewrite(session: SessionDirectory, **changes: object) -> None:
     path.write_bytes(msgspec.json.encode(facts | changes))
 
 
-def test_a_root_is_known_while_its_block_runs_and_not_after(session: SessionDirectory) -> None:
+def test_root_is_found_only_within_its_block(session: SessionDirectory) -> None:
     assert find_root(session) is None
     with open_root_record(session, Clock()) as root:
         assert root.pid == os.getpid()
@@ -46,7 +46,7 @@ def test_a_root_is_known_while_its_block_runs_and_not_after(session: SessionDire
 
 
 @pytest.mark.parametrize("changes", [{"began": 1}, {"boot": "another"}, {"v": 2}, {"pid": "x"}])
-def test_another_process_with_its_number_is_not_the_root(session: SessionDirectory, changes: dict[str, object]) -> None:
+def test_process_with_a_reused_pid_is_not_the_root(session: SessionDirectory, changes: dict[str, object]) -> None:
     with open_root_record(session, Clock()):
         rewrite(session, **changes)
         assert find_root(session) is None
@@ -69,7 +69,7 @@ def test_the_record_of_a_killed_root_is_replaced_by_the_next(session: SessionDir
         assert find_root(session) == root
 
 
-def test_only_a_dead_root_is_forgotten(session: SessionDirectory) -> None:
+def test_only_the_record_of_a_dead_root_is_cleared(session: SessionDirectory) -> None:
     with open_root_record(session, Clock()) as root:
         clear_stale_root(session)
         assert find_root(session) == root
@@ -78,7 +78,7 @@ def test_only_a_dead_root_is_forgotten(session: SessionDirectory) -> None:
         assert not has_dead_root(session)
 
 
-def test_a_root_that_was_replaced_does_not_remove_the_record_of_the_next(session: SessionDirectory) -> None:
+def test_replaced_root_keeps_the_record_of_its_successor(session: SessionDirectory) -> None:
     with open_root_record(session, Clock()) as root:
         rewrite(session, started=root.started + 1)
     assert find_root(session) == attrs.evolve(root, started=root.started + 1)

@@ -13,7 +13,7 @@ _ENVIRONMENT = {
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """What git prints. Raises `CalledProcessError`."""
+    """Run git and return its output. Raises `CalledProcessError`."""
     done = subprocess.run(
         ["git", *arguments],  # noqa: S607 - the one that is used everywhere
         cwd=directory,
@@ -44,7 +44,7 @@ def make_repository(directory: Path) -> Path:
 
 
 def worktrees(directory: Path) -> list[str]:
-    """The names of the worktrees beside the main one."""
+    """Return the names of the worktrees except the main one."""
     lines = git(directory, "worktree", "list", "--porcelain").splitlines()
     return [Path(line.removeprefix("worktree ")).name for line in lines if line.startswith("worktree ")][1:]
 

@@ -9,7 +9,6 @@ from coterie.clock import Clock
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.service import open_approvals
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import ProcessStart, StartFailed
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
@@ -43,7 +42,7 @@ async def open_root_services(session: SessionDirectory) -> AsyncIterator[RootSer
         yield RootServices(
             mail=mail,
             starter=NoStarter(),
-            gateway=ModelGateway(clock, BudgetLimits()),
+            gateway=ModelGateway(clock),
             approvals=await open_approvals(mail, status.sender, events.append),
             status=status,
             emit=events.append,

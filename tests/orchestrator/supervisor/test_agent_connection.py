@@ -22,7 +22,6 @@ from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
 from coterie.mailbox.errors import NotAllowed
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 
 MODEL = known_models().get("sonnet")
@@ -69,16 +68,16 @@ class RootWithAgent:
         self._agent_end.shutdown(socket.SHUT_RDWR)
 
     async def settled(self) -> None:
-        """Wait until both ends have heard everything."""
+        """Wait until both ends have received all messages."""
         await trio.testing.wait_all_tasks_blocked(0.01)
 
 
 @asynccontextmanager
-async def open_root_with_agent(limits: BudgetLimits | None = None) -> AsyncIterator[RootWithAgent]:
+async def open_root_with_agent(budget: Decimal | None = None) -> AsyncIterator[RootWithAgent]:
     near, far = socket.socketpair()
     heard: list[AgentMessage] = []
     delivered: list[Envelope] = []
-    gate = ModelGateway(Clock(), limits or BudgetLimits())
+    gate = ModelGateway(Clock(), budget)
 
     async def take(envelope: Envelope) -> None:
         await trio.lowlevel.checkpoint()
@@ -99,20 +98,20 @@ async def open_root_with_agent(limits: BudgetLimits | None = None) -> AsyncItera
                     yield RootWithAgent(gate, station, desk, heard, delivered, far)
 
 
-async def test_a_call_is_admitted_and_booked_with_what_it_used() -> None:
+async def test_admitted_call_is_charged_with_its_usage() -> None:
     async with open_root_with_agent() as office:
         async with office.station.gate.admit(INTENT) as permit:
-            assert office.gate.stats().session.reserved.dollars == INTENT.reserve
+            assert office.gate.accounts.session.reserved == INTENT.reserve
             permit.begin()
             permit.settle(USED)
         await office.settled()
-        session = office.gate.stats().session
-        assert (session.spent.dollars, session.reserved.dollars) == (MODEL.cost(USED), Decimal(0))
-        assert session.estimated.dollars == 0
+        session = office.gate.accounts.session
+        assert (session.spent, session.reserved) == (MODEL.cost(USED), Decimal(0))
+        assert session.estimated == 0
 
 
-async def test_a_refusal_is_the_same_error_as_from_a_gate_nearby() -> None:
-    async with open_root_with_agent(BudgetLimits(dollars=Decimal("0.0001"))) as office:
+async def test_refused_call_raises_the_gateway_error_in_the_agent() -> None:
+    async with open_root_with_agent(Decimal("0.0001")) as office:
         async with office.gate.open_client("bob") as near:
             with pytest.raises(BudgetSpent) as here:
                 async with near.admit(INTENT):
@@ -123,7 +122,7 @@ async def test_a_refusal_is_the_same_error_as_from_a_gate_nearby() -> None:
         assert attrs.asdict(there.value) == attrs.asdict(here.value)
 
 
-async def test_a_question_that_is_taken_back_holds_nothing() -> None:
+async def test_cancelled_admission_request_holds_no_permit() -> None:
     async with open_root_with_agent() as office:
         office.station.gate.cool_down(3600)
         with trio.move_on_after(0.05) as scope:
@@ -131,9 +130,9 @@ async def test_a_question_that_is_taken_back_holds_nothing() -> None:
                 pass
         assert scope.cancelled_caught
         await office.settled()
-        standing = office.gate.stats()
-        assert (standing.waiting, standing.running_calls, standing.session.reserved.dollars) == (0, 0, Decimal(0))
-        assert standing.cool_down > 3000
+        assert office.gate.activity() == (0, 0)
+        assert office.gate.accounts.session.reserved == 0
+        assert office.gate.pause.opens_at > trio.current_time() + 3000
 
 
 async def test_unbilled_call_costs_nothing_and_an_interrupted_call_its_maximum() -> None:
@@ -141,12 +140,12 @@ async def test_unbilled_call_costs_nothing_and_an_interrupted_call_its_maximum()
         async with office.station.gate.admit(INTENT) as permit:
             permit.void()
         await office.settled()
-        assert office.gate.stats().session.spent.dollars == 0
+        assert office.gate.accounts.session.spent == 0
         async with office.station.gate.admit(INTENT) as permit:
             permit.settle(USED, is_whole=False)
         await office.settled()
         most = MODEL.cost(attrs.evolve(USED, output=INTENT.max_tokens))
-        assert office.gate.stats().session.estimated.dollars == most
+        assert office.gate.accounts.session.estimated == most
 
 
 async def test_agent_killed_during_a_call_frees_its_slot_and_costs_the_maximum() -> None:
@@ -160,29 +159,29 @@ async def test_agent_killed_during_a_call_frees_its_slot_and_costs_the_maximum()
                 office.cut()
                 await trio.sleep_forever()
     assert gate is not None
-    standing = gate.stats()
-    assert (standing.running_calls, standing.session.reserved.dollars) == (0, Decimal(0))
-    assert standing.session.estimated.dollars == INTENT.reserve
+    session = gate.accounts.session
+    assert gate.activity() == (0, 0)
+    assert (session.reserved, session.estimated) == (Decimal(0), INTENT.reserve)
 
 
-async def test_a_permit_given_when_the_request_was_cancelled_is_released() -> None:
+async def test_permit_granted_during_cancellation_is_released() -> None:
     async with open_root_with_agent() as office:
         with trio.CancelScope() as scope:
             scope.cancel()
             async with office.station.gate.admit(INTENT):
                 pass
         await office.settled()
-        standing = office.gate.stats()
-        assert (standing.waiting, standing.running_calls, standing.session.reserved.dollars) == (0, 0, Decimal(0))
+        assert office.gate.activity() == (0, 0)
+        assert office.gate.accounts.session.reserved == 0
 
 
-async def test_a_plan_ends_the_connection_where_there_are_no_approvals() -> None:
+async def test_plan_ends_the_connection_when_approvals_are_missing() -> None:
     with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
         async with open_root_with_agent() as office:
             await office.station.approver.submit("1. Look.", ())
 
 
-async def test_a_compaction_of_an_agent_that_dies_is_not_done() -> None:
+async def test_compaction_returns_not_compacted_when_the_agent_dies() -> None:
     answers: list[object] = []
 
     async def ask(office: RootWithAgent) -> None:
@@ -202,7 +201,7 @@ async def test_a_compaction_of_an_agent_that_dies_is_not_done() -> None:
         await office.desk.compact(None)
 
 
-async def test_handlers_of_an_agent_hold_within_their_block() -> None:
+async def test_agent_message_handlers_are_registered_within_their_block() -> None:
     async def compact(_job: CompactJob) -> CompactionDone | NotCompacted:
         await trio.lowlevel.checkpoint()
         return NotCompacted(reason="handled")
@@ -220,7 +219,7 @@ async def _never(_job: CompactJob) -> CompactionDone | NotCompacted:
     raise AssertionError
 
 
-async def test_an_agent_whose_root_has_gone_is_stopped() -> None:
+async def test_agent_is_stopped_when_its_root_disconnects() -> None:
     near, far = socket.socketpair()
 
     async def work() -> None:
@@ -232,7 +231,7 @@ async def test_an_agent_whose_root_has_gone_is_stopped() -> None:
         await work()
 
 
-async def test_what_the_root_hands_over_arrives_and_what_the_agent_does_is_heard() -> None:
+async def test_delivered_messages_and_agent_activity_cross_the_channel() -> None:
     sender = Sender(name="root", incarnation=1, session="s", kind="system")
     request = Envelope(
         sender=sender, recipient=Recipient(name="ann", incarnation=1), sequence=1, body="{}", created=1.0
@@ -245,7 +244,7 @@ async def test_what_the_root_hands_over_arrives_and_what_the_agent_does_is_heard
         assert office.on_reply == [ActivityChanged(activity="waiting", what="a child")]
 
 
-async def test_a_request_to_end_is_handed_on_by_the_root_or_refused_with_its_reason() -> None:
+async def test_shutdown_request_is_forwarded_or_refused_with_a_reason() -> None:
     def request(name: str) -> Envelope:
         sender = Sender(name="ann", incarnation=1, session="s", kind="lead")
         recipient = Recipient(name=name, incarnation=1)
@@ -258,7 +257,7 @@ async def test_a_request_to_end_is_handed_on_by_the_root_or_refused_with_its_rea
             await office.station.authority.send(request("bob"))
 
 
-async def test_an_agent_is_started_by_the_root_or_refused_with_its_reason() -> None:
+async def test_spawn_request_is_served_or_refused_with_a_reason() -> None:
     async with open_root_with_agent() as office:
         spawned = await office.station.spawner.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
         assert spawned == Spawned(name="bob", incarnation=2, report=MessageId("r"))
@@ -268,7 +267,7 @@ async def test_an_agent_is_started_by_the_root_or_refused_with_its_reason() -> N
             await office.station.spawner.spawn(SpawnRequest(task="t", definition="worker"))
 
 
-async def test_who_may_not_be_stopped_is_said_and_rest_is_waited_for() -> None:
+async def test_stop_is_refused_for_foreign_agents_and_idle_wait_returns() -> None:
     async with open_root_with_agent() as office:
         with pytest.raises(SpawnRefused, match=r"There is no bob that could be stopped\."):
             await office.station.spawner.stop("bob")

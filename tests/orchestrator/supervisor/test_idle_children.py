@@ -1,4 +1,4 @@
-"""Nobody whom an agent has started has anything left to do: all are idle, and no mail waits that would wake one."""
+"""Detection of idle teams: all descendants are idle, and no pending mail would wake one."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def report_state(run: AgentRun, state: Activity) -> None:
 
 @attrs.define(eq=False)
 class Waiting:
-    """A wait for rest under way."""
+    """A running wait for an idle team."""
 
     mailboxes: Path
     runs: list[AgentRun] | None
@@ -54,14 +54,14 @@ class Waiting:
         self.is_over = True
 
 
-async def test_idle_agents_without_mail_are_at_rest(services: RootServices, tmp_path: Path) -> None:
+async def test_team_is_idle_when_agents_are_idle_without_mail(services: RootServices, tmp_path: Path) -> None:
     waiting = Waiting(tmp_path, [make_run(services, "ada", "idle"), make_run(services, "bob", "idle")])
     await waiting.run()
     await Waiting(tmp_path, []).run()
 
 
 @pytest.mark.parametrize("state", ["running", "waiting", "plan_pending"])
-async def test_one_that_works_or_waits_for_others_is_waited_for(
+async def test_team_is_busy_while_an_agent_runs_or_waits(
     services: RootServices, state: Activity, tmp_path: Path
 ) -> None:
     ada = make_run(services, "ada", state)
@@ -74,7 +74,7 @@ async def test_one_that_works_or_waits_for_others_is_waited_for(
         waiting.changes.notify()
 
 
-async def test_members_that_are_about_to_start_are_waited_for(tmp_path: Path) -> None:
+async def test_team_is_busy_while_members_are_being_spawned(tmp_path: Path) -> None:
     waiting = Waiting(tmp_path, None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(waiting.run)
@@ -84,7 +84,7 @@ async def test_members_that_are_about_to_start_are_waited_for(tmp_path: Path) ->
         waiting.changes.notify()
 
 
-async def test_one_that_is_not_started_yet_is_not_at_rest(services: RootServices, tmp_path: Path) -> None:
+async def test_team_is_busy_while_an_agent_has_not_started(services: RootServices, tmp_path: Path) -> None:
     begun = make_run(services, "ada", "idle")
     waiting = Waiting(tmp_path, [AgentRun(spec=begun.spec)])
     with trio.move_on_after(0.05):
@@ -92,10 +92,10 @@ async def test_one_that_is_not_started_yet_is_not_at_rest(services: RootServices
     assert not waiting.is_over
 
 
-async def test_mail_that_waits_for_an_idle_agent_is_waited_for(
+async def test_team_is_busy_while_an_idle_agent_has_mail(
     services: RootServices, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """It is looked again by the clock: whoever reads mail that is not worth a turn says nothing."""
+    """The check is repeated after a time, because an agent that takes mail without a turn sends no message."""
     del autojump_clock
     files = transport(tmp_path)
     waiting = Waiting(tmp_path, [make_run(services, "ada", "idle")])
@@ -109,7 +109,7 @@ async def test_mail_that_waits_for_an_idle_agent_is_waited_for(
     files.close()
 
 
-async def test_mail_that_wakes_nobody_is_not_waited_for(services: RootServices, tmp_path: Path) -> None:
+async def test_team_is_idle_when_pending_mail_wakes_no_agent(services: RootServices, tmp_path: Path) -> None:
     files = transport(tmp_path)
     idle = Idle(outcome="completed")
     await files.send(attrs.evolve(envelope(1), kind=idle.kind, body=idle.to_body()))
@@ -117,10 +117,10 @@ async def test_mail_that_wakes_nobody_is_not_waited_for(services: RootServices, 
     files.close()
 
 
-async def test_one_that_took_its_mail_while_it_was_looked_for_is_not_at_rest(
+async def test_team_is_busy_when_mail_is_taken_during_the_check(
     services: RootServices, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """It has said that it works, and that it is idle again, in between: what it sent meanwhile must be looked for."""
+    """The agent was busy and idle again between two checks, so its message count has changed."""
     del autojump_clock
     ada = make_run(services, "ada", "idle")
 

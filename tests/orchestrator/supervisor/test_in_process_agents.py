@@ -21,7 +21,6 @@ from coterie.agents.settings import Settings
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
@@ -51,7 +50,7 @@ class NoSpawner:
 
 @attrs.define(eq=False)
 class Turn:
-    """One that goes on until it is ended."""
+    """An agent that runs until it is killed."""
 
     is_over: trio.Event = attrs.field(factory=trio.Event)
 
@@ -89,7 +88,7 @@ class SharedProcess:
         self._host.shutdown(socket.SHUT_RDWR)
 
     async def live(self, duty: AgentSpec, station: RootConnection, heeding: Interrupting) -> int:
-        """What a guest does: `wait`, `fail` in a task of its own, take a `turn`, `leave` when it may, or be `done`."""
+        """Run the agent named *duty*: `wait`, `fail` in a task, take a `turn`, `leave` when allowed, or be `done`."""
         station.report_activity("running", duty.name)
         if duty.name == "fail":
             async with trio.open_nursery() as nursery:
@@ -114,7 +113,7 @@ async def _fail() -> None:
 
 @contextmanager
 def running() -> Iterator[ChildProcess]:
-    """A process that stands for the one that the guests are in."""
+    """A child process in place of the host of the in-process agents."""
     with subprocess.Popen(["/bin/sleep", "600"]) as sleeper:
         pidfd = os.pidfd_open(sleeper.pid)
         try:
@@ -127,7 +126,7 @@ def running() -> Iterator[ChildProcess]:
 @asynccontextmanager
 async def open_shared_process() -> AsyncIterator[SharedProcess]:
     near, far = socket.socketpair()
-    gate = ModelGateway(Clock(), BudgetLimits())
+    gate = ModelGateway(Clock())
 
     async def serve(task_status: trio.TaskStatus[AgentConnection] = trio.TASK_STATUS_IGNORED) -> None:
         async with (
@@ -146,7 +145,7 @@ async def open_shared_process() -> AsyncIterator[SharedProcess]:
 
 
 async def received_messages(guest: InProcessAgent) -> list[AgentMessage]:
-    """All that a guest has said when it has ended."""
+    """Return all messages of an in-process agent after its end."""
     messages: list[AgentMessage] = []
     while (frame := await guest.channel.receive()) is not None:
         assert frame.body is not None
@@ -154,7 +153,7 @@ async def received_messages(guest: InProcessAgent) -> list[AgentMessage]:
     return messages
 
 
-async def test_an_error_in_a_guest_is_its_own_failure_and_the_others_go_on(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_error_in_one_in_process_agent_does_not_stop_others(capfd: pytest.CaptureFixture[str]) -> None:
     async with open_shared_process() as house, open_in_process_host(house.station, house.live):
         other, failing, done = house.run("wait"), house.run("fail"), house.run("done")
         assert (await failing.wait(), await done.wait()) == (FAILED, 0)
@@ -167,7 +166,7 @@ async def test_an_error_in_a_guest_is_its_own_failure_and_the_others_go_on(capfd
         assert "in _fail" in capfd.readouterr().err
 
 
-async def test_a_guest_is_killed_alone() -> None:
+async def test_kill_ends_only_one_in_process_agent() -> None:
     async with open_shared_process() as house, open_in_process_host(house.station, house.live):
         first, second = house.run("wait"), house.run("wait")
         await trio.testing.wait_all_tasks_blocked(0.01)
@@ -176,7 +175,7 @@ async def test_a_guest_is_killed_alone() -> None:
         assert not second.has_ended()
 
 
-async def test_sigterm_ends_the_turn_of_a_guest_and_nothing_else() -> None:
+async def test_sigterm_cancels_only_the_turn_of_an_in_process_agent() -> None:
     async with open_shared_process() as house, open_in_process_host(house.station, house.live):
         first, second = house.run("turn"), house.run("turn")
         await trio.testing.wait_all_tasks_blocked(0.01)
@@ -185,7 +184,7 @@ async def test_sigterm_ends_the_turn_of_a_guest_and_nothing_else() -> None:
         assert not second.has_ended()
 
 
-async def test_finishing_agent_ends_itself_with_its_host_and_a_waiting_one_is_killed() -> None:
+async def test_host_exit_waits_for_finishing_agents_and_kills_waiting_ones() -> None:
     async with open_shared_process() as house:
         async with open_in_process_host(house.station, house.live):
             leaving, waiting = house.run("leave"), house.run("wait")
@@ -194,7 +193,7 @@ async def test_finishing_agent_ends_itself_with_its_host_and_a_waiting_one_is_ki
         assert (await leaving.wait(), await waiting.wait()) == (0, KILLED)
 
 
-async def test_there_are_no_guests_where_nobody_hosts() -> None:
+async def test_in_process_start_fails_without_a_host() -> None:
     async with open_shared_process() as house:
         early = house.run("done")
         assert await early.wait() == KILLED
@@ -203,7 +202,7 @@ async def test_there_are_no_guests_where_nobody_hosts() -> None:
         assert await house.run("done").wait() == KILLED
 
 
-async def test_guests_are_lost_with_the_connection_and_there_can_be_no_more() -> None:
+async def test_in_process_agents_are_lost_with_the_connection() -> None:
     with pytest.RaisesGroup(pytest.RaisesExc(match="the root has gone"), flatten_subgroups=True):
         async with open_shared_process() as house, open_in_process_host(house.station, house.live):
             guest = house.run("wait")
@@ -217,7 +216,7 @@ async def test_guests_are_lost_with_the_connection_and_there_can_be_no_more() ->
             await trio.sleep_forever()
 
 
-async def test_a_task_that_does_not_fit_is_refused_before_it_can_break_the_line() -> None:
+async def test_spec_larger_than_a_frame_is_refused() -> None:
     async with open_shared_process() as house, open_in_process_host(house.station, house.live):
         with pytest.raises(StartFailed, match="the task is too long"):
             house.run("done", "x" * MAX_SPEC_BYTES)

@@ -44,13 +44,13 @@ def record(name: str, parent: str = MAIN) -> UnfinishedAgent:
 
 
 async def found(session: SessionDirectory, events: list[Event]) -> UnfinishedAgents:
-    """What the next root of the session finds."""
+    """Return the unfinished agents that the next root loads."""
     orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
     await orders.load()
     return orders
 
 
-async def test_the_next_root_finds_who_was_at_work_with_all_that_was_asked_for(
+async def test_next_root_loads_unfinished_agents_with_their_requests(
     session: SessionDirectory, events: list[Event]
 ) -> None:
     orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
@@ -60,7 +60,7 @@ async def test_the_next_root_finds_who_was_at_work_with_all_that_was_asked_for(
     assert events == []
 
 
-async def test_who_is_done_is_found_as_such_and_who_has_ended_is_not(
+async def test_done_agent_is_loaded_as_done_and_ended_agent_is_not_loaded(
     session: SessionDirectory, events: list[Event]
 ) -> None:
     orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
@@ -72,14 +72,14 @@ async def test_who_is_done_is_found_as_such_and_who_has_ended_is_not(
     assert after.names == {"kept"}
 
 
-def test_the_lead_is_not_recorded_because_the_user_starts_it() -> None:
+def test_lead_has_no_recovery_record() -> None:
     spec = AgentSpec(name=MAIN, task="Find it.", model="m", settings=Settings())
     assert AgentRun(spec=spec).recovery_record is None
     scout = AgentRun(spec=attrs.evolve(spec, name="scout", parent=MAIN, report=REPORT), request=REQUEST)
     assert scout.recovery_record == record("scout")
 
 
-async def test_whoever_is_taken_up_waits_no_longer(session: SessionDirectory, events: list[Event]) -> None:
+async def test_resumed_agent_is_no_longer_waiting(session: SessionDirectory, events: list[Event]) -> None:
     await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("scout"))
     orders = await found(session, events)
     await orders.begin(record("scout"))
@@ -87,7 +87,7 @@ async def test_whoever_is_taken_up_waits_no_longer(session: SessionDirectory, ev
     assert (await found(session, events)).names == {"scout"}
 
 
-async def test_with_a_parent_its_own_are_struck_too(session: SessionDirectory, events: list[Event]) -> None:
+async def test_discard_of_a_parent_discards_its_children(session: SessionDirectory, events: list[Event]) -> None:
     before = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
     for name, parent in (("mother", MAIN), ("child", "mother"), ("grandchild", "child"), ("other", MAIN)):
         await before.begin(record(name, parent))
@@ -99,7 +99,7 @@ async def test_with_a_parent_its_own_are_struck_too(session: SessionDirectory, e
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-async def test_whose_parent_has_ended_is_struck(
+async def test_record_is_discarded_when_its_parent_has_ended(
     session: SessionDirectory, events: list[Event], *, is_done: bool
 ) -> None:
     before = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
@@ -111,7 +111,7 @@ async def test_whose_parent_has_ended_is_struck(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"v":1}', b"\xff", b"[" * 100_000])
-async def test_a_record_that_cannot_be_read_is_an_event_and_hides_no_other(
+async def test_unreadable_record_is_an_event_and_hides_no_other(
     session: SessionDirectory, events: list[Event], content: bytes
 ) -> None:
     await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("whole"))
@@ -124,9 +124,7 @@ async def test_a_record_that_cannot_be_read_is_an_event_and_hides_no_other(
     assert path.read_bytes() == content
 
 
-async def test_a_record_of_another_version_or_of_another_agent_is_not_believed(
-    session: SessionDirectory, events: list[Event]
-) -> None:
+async def test_record_of_another_version_or_agent_is_rejected(session: SessionDirectory, events: list[Event]) -> None:
     await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("scout"))
     written = (session.agent_directory("scout") / UNFINISHED_FILE).read_bytes()
     (session.agent_directory("scout") / UNFINISHED_FILE).write_bytes(written.replace(b'"v":1', b'"v":2'))
@@ -137,9 +135,7 @@ async def test_a_record_of_another_version_or_of_another_agent_is_not_believed(
     assert "version 2; this program reads 1" in event.reason
 
 
-async def test_a_record_that_lets_somebody_begin_without_a_plan_is_not_believed(
-    session: SessionDirectory, events: list[Event]
-) -> None:
+async def test_record_with_removed_plan_policy_is_rejected(session: SessionDirectory, events: list[Event]) -> None:
     await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("scout"))
     path = session.agent_directory("scout") / UNFINISHED_FILE
     path.write_bytes(path.read_bytes().replace(b'{"by":"rule","paths":["tests/**"]}', b"null"))
@@ -149,7 +145,7 @@ async def test_a_record_that_lets_somebody_begin_without_a_plan_is_not_believed(
     assert "another process than the root has written it" in event.reason
 
 
-async def test_what_cannot_be_written_is_an_event(session: SessionDirectory, events: list[Event]) -> None:
+async def test_failed_write_of_a_record_is_an_event(session: SessionDirectory, events: list[Event]) -> None:
     (session.directory / "agents").write_text("in the way")
     await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("scout"))
     [event] = events

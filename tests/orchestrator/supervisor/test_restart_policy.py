@@ -1,4 +1,4 @@
-"""After a crash there is another start, a few times; for whoever was stopped, or cannot work at all, there is none."""
+"""Restarts after a crash: a limited number, and none for a stopped or misconfigured agent."""
 
 import attrs
 import pytest
@@ -71,7 +71,7 @@ async def test_each_wait_is_twice_the_last_and_the_crash_after_the_limit_is_fina
     assert restarted.run.outcome.summary == "It was started 3 times. Its process was ended by SIGKILL."
 
 
-async def test_a_task_is_told_again_until_the_model_was_to_be_asked(services: RootServices) -> None:
+async def test_task_is_sent_again_until_the_first_model_call(services: RootServices) -> None:
     restarted = Restarted(services, RestartPolicy(limit=3))
     restarted.attempt(-9)
     restarted.attempt(-9, ActivityChanged(activity="running"))
@@ -80,7 +80,7 @@ async def test_a_task_is_told_again_until_the_model_was_to_be_asked(services: Ro
     assert restarted.run.task == ""
 
 
-async def test_a_task_that_a_message_brings_has_no_text_and_a_report_of_its_own(services: RootServices) -> None:
+async def test_task_of_a_message_has_empty_text_and_a_new_report_id(services: RootServices) -> None:
     restarted = Restarted(services)
     restarted.attempt(0)
     first = restarted.run.report
@@ -99,14 +99,14 @@ async def test_a_task_that_a_message_brings_has_no_text_and_a_report_of_its_own(
         (1, (RunFailed(reason="there is no such model", is_for_user=True),), False),
     ],
 )
-async def test_only_what_nobody_wanted_and_may_pass_is_a_crash(
+async def test_only_unrequested_recoverable_ends_count_as_a_crash(
     services: RootServices, status: int, messages: tuple[AgentMessage, ...], is_crash: bool
 ) -> None:
     wait = Restarted(services).attempt(status, *messages)
     assert (wait is not None) == is_crash
 
 
-async def test_whoever_is_being_stopped_is_not_started_again(services: RootServices) -> None:
+async def test_stopping_agent_is_not_restarted(services: RootServices) -> None:
     restarted = Restarted(services)
     process = restarted.begin()
     process.set_state("stopping")
@@ -114,7 +114,7 @@ async def test_whoever_is_being_stopped_is_not_started_again(services: RootServi
     assert restarted.run.end_process(process) is None
 
 
-async def test_the_outcome_of_a_stopped_agent_names_who_stopped_it(services: RootServices) -> None:
+async def test_outcome_of_a_stopped_agent_names_the_stopper(services: RootServices) -> None:
     restarted = Restarted(services)
     restarted.attempt(-9)
     restarted.run.ended.set()
@@ -125,7 +125,7 @@ async def test_the_outcome_of_a_stopped_agent_names_who_stopped_it(services: Roo
     assert restarted.run.outcome.summary == "The user stopped it. Its process was ended by SIGKILL."
 
 
-async def test_whoever_has_stalled_is_stopped_and_started_again(services: RootServices) -> None:
+async def test_stalled_agent_is_stopped_and_restarted(services: RootServices) -> None:
     restarted = Restarted(services, RestartPolicy(first_wait=0.5))
     process = restarted.begin()
     process.report_stall(600)

@@ -1,4 +1,4 @@
-"""Whose a process is can be told from what it was handed down, except for the moment in which it becomes another."""
+"""Search for processes of a session by their environment, also during an exec."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ def children(thread: threading.Thread) -> list[int]:
 
 @pytest.mark.slow
 def test_process_in_execve_is_not_mistaken_for_one_outside_the_session() -> None:
-    """The kernel shows no variables at all for a moment: whoever believed that would leave a command behind."""
+    """During an exec the kernel shows an empty environment; the search must not skip the process."""
     starting = threading.Thread(target=start_many)
     starting.start()
     marked: set[int] = set()

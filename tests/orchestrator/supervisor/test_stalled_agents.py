@@ -1,4 +1,4 @@
-"""Whoever gets on, or rightly waits, has not stalled."""
+"""Detection of stalled agents."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from coterie.orchestrator.supervisor.stall_watch import Activity, wait_for_stall
 from coterie.session_directory import EVENT_LOG, TRANSCRIPT
 
 
-async def test_signs_that_stay_the_same_for_long_enough_are_a_stall(autojump_clock: MockClock) -> None:
+async def test_unchanged_activity_for_the_whole_time_is_a_stall(autojump_clock: MockClock) -> None:
     del autojump_clock
     began = trio.current_time()
 
@@ -26,14 +26,14 @@ async def test_signs_that_stay_the_same_for_long_enough_are_a_stall(autojump_clo
     assert 90 <= trio.current_time() - began <= 97
 
 
-async def test_who_waits_has_not_stalled_and_has_its_whole_time_afterwards(autojump_clock: MockClock) -> None:
+async def test_waiting_agent_does_not_stall_and_restarts_the_timer(autojump_clock: MockClock) -> None:
     del autojump_clock
     began = trio.current_time()
     await wait_for_stall(lambda: None if trio.current_time() - began < 1_000 else (), 60)
     assert 1_060 <= trio.current_time() - began <= 1_073
 
 
-def test_what_an_agent_writes_is_a_sign(tmp_path: Path) -> None:
+def test_written_bytes_count_as_activity(tmp_path: Path) -> None:
     signs = [written_bytes(tmp_path)]
     for name in (EVENT_LOG, TRANSCRIPT):
         (tmp_path / name).write_text("x\n")
@@ -41,7 +41,7 @@ def test_what_an_agent_writes_is_a_sign(tmp_path: Path) -> None:
     assert len(set(signs)) == 3
 
 
-def test_a_process_that_is_woken_shows_it_and_a_stopped_one_does_not() -> None:
+def test_wakeup_count_grows_only_while_the_process_runs() -> None:
     ours = wakeup_count(os.getpid())
     time.sleep(0.001)  # what is counted: to have waited
     assert wakeup_count(os.getpid()) > ours

@@ -1,4 +1,4 @@
-"""The members of a team start one after the other; one that cannot keeps nobody away, and its lead is told."""
+"""Start of a team: members start one after the other, and a failed member is reported to the lead."""
 
 from pathlib import Path
 
@@ -45,9 +45,7 @@ class PartialSpawner:
         raise AssertionError
 
 
-async def test_those_who_wait_for_messages_are_there_before_others_begin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_members_without_a_task_are_started_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
     tasks = {"a": "Go.", "b": "", "c": "Go.", "d": ""}
@@ -58,9 +56,7 @@ async def test_those_who_wait_for_messages_are_there_before_others_begin(
     assert spawner.started == ["b", "d", "a", "c"]
 
 
-async def test_one_that_cannot_be_started_is_told_and_the_others_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_member_is_reported_and_the_others_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
     requests = [SpawnRequest(task="", definition="worker", name=name, stays=True) for name in ("a", "b", "c")]

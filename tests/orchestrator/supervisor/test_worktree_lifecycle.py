@@ -69,9 +69,7 @@ async def test_a_new_worktree_is_the_last_commit_and_unseen_by_the_main_checkout
     assert read_worktree_record(worktree.record) == worktree
 
 
-async def test_a_worktree_without_changes_is_removed_with_all_that_was_made_for_it(
-    session: SessionDirectory, project: Path
-) -> None:
+async def test_unchanged_worktree_is_removed_with_branch_and_record(session: SessionDirectory, project: Path) -> None:
     worktree = await open_worktree(session, "scout", project)
     assert await release_worktree(worktree) == "There are no changes in its worktree."
     assert_nothing_is_left(session, project)
@@ -153,9 +151,7 @@ async def test_a_worktree_with_any_work_is_kept(
     assert await open_worktree(session, "scout", project) == worktree, "and is there again when the agent is"
 
 
-async def test_an_agent_that_comes_back_to_a_removed_worktree_gets_a_new_one(
-    session: SessionDirectory, project: Path
-) -> None:
+async def test_agent_gets_a_new_worktree_after_removal(session: SessionDirectory, project: Path) -> None:
     first = await open_worktree(session, "scout", project)
     await release_worktree(first)
     base = commit(project, readme="later\n")
@@ -164,7 +160,7 @@ async def test_an_agent_that_comes_back_to_a_removed_worktree_gets_a_new_one(
     assert (second.path / "readme.txt").read_text() == "later\n"
 
 
-async def test_a_worktree_that_the_user_removed_comes_back_with_its_commits(
+async def test_worktree_removed_by_the_user_is_restored_from_its_branch(
     session: SessionDirectory, project: Path
 ) -> None:
     worktree = await open_worktree(session, "scout", project)
@@ -208,7 +204,7 @@ async def test_many_worktrees_of_one_repository_are_made_and_removed_at_once(
     assert branches(project) == [made["agent-3"].branch, "trunk"]
 
 
-async def test_where_there_is_no_repository_or_no_commit_there_is_no_worktree(
+async def test_worktree_is_refused_without_repository_or_commit(
     session: SessionDirectory, project: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(WorktreeFailed, match="not a git repository"):
@@ -220,7 +216,7 @@ async def test_where_there_is_no_repository_or_no_commit_there_is_no_worktree(
     assert not record_of(session).exists()
 
 
-async def test_a_branch_or_a_file_of_the_same_name_is_left_alone(session: SessionDirectory, project: Path) -> None:
+async def test_existing_branch_or_file_of_the_same_name_is_kept(session: SessionDirectory, project: Path) -> None:
     branch = f"coterie/{session.id}/scout"
     git(project, "branch", branch)
     with pytest.raises(WorktreeFailed, match=f"the branch {branch} already exists"):
@@ -234,7 +230,7 @@ async def test_a_branch_or_a_file_of_the_same_name_is_left_alone(session: Sessio
     assert branches(project) == ["trunk"]
 
 
-async def test_without_git_there_is_no_worktree(
+async def test_worktree_is_refused_without_git(
     session: SessionDirectory, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(project))
@@ -242,7 +238,7 @@ async def test_without_git_there_is_no_worktree(
         await open_worktree(session, "scout", project)
 
 
-async def test_neither_hooks_nor_what_a_hook_has_set_have_a_say(
+async def test_git_hooks_and_their_configuration_are_not_run(
     session: SessionDirectory, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook = project / ".git" / "hooks" / "post-checkout"
@@ -255,7 +251,7 @@ async def test_neither_hooks_nor_what_a_hook_has_set_have_a_say(
     assert await find_unsaved_work(worktree) is None
 
 
-async def test_no_program_is_run_that_an_agent_has_named(
+async def test_programs_configured_by_an_agent_are_not_run(
     session: SessionDirectory, project: Path, tmp_path: Path
 ) -> None:
     """It can lead git to a repository of its own, whose configuration says how files are looked at."""
@@ -268,7 +264,7 @@ async def test_no_program_is_run_that_an_agent_has_named(
     git(worktree.path, "status", "--porcelain")
     assert ran.exists(), "whoever asks git there without care runs it"
     ran.unlink()
-    with contextlib.suppress(GitFailed):  # it may well not be a worktree any more
+    with contextlib.suppress(GitFailed):  # it may no longer be a worktree
         await find_unsaved_work(worktree)
     assert not ran.exists()
 
@@ -284,9 +280,7 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_when_there_is_no_space_nothing_is_left_and_the_next_try_works(
-    session: SessionDirectory, project: Path
-) -> None:
+async def test_full_disk_leaves_nothing_and_the_next_attempt_works(session: SessionDirectory, project: Path) -> None:
     commit(project, large="x" * 100_000)
     with largest_file(50_000), pytest.raises(WorktreeFailed, match="could be created"):
         await open_worktree(session, "scout", project)
@@ -301,9 +295,7 @@ def let_git_be_killed(project: Path, first: str = "true") -> None:
     git(project, "config", "filter.deadly.smudge", f"{first}; kill -9 0")
 
 
-async def test_git_killed_half_way_leaves_nothing_and_the_next_try_works(
-    session: SessionDirectory, project: Path
-) -> None:
+async def test_killed_git_leaves_nothing_and_the_next_attempt_works(session: SessionDirectory, project: Path) -> None:
     let_git_be_killed(project)
     with pytest.raises(WorktreeFailed, match="git was killed by SIGKILL"):
         await open_worktree(session, "scout", project)
@@ -325,7 +317,7 @@ trio.run(open_worktree, session, "scout", session.project)
 
 @pytest.fixture
 def half_made(session: SessionDirectory, project: Path) -> None:
-    """What is left when git and who runs it are killed in the middle."""
+    """Return the files that remain when git and its caller are killed in the middle."""
     let_git_be_killed(project, "kill -9 $OPENER")
     done = subprocess.run([sys.executable, "-P", "-c", OPENING, session.id], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -336,7 +328,7 @@ def half_made(session: SessionDirectory, project: Path) -> None:
     assert "locked" in git(project, "worktree", "list", "--porcelain")
 
 
-def test_what_a_killed_root_has_half_made_is_removed_by_the_doctor(
+def test_doctor_removes_an_incomplete_worktree_of_a_killed_root(
     session: SessionDirectory, project: Path, half_made: None, runtime: Path
 ) -> None:
     done = CliRunner().invoke(main, ["doctor", "--session", session.id, "--fix"])
@@ -345,7 +337,7 @@ def test_what_a_killed_root_has_half_made_is_removed_by_the_doctor(
     assert CliRunner().invoke(main, ["doctor", "--session", session.id]).exit_code == 0
 
 
-async def test_what_a_killed_root_has_half_made_is_made_anew(
+async def test_incomplete_worktree_of_a_killed_root_is_created_again(
     session: SessionDirectory, project: Path, half_made: None
 ) -> None:
     worktree = await open_worktree(session, "scout", project)
@@ -353,7 +345,7 @@ async def test_what_a_killed_root_has_half_made_is_made_anew(
     assert (worktree.path / "readme.txt").read_text() == "hello\n"
 
 
-async def test_a_removal_that_was_cut_short_is_finished_later(session: SessionDirectory, project: Path) -> None:
+async def test_interrupted_removal_is_finished_later(session: SessionDirectory, project: Path) -> None:
     worktree = await open_worktree(session, "scout", project)
     worktree.path.rename(worktree.aside)
     (worktree.aside / "readme.txt").unlink()
@@ -365,9 +357,7 @@ async def test_a_removal_that_was_cut_short_is_finished_later(session: SessionDi
     assert_nothing_is_left(session, project)
 
 
-async def test_a_git_that_does_not_end_is_ended_with_what_it_has_started(
-    session: SessionDirectory, project: Path
-) -> None:
+async def test_hung_git_is_killed_with_its_children(session: SessionDirectory, project: Path) -> None:
     (project / ".git" / "info" / "attributes").write_text("readme.txt filter=slow\n")
     begun = project / ".git" / "begun"
     git(project, "config", "filter.slow.smudge", f"touch {begun}; sleep 1000")

@@ -27,7 +27,6 @@ from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.tasks.task import USER, TaskId
 from coterie.mailbox.tasks.task_list import TaskList
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.supervisor.spawn import resolve_run
 from coterie.orchestrator.teams.team_record import create_tasks, start_team_record
 from coterie.session_directory import TASKS, SessionDirectory
@@ -222,7 +221,7 @@ async def test_unreadable_team_record_is_reported_with_its_path(session: Session
     [
         (
             TeamMember(name="a", type="worker", budget_usd=Decimal(2)),
-            {"subtree_limits": BudgetLimits(dollars=Decimal(2))},
+            {"budget": Decimal(2)},
         ),
         (
             TeamMember(name="a", type="worker", process="shared", worktree=True),
@@ -238,7 +237,7 @@ async def test_unreadable_team_record_is_reported_with_its_path(session: Session
         (TeamMember(name="a", type="worker", model="haiku"), {"model": known_models().get("haiku").id}),
         (
             TeamMember(name="a", type="worker"),
-            {"model": known_models().get("opus").id, "plan": None, "subtree_limits": None},
+            {"model": known_models().get("opus").id, "plan": None, "budget": None},
         ),
     ],
 )

@@ -22,7 +22,6 @@ from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import RunLimits
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.gateway.budgets import BudgetLimits
 from coterie.orchestrator.gateway.ledger import Ledger, LedgerEntry, read_ledger
 from coterie.orchestrator.gateway.ledger_recorder import LedgerRecorder
 from tests.agents.opened_layers import open_keepalive
@@ -99,13 +98,11 @@ class Parent:
     @property
     def spent(self) -> Decimal:
         """Dollars spent according to the gateway."""
-        return self.gate.stats().session.spent.dollars
+        return self.gate.accounts.session.spent
 
-    async def limit(self, dollars: Decimal | None) -> None:
-        """Set the budget of the session."""
-        limits = BudgetLimits(dollars=dollars)
-        async with self.gate.open_client(self.agent.identity.agent, incarnation=2, own=limits):
-            pass
+    def limit(self, dollars: Decimal | None) -> None:
+        """Set the budget of the agent."""
+        self.gate.accounts.agents[self.agent.identity.agent].limit = dollars
 
     def lines(self, purpose: str) -> list[LedgerEntry]:
         """Entries of the ledger."""
@@ -126,9 +123,7 @@ async def open_parent(
     tool = NotingTool(name="note", act=lambda _: "code " * words)
     async with open_agent(script, directory, tool, model=model) as (agent, served):
         with Ledger.open(path) as ledger:
-            gate = ModelGateway(
-                served.clock, BudgetLimits(), settled=LedgerRecorder(ledger, served.clock, discard_event).record
-            )
+            gate = ModelGateway(served.clock, settled=LedgerRecorder(ledger, served.clock, discard_event).record)
             events = watch(agent)
             async with (
                 gate.open_client(agent.identity.agent) as asker,
@@ -204,13 +199,13 @@ async def test_overlapping_waits_are_one_wait(tmp_path: Path) -> None:
 
 async def test_exhausted_budget_stops_refreshes_without_notice_to_agent(tmp_path: Path) -> None:
     async with open_parent(tmp_path) as parent:
-        await parent.limit(parent.spent)
+        parent.limit(parent.spent)
         parent.begin_wait(20 * MINUTE)
         async with parent.keeper.waiting():
             await parent.until(lambda: bool(failures(parent)))
         assert "raise the budget" in failures(parent)[0].reason
         assert parent.usages("refresh") == []
-        await parent.limit(None)
+        parent.limit(None)
         await parent.go_on()
 
 

@@ -1,0 +1,124 @@
+"""The documents are true: links and anchors exist, examples load, and the command lines in them parse."""
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from coterie.orchestrator.cli.main import main
+from coterie.orchestrator.cli.output import ExitCode
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+README_WORDS = 1200
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+_SYNOPSIS = re.compile(r"[\[\]|]|\.\.\.|^coterie COMMAND")
+"""Parts of a synopsis (`logs [SESSION]`, `list | show`), which is not a command line."""
+
+
+def without_code(text: str) -> str:
+    """Return *text* without fenced blocks and code spans."""
+    return re.sub(r"`[^`\n]*`", "", _FENCE.sub("", text))
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of the headings, as GitHub makes them."""
+    headings = _HEADING.findall(_FENCE.sub("", text))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def command_lines(text: str) -> Iterator[list[str]]:
+    """Yield the arguments of each `coterie` command line in fenced blocks (after `$`) and code spans."""
+    shell_lines = [line[2:] for _, block in _FENCE.findall(text) for line in block.splitlines() if line[:2] == "$ "]
+    spans = [span for span in re.findall(r"`(coterie [^`\n]+)`", _FENCE.sub("", text)) if not _SYNOPSIS.search(span)]
+    for line in shell_lines + spans:
+        words = shlex.shlex(line, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
+        for command in _split(list(words)):
+            if command[:1] == ["coterie"]:
+                yield command[1:]
+
+
+def _split(words: list[str]) -> Iterator[list[str]]:
+    """Cut a shell line at pipes, redirections and separators."""
+    command: list[str] = []
+    for word in words:
+        if set(word) <= set("|&;<>()"):
+            yield command
+            command = []
+        else:
+            command.append(word)
+    yield command
+
+
+def parse(arguments: list[str]) -> None:
+    """Parse a command line as click does, without converting values or running it. Raises `click.UsageError`."""
+    command: click.Command = main
+    context = click.Context(main, info_name="coterie")
+    rest = arguments
+    while isinstance(command, click.Group):
+        _, rest, _ = command.make_parser(context).parse_args(list(rest))
+        if not rest:
+            return
+        name, found, rest = command.resolve_command(context, list(rest))
+        assert found is not None, name
+        command, context = found, click.Context(found, info_name=name, parent=context)
+    command.make_parser(context).parse_args(list(rest))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_and_anchors_lead_somewhere(name: str) -> None:
+    path = ROOT / name
+    dead = []
+    for target in _LINK.findall(without_code(path.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (path.parent / file) if file else path
+        if not linked.exists() or (anchor and anchor not in anchors(linked.read_text())):
+            dead.append(target)
+    assert dead == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_command_lines_parse(name: str) -> None:
+    refused = {}
+    for arguments in command_lines((ROOT / name).read_text()):
+        try:
+            parse(arguments)
+        except click.BadOptionUsage:  # `run --team` names the option alone
+            continue
+        except click.UsageError as exc:
+            refused[shlex.join(arguments)] = exc.format_message()
+    assert refused == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_blocks_of_toml_and_yaml_parse(name: str) -> None:
+    for language, block in _FENCE.findall((ROOT / name).read_text()):
+        if language == "toml":
+            tomllib.loads(block)
+        elif language == "yaml":
+            yaml.safe_load(block)
+
+
+def test_readme_is_short_and_lists_every_exit_code() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= README_WORDS
+    listed = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", text, re.MULTILINE) for code in row.split(",")}
+    assert listed >= {code.value for code in ExitCode}
+
+
+def test_index_of_documents_names_every_page() -> None:
+    index = (ROOT / "docs/README.md").read_text()
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {target.partition("#")[0] for target in _LINK.findall(index)} >= pages
