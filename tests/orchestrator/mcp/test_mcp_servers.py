@@ -78,7 +78,7 @@ def test_commands_list_and_approve_without_showing_secrets(project: Path) -> Non
     ]
     assert len(listed["problems"]) == 1
     plain = runner.invoke(main, ["mcp", "list"])
-    assert plain.stdout == "a  project  x  waits for approval\nb  project  https://h  waits for approval\n"
+    assert plain.stdout == "a  project  x  needs approval\nb  project  https://h  needs approval\n"
     assert "secret-value" not in plain.output + json.dumps(listed)
     assert runner.invoke(main, ["mcp", "approve"]).exit_code == 2
     assert runner.invoke(main, ["mcp", "approve", "c"]).exit_code == 2
