@@ -115,7 +115,7 @@ async def test_a_key_answers_an_approval_over_the_control_socket(harness: Screen
         harness.type("a")
         await harness.sees("approved")
         harness.stage.decide("permission-1", "a")
-        await harness.sees("permission-1 is approved by you")
+        await harness.sees("permission-1 was approved by you")
         assert "APPROVALS" not in harness.text()
         harness.type("q")
     assert harness.asked == [DecideApproval(id="permission-1", approve=True)]
