@@ -178,7 +178,7 @@ def test_a_dry_run_waits_whole_and_can_be_rejected(place: ProjectShell) -> None:
 def test_a_dream_that_cannot_be_had_is_one_line(place: ProjectShell) -> None:
     failed = place.coterie("memory", "dream", *place.model("default: [{text: x}]"))
     assert failed.returncode == 1
-    assert failed.stderr.startswith("Error: there was no dream: ")
+    assert failed.stderr.startswith("Error: no dream: ")
     assert place.coterie("memory", "dream").returncode == 5
     lock = acquire_dream_lock(place.project.parent / "memory", Clock())
     busy = place.coterie("memory", "dream", *place.model(script(write("cy.md", "Cy.\n"))))
