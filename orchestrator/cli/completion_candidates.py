@@ -36,8 +36,8 @@ def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: s
 
 def complete_running_agent(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the agents that have not ended, of the session named before or of the newest one of this directory."""
-    at_work = ((name, state) for name, state in _members(ctx) if state != "ended")
-    return [CompletionItem(name, help=state) for name, state in at_work if name.startswith(incomplete)]
+    running = ((name, state) for name, state in _members(ctx) if state != "ended")
+    return [CompletionItem(name, help=state) for name, state in running if name.startswith(incomplete)]
 
 
 def complete_recipient(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -48,8 +48,8 @@ def complete_recipient(ctx: click.Context, _param: click.Parameter, incomplete: 
 def complete_agent_type(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the agent types that this directory knows."""
     here = hashlib.blake2b(os.fsencode(Path.cwd()), digest_size=8).hexdigest()
-    kinds: dict[str, str] = cached_by_files(f"kinds-{here}", _agent_types)
-    return [CompletionItem(name, help=about) for name, about in kinds.items() if name.startswith(incomplete)]
+    descriptions: dict[str, str] = cached_by_files(f"agent-types-{here}", _agent_types)
+    return [CompletionItem(name, help=about) for name, about in descriptions.items() if name.startswith(incomplete)]
 
 
 def complete_skill(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -102,6 +102,6 @@ def _agent_types() -> tuple[dict[str, str], Iterable[Path]]:
     """Agent types with their descriptions, and the files and directories they were read from."""
     from coterie.agents.definitions.store import definition_directories, load_definitions  # noqa: PLC0415 - slow to import
 
-    kinds = load_definitions(Path.cwd()).by_name.values()
+    definitions = load_definitions(Path.cwd()).by_name.values()
     places = [place for directory in definition_directories(Path.cwd()) for place in (directory, *directory.rglob("*"))]
-    return {kind.name: one_line(kind.description, SHOWN) for kind in kinds}, places
+    return {each.name: one_line(each.description, SHOWN) for each in definitions}, places

@@ -26,9 +26,7 @@ from coterie.session_directory import EVENT_LOG, MAIN, TRANSCRIPT, SessionDirect
 from coterie.suggestions import did_you_mean
 
 
-def offline_job_request(
-    session: SessionDirectory, agent: str, chore: OfflineJob, script: Path | None
-) -> SessionRequest:
+def offline_job_request(session: SessionDirectory, agent: str, job: OfflineJob, script: Path | None) -> SessionRequest:
     """Request that makes *agent* of *session* do an offline job, with its own model or with *script*.
 
     Raises `ConfigInvalid`, `NoModel`, and `UsageRefused` for an agent that has no conversation.
@@ -36,8 +34,12 @@ def offline_job_request(
     model = _model_of(session, agent)
     require_model(script)
     engagement = read_members(session)[agent].engagement if agent in read_members(session) else None
-    kind = session.agent if agent == MAIN else engagement and engagement.kind
-    given = {"model": session.model, "agent": None if kind == FORK_TYPE else kind, "sandbox.mode": session.sandbox}
+    agent_type = session.agent if agent == MAIN else engagement and engagement.kind
+    given = {
+        "model": session.model,
+        "agent": None if agent_type == FORK_TYPE else agent_type,
+        "sandbox.mode": session.sandbox,
+    }
     settings, definition = apply_definition(load_settings(session.project, given, os.environ), session.project)
     return SessionRequest(
         project=session.project,
@@ -48,7 +50,7 @@ def offline_job_request(
         session=session.id,
         script=None if script is None else str(script),
         name=agent,
-        chore=chore,
+        chore=job,
     )
 
 
@@ -98,11 +100,11 @@ async def run_offline_job(assignment: SessionRequest) -> JobResult:
     size = 0
     if assignment.session is not None and (log := _log_of(assignment.session, assignment.name)).exists():
         size = log.stat().st_size
-    async with open_root_client(assignment) as host:
-        opened, last = await _receive_result(host)
+    async with open_root_client(assignment) as root_client:
+        opened, last = await _receive_result(root_client)
     session = assignment.session or opened
-    told = () if session is None else tuple(_events_since(_log_of(session, assignment.name), size))
-    done = JobResult(session=session, events=told)
+    events = () if session is None else tuple(_events_since(_log_of(session, assignment.name), size))
+    done = JobResult(session=session, events=events)
     match last:
         case RunFailed():
             return attrs.evolve(done, failure=last.reason, is_for_user=last.is_for_user)
@@ -125,15 +127,15 @@ async def compact_offline(assignment: SessionRequest) -> CompactionDone | NotCom
     return NotCompacted(reason=done.failure_reason(), is_for_user=done.is_for_user)
 
 
-async def _receive_result(host: RootClient) -> tuple[str | None, SessionEnded | RunFailed | None]:
+async def _receive_result(root_client: RootClient) -> tuple[str | None, SessionEnded | RunFailed | None]:
     """Session id that the root opened, and its final message; each is None if the root did not send it."""
     opened: str | None = None
     with contextlib.suppress(ControlLost):
-        while (word := await host.receive()) is not None:
-            if isinstance(word, SessionOpened):
-                opened = word.session
-            elif isinstance(word, SessionEnded | RunFailed):
-                return opened, word
+        while (message := await root_client.receive()) is not None:
+            if isinstance(message, SessionOpened):
+                opened = message.session
+            elif isinstance(message, SessionEnded | RunFailed):
+                return opened, message
     return opened, None
 
 

@@ -100,10 +100,10 @@ class TimelineBuilders:
     def handle(self, observed: SessionEvent) -> None:
         """Record one event."""
         if isinstance(event := observed.event, AgentChanged):
-            life = self._builder(event.name)
-            life.is_reported, life.parent = True, event.parent
-            life.change(event.state, event.incarnation, observed.at, event.what)
-            life.last = max(life.last, observed.at)
+            builder = self._builder(event.name)
+            builder.is_reported, builder.parent = True, event.parent
+            builder.change(event.state, event.incarnation, observed.at, event.what)
+            builder.last = max(builder.last, observed.at)
         elif observed.agent != ROOT:
             self._builder(observed.agent).handle(observed)
 
@@ -115,67 +115,67 @@ class TimelineBuilders:
         """
         for name in members:
             self._builder(name)
-        for life in self._builders.values():
+        for builder in self._builders.values():
             if now is None:
-                life.interrupt()
+                builder.interrupt()
         parents = {name: self._parent(name, members) for name in self._builders}
-        ended = [self._build_one(life, members.get(life.name), now) for life in self._builders.values()]
-        return list(_tree([attrs.evolve(life, parent=parents[life.name]) for life in ended]))
+        timelines = [self._build_one(builder, members.get(builder.name), now) for builder in self._builders.values()]
+        return list(_tree([attrs.evolve(each, parent=parents[each.name]) for each in timelines]))
 
     def _builder(self, name: str) -> TimelineBuilder:
-        if (life := self._builders.get(name)) is None:
-            life = self._builders[name] = TimelineBuilder(name)
-        return life
+        if (builder := self._builders.get(name)) is None:
+            builder = self._builders[name] = TimelineBuilder(name)
+        return builder
 
     def _parent(self, name: str, members: Mapping[str, Member]) -> str | None:
         member = members.get(name)
         found = self._builders[name].parent or (None if member is None else member.engagement.parent)
         return found if found in self._builders and found != name else None
 
-    def _build_one(self, life: TimelineBuilder, member: Member | None, now: float | None) -> AgentTimeline:
-        state, why = _state(life, member, is_alive=now is not None)
+    def _build_one(self, builder: TimelineBuilder, member: Member | None, now: float | None) -> AgentTimeline:
+        state, why = _state(builder, member, is_alive=now is not None)
         if now is not None:
-            life.close(now)
+            builder.close(now)
         engagement = None if member is None else member.engagement
         return AgentTimeline(
-            name=life.name,
-            kind=life.kind or (engagement.kind if engagement else None),
-            model=life.model,
+            name=builder.name,
+            kind=builder.kind or (engagement.kind if engagement else None),
+            model=builder.model,
             task=engagement.task if engagement else "",
             state=state,
             why=why,
-            incarnations=max(life.incarnation, 1 if member is None else member.incarnation),
-            stretches=tuple(life.stretches),
-            marks=tuple(life.marks),
-            model_calls=tuple(life.model_calls),
-            tool_calls=tuple(life.tool_calls),
-            progress=tuple(life.progress),
-            result=life.result,
+            incarnations=max(builder.incarnation, 1 if member is None else member.incarnation),
+            stretches=tuple(builder.stretches),
+            marks=tuple(builder.marks),
+            model_calls=tuple(builder.model_calls),
+            tool_calls=tuple(builder.tool_calls),
+            progress=tuple(builder.progress),
+            result=builder.result,
         )
 
 
-def _state(life: TimelineBuilder, member: Member | None, *, is_alive: bool) -> tuple[str, str]:
-    if life.open is not None:
-        return life.open.state, life.open.what
-    if life.marks:
-        return life.marks[-1].kind, life.marks[-1].what
+def _state(builder: TimelineBuilder, member: Member | None, *, is_alive: bool) -> tuple[str, str]:
+    if builder.open is not None:
+        return builder.open.state, builder.open.what
+    if builder.marks:
+        return builder.marks[-1].kind, builder.marks[-1].what
     if member is None:
         return "unknown", ""
     return (member.state if is_alive or member.state == "ended" else "interrupted"), ""
 
 
-def _tree(lives: Iterable[AgentTimeline]) -> Iterable[AgentTimeline]:
-    """Order *lives* as a tree with depths; an agent whose parents form a cycle becomes a root of the tree."""
+def _tree(agents: Iterable[AgentTimeline]) -> Iterable[AgentTimeline]:
+    """Order *agents* as a tree with depths; an agent whose parents form a cycle becomes a root of the tree."""
     children: defaultdict[str | None, list[AgentTimeline]] = defaultdict(list)
-    for life in lives:
-        children[life.parent].append(life)
-    left = {life.name: life for found in children.values() for life in found}
+    for agent in agents:
+        children[agent.parent].append(agent)
+    left = {agent.name: agent for found in children.values() for agent in found}
 
-    def walk(life: AgentTimeline, depth: int) -> Iterable[AgentTimeline]:
-        if left.pop(life.name, None) is None:
+    def walk(agent: AgentTimeline, depth: int) -> Iterable[AgentTimeline]:
+        if left.pop(agent.name, None) is None:
             return
-        yield attrs.evolve(life, depth=depth)
-        for child in children[life.name]:
+        yield attrs.evolve(agent, depth=depth)
+        for child in children[agent.name]:
             yield from walk(child, depth + 1)
 
     for top in children[None]:

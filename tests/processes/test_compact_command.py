@@ -176,7 +176,7 @@ def test_invalid_or_too_short_selection_is_refused_in_one_line(
     transcript = place.session.directory / "agents/main/transcript.jsonl"
     before = transcript.read_bytes()
     both = place.coterie("compact", session, "--from", "1", "--up-to", "2")
-    assert (both.returncode, "exclude each other" in both.stderr) == (2, True)
+    assert (both.returncode, "cannot be used together" in both.stderr) == (2, True)
     unknown = place.coterie("compact", session, "--agent", "mian", *model)
     reason = f"session {session} has no agent 'mian'; did you mean main?"
     assert (unknown.returncode, unknown.stderr) == (2, f"Error: {reason}\n")

@@ -178,7 +178,7 @@ def test_dry_run_applies_nothing_and_can_be_rejected(place: ProjectShell) -> Non
 def test_refused_dream_is_one_line(place: ProjectShell) -> None:
     failed = place.coterie("memory", "dream", *place.model("default: [{text: x}]"))
     assert failed.returncode == 1
-    assert failed.stderr.startswith("Error: there was no dream: ")
+    assert failed.stderr.startswith("Error: no dream: ")
     assert place.coterie("memory", "dream").returncode == 5
     lock = acquire_dream_lock(place.project.parent / "memory", Clock())
     busy = place.coterie("memory", "dream", *place.model(script(write("cy.md", "Cy.\n"))))

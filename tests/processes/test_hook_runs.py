@@ -82,7 +82,7 @@ def test_a_session_from_its_start_to_its_end(place: HookProject, tmp_path: Path)
     ]
     logs = place.coterie("logs").stdout
     assert "PreToolUse of Bash" in logs
-    assert "objected: no touching" in logs
+    assert "blocked it: no touching" in logs
 
 
 def test_hook_that_always_objects_is_run_eight_times(place: HookProject) -> None:

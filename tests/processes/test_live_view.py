@@ -140,7 +140,7 @@ def test_detached_session_is_shown_and_answered_from_other_terminals(team: Path)
         assert piped.returncode == 0
     said = " ".join(lines.split())
     assert "builder asks you for approval of its plan, plan-1: Write everything." in said
-    assert "plan-1 is rejected by you: Too much." in said
+    assert "plan-1 was rejected by you: Too much." in said
     assert "\x1b" not in lines
     assert words == f"session {session.id} has ended: completed\n"
     with at_a_terminal(team, *attach) as late:

@@ -145,7 +145,7 @@ default:
     states = [(event.state, event.pid) for event in place.events_of(McpChanged)]
     assert [state for state, _ in states] == ["connected", "lost", "connected"]
     assert f"process {states[2][1]}" in done.stdout
-    assert "was lost: its process was ended by SIGKILL" in done.stderr
+    assert "disconnected: its process was ended by SIGKILL" in done.stderr
     files = [path for path in place.session.directory.rglob("*") if path.is_file() and "main" not in path.parts]
     assert not [path for path in files if b"hunter2-hunter2" in path.read_bytes()]
 

@@ -126,7 +126,7 @@ def test_a_fact_is_extracted_recalled_corrected_consolidated_and_undone(place: P
     first = place.run_session("Know that staging is on port 8080.", {"text": "Noted."}, extraction=[saving])
     [extracted] = first.events(MemoryExtracted)
     assert extracted.saved == ["staging-port.md"]
-    assert "remembered: staging-port.md" in first.printed
+    assert "saved memories: staging-port.md" in first.printed
     [change] = place.store.changes()
     assert (change.author.by, change.author.session) == ("extraction", first.session.id)
     first.check()
@@ -179,7 +179,7 @@ def test_a_fact_is_extracted_recalled_corrected_consolidated_and_undone(place: P
     dreamed = fifth.events(Dreamed)
     assert [event.state for event in dreamed] == ["starting", "updating", "completed"]
     assert (dreamed[-1].waiting, dreamed[-1].dropped) == (0, 0)
-    assert "dreamed: " in fifth.printed
+    assert "dream completed: " in fifth.printed
     fifth.check()
     assert place.store.paths() == ["staging.md"]
     assert [(NEW in text, HOST in text) for text in place.recalled("staging port")] == [(True, True)]

@@ -134,7 +134,7 @@ def test_a_failed_run_exits_with_one(project: Path) -> None:
             2,
             "model: 'claude-opus' is not a known model",
         ),
-        (["--script", "../script.yaml"], 2, "a task is needed"),
+        (["--script", "../script.yaml"], 2, "no task"),
     ],
 )
 def test_invalid_run_is_refused_in_one_line(project: Path, arguments: list[str], code: int, line: str) -> None:

@@ -154,7 +154,7 @@ def run(
     """Run TASK in the current directory, with one agent or a team. TASK is read from standard input if it is `-`."""
     options = _Options(**shared)
     if is_coordinator and agent not in (None, COORDINATOR):
-        raise click.UsageError(f"--coordinator means --agent {COORDINATOR}; leave it out, or --agent {agent}")
+        raise click.UsageError(f"--coordinator cannot be used with --agent {agent}; leave one of them out")
     agent = COORDINATOR if is_coordinator else agent
     team = None if team_file is None else _read_team(team_file, agent)
     if team is not None:
@@ -205,8 +205,8 @@ def _read_team(path: Path, agent: str | None) -> TeamDefinition:
 
 def _initial_prompt(settings: Settings) -> str | None:
     """First prompt that the agent's definition contains, for a run without a task."""
-    _, kind = apply_definition(settings, Path.cwd())
-    return None if kind is None else kind.initial_prompt
+    _, definition = apply_definition(settings, Path.cwd())
+    return None if definition is None else definition.initial_prompt
 
 
 def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any) -> None:
@@ -218,12 +218,12 @@ def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any
     from coterie.orchestrator.cli.views.session_client import detach, run_client  # noqa: PLC0415
     from coterie.orchestrator.session.session_request import SessionRequest  # noqa: PLC0415
 
-    settings, kind = apply_definition(settings, project)
+    settings, definition = apply_definition(settings, project)
     assignment = SessionRequest(
         project=project,
         model=known_models().get(settings.model).id,
         settings=settings,
-        definition=None if kind is None else kind.name,
+        definition=None if definition is None else definition.name,
         script=None if options.script is None else str(options.script),
         is_bare=options.is_bare,
         **facts,

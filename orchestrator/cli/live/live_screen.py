@@ -48,9 +48,9 @@ class LiveScreen:
                 nursery.start_soon(self._poll_files)
                 nursery.start_soon(self._handle_resizes)
                 nursery.start_soon(self._draw, canvas)
-                async with trio.open_nursery() as orders:
-                    await self._handle_keys(orders)
-                    orders.cancel_scope.deadline = trio.current_time() + PATIENCE
+                async with trio.open_nursery() as requests:
+                    await self._handle_keys(requests)
+                    requests.cancel_scope.deadline = trio.current_time() + PATIENCE
                 nursery.cancel_scope.cancel()
 
     async def _poll_files(self) -> None:
@@ -65,16 +65,16 @@ class LiveScreen:
             async for _ in signals:
                 self._changed.set()
 
-    async def _handle_keys(self, orders: trio.Nursery) -> None:
+    async def _handle_keys(self, requests: trio.Nursery) -> None:
         while not self.controller.has_quit:
             for key in await self.keyboard.read():
-                if (order := self.controller.handle_key(key)) is not None:
-                    orders.start_soon(self._send_request, order)
+                if (request := self.controller.handle_key(key)) is not None:
+                    requests.start_soon(self._send_request, request)
             self._changed.set()
 
-    async def _send_request(self, order: BoardRequest) -> None:
+    async def _send_request(self, request: BoardRequest) -> None:
         # Looked up for each request, because the session may have a new root after a resume.
-        self.controller.show_notice(await send_board_request(find_root(self.poller.session), order))
+        self.controller.show_notice(await send_board_request(find_root(self.poller.session), request))
         self._changed.set()
 
     async def _draw(self, canvas: Canvas) -> None:
@@ -92,18 +92,18 @@ class LiveScreen:
     def lines(self) -> list[Text]:
         """Render the present screen in the present size of the terminal."""
         width, height = self.console.size
-        steering = self.controller
+        controller = self.controller
         page = BoardPage(
             width=width,
             height=height,
             now=self.clock.now(),
-            chosen=steering.chosen,
-            only=steering.only,
-            foot=steering.foot(width),
-            is_urgent=bool(steering.prompt or steering.notice),
+            chosen=controller.chosen,
+            only=controller.only,
+            foot=controller.foot(width),
+            is_urgent=bool(controller.prompt or controller.notice),
             is_plain=self.console.options.ascii_only,
         )
-        if steering.page == "board":
+        if controller.page == "board":
             return render_board(self.poller.board, page)
         return self._text_page(page)
 

@@ -31,22 +31,22 @@ async def show_board(session: SessionDirectory, *, only: str | None = None) -> N
 
     Cancellation restores the terminal. Raises `OSError` without a terminal.
     """
-    with open_poller(session) as lookout, open_keyboard() as keyboard:
+    with open_poller(session) as poller, open_keyboard() as keyboard:
         screen = LiveScreen(
-            poller=lookout,
+            poller=poller,
             keyboard=keyboard,
             console=live_console(),
             clock=Clock.from_environment(),
-            controller=BoardController(lookout.board, only),
+            controller=BoardController(poller.board, only),
         )
         await screen.run()
 
 
 def read_last_board(session: SessionDirectory) -> SessionBoard:
     """Board of a *session* that is not running. Blocks on the disk. Raises `OSError`."""
-    with open_poller(session) as lookout:
-        lookout.end()
-        return lookout.board
+    with open_poller(session) as poller:
+        poller.end()
+        return poller.board
 
 
 def print_last_board(board: SessionBoard, *, only: str | None = None) -> None:

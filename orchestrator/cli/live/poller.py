@@ -105,11 +105,11 @@ def open_poller(session: SessionDirectory) -> Iterator[SessionPoller]:
     with open_polling_watch() as changes:
         directory = session.directory
         reader, ledger = SessionReader(directory), LogLines(directory / LEDGER)
-        lookout = SessionPoller(
+        poller = SessionPoller(
             session, board, changes, reader, ledger, DeadLetters(mail_directory(session) / DEAD_LETTER_DIRECTORY)
         )
         try:
-            lookout.poll()
-            yield lookout
+            poller.poll()
+            yield poller
         finally:
-            lookout.close()
+            poller.close()

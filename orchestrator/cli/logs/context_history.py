@@ -103,9 +103,8 @@ class ContextHistoryOptions:
         if self.rendered + self.layers + self.dropped + is_following > 1:
             raise ConfigInvalid("logs", "give only one of --rendered, --layers, --dropped and --follow")
         if self.rendered != (self.turn is not None):
-            raise ConfigInvalid(
-                "--turn" if self.turn is not None else "--rendered", "--turn and --rendered need each other"
-            )
+            option, other = ("--turn", "--rendered") if self.turn is not None else ("--rendered", "--turn N")
+            raise ConfigInvalid(option, f"needs {other}")
         if self.as_bytes and (self.as_json or not self.rendered):
             raise ConfigInvalid("--bytes", "needs --rendered, and cannot be used with --json")
 

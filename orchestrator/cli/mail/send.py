@@ -41,8 +41,8 @@ async def _ask_root(root: RootIdentity, request: MailRequest) -> tuple[DeliveryS
     if (size := len(msgspec.json.encode(request))) > FRAME_LIMIT:
         raise MessageTooLarge(size, FRAME_LIMIT)
     match await send_request(root, request):
-        case DeliveryStatuses(fates=fates):
-            return fates
+        case DeliveryStatuses(fates=statuses):
+            return statuses
         case NotStored(reason=reason, is_for_user=True):
             raise UsageRefused(sanitize(reason))
         case NotStored(reason=reason):
@@ -93,12 +93,12 @@ def send(*, text: str, to: str, kind: MessageKind, summary: str | None, session:
         _check_body(body, kind)
         return await store_mail(mail, SendMail(to=to, body=body, kind=kind, summary=summary))
 
-    fates = run_with_mail(session, post)
-    if not fates:
+    statuses = run_with_mail(session, post)
+    if not statuses:
         raise UsageRefused("no agent of this session accepts mail; `coterie mail list` lists its agents")
     with open_output():
-        _report(fates, is_json=is_json)
-    sys.exit(ExitCode.USAGE if any(fate.refusal for fate in fates) else ExitCode.DONE)
+        _report(statuses, is_json=is_json)
+    sys.exit(ExitCode.USAGE if any(status.refusal for status in statuses) else ExitCode.DONE)
 
 
 def _check_kind(kind: MessageKind) -> None:
@@ -138,20 +138,25 @@ def _check_encoding(text: str) -> None:
         raise UsageRefused("the text is not UTF-8; convert it first") from exc
 
 
-def _report(fates: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:
+def _report(statuses: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:
     if is_json:
-        print_json([{"recipient": fate.recipient, "receipt": fate.receipt, "refusal": fate.refusal} for fate in fates])
+        print_json(
+            [
+                {"recipient": status.recipient, "receipt": status.receipt, "refusal": status.refusal}
+                for status in statuses
+            ]
+        )
         return
-    for fate in fates:
-        if fate.receipt is not None:
-            click.echo(sanitize(receipt_text(fate.recipient, fate.receipt)))
+    for status in statuses:
+        if status.receipt is not None:
+            click.echo(sanitize(receipt_text(status.recipient, status.receipt)))
         else:
-            click.echo(sanitize(f"Error: {fate.refusal}"), err=True)
+            click.echo(sanitize(f"Error: {status.refusal}"), err=True)
 
 
-def print_receipt(fates: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:
+def print_receipt(statuses: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:
     """Print the only receipt, as text or JSON."""
-    [receipt] = [fate.receipt for fate in fates]
+    [receipt] = [status.receipt for status in statuses]
     assert receipt is not None
     if is_json:
         print_json(receipt)

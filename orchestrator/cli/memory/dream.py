@@ -187,7 +187,7 @@ def _dream(place: MemoryScope, model: str | None, script: Path | None, *, is_dry
         raise click.UsageError(
             "a dream consolidates only the memory of a project; leave --scope, --agent and --dir out"
         )
-    settings, kind = apply_definition(load_settings(Path.cwd(), {"model": model}, os.environ), Path.cwd())
+    settings, definition = apply_definition(load_settings(Path.cwd(), {"model": model}, os.environ), Path.cwd())
     known = known_models().get(settings.model)
     require_model(script)
     assignment = SessionRequest(
@@ -195,18 +195,18 @@ def _dream(place: MemoryScope, model: str | None, script: Path | None, *, is_dry
         task=TASK,
         model=known.id,
         settings=settings,
-        definition=None if kind is None else kind.name,
+        definition=None if definition is None else definition.name,
         script=None if script is None else str(script),
         chore=DreamJob(is_forced=True, is_dry=is_dry, deletions=settings.layers.dreaming.deletions),
     )
-    told = _finished_change(trio.run(run_offline_job, assignment))
-    if told.change is not None:
+    event = _finished_change(trio.run(run_offline_job, assignment))
+    if event.change is not None:
         with open_store(place):
-            _show(find_change(place.directory, told.change), is_json=is_json)
+            _show(find_change(place.directory, event.change), is_json=is_json)
     elif is_json:
         print_json(None)
     else:
-        click.echo(f"nothing to consolidate, ${told.cost_usd}")
+        click.echo(f"nothing to consolidate, ${event.cost_usd}")
 
 
 def _finished_change(done: JobResult) -> Dreamed:

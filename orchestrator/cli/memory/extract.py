@@ -40,26 +40,26 @@ def extract(*, session: str, script: Path | None, is_json: bool) -> None:
 
 def _extracted(session: SessionDirectory, done: JobResult) -> MemoryExtracted:
     """The extraction event of the agent. Raises a `ClickException` if the extraction failed."""
-    told = next((event for event in reversed(done.events) if isinstance(event, MemoryExtracted)), None)
-    if done.failure is not None or told is None or (_failures(done) and not told.saved):
+    event = next((event for event in reversed(done.events) if isinstance(event, MemoryExtracted)), None)
+    if done.failure is not None or event is None or (_failures(done) and not event.saved):
         words = f"no memories were extracted from session {session.id}: {done.failure_reason()}"
         raise (UsageRefused if done.is_for_user else click.ClickException)(sanitize(words))
-    return told
+    return event
 
 
 def _failures(done: JobResult) -> list[str]:
     return [event.reason for event in done.events if isinstance(event, LayerFailed) and event.layer == LAYER]
 
 
-def _print_result(session: SessionDirectory, done: JobResult, told: MemoryExtracted, *, is_json: bool) -> None:
-    facts = {"session": session.id, **{name: getattr(told, name) for name in told.__struct_fields__}}
+def _print_result(session: SessionDirectory, done: JobResult, event: MemoryExtracted, *, is_json: bool) -> None:
+    facts = {"session": session.id, **{name: getattr(event, name) for name in event.__struct_fields__}}
     with open_output():
         for reason in _failures(done):
             click.echo(sanitize(reason), err=True)
         if is_json:
             print_json(facts)
             return
-        for path in told.saved:
+        for path in event.saved:
             click.echo(sanitize(f"saved {path}"))
-        words = "" if told.saved else "nothing to save; "
-        click.echo(f"{words}{count_text(told.turns, 'model call')}, ${told.cost_usd}")
+        words = "" if event.saved else "nothing to save; "
+        click.echo(f"{words}{count_text(event.turns, 'model call')}, ${event.cost_usd}")

@@ -44,12 +44,12 @@ class ModelRecall:
         try:
             async with self._client() as client:
                 for number, query in enumerate(queries, 1):
-                    asker = RecallCaller(client=client, identity=Identity(), turn=number)
-                    await self._ask(asker, recaller, query, take)
+                    caller = RecallCaller(client=client, identity=Identity(), turn=number)
+                    await self._ask(caller, recaller, query, take)
         finally:
             recaller.close()
 
-    async def _ask(self, asker: RecallCaller, recaller: Recaller, query: str, take: Take) -> None:
+    async def _ask(self, caller: RecallCaller, recaller: Recaller, query: str, take: Take) -> None:
         model = known_models().get(self.settings.model)
         survey = await trio.to_thread.run_sync(recaller.survey, ())
         offered = await trio.to_thread.run_sync(recaller.candidates, query, survey, trio.from_thread.check_cancelled)
@@ -57,7 +57,7 @@ class ModelRecall:
             take(query, [], "")
             return
         try:
-            choice = await choose_memories(asker, model, query, offered, self.settings.most)
+            choice = await choose_memories(caller, model, query, offered, self.settings.most)
         except (BudgetSpent, ModelError, ReplyMalformed) as exc:
             take(query, None, str(exc))
             return

@@ -22,13 +22,13 @@ from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.session_directory import SessionDirectory
 
 
-def run_client(assignment: SessionRequest, view: View, asker: UserPrompter | None = None) -> None:
+def run_client(assignment: SessionRequest, view: View, prompter: UserPrompter | None = None) -> None:
     """Run *assignment* in a new root, show its events, and exit with the documented code.
 
     The first SIGINT or SIGTERM interrupts the running turn, a second one ends the session immediately. A closed
     standard output interrupts the turn too. Raises `UsageRefused` for an error that the user can correct.
     """
-    watch = _SessionClient(assignment, view, asker)
+    watch = _SessionClient(assignment, view, prompter)
     try:
         outcome = trio.run(watch.run)
     finally:
@@ -54,12 +54,12 @@ def detach(assignment: SessionRequest) -> str:
 
 
 async def _detach(assignment: SessionRequest) -> str:
-    async with open_root_client(assignment) as host:
-        word = await host.receive()
-        if isinstance(word, SessionOpened):
-            host.detach()
-            return word.session
-    reason = word.reason if isinstance(word, RunFailed) else "its process has ended"
+    async with open_root_client(assignment) as root_client:
+        message = await root_client.receive()
+        if isinstance(message, SessionOpened):
+            root_client.detach()
+            return message.session
+    reason = message.reason if isinstance(message, RunFailed) else "its process has ended"
     raise UsageRefused(f"the session could not be started: {reason}")
 
 
@@ -78,7 +78,7 @@ class _SessionClient:
 
     assignment: SessionRequest
     view: View
-    asker: UserPrompter | None
+    prompter: UserPrompter | None
     session: str | None = None
     signal: int | None = None
     is_unread: bool = False
@@ -101,33 +101,37 @@ class _SessionClient:
         """Start the root and show the session until it ends."""
         outcome: FinalMessage | None = None
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async with open_root_client(self.assignment) as host, trio.open_nursery() as nursery:
-                nursery.start_soon(self._forward_signals, signals, host)
-                outcome = await self._watch_root(host)
+            async with open_root_client(self.assignment) as root_client, trio.open_nursery() as nursery:
+                nursery.start_soon(self._forward_signals, signals, root_client)
+                outcome = await self._watch_root(root_client)
                 nursery.cancel_scope.cancel()
         return outcome or SessionEnded(is_done=False, reason="its process was killed.")
 
-    async def _watch_root(self, host: RootClient) -> FinalMessage | None:
+    async def _watch_root(self, root_client: RootClient) -> FinalMessage | None:
         session = self.assignment.session
         if session is not None:
             # Past events are skipped, so they must be read before new ones are written.
-            return await self._follow(SessionDirectory.find(session), host, is_resumed=True)
-        word = await host.receive()
-        if not isinstance(word, SessionOpened):
-            return word if isinstance(word, SessionEnded | RunFailed) else None
-        self.session = word.session
-        return await self._follow(SessionDirectory.find(word.session), host, is_resumed=False)
+            return await self._follow(SessionDirectory.find(session), root_client, is_resumed=True)
+        message = await root_client.receive()
+        if not isinstance(message, SessionOpened):
+            return message if isinstance(message, SessionEnded | RunFailed) else None
+        self.session = message.session
+        return await self._follow(SessionDirectory.find(message.session), root_client, is_resumed=False)
 
-    async def _follow(self, session: SessionDirectory, host: RootClient, *, is_resumed: bool) -> FinalMessage | None:
+    async def _follow(
+        self, session: SessionDirectory, root_client: RootClient, *, is_resumed: bool
+    ) -> FinalMessage | None:
         outcome: FinalMessage | None = None
         async with open_follower(session.directory, self.view.agent) as follower:
             if is_resumed:
                 follower.skip()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._show, follower, host)
-                nursery.start_soon(self._run_view, session, host, nursery.cancel_scope)
-                hearing = RootEvents(host, None if self.asker is None else self.asker.ask, self._set_session)
-                outcome = await hearing.run(nursery)
+                nursery.start_soon(self._show, follower, root_client)
+                nursery.start_soon(self._run_view, session, root_client, nursery.cancel_scope)
+                root_events = RootEvents(
+                    root_client, None if self.prompter is None else self.prompter.ask, self._set_session
+                )
+                outcome = await root_events.run(nursery)
                 nursery.cancel_scope.cancel()
             self._show_rest(follower)
         return outcome
@@ -135,16 +139,16 @@ class _SessionClient:
     def _set_session(self, session: str) -> None:
         self.session = session
 
-    async def _show(self, follower: EventFollower, host: RootClient) -> None:
+    async def _show(self, follower: EventFollower, root_client: RootClient) -> None:
         try:
             self.finished = await show_events(self.view, follower)
         except BrokenPipeError:
-            self._interrupt_unread(host)
+            self._interrupt_unread(root_client)
 
-    async def _run_view(self, session: SessionDirectory, host: RootClient, scope: trio.CancelScope) -> None:
+    async def _run_view(self, session: SessionDirectory, root_client: RootClient, scope: trio.CancelScope) -> None:
         if await self.view.run(session):
             with contextlib.suppress(ControlLost):
-                host.detach()
+                root_client.detach()
                 self.is_detached = True
                 scope.cancel()
 
@@ -154,13 +158,13 @@ class _SessionClient:
         except BrokenPipeError:
             self.is_unread = True
 
-    def _interrupt_unread(self, host: RootClient) -> None:
+    def _interrupt_unread(self, root_client: RootClient) -> None:
         self.is_unread = True
         with contextlib.suppress(ControlLost):
-            host.send(InterruptTurn())
+            root_client.send(InterruptTurn())
 
-    async def _forward_signals(self, signals: AsyncIterator[int], host: RootClient) -> None:
+    async def _forward_signals(self, signals: AsyncIterator[int], root_client: RootClient) -> None:
         async for number in signals:
             with contextlib.suppress(ControlLost):
-                host.send(InterruptTurn() if self.signal is None and self.session is not None else EndSession())
+                root_client.send(InterruptTurn() if self.signal is None and self.session is not None else EndSession())
             self.signal = number

@@ -12,6 +12,7 @@ from click.testing import Result
 
 from coterie.agents.root_link.approval_messages import PromptUser
 from coterie.clock import Clock
+from coterie.orchestrator.approvals.approval_policy import describe_state
 from coterie.orchestrator.approvals.store import APPROVALS, Approval, ApprovalKey, ApprovalStore, ApprovalSubject
 from coterie.orchestrator.cli.commands.approvals import LONGEST_FEEDBACK
 from coterie.orchestrator.session.root_lock import open_root_record
@@ -59,7 +60,7 @@ class StoredApprovals:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[StoredApprovals]:
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[StoredApprovals]:
     del runtime
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     with ExitStack() as roots:
@@ -74,9 +75,9 @@ def refused(*arguments: str) -> str:
     return refusal(approvals(*arguments))
 
 
-def test_open_approvals_of_running_sessions_are_listed(desk: StoredApprovals) -> None:
-    session = desk.session(PLAN, PERMISSION, DECIDED)
-    desk.session(PLAN, runs=False)
+def test_open_approvals_of_running_sessions_are_listed(stored: StoredApprovals) -> None:
+    session = stored.session(PLAN, PERMISSION, DECIDED)
+    stored.session(PLAN, runs=False)
     done = approvals("list")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
@@ -86,14 +87,14 @@ def test_open_approvals_of_running_sessions_are_listed(desk: StoredApprovals) ->
     assert len(approvals("list", "--all").stdout.splitlines()) == 3
 
 
-def test_list_names_a_session_that_is_not_running(desk: StoredApprovals) -> None:
-    session = desk.session(PLAN, DECIDED, runs=False)
+def test_list_names_a_session_that_is_not_running(stored: StoredApprovals) -> None:
+    session = stored.session(PLAN, DECIDED, runs=False)
     assert [row["id"] for row in printed("approvals", "list", session.id)["approvals"]] == ["plan-1"]
     assert [row["id"] for row in printed("approvals", "list", session.id, "--all")["approvals"]] == ["plan-1", "plan-3"]
 
 
-def test_json_has_every_field_of_an_approval(desk: StoredApprovals) -> None:
-    session = desk.session(PLAN, PERMISSION, DECIDED)
+def test_json_has_every_field_of_an_approval(stored: StoredApprovals) -> None:
+    session = stored.session(PLAN, PERMISSION, DECIDED)
     [first, second] = printed("approvals", "list")["approvals"]
     assert first == {
         "session": session.id,
@@ -125,44 +126,44 @@ def test_json_has_every_field_of_an_approval(desk: StoredApprovals) -> None:
     assert (shown["state"], shown["by"], shown["feedback"], shown["decided_at"]) == ("rejected", "lead", "No.", 1.0)
 
 
-def test_show_prints_everything_and_escapes_hidden_characters(desk: StoredApprovals) -> None:
+def test_show_prints_everything_and_escapes_hidden_characters(stored: StoredApprovals) -> None:
     evil = attrs.evolve(PLAN, id="plan-4", claim=plan("1. Look.\x1b[2K\u202e\n2. Go.", agent="b\x1b[1m"))
-    session = desk.session(PLAN, PERMISSION, DECIDED, evil)
+    session = stored.session(PLAN, PERMISSION, DECIDED, evil)
     assert approvals("show", "plan-1").stdout.splitlines() == [
         "plan-1",
         f"session: {session.id}",
         "agent: builder, start 1",
         time.strftime("asked: %Y-%m-%d %H:%M:%S", time.localtime(PLAN.asked_at)),
-        "state: open, for the lead to decide",
+        f"state: {describe_state(PLAN)}",
         "files: a.txt, b.txt",
         "",
         "1. Write a.txt.",
         "2. Test it.",
     ]
     assert approvals("show", "permission-2").stdout.splitlines()[4:] == [
-        "state: open, for the user to decide",
+        f"state: {describe_state(PERMISSION)}",
         "call: Bash make",
         "because: no rule allows it",
         "",
         "timeout:",
         "9",
     ]
-    assert "state: rejected by the lead\nfeedback: No.\n" in approvals("show", "plan-3").stdout
+    assert f"state: {describe_state(DECIDED)}\nfeedback: No.\n" in approvals("show", "plan-3").stdout
     assert approvals("show", "plan-4").stdout.splitlines()[-2:] == ["1. Look.\\x1b[2K\\u202e", "2. Go."]
     assert "\x1b" not in approvals("list").stdout
 
 
-def test_empty_lists_are_explained_on_standard_error(desk: StoredApprovals) -> None:
+def test_empty_lists_are_explained_on_standard_error(stored: StoredApprovals) -> None:
     assert "no agent" in approvals("list").stderr
-    desk.session(DECIDED)
+    stored.session(DECIDED)
     done = approvals("list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "--all" in done.stderr
     assert printed("approvals", "list") == {"approvals": []}
 
 
-def test_list_skips_a_damaged_file_and_exits_1(desk: StoredApprovals) -> None:
-    session, other = desk.session(PLAN, PERMISSION), desk.session(DECIDED)
+def test_list_skips_a_damaged_file_and_exits_1(stored: StoredApprovals) -> None:
+    session, other = stored.session(PLAN, PERMISSION), stored.session(DECIDED)
     path = session.directory / APPROVALS / "plan-1.json"
     path.write_bytes(path.read_bytes()[:-30])
     done = approvals("list", "--all")
@@ -175,44 +176,44 @@ def test_list_skips_a_damaged_file_and_exits_1(desk: StoredApprovals) -> None:
     assert [row["session"] for row in msgspec.json.decode(done.stdout)["approvals"]] == [other.id]
 
 
-def test_a_changed_file_is_listed_and_shown_with_doubt(desk: StoredApprovals) -> None:
-    session = desk.session(PLAN)
+def test_a_changed_file_is_listed_and_shown_with_doubt(stored: StoredApprovals) -> None:
+    session = stored.session(PLAN)
     path = session.directory / APPROVALS / "plan-1.json"
     path.write_bytes(path.read_bytes().replace(b'"open"', b'"approved"'))
     assert approvals("list", "--all").stdout.rstrip().endswith("1. Write a.txt.  (file was changed)")
     assert "\ndoubt: " in approvals("show", "plan-1").stdout
 
 
-def test_unknown_id_is_refused_with_the_closest_one(desk: StoredApprovals) -> None:
+def test_unknown_id_is_refused_with_the_closest_one(stored: StoredApprovals) -> None:
     for command in (("show", "plan-2"), ("approve", "plan-2"), ("reject", "plan-2", "-f", "x")):
         assert refused(*command).startswith("unknown approval 'plan-2' in the running sessions")
-    session = desk.session(PLAN)
+    session = stored.session(PLAN)
     line = refused("show", "paln-1", "-s", session.id)
     assert session.id in line
     assert line.endswith("did you mean plan-1?")
 
 
-def test_approval_of_a_session_that_is_not_running_cannot_be_answered(desk: StoredApprovals) -> None:
-    session = desk.session(PLAN, runs=False)
+def test_approval_of_a_session_that_is_not_running_cannot_be_answered(stored: StoredApprovals) -> None:
+    session = stored.session(PLAN, runs=False)
     assert f"`coterie resume {session.id}`" in refused("approve", "plan-1", "--session", session.id)
     assert "'x'" in refused("approve", "plan-1", "--session", "x")
 
 
 @pytest.mark.parametrize("feedback", [(), ("-f", ""), ("--feedback", " \n")])
-def test_reject_needs_feedback(desk: StoredApprovals, feedback: tuple[str, ...]) -> None:
-    desk.session(PLAN)
+def test_reject_needs_feedback(stored: StoredApprovals, feedback: tuple[str, ...]) -> None:
+    stored.session(PLAN)
     assert "--feedback" in refused("reject", "plan-1", *feedback)
 
 
-def test_too_long_feedback_is_refused_with_both_numbers(desk: StoredApprovals) -> None:
-    desk.session(PLAN)
+def test_too_long_feedback_is_refused_with_both_numbers(stored: StoredApprovals) -> None:
+    stored.session(PLAN)
     line = refused("approve", "plan-1", "-f", "x" * (LONGEST_FEEDBACK + 1))
     assert "20,001" in line
     assert "20,000" in line
 
 
-def test_id_of_two_sessions_needs_a_session_unless_one_is_open(desk: StoredApprovals) -> None:
-    first, second = desk.session(PLAN), desk.session(PLAN)
+def test_id_of_two_sessions_needs_a_session_unless_one_is_open(stored: StoredApprovals) -> None:
+    first, second = stored.session(PLAN), stored.session(PLAN)
     for command in ("show", "approve"):
         line = refused(command, "plan-1")
         assert "--session" in line
@@ -224,8 +225,8 @@ def test_id_of_two_sessions_needs_a_session_unless_one_is_open(desk: StoredAppro
     assert approvals("show", "plan-1", "-s", second.id).exit_code == 0
 
 
-def test_completion_offers_open_approvals_of_the_session(desk: StoredApprovals) -> None:
-    first, second = desk.session(PLAN, DECIDED), desk.session(PERMISSION)
+def test_completion_offers_open_approvals_of_the_session(stored: StoredApprovals) -> None:
+    first, second = stored.session(PLAN, DECIDED), stored.session(PERMISSION)
     assert sorted(offered("approvals", "approve", "p")) == ["permission-2", "plan-1"]
     assert offered("approvals", "approve", "--session", first.id, "") == ["plan-1"]
     assert offered("approvals", "reject", "perm") == ["permission-2"]

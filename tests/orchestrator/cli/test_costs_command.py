@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from coterie.agents.events.layer_events import BreakerTripped, CacheBroke
-from coterie.clock import Clock
-from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
 from coterie.session_directory import SessionDirectory
+from tests.orchestrator.cli.command_runner import coterie, printed
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.pseudo_terminal import open_program
 from tests.orchestrator.session_writer import open_writer
@@ -30,32 +29,23 @@ LINES = (
 
 
 @pytest.fixture(autouse=True)
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    """The newest session of the working directory: a lead, what it spawned, and a cache that broke."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def session(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+    """The newest session of the working directory: a lead, a subagent, and cache misses."""
     monkeypatch.chdir(tmp_path)
-    made = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
-    with Ledger.open(made.directory / LEDGER) as ledger:
+    with Ledger.open(session.directory / LEDGER) as ledger:
         for each in LINES:
             ledger.append(each)
-    with open_writer(made.directory, "scout") as agent:
+    with open_writer(session.directory, "scout") as agent:
         agent.write_event(CacheBroke(cause="expired", detail="too late", read_before=11_000, read_now=0))
         agent.write_event(CacheBroke(cause="expired", detail="again", read_before=11_000, read_now=0))
-    return made
+    return session
 
 
 def costs(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["costs", *arguments])
+    return coterie("costs", *arguments)
 
 
-def printed(*arguments: str) -> dict[str, Any]:
-    done = costs(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-def test_people_see_who_spent_what(session: SessionDirectory) -> None:
+def test_table_shows_costs_by_agent(session: SessionDirectory) -> None:
     done = costs(session.id[:-2])
     assert done.exit_code == 0
     assert [row.rstrip() for row in done.stdout.splitlines()] == [
@@ -74,7 +64,7 @@ def test_people_see_who_spent_what(session: SessionDirectory) -> None:
 
 
 def test_json_has_everything_with_exact_dollars(session: SessionDirectory) -> None:
-    found = printed()
+    found = printed("costs")
     assert found["session"] == session.id
     assert sum(Decimal(row["cost_usd"]) for row in found["rows"]) == Decimal(found["total"]["cost_usd"])
     assert Decimal(found["total"]["cost_usd"]) == sum(each.cost_usd for each in LINES)
@@ -93,11 +83,11 @@ def test_json_has_everything_with_exact_dollars(session: SessionDirectory) -> No
 
 
 def test_breaker_trips_are_counted_for_their_agent(session: SessionDirectory) -> None:
-    assert printed()["breaker_trips"] == []
+    assert printed("costs")["breaker_trips"] == []
     assert "breaker" not in costs().stdout
     with open_writer(session.directory, "scout") as agent:
         agent.write_event(BreakerTripped(failures=3, reason="the summary was empty"))
-    [trip] = printed()["breaker_trips"]
+    [trip] = printed("costs")["breaker_trips"]
     assert (trip["agent"], trip["failures"], trip["reason"]) == ("scout", 3, "the summary was empty")
     assert costs().stdout.splitlines()[-1].startswith("breaker trips of scout: 1;")
 
@@ -106,7 +96,7 @@ def test_breaker_trips_are_counted_for_their_agent(session: SessionDirectory) ->
     ("by", "names"), [("agent", ["main", "scout"]), ("purpose", ["turn", "summary"]), ("model", ["claude-opus-5-5"])]
 )
 def test_rows_are_grouped_by_the_option(by: str, names: list[str]) -> None:
-    found = printed("--by", by)
+    found = printed("costs", "--by", by)
     assert (found["by"], [row["name"] for row in found["rows"]]) == (by, names)
 
 
@@ -114,7 +104,7 @@ def test_a_damaged_entry_is_reported_and_skipped(session: SessionDirectory) -> N
     path = session.directory / LEDGER
     path.write_bytes(path.read_bytes().replace(b'"purpose":"summary"', b'"purpose":"Summary"'))
     done = costs("--json")
-    assert (done.exit_code, done.stderr.startswith("ledger.jsonl:10: the checksum is wrong")) == (1, True)
+    assert (done.exit_code, done.stderr.startswith("ledger.jsonl:10: ")) == (1, True)
     assert json.loads(done.stdout)["total"]["requests"] == 4
 
 
@@ -134,7 +124,7 @@ def test_a_session_without_a_ledger_is_refused_in_one_line(session: SessionDirec
 
 def test_an_empty_ledger_costs_nothing(session: SessionDirectory) -> None:
     (session.directory / LEDGER).write_bytes(b"")
-    assert printed()["total"]["cost_usd"] == "0"
+    assert printed("costs")["total"]["cost_usd"] == "0"
 
 
 @pytest.mark.slow
@@ -162,16 +152,16 @@ def test_ledger_of_a_run_and_its_resume_has_the_sum_of_both(tmp_path: Path) -> N
     project = tmp_path / "project"
     project.mkdir()
 
-    def coterie(*arguments: str) -> dict[str, Any]:
+    def summary(*arguments: str) -> dict[str, Any]:
         command = [sys.executable, "-P", "-m", "coterie", *arguments]
         done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=60, check=True)
-        summary: dict[str, Any] = json.loads(done.stdout)
-        return summary
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
 
     options = "--script", "../script.yaml", "--output-format", "json"
-    first = coterie("run", "Look around.", *options)
-    second = coterie("resume", first["session_id"], "Once more.", *options)
-    found = printed(first["session_id"])
+    first = summary("run", "Look around.", *options)
+    second = summary("resume", first["session_id"], "Once more.", *options)
+    found = printed("costs", first["session_id"])
     assert Decimal(found["total"]["cost_usd"]) == Decimal(first["cost_usd"]) + Decimal(second["cost_usd"]) > 0
     assert [(row["name"], row["requests"], row["estimated"]) for row in found["rows"]] == [("main", 3, 0)]
     assert found["total"]["missed"] > 0, "the second server has an empty cache"

@@ -1,4 +1,4 @@
-"""`coterie logs` over sessions written as agents write them."""
+"""`coterie logs` on sessions with real logs and transcripts."""
 
 import os
 import signal
@@ -8,25 +8,23 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from coterie.agents.events.agent_events import Retrying, TextEmitted, ToolEnded, ToolStarted
 from coterie.clock import Clock
-from coterie.orchestrator.cli.main import main
 from coterie.session_directory import SessionDirectory
+from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, reply
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+def session(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
     """A small run, the newest session of the working directory."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.chdir(tmp_path)
-    made = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
     call = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": "a.py"}}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "1\n2\n3\n4\n5"}]}
-    with open_writer(made.directory) as agent:
+    with open_writer(session.directory) as agent:
         agent.write_event(STARTED)
         agent.write_text("user", "the task")
         agent.write_event(TextEmitted(turn=1, text="I lo"))
@@ -37,11 +35,11 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory
         agent.put("user", result)
         agent.write_text("assistant", "All is well. " * 10, reply(2))
         agent.write_event(FINISHED)
-    return made
+    return session
 
 
 def logs(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["logs", *arguments])
+    return coterie("logs", *arguments)
 
 
 def test_text_lists_whole_events_in_wrapped_lines(session: SessionDirectory) -> None:

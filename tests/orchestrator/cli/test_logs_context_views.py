@@ -1,4 +1,4 @@
-"""`coterie logs --rendered`, `--layers` and `--dropped` over sessions written as agents write them."""
+"""`coterie logs --rendered`, `--layers` and `--dropped` on a session with real files."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import msgspec
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from coterie.agents.events.layer_events import BreakerTripped, Compacted, NotesUpdated, ResultsCleared, ResultsStored
 from coterie.agents.loop.conversation.blocks import text_block
@@ -16,8 +16,8 @@ from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
 from coterie.memory.compaction.result_clearing import clear_results
 from coterie.orchestrator.cli.logs.layer_view import sparkline
-from coterie.orchestrator.cli.main import main
 from coterie.session_directory import SessionDirectory
+from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.session_writer import SessionWriter, open_writer, reply
 
 BOUNDARY = Boundary(
@@ -113,7 +113,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def logs(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["logs", *arguments])
+    return coterie("logs", *arguments)
 
 
 def test_bytes_option_prints_the_body_that_was_sent(run: Run) -> None:

@@ -1,8 +1,7 @@
-"""What a run looks like: on a terminal, as plain lines, and for programs."""
+"""Views of a run: on a terminal, as plain lines, and for programs."""
 
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -13,7 +12,6 @@ from rich.console import Console
 
 from coterie.agents.events.agent_events import Event, Noticed, Retrying, TextEmitted, ToolEnded, ToolStarted
 from coterie.agents.events.event_reader import MessageRecorded, ReplyRecorded, SessionEvent, make_session_event
-from coterie.clock import Clock
 from coterie.orchestrator.cli.output import escape_invisible, one_line, sanitize
 from coterie.orchestrator.cli.views.plain import PlainView
 from coterie.orchestrator.cli.views.program_views import ResultView, StreamView, SummaryView
@@ -42,7 +40,7 @@ def text(words: str) -> dict[str, Any]:
 
 @attrs.define(eq=False)
 class DrawnView:
-    """A terminal view and what it has drawn."""
+    """A terminal view and its output."""
 
     width: int = 40
     height: int = 12
@@ -56,7 +54,7 @@ class DrawnView:
         self.view = TerminalView(console)
 
     def show(self, *events: Event) -> None:
-        """Show events, and let a moment pass."""
+        """Pass events to the view, then tick."""
         for event in events:
             self.view.handle(seen(event))
         self.view.tick()
@@ -70,63 +68,63 @@ class DrawnView:
 
 
 def test_streamed_text_becomes_final_with_its_message() -> None:
-    stage = DrawnView()
-    stage.show(STARTED, TextEmitted(turn=1, text="I lo"))
-    assert stage.lines() == ["I lo", "0 s | m"]
-    stage.show(TextEmitted(turn=1, text="ok."))
-    assert stage.lines() == ["I look.", "0 s | m"]
-    stage.show(reply_recorded(text("I look.")))
-    assert stage.lines() == ["I look.", "0 s | m"]
-    stage.show(reply_recorded(text("Again.")))
-    assert stage.lines() == ["I look.", "", "Again.", "0 s | m"]
+    drawn_view = DrawnView()
+    drawn_view.show(STARTED, TextEmitted(turn=1, text="I lo"))
+    assert drawn_view.lines() == ["I lo", "0 s | m"]
+    drawn_view.show(TextEmitted(turn=1, text="ok."))
+    assert drawn_view.lines() == ["I look.", "0 s | m"]
+    drawn_view.show(reply_recorded(text("I look.")))
+    assert drawn_view.lines() == ["I look.", "0 s | m"]
+    drawn_view.show(reply_recorded(text("Again.")))
+    assert drawn_view.lines() == ["I look.", "", "Again.", "0 s | m"]
 
 
 def test_text_of_a_failed_attempt_is_removed() -> None:
-    stage = DrawnView()
-    stage.show(
+    drawn_view = DrawnView()
+    drawn_view.show(
         STARTED, TextEmitted(turn=1, text="I lo"), Retrying(error="529", seconds=1.0), TextEmitted(turn=1, text="I")
     )
-    assert stage.lines() == ["  model call failed: 529; retrying in", "1.0 s", "I", "0 s | m"]
+    assert drawn_view.lines() == ["  model call failed: 529; retrying in", "1.0 s", "I", "0 s | m"]
 
 
 def test_a_running_call_shows_its_time_and_then_its_outcome() -> None:
-    stage = DrawnView()
-    stage.show(STARTED, reply_recorded(CALL), ToolStarted(id="t1", name="Bash"))
-    assert stage.lines() == ["  Bash make test  0 s", "0 s | m"]
-    stage.show(ENDED, reply_recorded(text("Good.")))
-    assert stage.lines() == ["  Bash make test  ok  1.2 s", "", "Good.", "0 s | m"]
+    drawn_view = DrawnView()
+    drawn_view.show(STARTED, reply_recorded(CALL), ToolStarted(id="t1", name="Bash"))
+    assert drawn_view.lines() == ["  Bash make test  0 s", "0 s | m"]
+    drawn_view.show(ENDED, reply_recorded(text("Good.")))
+    assert drawn_view.lines() == ["  Bash make test  ok  1.2 s", "", "Good.", "0 s | m"]
 
 
 def test_a_long_call_is_truncated_before_its_outcome() -> None:
-    stage = DrawnView()
+    drawn_view = DrawnView()
     long = {**CALL, "input": {"command": "echo " + "x" * 500}}
-    stage.show(STARTED, reply_recorded(long), ToolStarted(id="t1", name="Bash"))
-    stage.show(msgspec.structs.replace(ENDED, is_error=True, reason="no"))
-    [line, _] = stage.lines()
+    drawn_view.show(STARTED, reply_recorded(long), ToolStarted(id="t1", name="Bash"))
+    drawn_view.show(msgspec.structs.replace(ENDED, is_error=True, reason="no"))
+    [line, _] = drawn_view.lines()
     assert line.endswith("…  failed: no  1.2 s")
     assert len(line) == 40
 
 
 def test_the_end_leaves_text_status_and_cursor() -> None:
-    stage = DrawnView(width=100)
-    stage.show(STARTED, reply_recorded(text("Done.")))
-    stage.show(FINISHED)
-    stage.view.close()
+    drawn_view = DrawnView(width=100)
+    drawn_view.show(STARTED, reply_recorded(text("Done.")))
+    drawn_view.show(FINISHED)
+    drawn_view.view.close()
     end = "completed after 1 turn; 0 tokens in, 0 % of them from cache, 0 out, $0.100000; session s1"
-    assert stage.lines() == ["Done.", "", end]
-    drawn = stage.file.getvalue()
+    assert drawn_view.lines() == ["Done.", "", end]
+    drawn = drawn_view.file.getvalue()
     assert drawn.rindex("\x1b[?25h") > drawn.rindex("\x1b[?25l")
 
 
 def test_a_text_longer_than_the_screen_shows_its_end() -> None:
-    stage = DrawnView(width=20, height=6)
-    stage.show(STARTED, TextEmitted(turn=1, text="\n".join(f"line {number}" for number in range(2000))))
-    assert stage.lines() == ["line 1996", "line 1997", "line 1998", "line 1999", "0 s | m"]
+    drawn_view = DrawnView(width=20, height=6)
+    drawn_view.show(STARTED, TextEmitted(turn=1, text="\n".join(f"line {number}" for number in range(2000))))
+    assert drawn_view.lines() == ["line 1996", "line 1997", "line 1998", "line 1999", "0 s | m"]
 
 
 @pytest.mark.parametrize("width", [20, 5, 1])
 def test_a_narrow_terminal_is_filled_and_not_broken(width: int) -> None:
-    stage = DrawnView(width=width, height=4)
+    drawn_view = DrawnView(width=width, height=4)
     events = [
         STARTED,
         TextEmitted(turn=1, text="w" * 100),
@@ -136,39 +134,41 @@ def test_a_narrow_terminal_is_filled_and_not_broken(width: int) -> None:
         FINISHED,
     ]
     for event in events:
-        stage.show(event)
-        assert all(len(line) <= width for line in stage.lines())
+        drawn_view.show(event)
+        assert all(len(line) <= width for line in drawn_view.lines())
 
 
 def test_many_running_calls_leave_room_for_the_status() -> None:
-    stage = DrawnView(height=8)
-    stage.show(STARTED, *(ToolStarted(id=str(number), name=f"Read{number}") for number in range(50)))
-    assert stage.lines() == ["  Read46  0 s", "  Read47  0 s", "  Read48  0 s", "  Read49  0 s", "0 s | m"]
+    drawn_view = DrawnView(height=8)
+    drawn_view.show(STARTED, *(ToolStarted(id=str(number), name=f"Read{number}") for number in range(50)))
+    assert drawn_view.lines() == ["  Read46  0 s", "  Read47  0 s", "  Read48  0 s", "  Read49  0 s", "0 s | m"]
 
 
 def test_text_of_others_cannot_control_the_terminal() -> None:
     """The emulated screen fails for any sequence that the view itself does not write."""
-    stage = DrawnView(width=200)
+    drawn_view = DrawnView(width=200)
     evil = "\x1b[2J\x1b]0;x\x07\x1b]52;c;aGk=\x1b\\\x9b5A\u202eab\x07\x00\x1bc"
     call = {**CALL, "name": evil, "input": {"command": evil}}
-    stage.show(STARTED, TextEmitted(turn=1, text=evil[:5]), TextEmitted(turn=1, text=evil[5:]))
-    stage.show(reply_recorded(text(evil), call), ToolStarted(id="t1", name=evil), Noticed(source=evil, reason=evil))
-    stage.show(ToolEnded(id="t1", name=evil, is_error=True, seconds=1.0, characters=1, reason=evil))
-    stage.show(msgspec.structs.replace(FINISHED, error=evil))
-    stage.view.close()
-    assert "".join(stage.lines()).isprintable()
+    drawn_view.show(STARTED, TextEmitted(turn=1, text=evil[:5]), TextEmitted(turn=1, text=evil[5:]))
+    drawn_view.show(
+        reply_recorded(text(evil), call), ToolStarted(id="t1", name=evil), Noticed(source=evil, reason=evil)
+    )
+    drawn_view.show(ToolEnded(id="t1", name=evil, is_error=True, seconds=1.0, characters=1, reason=evil))
+    drawn_view.show(msgspec.structs.replace(FINISHED, error=evil))
+    drawn_view.view.close()
+    assert "".join(drawn_view.lines()).isprintable()
 
 
 def test_events_during_a_pause_are_drawn_afterwards() -> None:
-    stage = DrawnView()
-    stage.show(STARTED, reply_recorded(CALL), ToolStarted(id="t1", name="Bash"))
-    with stage.view.paused():
-        drawn = stage.file.getvalue()
-        stage.show(ENDED, reply_recorded(text("Good.")))
-        assert stage.file.getvalue() == drawn
-        assert stage.lines() == []
-    stage.view.tick()
-    assert stage.lines() == ["  Bash make test  ok  1.2 s", "", "Good.", "0 s | m"]
+    drawn_view = DrawnView()
+    drawn_view.show(STARTED, reply_recorded(CALL), ToolStarted(id="t1", name="Bash"))
+    with drawn_view.view.paused():
+        drawn = drawn_view.file.getvalue()
+        drawn_view.show(ENDED, reply_recorded(text("Good.")))
+        assert drawn_view.file.getvalue() == drawn
+        assert drawn_view.lines() == []
+    drawn_view.view.tick()
+    assert drawn_view.lines() == ["  Bash make test  ok  1.2 s", "", "Good.", "0 s | m"]
 
 
 def test_status_line_leaves_out_facts_that_do_not_fit() -> None:
@@ -208,12 +208,6 @@ def test_result_view_prints_only_the_last_reply(capsys: pytest.CaptureFixture[st
     for event in (STARTED, reply_recorded(text("I try.")), FINISHED):
         view.handle(seen(event))
     assert capsys.readouterr() == ("done\n", "")
-
-
-@pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
 
 
 async def write_run(session: SessionDirectory, view: View) -> None:

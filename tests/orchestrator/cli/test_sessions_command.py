@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from click.testing import CliRunner, Result
 
 from coterie.agents.events.agent_events import ProgressSummarized, TextEmitted
 from coterie.agents.events.event_log import EventLog
@@ -13,33 +12,29 @@ from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import AgentChanged
 from coterie.clock import Clock
 from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import open_root_record
 from coterie.session_directory import EVENT_LOG, SessionDirectory
+from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def home(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    del home
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
 def make(project: Path, *, age: float = 0, task: str = "t") -> SessionDirectory:
-    """A session that was begun *age* seconds ago."""
+    """Create a session that started *age* seconds ago."""
     clock = Clock()
     clock.advance(-age)
     return SessionDirectory.create(project, clock, task=task, model="m")
 
 
-def coterie(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
-
-
-def test_sessions_are_listed_the_newest_first_with_how_they_stand(tmp_path: Path) -> None:
+def test_sessions_are_listed_the_newest_first_with_their_states(tmp_path: Path) -> None:
     cut_short, done = make(tmp_path / "a", age=90_000), make(tmp_path / "b", age=300, task="\nLook around.\nWell.")
     with open_writer(cut_short.directory) as agent:
         agent.write_event(FINISHED)
@@ -50,10 +45,10 @@ def test_sessions_are_listed_the_newest_first_with_how_they_stand(tmp_path: Path
     spent = line("main", output=100)
     with Ledger.open(done.directory / LEDGER) as ledger:
         ledger.append(spent)
-    with SessionMail.open(done, Clock()) as office:
+    with SessionMail.open(done, Clock()) as mail_of_session:
         for name in ("main", "scout"):
-            trio.run(office.roster.join, name)
-        trio.run(office.roster.set_state, "scout", "ended")
+            trio.run(mail_of_session.roster.join, name)
+        trio.run(mail_of_session.roster.set_state, "scout", "ended")
     assert coterie("list").stdout.splitlines() == [
         f"{done.id}  ended         5 min  ${spent.cost_usd:.6f}  ~/b  Look around.",
         "    main interrupted, scout ended",
@@ -70,10 +65,10 @@ def test_list_without_sessions_is_empty() -> None:
 
 def test_end_state_of_an_agent_is_the_last_one_of_its_last_start(tmp_path: Path) -> None:
     session = make(tmp_path)
-    with SessionMail.open(session, Clock()) as office:
+    with SessionMail.open(session, Clock()) as mail_of_session:
         for name in ("scout", "coder", "coder"):
-            trio.run(office.roster.join, name)
-            trio.run(office.roster.set_state, name, "ended")
+            trio.run(mail_of_session.roster.join, name)
+            trio.run(mail_of_session.roster.set_state, name, "ended")
     with EventLog.open(session.directory / EVENT_LOG, "root", Clock()) as log:
         log.emit(AgentChanged(name="coder", incarnation=1, state="killed"))
         log.emit(AgentChanged(name="scout", incarnation=1, state="running"))
@@ -84,10 +79,10 @@ def test_end_state_of_an_agent_is_the_last_one_of_its_last_start(tmp_path: Path)
 
 def test_list_shows_progress_of_running_agents(tmp_path: Path) -> None:
     session = make(tmp_path)
-    with SessionMail.open(session, Clock()) as office:
+    with SessionMail.open(session, Clock()) as mail_of_session:
         for name in ("main", "scout", "fresh", "coder"):
-            trio.run(office.roster.join, name)
-        trio.run(office.roster.set_state, "coder", "ended")
+            trio.run(mail_of_session.roster.join, name)
+        trio.run(mail_of_session.roster.set_state, "coder", "ended")
     said = ProgressSummarized(text="Reading loop.py", turn=3, seconds=1.0, cost_usd="0.001")
     for name in ("scout", "fresh", "coder"):
         with open_writer(session.directory, name) as agent:

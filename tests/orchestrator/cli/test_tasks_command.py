@@ -4,23 +4,21 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from coterie.clock import Clock
-from coterie.orchestrator.cli.main import main
 from coterie.session_directory import SessionDirectory
+from tests.orchestrator.cli.command_runner import coterie
 
 
 @pytest.fixture(autouse=True)
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+def session(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
     """The newest session of the working directory."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+    return session
 
 
 def tasks(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["tasks", *arguments])
+    return coterie("tasks", *arguments)
 
 
 def printed(*arguments: str) -> str:

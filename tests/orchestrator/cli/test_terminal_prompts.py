@@ -73,7 +73,7 @@ class PromptTerminal:
 
 
 @pytest.fixture
-def desk() -> Iterator[PromptTerminal]:
+def terminal() -> Iterator[PromptTerminal]:
     master, slave = os.openpty()
     settings = termios.tcgetattr(slave)
     yield PromptTerminal(master, slave)
@@ -82,8 +82,8 @@ def desk() -> Iterator[PromptTerminal]:
     os.close(master)
 
 
-async def test_prompt_shows_the_escaped_call_and_the_rule(desk: PromptTerminal) -> None:
-    _, shown = await desk.ask(b"y")
+async def test_prompt_shows_the_escaped_call_and_the_rule(terminal: PromptTerminal) -> None:
+    _, shown = await terminal.ask(b"y")
     assert shown.replace("\r\n", "\n") == (
         "\nBash needs your permission: no rule allows it\n    git push \\x1b[2K\n    second\n"
         "   y  yes, once\n   s  for this session: Bash(git push:*)\n   n  no\nyes, once\n\n"
@@ -101,30 +101,30 @@ async def test_prompt_shows_the_escaped_call_and_the_rule(desk: PromptTerminal) 
         ([b"\n", b"x", b"\x1b[A", b"yes", b"s"], AllowForSession()),
     ],
 )
-async def test_keys_answer_the_prompt(desk: PromptTerminal, keys: list[bytes], answer: Answer) -> None:
-    assert (await desk.ask(*keys))[0] == answer
+async def test_keys_answer_the_prompt(terminal: PromptTerminal, keys: list[bytes], answer: Answer) -> None:
+    assert (await terminal.ask(*keys))[0] == answer
 
 
 @pytest.mark.parametrize(("agent", "begins"), [("", "Bash"), ("main", "Bash"), ("scout", "scout: Bash")])
-async def test_prompt_names_the_agent_unless_it_is_the_lead(desk: PromptTerminal, agent: str, begins: str) -> None:
-    _, shown = await desk.ask(b"y", question=attrs.evolve(QUESTION, agent=agent))
+async def test_prompt_names_the_agent_unless_it_is_the_lead(terminal: PromptTerminal, agent: str, begins: str) -> None:
+    _, shown = await terminal.ask(b"y", question=attrs.evolve(QUESTION, agent=agent))
     assert shown.startswith(f"\r\n{begins} needs your permission")
 
 
-async def test_session_answer_needs_a_rule(desk: PromptTerminal) -> None:
-    answer, shown = await desk.ask(b"s", b"y", question=attrs.evolve(QUESTION, rules=()))
+async def test_session_answer_needs_a_rule(terminal: PromptTerminal) -> None:
+    answer, shown = await terminal.ask(b"s", b"y", question=attrs.evolve(QUESTION, rules=()))
     assert answer == AllowOnce()
     assert "for this session" not in shown
 
 
-async def test_keys_typed_before_the_prompt_are_discarded(desk: PromptTerminal) -> None:
-    os.write(desk.master, b"y\ny")
-    assert (await desk.ask(b"n", b"\n"))[0] == DenyCall("")
+async def test_keys_typed_before_the_prompt_are_discarded(terminal: PromptTerminal) -> None:
+    os.write(terminal.master, b"y\ny")
+    assert (await terminal.ask(b"n", b"\n"))[0] == DenyCall("")
 
 
-async def test_cancelled_prompt_restores_the_terminal(desk: PromptTerminal) -> None:
+async def test_cancelled_prompt_restores_the_terminal(terminal: PromptTerminal) -> None:
     with trio.move_on_after(0.02):
-        await TerminalPrompter(desk.view, Path(os.ttyname(desk.slave))).ask(QUESTION)
+        await TerminalPrompter(terminal.view, Path(os.ttyname(terminal.slave))).ask(QUESTION)
 
 
 async def test_missing_terminal_denies_the_call(tmp_path: Path) -> None:

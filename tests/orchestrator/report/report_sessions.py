@@ -113,10 +113,10 @@ class SessionBuilder:
         """Add agents with their tasks to the roster."""
 
         async def join() -> None:
-            with SessionMail.open(self.session, self.clock) as office:
+            with SessionMail.open(self.session, self.clock) as mail_of_session:
                 for name, task in tasks.items():
                     parent = None if name == "main" else "main"
-                    await office.roster.join(name, MemberOrigin(kind="worker", parent=parent, task=task))
+                    await mail_of_session.roster.join(name, MemberOrigin(kind="worker", parent=parent, task=task))
 
         trio.run(join)
 
@@ -131,15 +131,15 @@ class SessionBuilder:
         """Store messages in their mailboxes."""
 
         async def send() -> None:
-            with SessionMail.open(self.session, self.clock) as office:
+            with SessionMail.open(self.session, self.clock) as mail_of_session:
                 for letter in letters:
-                    await office.files.send(letter)
+                    await mail_of_session.files.send(letter)
 
         trio.run(send)
 
     def add_dead_letter(self, letter: Envelope, detail: str) -> None:
         """Add a dead letter for a message."""
-        with SessionMail.open(self.session, self.clock) as office:
+        with SessionMail.open(self.session, self.clock) as mail_of_session:
             dead = DeadLetter(
                 reason="expired",
                 detail=detail,
@@ -148,18 +148,18 @@ class SessionBuilder:
                 at=letter.created,
                 envelope=letter,
             )
-            office.dead_letters.add(dead)
+            mail_of_session.dead_letters.add(dead)
 
 
 def fixed_parser(project: Path) -> SessionBuilder:
     """A lead, a worker that crashes and restarts, a planner that asks twice, and an agent that stalls."""
-    story = SessionBuilder.begin(project)
-    story.join(main="Mend the parser.", scout="Find the bug.", planner="Plan the change.", slow="Wait for ever.")
-    _work(story)
-    _crash(story)
-    _plan(story)
-    _mail(story)
-    story.bill(
+    builder = SessionBuilder.begin(project)
+    builder.join(main="Mend the parser.", scout="Find the bug.", planner="Plan the change.", slow="Wait for ever.")
+    _work(builder)
+    _crash(builder)
+    _plan(builder)
+    _mail(builder)
+    builder.bill(
         line("main", at=BEGAN + 3, prefix="01", write_5m=9_000, input=40, output=300),
         line("main", at=BEGAN + 8, prefix="02", expected_read=9_000, read=9_000, write_5m=800, output=120),
         line("scout", at=BEGAN + 12, parent="main", prefix="03", expected_read=9_800, read=9_800, output=80),
@@ -167,21 +167,21 @@ def fixed_parser(project: Path) -> SessionBuilder:
         line("planner", at=BEGAN + 19, parent="main", prefix="05", write_5m=4_000, output=500),
         line("planner", at=BEGAN + 30, parent="main", purpose="summary", prefix="06", read=4_000, output=9),
     )
-    story.agent(21, "scout", CacheBroke(cause="tools", detail="Bash changed", read_before=9_900, read_now=2_000))
-    story.becomes(40, "main", "done")
-    return story.write_all()
+    builder.agent(21, "scout", CacheBroke(cause="tools", detail="Bash changed", read_before=9_900, read_now=2_000))
+    builder.becomes(40, "main", "done")
+    return builder.write_all()
 
 
-def _work(story: SessionBuilder) -> None:
-    story.becomes(0, "main", "starting")
-    story.becomes(1, "main", "running")
-    story.agent(1, "main", STARTED)
-    story.add_reply(3, "main", "I begin.", reply(1))
-    story.agent(5, "main", ToolEnded(id="a", name="Read", is_error=False, seconds=0.5, characters=9))
-    story.agent(6, "main", Retrying(error="overloaded", seconds=1.5))
-    story.add_reply(8, "main", "Others go on.", reply(2))
-    story.becomes(9, "main", "waiting", "3 agents")
-    story.becomes(33, "main", "running")
+def _work(builder: SessionBuilder) -> None:
+    builder.becomes(0, "main", "starting")
+    builder.becomes(1, "main", "running")
+    builder.agent(1, "main", STARTED)
+    builder.add_reply(3, "main", "I begin.", reply(1))
+    builder.agent(5, "main", ToolEnded(id="a", name="Read", is_error=False, seconds=0.5, characters=9))
+    builder.agent(6, "main", Retrying(error="overloaded", seconds=1.5))
+    builder.add_reply(8, "main", "Others go on.", reply(2))
+    builder.becomes(9, "main", "waiting", "3 agents")
+    builder.becomes(33, "main", "running")
     compacted: dict[str, Any] = {
         "words_added": 0,
         "restored": [],
@@ -191,28 +191,28 @@ def _work(story: SessionBuilder) -> None:
         "where": "t",
     }
     sizes: dict[str, Any] = {"tokens_before": 90_000, "tokens_after": 9_000, "left": 30, "kept": 4, "words": 1}
-    story.agent(35, "main", Compacted(trigger="threshold", by="notes", cost_usd="0", **sizes, **compacted))
-    story.agent(39, "main", FINISHED)
+    builder.agent(35, "main", Compacted(trigger="threshold", by="notes", cost_usd="0", **sizes, **compacted))
+    builder.agent(39, "main", FINISHED)
 
 
-def _crash(story: SessionBuilder) -> None:
-    story.becomes(9, "scout", "starting")
-    story.becomes(10, "scout", "running")
-    story.agent(13, "scout", ProgressSummarized(text="Reading parser.py", turn=1, seconds=0.4, cost_usd="0.0001"))
+def _crash(builder: SessionBuilder) -> None:
+    builder.becomes(9, "scout", "starting")
+    builder.becomes(10, "scout", "running")
+    builder.agent(13, "scout", ProgressSummarized(text="Reading parser.py", turn=1, seconds=0.4, cost_usd="0.0001"))
     failed = ToolEnded(id="b", name="Bash", is_error=True, seconds=2.0, characters=9, reason="exit code 1")
-    story.agent(15, "scout", failed)
-    story.becomes(16, "scout", "killed", "Its process was ended by SIGKILL.")
-    story.becomes(17, "scout", "starting", "again, 1 of 2: Its process was ended by SIGKILL.", 2)
-    story.becomes(18, "scout", "running", "", 2)
-    story.agent(24, "scout", FINISHED)
-    story.becomes(25, "scout", "done", "", 2)
-    story.becomes(10, "slow", "running")
-    story.becomes(26, "slow", "stalled", "no sign of life for 10 seconds")
-    story.becomes(28, "slow", "killed", "It showed no sign of life for 10 seconds.")
+    builder.agent(15, "scout", failed)
+    builder.becomes(16, "scout", "killed", "Its process was ended by SIGKILL.")
+    builder.becomes(17, "scout", "starting", "again, 1 of 2: Its process was ended by SIGKILL.", 2)
+    builder.becomes(18, "scout", "running", "", 2)
+    builder.agent(24, "scout", FINISHED)
+    builder.becomes(25, "scout", "done", "", 2)
+    builder.becomes(10, "slow", "running")
+    builder.becomes(26, "slow", "stalled", "no sign of life for 10 seconds")
+    builder.becomes(28, "slow", "killed", "It showed no sign of life for 10 seconds.")
 
 
-def _plan(story: SessionBuilder) -> None:
-    story.becomes(11, "planner", "running")
+def _plan(builder: SessionBuilder) -> None:
+    builder.becomes(11, "planner", "running")
     asked: dict[str, Any] = {
         "what": "plan",
         "name": "planner",
@@ -220,47 +220,47 @@ def _plan(story: SessionBuilder) -> None:
         "by": "human",
         "subject": "Rewrite it all",
     }
-    story.becomes(14, "planner", "plan_pending", "a yes")
-    story.root(14, ApprovalAsked(id="p1", **asked))
-    story.root(15, ApprovalRejected(id="p1", by="approvals/p1.json", reason="an answer in a file proves nothing"))
+    builder.becomes(14, "planner", "plan_pending", "a yes")
+    builder.root(14, ApprovalAsked(id="p1", **asked))
+    builder.root(15, ApprovalRejected(id="p1", by="approvals/p1.json", reason="an answer in a file proves nothing"))
     decided = {"name": "planner", "by": "human"}
-    story.root(18, ApprovalDecided(id="p1", verdict="rejected", feedback="Smaller, please.", **decided))
-    story.becomes(18, "planner", "running")
-    story.becomes(22, "planner", "plan_pending", "a yes")
-    story.root(22, ApprovalAsked(id="p2", **{**asked, "subject": "Change one line"}))
-    story.root(27, ApprovalDecided(id="p2", verdict="approved", **decided))
-    story.becomes(27, "planner", "idle")
-    story.becomes(36, "planner", "done")
+    builder.root(18, ApprovalDecided(id="p1", verdict="rejected", feedback="Smaller, please.", **decided))
+    builder.becomes(18, "planner", "running")
+    builder.becomes(22, "planner", "plan_pending", "a yes")
+    builder.root(22, ApprovalAsked(id="p2", **{**asked, "subject": "Change one line"}))
+    builder.root(27, ApprovalDecided(id="p2", verdict="approved", **decided))
+    builder.becomes(27, "planner", "idle")
+    builder.becomes(36, "planner", "done")
 
 
-def _mail(story: SessionBuilder) -> None:
-    told = story.make_message(11, "main", "scout", "Look at line 7.", summary="where to look")
+def _mail(builder: SessionBuilder) -> None:
+    told = builder.make_message(11, "main", "scout", "Look at line 7.", summary="where to look")
     done = TaskNotification(status="completed", summary="The task is done.", result="It was line 8.").to_body()
-    report = story.make_message(24, "scout", "main", done, kind="task_notification")
-    late = story.make_message(26, "main", "slow", "Are you there?")
-    waiting = story.make_message(37, "main", "planner", "Thank you.")
-    story.send(told, report, waiting)
-    story.add_delivery(12, "scout", "mail", told.id)
-    story.add_delivery(33, "main", "mail", report.id)
+    report = builder.make_message(24, "scout", "main", done, kind="task_notification")
+    late = builder.make_message(26, "main", "slow", "Are you there?")
+    waiting = builder.make_message(37, "main", "planner", "Thank you.")
+    builder.send(told, report, waiting)
+    builder.add_delivery(12, "scout", "mail", told.id)
+    builder.add_delivery(33, "main", "mail", report.id)
     inside = '<message from="planner" sender="peer" kind="message" id="q1" session="s">\nof one process\n</message>'
-    story.add_delivery(34, "main", inside, "q1")
-    story.add_dead_letter(late, "nobody took it")
+    builder.add_delivery(34, "main", inside, "q1")
+    builder.add_dead_letter(late, "nobody took it")
 
 
 def crowded(project: Path, *, agents: int, events: int) -> SessionBuilder:
     """A session with *agents* agents that share *events* events, and a message of each to the lead."""
-    story = SessionBuilder.begin(project, "Everything at once.")
+    builder = SessionBuilder.begin(project, "Everything at once.")
     names = ["main", *(f"worker-{number}" for number in range(1, agents))]
     each = events // agents // 4
     for order, name in enumerate(names):
-        story.clock.moment = BEGAN + order / 10
+        builder.clock.moment = BEGAN + order / 10
         with (
-            EventLog.open(story.session.directory / "events.jsonl", "root", story.clock) as root,
-            open_writer(story.session.directory, name, story.clock) as agent,
-            Ledger.open(story.session.directory / LEDGER) as ledger,
+            EventLog.open(builder.session.directory / "events.jsonl", "root", builder.clock) as root,
+            open_writer(builder.session.directory, name, builder.clock) as agent,
+            Ledger.open(builder.session.directory / LEDGER) as ledger,
         ):
             for turn in range(1, each + 1):
-                story.clock.moment += 1
+                builder.clock.moment += 1
                 state: AgentState = "running" if turn % 2 else "waiting"
                 parent = None if name == "main" else "main"
                 root.emit(AgentChanged(name=name, incarnation=1, state=state, parent=parent))
@@ -271,8 +271,8 @@ def crowded(project: Path, *, agents: int, events: int) -> SessionBuilder:
                 )
                 agent.write_event(ProgressSummarized(text=f"Doing part {turn}", turn=turn, seconds=0.1, cost_usd="0"))
                 used = Usage(read=1_000 * turn, write_5m=300, output=20)
-                ledger.append(line(name, parent=parent, at=story.clock.moment, **attrs.asdict(used)))
-    story.join(**dict.fromkeys(names, "a part"))
-    letters = [story.make_message(40 + order, name, "main", f"part {order}") for order, name in enumerate(names[1:])]
-    story.send(*letters)
-    return story
+                ledger.append(line(name, parent=parent, at=builder.clock.moment, **attrs.asdict(used)))
+    builder.join(**dict.fromkeys(names, "a part"))
+    letters = [builder.make_message(40 + order, name, "main", f"part {order}") for order, name in enumerate(names[1:])]
+    builder.send(*letters)
+    return builder

@@ -6,68 +6,56 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.gateway.ledger import LEDGER
+from tests.orchestrator.cli.command_runner import coterie, printed
 from tests.orchestrator.report.html_page import Page
 from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, fixed_parser
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> SessionBuilder:
+def builder(tmp_path: Path) -> SessionBuilder:
     """The newest session of the working directory."""
     return fixed_parser(tmp_path)
-
-
-def coterie(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
 
 
 def report(*arguments: str) -> Result:
     return coterie("report", *arguments)
 
 
-def printed(*arguments: str) -> dict[str, Any]:
-    done = coterie(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-def test_report_writes_only_the_named_file(story: SessionBuilder, tmp_path: Path) -> None:
+def test_report_writes_only_the_named_file(builder: SessionBuilder, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
-    done = report(story.session.id[:-2], "-o", "page.html")
+    done = report(builder.session.id[:-2], "-o", "page.html")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "page.html\n", "")
     assert set(tmp_path.iterdir()) - before == {tmp_path / "page.html"}
     assert "Mend the parser." in Page.of((tmp_path / "page.html").read_bytes()).text()
 
 
-def test_defaults_are_the_newest_session_and_a_file_by_its_id(story: SessionBuilder, tmp_path: Path) -> None:
+def test_defaults_are_the_newest_session_and_a_file_by_its_id(builder: SessionBuilder, tmp_path: Path) -> None:
     done = report()
-    assert (done.exit_code, done.stdout) == (0, f"coterie-{story.session.id}.html\n")
-    assert (tmp_path / f"coterie-{story.session.id}.html").exists()
+    assert (done.exit_code, done.stdout) == (0, f"coterie-{builder.session.id}.html\n")
+    assert (tmp_path / f"coterie-{builder.session.id}.html").exists()
 
 
-def test_hyphen_writes_to_standard_output(story: SessionBuilder, tmp_path: Path) -> None:
+def test_hyphen_writes_to_standard_output(builder: SessionBuilder, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
-    done = report(story.session.id, "-o", "-")
+    done = report(builder.session.id, "-o", "-")
     assert (done.exit_code, done.stderr) == (0, "")
     assert Page.of(done.stdout_bytes).text("agents").startswith("Agents")
     assert set(tmp_path.iterdir()) == before
 
 
-def test_report_overwrites_a_report_and_an_empty_file(story: SessionBuilder, tmp_path: Path) -> None:
+def test_report_overwrites_a_report_and_an_empty_file(builder: SessionBuilder, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.touch()
-    assert report(story.session.id, "-o", "page.html").exit_code == 0
+    assert report(builder.session.id, "-o", "page.html").exit_code == 0
     old = page.read_bytes()
-    story.becomes(50, "late", "running")
-    story.write_all()
-    assert report(story.session.id, "-o", "page.html").exit_code == 0
+    builder.becomes(50, "late", "running")
+    builder.write_all()
+    assert report(builder.session.id, "-o", "page.html").exit_code == 0
     assert page.read_bytes() != old
 
 
@@ -91,57 +79,57 @@ def make_fifo(path: Path) -> None:
     ],
 )
 def test_wrong_output_paths_are_refused_in_one_line(
-    story: SessionBuilder, tmp_path: Path, prepare: Callable[[Path], object], name: str, reason: str
+    builder: SessionBuilder, tmp_path: Path, prepare: Callable[[Path], object], name: str, reason: str
 ) -> None:
     prepare(tmp_path / name)
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    done = report(story.session.id, "-o", name)
+    done = report(builder.session.id, "-o", name)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith(f"Error: {reason}")
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
-def test_force_overwrites_regular_files_only(story: SessionBuilder, tmp_path: Path) -> None:
+def test_force_overwrites_regular_files_only(builder: SessionBuilder, tmp_path: Path) -> None:
     make_text(tmp_path / "page.html")
-    assert report(story.session.id, "-o", "page.html", "--force").exit_code == 0
+    assert report(builder.session.id, "-o", "page.html", "--force").exit_code == 0
     assert "Mend the parser." in (tmp_path / "page.html").read_text()
     make_fifo(tmp_path / "pipe")
-    assert report(story.session.id, "-o", "pipe", "--force").exit_code == 2
+    assert report(builder.session.id, "-o", "pipe", "--force").exit_code == 2
 
 
-def test_unknown_session_and_json_with_output_are_refused(story: SessionBuilder) -> None:
+def test_unknown_session_and_json_with_output_are_refused(builder: SessionBuilder) -> None:
     unknown = report("nope")
     assert unknown.exit_code == 2
     assert "'nope'" in unknown.stderr
-    both = report(story.session.id, "--json", "-o", "page.html")
+    both = report(builder.session.id, "--json", "-o", "page.html")
     assert both.exit_code == 2
     assert "--json and --output" in both.stderr
 
 
-def damage(story: SessionBuilder) -> None:
-    path = story.session.directory / LEDGER
+def damage(builder: SessionBuilder) -> None:
+    path = builder.session.directory / LEDGER
     path.write_bytes(path.read_bytes().replace(b'"purpose":"summary"', b'"purpose":"Summary"'))
 
 
 @pytest.mark.parametrize("arguments", [("-o", "page.html"), ("-o", "-"), ("--json",)])
-def test_a_damaged_entry_is_reported_and_exits_1(story: SessionBuilder, arguments: tuple[str, ...]) -> None:
-    damage(story)
-    done = report(story.session.id, *arguments)
+def test_a_damaged_entry_is_reported_and_exits_1(builder: SessionBuilder, arguments: tuple[str, ...]) -> None:
+    damage(builder)
+    done = report(builder.session.id, *arguments)
     assert (done.exit_code, done.stderr.startswith("ledger.jsonl, line 12: ")) == (1, True)
     assert done.stdout
 
 
-def test_an_unreadable_log_is_an_error_in_one_line(story: SessionBuilder) -> None:
-    log = story.session.directory / "agents/scout/events.jsonl"
+def test_an_unreadable_log_is_an_error_in_one_line(builder: SessionBuilder) -> None:
+    log = builder.session.directory / "agents/scout/events.jsonl"
     log.unlink()
     log.mkdir()
-    done = report(story.session.id)
+    done = report(builder.session.id)
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == f"Error: {log}: Is a directory\n"
 
 
-def test_json_has_the_data_of_the_page(story: SessionBuilder) -> None:
-    found = printed("report", story.session.id)
+def test_json_has_the_data_of_the_page(builder: SessionBuilder) -> None:
+    found = printed("report", builder.session.id)
     assert list(found) == [
         "session",
         "state",
@@ -159,7 +147,7 @@ def test_json_has_the_data_of_the_page(story: SessionBuilder) -> None:
         "unread",
         "result",
     ]
-    assert found["session"]["id"] == story.session.id
+    assert found["session"]["id"] == builder.session.id
     assert (found["state"], found["reason"], found["result"]) == ("ended", "completed", "done")
     scout = found["agents"][1]
     assert (scout["name"], scout["parent"], scout["incarnations"]) == ("scout", "main", 2)
@@ -189,10 +177,10 @@ def test_json_has_the_data_of_the_page(story: SessionBuilder) -> None:
     assert found["approvals"][1]["answers"][0]["verdict"] == "approved"
 
 
-def test_costs_equal_those_of_coterie_costs(story: SessionBuilder) -> None:
-    costs = printed("report", story.session.id)["costs"]
+def test_costs_equal_those_of_coterie_costs(builder: SessionBuilder) -> None:
+    costs = printed("report", builder.session.id)["costs"]
     for by, rows in (("agent", "agents"), ("purpose", "purposes"), ("model", "models")):
-        billed = printed("costs", story.session.id, "--by", by)
+        billed = printed("costs", builder.session.id, "--by", by)
         assert costs[rows] == billed["rows"]
         for name in ("total", "perfect_sharing_usd", "without_sharing_usd", "without_cache_usd"):
             assert costs[name] == billed[name]

@@ -24,12 +24,12 @@ NOW = BEGAN + 100
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> SessionBuilder:
+def builder(tmp_path: Path) -> SessionBuilder:
     return fixed_parser(tmp_path)
 
 
-def read(story: SessionBuilder) -> SessionFacts:
-    return collect_report(story.session, NOW)
+def read(builder: SessionBuilder) -> SessionFacts:
+    return collect_report(builder.session, NOW)
 
 
 def states(agent: AgentTimeline) -> list[tuple[str, float, float]]:
@@ -41,8 +41,8 @@ def marks(agent: AgentTimeline) -> list[tuple[str, int, float]]:
     return [(mark.kind, mark.incarnation, mark.at - BEGAN) for mark in agent.marks]
 
 
-def test_states_are_those_that_the_root_reported(story: SessionBuilder) -> None:
-    lead, scout, slow, planner = read(story).agents
+def test_states_are_those_that_the_root_reported(builder: SessionBuilder) -> None:
+    lead, scout, slow, planner = read(builder).agents
     assert states(lead) == [("starting", 0, 1), ("running", 1, 9), ("waiting", 9, 33), ("running", 33, 40)]
     assert lead.stretches[2].what == "3 agents"
     assert states(slow) == [("running", 10, 26), ("stalled", 26, 28)]
@@ -56,15 +56,15 @@ def test_states_are_those_that_the_root_reported(story: SessionBuilder) -> None:
     ]
 
 
-def test_restarts_of_an_agent_are_marked_on_one_timeline(story: SessionBuilder) -> None:
-    scout = read(story).agents[1]
+def test_restarts_of_an_agent_are_marked_on_one_timeline(builder: SessionBuilder) -> None:
+    scout = read(builder).agents[1]
     assert marks(scout) == [("started", 1, 9), ("killed", 1, 16), ("started_again", 2, 17), ("done", 2, 25)]
     assert states(scout) == [("starting", 9, 10), ("running", 10, 16), ("starting", 17, 18), ("running", 18, 25)]
     assert (scout.incarnations, scout.restarts, scout.state) == (2, 1, "done")
 
 
-def test_calls_have_their_duration(story: SessionBuilder) -> None:
-    lead, scout, *_ = read(story).agents
+def test_calls_have_their_duration(builder: SessionBuilder) -> None:
+    lead, scout, *_ = read(builder).agents
     assert [(call.since - BEGAN, call.until - BEGAN, call.turn) for call in lead.model_calls] == [(2, 3, 1), (7, 8, 2)]
     assert [(call.name, call.since - BEGAN, call.until - BEGAN) for call in lead.tool_calls] == [("Read", 4.5, 5)]
     [failed] = scout.tool_calls
@@ -72,10 +72,10 @@ def test_calls_have_their_duration(story: SessionBuilder) -> None:
     assert [(each.text, each.at - BEGAN) for each in scout.progress] == [("Reading parser.py", 13)]
 
 
-def test_each_message_is_listed_once_with_its_state(story: SessionBuilder) -> None:
+def test_each_message_is_listed_once_with_its_state(builder: SessionBuilder) -> None:
     found = [
         (each.at - BEGAN, each.sender, each.recipient, each.kind, each.gist, each.state, each.delivered)
-        for each in read(story).letters
+        for each in read(builder).letters
     ]
     assert found == [
         (11, "main", "scout", "message", "where to look", "delivered", BEGAN + 12),
@@ -87,25 +87,25 @@ def test_each_message_is_listed_once_with_its_state(story: SessionBuilder) -> No
 
 
 def test_dead_letter_that_is_still_in_its_mailbox_is_reported_once(tmp_path: Path) -> None:
-    story = SessionBuilder.begin(tmp_path)
-    story.join(main="t")
-    letter = story.make_message(5, "user", "main", "Too late.")
-    story.send(letter)
-    story.add_dead_letter(letter, "nobody took it")
-    assert [(each.id, each.state, each.reason) for each in read(story).letters] == [
+    builder = SessionBuilder.begin(tmp_path)
+    builder.join(main="t")
+    letter = builder.make_message(5, "user", "main", "Too late.")
+    builder.send(letter)
+    builder.add_dead_letter(letter, "nobody took it")
+    assert [(each.id, each.state, each.reason) for each in read(builder).letters] == [
         (letter.id, "dead", "expired: nobody took it")
     ]
 
 
 def test_mail_of_another_session_names_the_session(tmp_path: Path) -> None:
-    story = SessionBuilder.begin(tmp_path)
-    story.join(main="t")
-    story.send(story.make_message(5, "main", "main", "Hello.", session="other-session"))
-    assert [letter.sender for letter in read(story).letters] == ["main of other-session"]
+    builder = SessionBuilder.begin(tmp_path)
+    builder.join(main="t")
+    builder.send(builder.make_message(5, "main", "main", "Hello.", session="other-session"))
+    assert [letter.sender for letter in read(builder).letters] == ["main of other-session"]
 
 
-def test_requests_match_the_ledger_and_cache_misses_have_the_reported_cause(story: SessionBuilder) -> None:
-    requests = read(story).requests
+def test_requests_match_the_ledger_and_cache_misses_have_the_reported_cause(builder: SessionBuilder) -> None:
+    requests = read(builder).requests
     assert [(each.line.agent, each.line.missed) for each in requests] == [
         ("main", 0),
         ("main", 0),
@@ -118,16 +118,16 @@ def test_requests_match_the_ledger_and_cache_misses_have_the_reported_cause(stor
 
 
 def test_equal_cache_misses_are_matched_by_time(tmp_path: Path) -> None:
-    story = SessionBuilder.begin(tmp_path)
-    story.bill(*(line("main", at=BEGAN + at, expected_read=9_000, read=10) for at in (1, 20, 40)))
+    builder = SessionBuilder.begin(tmp_path)
+    builder.bill(*(line("main", at=BEGAN + at, expected_read=9_000, read=10) for at in (1, 20, 40)))
     for at, detail in ((41, "late"), (2, "early")):
-        story.agent(at, "main", CacheBroke(cause="server", detail=detail, read_before=9_000, read_now=10))
-    details = [each.broke.detail if each.broke else None for each in read(story.write_all()).requests]
+        builder.agent(at, "main", CacheBroke(cause="server", detail=detail, read_before=9_000, read_now=10))
+    details = [each.broke.detail if each.broke else None for each in read(builder.write_all()).requests]
     assert details == ["early", None, "late"]
 
 
-def test_approvals_have_the_request_and_every_answer(story: SessionBuilder) -> None:
-    first, second = read(story).approvals
+def test_approvals_have_the_request_and_every_answer(builder: SessionBuilder) -> None:
+    first, second = read(builder).approvals
     assert (first.agent, first.subject, first.by, first.is_open) == ("planner", "Rewrite it all", "human", False)
     assert [(answer.verdict, answer.text) for answer in first.answers] == [
         ("refused", "an answer in a file proves nothing"),
@@ -136,8 +136,8 @@ def test_approvals_have_the_request_and_every_answer(story: SessionBuilder) -> N
     assert [answer.verdict for answer in second.answers] == ["approved"]
 
 
-def test_only_errors_and_layer_actions_are_notable(story: SessionBuilder) -> None:
-    assert [(each.at - BEGAN, each.agent, each.topic) for each in read(story).notables] == [
+def test_only_errors_and_layer_actions_are_notable(builder: SessionBuilder) -> None:
+    assert [(each.at - BEGAN, each.agent, each.topic) for each in read(builder).notables] == [
         (6, "main", "retries"),
         (15, "root", "approvals"),
         (15, "scout", "errors"),
@@ -151,22 +151,22 @@ def test_only_errors_and_layer_actions_are_notable(story: SessionBuilder) -> Non
     ]
 
 
-def test_state_equals_that_of_coterie_list(story: SessionBuilder) -> None:
-    facts = read(story)
+def test_state_equals_that_of_coterie_list(builder: SessionBuilder) -> None:
+    facts = read(builder)
     assert (facts.state, facts.reason, facts.result, facts.error) == ("ended", "completed", "done", None)
-    assert (facts.state, facts.reason) == (read_overview(story.session).state, read_overview(story.session).reason)
+    assert (facts.state, facts.reason) == (read_overview(builder.session).state, read_overview(builder.session).reason)
     assert (facts.first, facts.last, facts.read_at) == (BEGAN, BEGAN + 40, NOW)
     assert facts.unread == ()
 
 
 def test_last_state_of_a_running_session_lasts_until_now(tmp_path: Path) -> None:
-    story = SessionBuilder.begin(tmp_path)
-    story.join(main="t", fresh="not heard of yet")
-    story.becomes(1, "main", "running")
-    story.write_all()
-    with open_root_record(story.session, Clock()):
-        facts = read(story)
-        assert read_overview(story.session).state == facts.state == "running"
+    builder = SessionBuilder.begin(tmp_path)
+    builder.join(main="t", fresh="not heard of yet")
+    builder.becomes(1, "main", "running")
+    builder.write_all()
+    with open_root_record(builder.session, Clock()):
+        facts = read(builder)
+        assert read_overview(builder.session).state == facts.state == "running"
     lead, fresh = facts.agents
     assert (states(lead), lead.state, marks(lead)) == ([("running", 1, 100)], "running", [("started", 1, 1)])
     assert (fresh.state, fresh.stretches) == ("running", ())
@@ -174,28 +174,28 @@ def test_last_state_of_a_running_session_lasts_until_now(tmp_path: Path) -> None
 
 
 def test_agents_of_a_killed_session_are_interrupted(tmp_path: Path) -> None:
-    story = SessionBuilder.begin(tmp_path)
-    story.join(main="t", fresh="not heard of yet")
-    story.becomes(1, "main", "running")
-    story.add_reply(7, "main", "I begin.", reply(1))
-    facts = read(story.write_all())
+    builder = SessionBuilder.begin(tmp_path)
+    builder.join(main="t", fresh="not heard of yet")
+    builder.becomes(1, "main", "running")
+    builder.add_reply(7, "main", "I begin.", reply(1))
+    facts = read(builder.write_all())
     lead, fresh = facts.agents
-    assert read_overview(story.session).state == facts.state == "interrupted"
+    assert read_overview(builder.session).state == facts.state == "interrupted"
     assert (states(lead), marks(lead)) == ([("running", 1, 7)], [("started", 1, 1), ("interrupted", 1, 7)])
     assert (lead.state, fresh.state) == ("interrupted", "interrupted")
     assert facts.last == BEGAN + 7
 
 
 def test_an_interrupted_resume_has_no_result(tmp_path: Path) -> None:
-    story = SessionBuilder.begin(tmp_path)
-    story.becomes(1, "main", "running")
-    story.agent(1, "main", STARTED)
-    story.agent(5, "main", FINISHED)
-    story.becomes(6, "main", "done")
-    story.becomes(20, "main", "running", start=2)
-    story.agent(21, "main", STARTED)
-    facts = read(story.write_all())
-    assert read_overview(story.session).state == facts.state == "interrupted"
+    builder = SessionBuilder.begin(tmp_path)
+    builder.becomes(1, "main", "running")
+    builder.agent(1, "main", STARTED)
+    builder.agent(5, "main", FINISHED)
+    builder.becomes(6, "main", "done")
+    builder.becomes(20, "main", "running", start=2)
+    builder.agent(21, "main", STARTED)
+    facts = read(builder.write_all())
+    assert read_overview(builder.session).state == facts.state == "interrupted"
     assert (facts.result, facts.reason) == (None, None)
     [lead] = facts.agents
     assert [mark[:2] for mark in marks(lead)] == [
@@ -207,10 +207,10 @@ def test_an_interrupted_resume_has_no_result(tmp_path: Path) -> None:
 
 
 def test_agents_without_root_events_use_their_own(tmp_path: Path) -> None:
-    story = SessionBuilder.begin(tmp_path)
-    story.agent(1, "main", STARTED)
-    story.agent(9, "main", FINISHED)
-    [lead] = read(story.write_all()).agents
+    builder = SessionBuilder.begin(tmp_path)
+    builder.agent(1, "main", STARTED)
+    builder.agent(9, "main", FINISHED)
+    [lead] = read(builder.write_all()).agents
     assert (states(lead), lead.state) == ([("running", 1, 9)], "done")
 
 
@@ -222,11 +222,14 @@ def test_a_session_without_events_has_no_data(tmp_path: Path) -> None:
 
 def test_agents_with_cyclic_parents_are_listed(tmp_path: Path) -> None:
     """The log reports that two agents started each other."""
-    story = SessionBuilder.begin(tmp_path)
-    with EventLog.open(story.session.directory / "events.jsonl", "root", story.clock) as log:
+    builder = SessionBuilder.begin(tmp_path)
+    with EventLog.open(builder.session.directory / "events.jsonl", "root", builder.clock) as log:
         for name, parent in (("a", "b"), ("b", "a")):
             log.emit(AgentChanged(name=name, incarnation=1, state="running", parent=parent))
-    assert [(agent.name, agent.parent, agent.depth) for agent in read(story).agents] == [("a", None, 0), ("b", "a", 1)]
+    assert [(agent.name, agent.parent, agent.depth) for agent in read(builder).agents] == [
+        ("a", None, 0),
+        ("b", "a", 1),
+    ]
 
 
 def damage_events(directory: Path) -> None:
@@ -270,11 +273,11 @@ def damage_mail(directory: Path) -> None:
     ],
 )
 def test_unreadable_files_are_listed_and_hide_nothing_else(
-    story: SessionBuilder, damage: Callable[[Path], None], where: str, lost: str
+    builder: SessionBuilder, damage: Callable[[Path], None], where: str, lost: str
 ) -> None:
-    before = read(story)
-    damage(story.session.directory)
-    after = read(story)
+    before = read(builder)
+    damage(builder.session.directory)
+    after = read(builder)
     [unread] = after.unread
     assert unread.where.startswith(where)
     assert unread.reason
@@ -292,37 +295,37 @@ def test_unreadable_files_are_listed_and_hide_nothing_else(
     assert after.result == before.result
 
 
-def test_an_incomplete_last_line_is_not_damage(story: SessionBuilder) -> None:
-    with (story.session.directory / "agents/scout/events.jsonl").open("ab") as log:
+def test_an_incomplete_last_line_is_not_damage(builder: SessionBuilder) -> None:
+    with (builder.session.directory / "agents/scout/events.jsonl").open("ab") as log:
         log.write(b'\n{"v":1,"at":17')
-    assert read(story).unread == ()
+    assert read(builder).unread == ()
 
 
-def test_corrupt_mail_found_by_its_owner_is_a_dead_letter_and_not_damage(story: SessionBuilder) -> None:
-    damage_mail(story.session.directory)
-    [log] = (story.session.directory / "mail/planner").glob("*.log")
+def test_corrupt_mail_found_by_its_owner_is_a_dead_letter_and_not_damage(builder: SessionBuilder) -> None:
+    damage_mail(builder.session.directory)
+    [log] = (builder.session.directory / "mail/planner").glob("*.log")
     [content] = filter(None, log.read_bytes().split(b"\n"))
-    with SessionMail.open(story.session, story.clock) as office:
-        office.dead_letters.add(
+    with SessionMail.open(builder.session, builder.clock) as mail_of_session:
+        mail_of_session.dead_letters.add(
             DeadLetter(reason="corrupt", detail="x", raw=content, mailbox="planner", at=BEGAN + 38, envelope=None)
         )
-    facts = read(story)
+    facts = read(builder)
     assert facts.unread == ()
     assert [(each.id, each.recipient, each.state) for each in facts.letters][-1] == (None, "planner", "dead")
 
 
-def test_reading_changes_nothing(story: SessionBuilder) -> None:
+def test_reading_changes_nothing(builder: SessionBuilder) -> None:
     def contents() -> dict[Path, bytes | None]:
-        return {path: path.read_bytes() if path.is_file() else None for path in story.session.directory.rglob("*")}
+        return {path: path.read_bytes() if path.is_file() else None for path in builder.session.directory.rglob("*")}
 
     before = contents()
-    read(story)
+    read(builder)
     assert contents() == before
 
 
 def test_an_agent_directory_without_files_is_an_agent(tmp_path: Path) -> None:
-    story = SessionBuilder.begin(tmp_path)
-    with open_writer(story.session.directory, "main"):
+    builder = SessionBuilder.begin(tmp_path)
+    with open_writer(builder.session.directory, "main"):
         pass
-    (story.session.directory / "agents/ghost").mkdir()
-    assert collect_report(story.session, NOW).unread == ()
+    (builder.session.directory / "agents/ghost").mkdir()
+    assert collect_report(builder.session, NOW).unread == ()

@@ -33,8 +33,8 @@ NOW = BEGAN + 100
 MEGABYTE = 1_000_000
 
 
-def page_of(story: SessionBuilder) -> Page:
-    return Page.of(render_page(collect_report(story.session, NOW)))
+def page_of(builder: SessionBuilder) -> Page:
+    return Page.of(render_page(collect_report(builder.session, NOW)))
 
 
 @pytest.fixture
@@ -194,18 +194,18 @@ def test_page_of_an_empty_session_explains_every_section(tmp_path: Path) -> None
 
 
 def test_a_session_with_a_single_event_has_a_page(tmp_path: Path) -> None:
-    story = SessionBuilder.begin(tmp_path)
-    story.becomes(0, "main", "starting")
-    page = page_of(story.write_all())
+    builder = SessionBuilder.begin(tmp_path)
+    builder.becomes(0, "main", "starting")
+    page = page_of(builder.write_all())
     assert "main: interrupted" in [found.get("aria-label") for _, found in page.elements]
 
 
 def test_starts_are_drawn_without_messages(tmp_path: Path) -> None:
-    story = SessionBuilder.begin(tmp_path)
-    story.join(main="Lead.", scout="Look.")
+    builder = SessionBuilder.begin(tmp_path)
+    builder.join(main="Lead.", scout="Look.")
     for name in ("main", "scout"):
-        story.becomes(1, name, "running")
-    told = page_of(story.write_all()).text("messages")
+        builder.becomes(1, name, "running")
+    told = page_of(builder.write_all()).text("messages")
     assert "No messages." in told
     assert "main starts scout Look." in told
 
@@ -307,17 +307,17 @@ def test_no_text_becomes_markup(full: SessionFacts, usual: set[tuple[str, frozen
 def test_hostile_text_stays_text_from_file_to_page(tmp_path: Path, text: str) -> None:
     """The text goes through the files, as a model, a peer and a user write them."""
     written = text.replace("\ud800", "")
-    story = SessionBuilder.begin(tmp_path, task=written)
-    story.join(main=written)
-    story.becomes(1, "main", "running")
-    story.add_reply(2, "main", written, reply(1))
-    story.agent(3, "main", ProgressSummarized(text=written, turn=1, seconds=0.1, cost_usd="0"))
-    letter = story.make_message(4, "main", "main", written, summary=None)
-    story.send(letter)
+    builder = SessionBuilder.begin(tmp_path, task=written)
+    builder.join(main=written)
+    builder.becomes(1, "main", "running")
+    builder.add_reply(2, "main", written, reply(1))
+    builder.agent(3, "main", ProgressSummarized(text=written, turn=1, seconds=0.1, cost_usd="0"))
+    letter = builder.make_message(4, "main", "main", written, summary=None)
+    builder.send(letter)
     shown = f'<message from="peer" sender="peer" kind="message" id="q1" session="s">\n{written}\n</message>'
-    story.add_delivery(5, "main", shown, "q1")
-    story.bill(line(written or "x", purpose=written, at=BEGAN + 3))
-    page = page_of(story.write_all())
+    builder.add_delivery(5, "main", shown, "q1")
+    builder.bill(line(written or "x", purpose=written, at=BEGAN + 3))
+    page = page_of(builder.write_all())
     assert [tag for tag, _ in page.elements].count("script") == 1
     assert not [found for _, found in page.elements if any(key == "style" or key.startswith("on") for key in found)]
     seen = " ".join(text.partition("\x1b")[0].replace("\u202e", "").replace("\u2066", "").split())

@@ -128,15 +128,15 @@ class BoardSession:
     @contextmanager
     def open_poller(self) -> Iterator[SessionPoller]:
         """Open a poller of the session."""
-        with open_poller(self.session) as lookout:
-            yield lookout
+        with open_poller(self.session) as poller:
+            yield poller
 
     def board(self, budget: str | None = None) -> SessionBoard:
         """The present board, with a *budget* if one is given."""
         if budget is not None:
             self.root(Budgeted(dollars=budget))
-        with self.open_poller() as lookout:
-            return lookout.board
+        with self.open_poller() as poller:
+            return poller.board
 
 
 @contextmanager

@@ -141,10 +141,10 @@ def test_open_approvals_list_those_of_the_user_first(stage: BoardSession) -> Non
 def test_agents_without_an_end_are_interrupted_when_the_root_ends(stage: BoardSession) -> None:
     stage.change("main", "running")
     stage.change("a", "done")
-    with stage.open_poller() as lookout:
-        lookout.end()
-        assert {row.name: row.state for row in lookout.board.agents.values()} == {"main": "interrupted", "a": "done"}
-        assert (lookout.board.state, lookout.board.finished) == ("interrupted", None)
+    with stage.open_poller() as poller:
+        poller.end()
+        assert {row.name: row.state for row in poller.board.agents.values()} == {"main": "interrupted", "a": "done"}
+        assert (poller.board.state, poller.board.finished) == ("interrupted", None)
 
 
 def test_a_resumed_run_is_not_finished(stage: BoardSession) -> None:
@@ -181,17 +181,17 @@ def test_news_beyond_the_limit_are_only_counted(stage: BoardSession) -> None:
 
 def test_later_events_wake_the_poller_and_are_read_once(stage: BoardSession) -> None:
     async def look() -> None:
-        with trio.fail_after(60), stage.open_poller() as lookout:
-            assert not lookout.poll()
+        with trio.fail_after(60), stage.open_poller() as poller:
+            assert not poller.poll()
             for name in ("main", "late"):
                 stage.change(name, "running")
                 stage.agent(name).write_event(STARTED)
-                await lookout.wait()
-                assert lookout.poll()
+                await poller.wait()
+                assert poller.poll()
             stage.agent("late").write_text("assistant", "Here.", reply())
-            await lookout.wait()
-            assert lookout.poll()
-            assert lookout.board.agents["late"].turns == 1
-            assert lookout.board.news_count == 3
+            await poller.wait()
+            assert poller.poll()
+            assert poller.board.agents["late"].turns == 1
+            assert poller.board.news_count == 3
 
     trio.run(look)

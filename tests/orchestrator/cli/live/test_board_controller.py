@@ -30,143 +30,143 @@ def apply_event(board: SessionBoard, *events: Event) -> None:
         board.handle(make_session_event(event, session="s", agent="root", at=1.0))
 
 
-def steering(*events: Event, only: str | None = None) -> BoardController:
+def make_controller(*events: Event, only: str | None = None) -> BoardController:
     board = SessionBoard(session="s", task="t", started=0.0)
     apply_event(board, agent("main"), agent("a"), agent("b", "done"), *events)
     return BoardController(board, only)
 
 
-def press(steer: BoardController, *keys: str) -> list[BoardRequest]:
+def press(controller: BoardController, *keys: str) -> list[BoardRequest]:
     """Requests to the root after these keys."""
-    return [order for key in keys if (order := steer.handle_key(key)) is not None]
+    return [request for key in keys if (request := controller.handle_key(key)) is not None]
 
 
 def test_arrow_keys_choose_lines_and_stop_at_the_ends() -> None:
-    steer = steering(LEADS, ASKED)
+    controller = make_controller(LEADS, ASKED)
     found = []
     for key in ("up", "down", "j", "down", "down", "down", "k", "page up", "page down"):
-        press(steer, key)
-        assert steer.chosen is not None
-        found.append(steer.chosen.name)
+        press(controller, key)
+        assert controller.chosen is not None
+        found.append(controller.chosen.name)
     assert found == ["p-1", "plan-2", "main", "a", "b", "b", "a", "p-1", "b"]
 
 
 def test_approval_takes_two_keys_unless_it_was_chosen() -> None:
-    steer = steering(LEADS, ASKED)
-    assert press(steer, "a") == []
-    assert steer.foot(80) == "a again: approve Bash ls"
-    assert press(steer, "a") == [DecideApproval(id="p-1", approve=True)]
-    assert steer.is_asking
-    assert press(steer, "a") == []
-    assert steer.foot(80) == "the root has not answered the last request yet"
-    steer.show_notice("approved")
-    assert steer.foot(80) == "approved"
+    controller = make_controller(LEADS, ASKED)
+    assert press(controller, "a") == []
+    assert controller.foot(80) == "a again: approve Bash ls"
+    assert press(controller, "a") == [DecideApproval(id="p-1", approve=True)]
+    assert controller.is_asking
+    assert press(controller, "a") == []
+    assert controller.foot(80) == "the root has not answered the last request yet"
+    controller.show_notice("approved")
+    assert controller.foot(80) == "approved"
 
 
 def test_an_answered_approval_is_no_longer_chosen() -> None:
     """The next key chooses the next approval without answering it."""
-    steer = steering(ASKED, LEADS)
-    press(steer, "down")
-    apply_event(steer.board, ApprovalDecided(id="p-1", name="a", verdict="approved", by="human"))
-    assert steer.chosen is None
-    assert press(steer, "a") == []
-    assert steer.chosen == Selection("approval", "plan-2")
+    controller = make_controller(ASKED, LEADS)
+    press(controller, "down")
+    apply_event(controller.board, ApprovalDecided(id="p-1", name="a", verdict="approved", by="human"))
+    assert controller.chosen is None
+    assert press(controller, "a") == []
+    assert controller.chosen == Selection("approval", "plan-2")
 
 
 def test_rejecting_needs_a_reason_that_can_be_edited() -> None:
-    steer = steering(ASKED)
-    assert press(steer, "down", "r", "enter", *"nq", "backspace", *"o!") == []
-    assert steer.foot(80) == "why? no!_   enter: reject   escape: back"
-    assert press(steer, "escape", "r", *"xx", "clear", *"not ", "up", "enter") == [
+    controller = make_controller(ASKED)
+    assert press(controller, "down", "r", "enter", *"nq", "backspace", *"o!") == []
+    assert controller.foot(80) == "why? no!_   enter: reject   escape: back"
+    assert press(controller, "escape", "r", *"xx", "clear", *"not ", "up", "enter") == [
         DecideApproval(id="p-1", approve=False, feedback="not")
     ]
 
 
 def test_pasted_text_is_never_a_command() -> None:
-    steer = steering(ASKED)
-    assert press(steer, "pasted aaq") == []
-    assert "ignored" in steer.foot(80)
-    assert (steer.chosen, steer.has_quit) == (None, False)
-    assert press(steer, "down", "r", "pasted not like this", "enter") == [
+    controller = make_controller(ASKED)
+    assert press(controller, "pasted aaq") == []
+    assert "ignored" in controller.foot(80)
+    assert (controller.chosen, controller.has_quit) == (None, False)
+    assert press(controller, "down", "r", "pasted not like this", "enter") == [
         DecideApproval(id="p-1", approve=False, feedback="not like this")
     ]
 
 
 def test_the_end_of_a_long_reason_is_shown() -> None:
-    steer = steering(ASKED)
-    press(steer, "down", "r", *("\u4f60" * 5000))
-    assert len(steer.typed) == LONGEST_FEEDBACK
-    foot = steer.foot(60)
+    controller = make_controller(ASKED)
+    press(controller, "down", "r", *("\u4f60" * 5000))
+    assert len(controller.typed) == LONGEST_FEEDBACK
+    foot = controller.foot(60)
     assert foot.endswith("\u4f60_   enter: reject   escape: back")
-    assert steer.foot(10).endswith("escape: back")
+    assert controller.foot(10).endswith("escape: back")
 
 
 def test_a_reason_for_an_answered_approval_is_not_sent() -> None:
-    steer = steering(ASKED)
-    press(steer, "down", "r", *"no")
-    apply_event(steer.board, ApprovalDecided(id="p-1", name="a", verdict="withdrawn", by="a"))
-    assert press(steer, "enter") == []
-    assert "already been answered" in steer.foot(80)
+    controller = make_controller(ASKED)
+    press(controller, "down", "r", *"no")
+    apply_event(controller.board, ApprovalDecided(id="p-1", name="a", verdict="withdrawn", by="a"))
+    assert press(controller, "enter") == []
+    assert "already been answered" in controller.foot(80)
 
 
 def test_stopping_asks_for_confirmation() -> None:
-    steer = steering()
-    assert press(steer, "s") == []
-    assert steer.foot(80) == "choose an agent first, with up and down"
-    assert press(steer, "down", "down", "s") == []
-    assert steer.foot(80) == "stop a and the agents it started?   y: yes   any other key: no"
-    assert press(steer, "x", "s", "y") == [StopAgent(name="a")]
-    steer.show_notice("stopped a")
-    assert press(steer, "down", "s", "y") == []
+    controller = make_controller()
+    assert press(controller, "s") == []
+    assert controller.foot(80) == "choose an agent first, with up and down"
+    assert press(controller, "down", "down", "s") == []
+    assert controller.foot(80) == "stop a and the agents it started?   y: yes   any other key: no"
+    assert press(controller, "x", "s", "y") == [StopAgent(name="a")]
+    controller.show_notice("stopped a")
+    assert press(controller, "down", "s", "y") == []
 
 
 def test_keys_on_an_empty_board_do_nothing() -> None:
-    steer = BoardController(SessionBoard(session="s", task="t", started=0.0))
-    assert press(steer, "up", "enter", "a") == []
-    assert "no request" in steer.foot(80)
+    controller = BoardController(SessionBoard(session="s", task="t", started=0.0))
+    assert press(controller, "up", "enter", "a") == []
+    assert "no request" in controller.foot(80)
 
 
 def test_only_lines_of_the_shown_agent_can_be_chosen() -> None:
     other = ApprovalAsked(id="p-9", what="permission", name="main", incarnation=1, by="human", subject="x")
-    steer = steering(other, ASKED, only="a")
-    press(steer, "a")
-    assert steer.chosen == Selection("approval", "p-1")
-    press(steer, "down", "down")
-    assert steer.chosen == Selection("agent", "a")
+    controller = make_controller(other, ASKED, only="a")
+    press(controller, "a")
+    assert controller.chosen == Selection("approval", "p-1")
+    press(controller, "down", "down")
+    assert controller.chosen == Selection("agent", "a")
 
 
 def test_pages_open_scroll_and_close() -> None:
-    steer = steering(ASKED)
-    assert press(steer, "enter") == []
-    assert (steer.page, steer.foot(80)) == ("board", "choose a line first, with up and down")
-    press(steer, "down", "enter", "down", "page down", "up")
-    assert (steer.page, steer.scroll) == ("details", 10)
-    assert press(steer, "a") == [DecideApproval(id="p-1", approve=True)]
-    apply_event(steer.board, ApprovalDecided(id="p-1", name="a", verdict="approved", by="human"))
-    assert steer.page == "board"
-    press(steer, "down")
-    assert (steer.page, steer.chosen) == ("board", Selection("agent", "main"))
+    controller = make_controller(ASKED)
+    assert press(controller, "enter") == []
+    assert (controller.page, controller.foot(80)) == ("board", "choose a line first, with up and down")
+    press(controller, "down", "enter", "down", "page down", "up")
+    assert (controller.page, controller.scroll) == ("details", 10)
+    assert press(controller, "a") == [DecideApproval(id="p-1", approve=True)]
+    apply_event(controller.board, ApprovalDecided(id="p-1", name="a", verdict="approved", by="human"))
+    assert controller.page == "board"
+    press(controller, "down")
+    assert (controller.page, controller.chosen) == ("board", Selection("agent", "main"))
 
 
 def test_help_opens_and_closes() -> None:
-    steer = steering()
+    controller = make_controller()
     pages = []
     for key in ("?", "?", "?", "escape", "enter", "?", "enter"):
-        press(steer, key)
-        pages.append(steer.page)
+        press(controller, key)
+        pages.append(controller.page)
     assert pages == ["help", "board", "help", "board", "board", "help", "board"]
 
 
 @pytest.mark.parametrize("keys", [("q",), ("gone",), ("down", "r", *"no", "gone"), ("?", "q")])
 def test_q_or_a_closed_terminal_leaves_the_board(keys: tuple[str, ...]) -> None:
-    steer = steering(ASKED)
-    assert press(steer, *keys) == []
-    assert steer.has_quit
+    controller = make_controller(ASKED)
+    assert press(controller, *keys) == []
+    assert controller.has_quit
 
 
 def test_key_hints_fit_every_terminal() -> None:
-    steer = steering()
-    assert [steer.foot(width) for width in (80, 60, 10)] == list(KEYS)
+    controller = make_controller()
+    assert [controller.foot(width) for width in (80, 60, 10)] == list(KEYS)
     assert max(len(line) for line in HELP) < 80
 
 

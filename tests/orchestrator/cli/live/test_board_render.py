@@ -143,9 +143,9 @@ def test_only_option_shows_one_agent_and_those_below(team: BoardSession) -> None
 
 def test_board_without_agents_has_a_notice(stage: BoardSession) -> None:
     assert "starting" in drawn(stage.board())[2]
-    with stage.open_poller() as lookout:
-        lookout.end()
-        assert "no agent" in drawn(lookout.board)[2]
+    with stage.open_poller() as poller:
+        poller.end()
+        assert "no agent" in drawn(poller.board)[2]
 
 
 def test_budget_bar_shows_the_spent_share(stage: BoardSession) -> None:

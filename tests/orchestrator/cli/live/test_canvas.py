@@ -36,7 +36,7 @@ class CanvasTerminal:
 
 
 @pytest.fixture
-def easel() -> Iterator[CanvasTerminal]:
+def painted() -> Iterator[CanvasTerminal]:
     console = Console(file=io.StringIO(), force_terminal=True, width=40, height=5, highlight=False, markup=False)
     terminal = Terminal(5)
     with open_canvas(console) as canvas:
@@ -51,33 +51,33 @@ def easel() -> Iterator[CanvasTerminal]:
     assert terminal.is_as_found
 
 
-def test_only_changed_lines_are_written_again(easel: CanvasTerminal) -> None:
-    easel.paint("one", "two", "three")
-    assert easel.terminal.rows == ["one", "two", "three", "", ""]
-    assert easel.paint("one", "two", "three") == ""
-    written = easel.paint("one", Text("two", "bold"), "three")
+def test_only_changed_lines_are_written_again(painted: CanvasTerminal) -> None:
+    painted.paint("one", "two", "three")
+    assert painted.terminal.rows == ["one", "two", "three", "", ""]
+    assert painted.paint("one", "two", "three") == ""
+    written = painted.paint("one", Text("two", "bold"), "three")
     assert "two" in written
     assert "three" not in written
-    easel.paint("one")
-    assert easel.terminal.rows == ["one", "", "", "", ""]
+    painted.paint("one")
+    assert painted.terminal.rows == ["one", "", "", "", ""]
 
 
-def test_after_a_resize_everything_is_written_again(easel: CanvasTerminal) -> None:
-    easel.paint("one", "two")
-    easel.console.size = ConsoleDimensions(30, 4)
-    written = easel.paint("one", "two", "3", "4", "there is no room for this")
+def test_after_a_resize_everything_is_written_again(painted: CanvasTerminal) -> None:
+    painted.paint("one", "two")
+    painted.console.size = ConsoleDimensions(30, 4)
+    written = painted.paint("one", "two", "3", "4", "there is no room for this")
     assert "one" in written
-    assert easel.terminal.rows == ["one", "two", "3", "4", ""]
+    assert painted.terminal.rows == ["one", "two", "3", "4", ""]
 
 
-def test_a_too_wide_line_does_not_move_others(easel: CanvasTerminal) -> None:
-    easel.paint("x" * 100, "two")
-    assert easel.terminal.rows[1] == "two"
+def test_a_too_wide_line_does_not_move_others(painted: CanvasTerminal) -> None:
+    painted.paint("x" * 100, "two")
+    assert painted.terminal.rows[1] == "two"
 
 
-def test_control_characters_become_question_marks(easel: CanvasTerminal) -> None:
-    easel.paint(Text("a\x1b[2Jb\nc\x9bd\te", "red"))
-    assert easel.terminal.rows[0] == "a?[2Jb?c?d?e"
+def test_control_characters_become_question_marks(painted: CanvasTerminal) -> None:
+    painted.paint(Text("a\x1b[2Jb\nc\x9bd\te", "red"))
+    assert painted.terminal.rows[0] == "a?[2Jb?c?d?e"
 
 
 class GoneTerminal(io.StringIO):

@@ -35,7 +35,7 @@ class PseudoTerminal:
 
 
 @pytest.fixture
-def desk() -> Iterator[PseudoTerminal]:
+def terminal() -> Iterator[PseudoTerminal]:
     master, slave = os.openpty()
     made = PseudoTerminal(master, slave)
     yield made
@@ -49,16 +49,16 @@ async def read(keyboard: Keyboard) -> list[str]:
         return await keyboard.read()
 
 
-async def test_keys_are_read_singly_and_the_terminal_is_restored(desk: PseudoTerminal) -> None:
-    found = desk.settings()
-    with open_keyboard(desk.path) as keyboard:
-        assert desk.settings() != found
-        desk.type("a\x1b[A\u00e9".encode())
+async def test_keys_are_read_singly_and_the_terminal_is_restored(terminal: PseudoTerminal) -> None:
+    found = terminal.settings()
+    with open_keyboard(terminal.path) as keyboard:
+        assert terminal.settings() != found
+        terminal.type("a\x1b[A\u00e9".encode())
         assert await read(keyboard) == ["a", "up", "\u00e9"]
-    assert desk.settings() == found
+    assert terminal.settings() == found
 
 
-async def test_a_key_in_pieces_is_one_key(desk: PseudoTerminal, mock_clock: trio.testing.MockClock) -> None:
+async def test_a_key_in_pieces_is_one_key(terminal: PseudoTerminal, mock_clock: trio.testing.MockClock) -> None:
     """The clock does not advance, so the rest of a key always arrives in time."""
     del mock_clock
     keys: list[str] = []
@@ -66,52 +66,52 @@ async def test_a_key_in_pieces_is_one_key(desk: PseudoTerminal, mock_clock: trio
     async def collect(keyboard: Keyboard) -> None:
         keys.extend(await read(keyboard))
 
-    with open_keyboard(desk.path) as keyboard:
+    with open_keyboard(terminal.path) as keyboard:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(collect, keyboard)
             for piece in (b"\x1b", b"[", b"B"):
-                desk.type(piece)
+                terminal.type(piece)
                 await trio.testing.wait_all_tasks_blocked(0.002)
         assert keys == ["down"]
-        desk.type(b"\xc3")
+        terminal.type(b"\xc3")
         assert await read(keyboard) == []
-        desk.type(b"\xa9")
+        terminal.type(b"\xa9")
         assert await read(keyboard) == ["\u00e9"]
 
 
-async def test_a_paste_in_pieces_is_one_key(desk: PseudoTerminal) -> None:
-    with open_keyboard(desk.path) as keyboard:
-        desk.type(b"x\x1b[200~aa")
+async def test_a_paste_in_pieces_is_one_key(terminal: PseudoTerminal) -> None:
+    with open_keyboard(terminal.path) as keyboard:
+        terminal.type(b"x\x1b[200~aa")
         assert await read(keyboard) == ["x"]
-        desk.type(b"qq")
+        terminal.type(b"qq")
         assert await read(keyboard) == []
-        desk.type(b"\x1b[201~y")
+        terminal.type(b"\x1b[201~y")
         assert await read(keyboard) == ["pasted aaqq", "y"]
 
 
-async def test_a_too_long_paste_is_discarded(desk: PseudoTerminal) -> None:
-    with open_keyboard(desk.path) as keyboard:
-        desk.type(b"\x1b[200~")
+async def test_a_too_long_paste_is_discarded(terminal: PseudoTerminal) -> None:
+    with open_keyboard(terminal.path) as keyboard:
+        terminal.type(b"\x1b[200~")
         for _ in range(40):
-            desk.type(b"a" * 2000)
+            terminal.type(b"a" * 2000)
             assert await read(keyboard) == []
-        desk.type(b"b\x1b[201~")
+        terminal.type(b"b\x1b[201~")
         [key] = await read(keyboard)
         assert key.startswith("pasted a")
         assert len(key) < LONGEST_PASTE
 
 
-async def test_a_single_escape_is_a_key(desk: PseudoTerminal, autojump_clock: trio.testing.MockClock) -> None:
-    with open_keyboard(desk.path) as keyboard:
-        desk.type(b"\x1b")
+async def test_a_single_escape_is_a_key(terminal: PseudoTerminal, autojump_clock: trio.testing.MockClock) -> None:
+    with open_keyboard(terminal.path) as keyboard:
+        terminal.type(b"\x1b")
         assert await read(keyboard) == ["escape"]
         assert autojump_clock.current_time() > 0
 
 
-async def test_a_closed_terminal_is_reported(desk: PseudoTerminal) -> None:
-    with open_keyboard(desk.path) as keyboard:
-        os.close(desk.master)
-        desk.master = -1
+async def test_a_closed_terminal_is_reported(terminal: PseudoTerminal) -> None:
+    with open_keyboard(terminal.path) as keyboard:
+        os.close(terminal.master)
+        terminal.master = -1
         assert await read(keyboard) == ["gone"]
 
 

@@ -75,16 +75,16 @@ class ScreenHarness:
 
 
 @pytest.fixture
-def room(stage: BoardSession) -> Iterator[ScreenHarness]:
+def harness(stage: BoardSession) -> Iterator[ScreenHarness]:
     master, slave = os.openpty()
     console = Console(file=io.StringIO(), force_terminal=True, width=80, height=24, highlight=False, markup=False)
     stage.change("main", "running")
     stage.change("a", "running")
     stage.ask("permission-1", "a", "make test")
     path = Path(os.ttyname(slave))
-    with stage.open_poller() as lookout, open_keyboard(path) as keyboard:
-        steering = BoardController(lookout.board)
-        screen = LiveScreen(poller=lookout, keyboard=keyboard, console=console, clock=Clock(), controller=steering)
+    with stage.open_poller() as poller, open_keyboard(path) as keyboard:
+        steering = BoardController(poller.board)
+        screen = LiveScreen(poller=poller, keyboard=keyboard, console=console, clock=Clock(), controller=steering)
         made = ScreenHarness(stage, screen, master, console, Terminal())
         yield made
     os.close(slave)
@@ -93,86 +93,86 @@ def room(stage: BoardSession) -> Iterator[ScreenHarness]:
 
 
 @asynccontextmanager
-async def open_board(room: ScreenHarness) -> AsyncIterator[None]:
+async def open_board(harness: ScreenHarness) -> AsyncIterator[None]:
     """Show the board until the user leaves and the block ends."""
-    with trio.fail_after(60), open_root_record(room.stage.session, Clock()) as root:
+    with trio.fail_after(60), open_root_record(harness.stage.session, Clock()) as root:
         async with open_listener(control_address(root)) as door, trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, room.serve, [door])
+            nursery.start_soon(trio.serve_listeners, harness.serve, [door])
             async with trio.open_nursery() as board:
-                board.start_soon(room.screen.run)
+                board.start_soon(harness.screen.run)
                 yield
             nursery.cancel_scope.cancel()
-    room.text()
-    assert room.terminal.is_as_found
+    harness.text()
+    assert harness.terminal.is_as_found
 
 
-async def test_a_key_answers_an_approval_over_the_control_socket(room: ScreenHarness) -> None:
-    async with open_board(room):
-        await room.sees("? a  permission")
-        room.type("a")
-        await room.sees("a again: approve Bash make test")
-        assert room.asked == []
-        room.type("a")
-        await room.sees("approved")
-        room.stage.decide("permission-1", "a")
-        await room.sees("permission-1 is approved by you")
-        assert "APPROVALS" not in room.text()
-        room.type("q")
-    assert room.asked == [DecideApproval(id="permission-1", approve=True)]
+async def test_a_key_answers_an_approval_over_the_control_socket(harness: ScreenHarness) -> None:
+    async with open_board(harness):
+        await harness.sees("? a  permission")
+        harness.type("a")
+        await harness.sees("a again: approve Bash make test")
+        assert harness.asked == []
+        harness.type("a")
+        await harness.sees("approved")
+        harness.stage.decide("permission-1", "a")
+        await harness.sees("permission-1 was approved by you")
+        assert "APPROVALS" not in harness.text()
+        harness.type("q")
+    assert harness.asked == [DecideApproval(id="permission-1", approve=True)]
 
 
-async def test_a_refusal_of_the_root_is_shown(room: ScreenHarness) -> None:
-    room.answer = RunFailed(reason="permission-1 is not open \x1b[2J any more", is_for_user=True)
-    async with open_board(room):
-        room.type("aa")
-        await room.sees("permission-1 is no longer open")
-        room.type("q")
+async def test_a_refusal_of_the_root_is_shown(harness: ScreenHarness) -> None:
+    harness.answer = RunFailed(reason="permission-1 is not open \x1b[2J any more", is_for_user=True)
+    async with open_board(harness):
+        harness.type("aa")
+        await harness.sees("permission-1 is not open any more")
+        harness.type("q")
 
 
-async def test_a_request_before_leaving_is_carried_out(room: ScreenHarness) -> None:
-    async with open_board(room):
-        room.type("\x1b[B\x1b[B\x1b[Bsyq")
-    assert room.asked == [StopAgent(name="a")]
+async def test_a_request_before_leaving_is_carried_out(harness: ScreenHarness) -> None:
+    async with open_board(harness):
+        harness.type("\x1b[B\x1b[B\x1b[Bsyq")
+    assert harness.asked == [StopAgent(name="a")]
 
 
-async def test_details_of_the_chosen_line_are_shown(room: ScreenHarness) -> None:
-    async with open_board(room):
-        room.type("j\r")
-        await room.sees("permission of a (permission-1): you decide")
-        assert "AGENT" not in room.text()
-        room.console.size = ConsoleDimensions(80, 4)
+async def test_details_of_the_chosen_line_are_shown(harness: ScreenHarness) -> None:
+    async with open_board(harness):
+        harness.type("j\r")
+        await harness.sees("permission of a (permission-1): you decide")
+        assert "AGENT" not in harness.text()
+        harness.console.size = ConsoleDimensions(80, 4)
         os.kill(os.getpid(), signal.SIGWINCH)
-        await room.sees("more lines")
-        room.type("\x1b[6~")
-        await room.sees("command:")
-        room.console.size = ConsoleDimensions(80, 24)
-        room.type("?")
-        await room.sees("AGENT")
-        room.type("?")
-        await room.sees("choose an approval or an agent")
-        room.type("q")
+        await harness.sees("more lines")
+        harness.type("\x1b[6~")
+        await harness.sees("command:")
+        harness.console.size = ConsoleDimensions(80, 24)
+        harness.type("?")
+        await harness.sees("AGENT")
+        harness.type("?")
+        await harness.sees("choose an approval or an agent")
+        harness.type("q")
 
 
-async def test_a_resize_redraws_immediately(room: ScreenHarness) -> None:
-    async with open_board(room):
-        await room.sees("up/down choose   enter look")
-        room.console.size = ConsoleDimensions(50, 10)
+async def test_a_resize_redraws_immediately(harness: ScreenHarness) -> None:
+    async with open_board(harness):
+        await harness.sees("up/down choose   enter look")
+        harness.console.size = ConsoleDimensions(50, 10)
         os.kill(os.getpid(), signal.SIGWINCH)
-        await room.sees("a approve  r reject  s stop  q leave  ? help")
-        room.type("q")
+        await harness.sees("a approve  r reject  s stop  q leave  ? help")
+        harness.type("q")
 
 
-async def test_a_closed_terminal_ends_the_board(room: ScreenHarness) -> None:
-    async with open_board(room):
-        await room.sees("AGENT")
-        os.close(room.keys)
-        room.keys = -1
+async def test_a_closed_terminal_ends_the_board(harness: ScreenHarness) -> None:
+    async with open_board(harness):
+        await harness.sees("AGENT")
+        os.close(harness.keys)
+        harness.keys = -1
 
 
-async def test_a_request_without_a_root_is_refused(room: ScreenHarness) -> None:
+async def test_a_request_without_a_root_is_refused(harness: ScreenHarness) -> None:
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(room.screen.run)
-            room.type("aa")
-            await room.sees("the session is not running")
-            room.type("q")
+            nursery.start_soon(harness.screen.run)
+            harness.type("aa")
+            await harness.sees("the session is not running")
+            harness.type("q")
