@@ -140,9 +140,7 @@ default:
 """
     done = place.run(script)
     first, *_ = done.stdout.splitlines()
-    assert first.startswith(
-        "The MCP server probe was lost during this call: its process was ended by SIGKILL"
-    )
+    assert first.startswith("The MCP server probe was lost during this call: its process was ended by SIGKILL")
     assert "out of ***" in first
     states = [(event.state, event.pid) for event in place.events_of(McpChanged)]
     assert [state for state, _ in states] == ["connected", "lost", "connected"]
