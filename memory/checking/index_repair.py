@@ -71,7 +71,7 @@ def _read_entry(store: MemoryStore, path: str) -> MemoryEntry:
 
 
 def _shorten(line: str) -> str:
-    """Cut a link line at a word if it is too long; keep it whole if the cut would break the link."""
+    """Cut a link line between words if it is too long; keep it whole if the cut would break the link."""
     if len(line) <= LONGEST_LINE:
         return line
     cut = line[: LONGEST_LINE - 3]

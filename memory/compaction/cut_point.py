@@ -94,7 +94,7 @@ def last_start(messages: Messages) -> int:
 
 
 def nearest_start(messages: Messages, number: int) -> int:
-    """Return the last cut point up to *number*; 0 if there is none."""
+    """Return the last cut point up to *number*, or 0."""
     return next((start for start in _starts_backwards(messages) if start <= number), 0)
 
 

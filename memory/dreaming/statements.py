@@ -11,7 +11,7 @@ from coterie.memory.store.memory_index import index_lines
 from coterie.memory.store.path_rules import INDEX
 
 _BEFORE = "\"'`*([{|\u201c\u2018\u00ab"
-"""Punctuation that may precede a word."""
+"""Punctuation that may precede words."""
 _BEHIND = ".,;:!?\"'`*)]}|\u2026\u201d\u2019\u00bb\u3002\uff01\uff1f\uff1b"
 _DASHES = frozenset("-\u2013\u2014")
 _MARK = re.compile(r"\s*(?:>\s*)*(?:(?:[-*+]|\d{1,3}[.)])\s+|#{1,6}\s+|\|)?")
@@ -144,7 +144,7 @@ def _facts_in_fields(lines: Sequence[str]) -> Iterator[StatedFact]:
 
 
 def _body_start(lines: Sequence[str]) -> int:
-    """Return the index of the first line after the front matter; 0 if there is none."""
+    """Return the index of the first line after the front matter, if any."""
     if not lines or lines[0].strip("\ufeff \t\r\n") != "---":
         return 0
     return next((index for index, line in enumerate(lines[1:], 2) if line.rstrip() in ("---", "...")), 0)

@@ -35,7 +35,7 @@ class FrontMatter:
     notes: list[FieldWarning] = attrs.field(factory=list)
     """Warnings about skipped or corrected parts, in line order."""
     line: int | None = None
-    """First line of the front matter; None if there is none."""
+    """First line of the front matter; None without front matter."""
 
 
 @attrs.frozen(kw_only=True)

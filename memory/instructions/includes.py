@@ -17,7 +17,7 @@ _SENTENCE_MARKS = ".,;:!?)]}>\"'*_"
 
 @attrs.frozen
 class IncludeReference:
-    """A word of a text that includes a file, if the file exists."""
+    """An `@path` in a text; it includes the file if that exists."""
 
     line: int
     path: str
@@ -37,7 +37,7 @@ class IncludeReference:
 def find_includes(text: str) -> list[IncludeReference]:
     r"""Return every `@path` at the start of a word, except in fenced blocks and code spans.
 
-    `\\ ` is a space in a path. Most matches are decorators or packages, so only the file system can decide.
+    `\ ` is a space in a path. Most matches are decorators or packages, so only the file system can decide.
     """
     return [
         IncludeReference(number, found["path"].replace("\\ ", " "))

@@ -25,7 +25,7 @@ def read_notes(path: Path, template: Template) -> NotesDocument | None:
 
 
 def read_file(path: Path, *, follow: bool = False) -> bytes | None:
-    """Return the content of a file; None if there is none. Raises `OSError`, also if it is not a regular file.
+    """Return the content of a file; None if it does not exist. Raises `OSError`, also if it is not a regular file.
 
     A link is refused unless *follow* is true.
     """

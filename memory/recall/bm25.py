@@ -39,7 +39,7 @@ REMEMBERED = 1_000
 
 T = TypeVar("T")
 _Gains: TypeAlias = "tuple[array[int], array[float]]"  # in quotes: Python 3.11 cannot subscript an array
-"""Ids of files that contain a word, and the score that the word adds to each."""
+"""File ids for one word, and the score that the word adds to each file."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,7 +54,7 @@ class RankedMemory:
 
 @attrs.frozen
 class _QueryWord:
-    """A word of a query that occurs in at least one file."""
+    """One query word that occurs in at least one file."""
 
     word: str
     weight: float
@@ -81,7 +81,7 @@ class Bm25Ranker:
     _norms: Sequence[float] = attrs.field(default=(), init=False)
     """Length normalisation term of BM25 for each file, by file id."""
     _once: Sequence[float] = attrs.field(default=(), init=False)
-    """BM25 score of a word that occurs once, by file id."""
+    """BM25 score of a single occurrence, by file id."""
     _looked_up: dict[str, _Gains] = attrs.field(factory=dict, init=False)
     """Cached lookups: files and scores by word."""
     _version: int | None = attrs.field(default=None, init=False)
@@ -210,7 +210,7 @@ class Bm25Ranker:
         return self._looked_up[word.word]
 
     def _places(self, word: _QueryWord) -> Counter[int]:
-        """Count the occurrences of a word in each file."""
+        """Count the occurrences of *word* in each file."""
         if word.uses > LOOKED_AT:
             rows = self._cache.execute(
                 "SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rowid DESC LIMIT ?",
@@ -250,7 +250,7 @@ class Bm25Ranker:
 
 
 def _rarity(total: int, files: int) -> float:
-    """Return the BM25 weight of a word that is in *files* of *total* files."""
+    """Return the BM25 weight (inverse document frequency) for *files* of *total* files."""
     return math.log(1 + (max(total, files) - files + 0.5) / (files + 0.5))
 
 

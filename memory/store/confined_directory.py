@@ -48,7 +48,7 @@ class ConfinedDirectory:
         return "/".join(names)
 
     def write(self, path: str, content: bytes | None) -> None:
-        """Replace *path* durably by a new file with the same permissions; delete it if *content* is None."""
+        """Replace *path* durably by a new file with the same permissions; None deletes the file."""
         *above, name = check_path(path)
         with self._open(tuple(above), make=content is not None) as directory:
             if directory is None:

@@ -54,7 +54,7 @@ def lock_store(directory: Path) -> Iterator[StoreLock]:
 
 @contextmanager
 def open_history_directory(root: ConfinedDirectory, *, make: bool = False) -> Iterator[int | None]:
-    """Open the directory of the change log; yields None if there is none. Raises `MemoryRefused` and `OSError`."""
+    """Open the directory of the change log; yields None if it does not exist. Raises `MemoryRefused` and `OSError`."""
     if make:
         _make(root)
     try:

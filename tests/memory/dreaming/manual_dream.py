@@ -1,4 +1,4 @@
-"""A store and a dream of it; the test makes the edits of the model."""
+"""A store and its dream; the test makes the edits of the model."""
 
 from pathlib import Path
 

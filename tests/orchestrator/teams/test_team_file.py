@@ -224,7 +224,7 @@ blocked_by = ["a"]
 
 
 def test_each_cycle_of_tasks_is_reported(project: Path) -> None:
-    """Two disjoint cycles are two problems; a task that only waits for a cycle is none."""
+    """Two disjoint cycles are two problems; a task that only waits for a cycle is valid."""
     pairs = {"a": "b", "b": "a", "c": "d", "d": "c", "e": "a"}
     text = "".join(
         f'[[tasks]]\nid = "{key}"\nsubject = "s"\nblocked_by = ["{other}"]\n' for key, other in pairs.items()
