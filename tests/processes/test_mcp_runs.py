@@ -222,7 +222,7 @@ def test_mcp_calls_follow_permissions_rules_and_agent_types(place: Servers) -> N
     for name, tools in (("reader", "Read"), ("prober", "Read, mcp__probe__*")):
         text = f"---\nname: {name}\ndescription: d\ntools: {tools}\n---\nWork.\n"
         (place.project / f".coterie/agents/{name}.md").write_text(text)
-    assert "of the kind reader may not" in place.run(calling("mcp__probe__whoami"), *FREE, "--agent", "reader").stdout
+    assert "of the type reader may not" in place.run(calling("mcp__probe__whoami"), *FREE, "--agent", "reader").stdout
     assert "It said process" in place.run(calling("mcp__probe__whoami"), *FREE, "--agent", "prober").stdout
 
 
