@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 
-import attrs
-
-from coterie.mailbox.envelope import Envelope, MessageKind, SenderKind
+from coterie.mailbox.envelope import Envelope, MessageKind, Sender, SenderKind
 from coterie.mailbox.errors import NotAllowed
 from coterie.mailbox.message_bodies import BODIES
 
@@ -32,46 +30,42 @@ _SENDERS: Mapping[MessageKind, frozenset[SenderKind]] = {
 _ANSWERS: frozenset[MessageKind] = frozenset({"shutdown_response", "plan_approval_response", "permission_response"})
 
 
-@attrs.frozen(kw_only=True)
-class SendAttempt:
-    """Facts of a message about to be sent that the policy needs."""
+def check_send(
+    sender: Sender,
+    recipient: str,
+    kind: MessageKind,
+    body: str,
+    *,
+    is_named: bool,
+    is_answer: bool,
+    is_referred: bool,
+) -> None:
+    """Raise `NotAllowed` unless *sender* may send this message.
 
-    sender: str
-    sender_kind: SenderKind
-    recipient: str
-    kind: MessageKind
-    body: str
-    is_named: bool
-    """True if the message is addressed to one agent of this session by name."""
-    is_answer: bool
-    """True if the message names the request that it answers."""
-    is_referred: bool = False
-    """True if the root decides whether the sender is allowed."""
+    *is_named*: the message is addressed to one agent of this session by name. *is_answer*: it names the request that it
+    answers. *is_referred*: the root decides whether the sender is allowed.
+    """
 
+    def refusal(reason: str) -> NotAllowed:
+        return NotAllowed(sender.name, recipient, kind, reason)
 
-def check_send(attempt: SendAttempt) -> None:
-    """Raise `NotAllowed` unless *attempt* may be sent."""
-    if attempt.kind == "message":
+    if kind == "message":
         return
-    allowed = _SENDERS[attempt.kind]
-    if attempt.sender_kind not in allowed and not attempt.is_referred:
-        raise _not_allowed(attempt, f"only {' or '.join(sorted(allowed))} may")
-    if not attempt.is_named:
-        raise _not_allowed(attempt, "it must be addressed to one agent of this session by name")
-    if attempt.kind in _ANSWERS and not attempt.is_answer:
-        raise _not_allowed(attempt, "it must name the request that it answers")
-    if attempt.recipient == attempt.sender and not attempt.is_referred:
-        raise _not_allowed(attempt, "an agent cannot approve its own request")
+    allowed = _SENDERS[kind]
+    if sender.kind not in allowed and not is_referred:
+        raise refusal(f"only {' or '.join(sorted(allowed))} may")
+    if not is_named:
+        raise refusal("it must be addressed to one agent of this session by name")
+    if kind in _ANSWERS and not is_answer:
+        raise refusal("it must name the request that it answers")
+    if recipient == sender.name and not is_referred:
+        raise refusal("an agent cannot approve its own request")
     try:
-        BODIES[attempt.kind].from_body(attempt.body)
+        BODIES[kind].from_body(body)
     except ValueError as exc:
-        raise _not_allowed(attempt, f"its body is not valid for this kind: {exc}") from exc
+        raise refusal(f"its body is not valid for this kind: {exc}") from exc
 
 
 def has_authority(envelope: Envelope) -> bool:
     """True if the sender of *envelope* may send its kind. Checked again before the recipient acts on the message."""
     return envelope.kind == "message" or envelope.sender.kind in _SENDERS[envelope.kind]
-
-
-def _not_allowed(attempt: SendAttempt, reason: str) -> NotAllowed:
-    return NotAllowed(sender=attempt.sender, recipient=attempt.recipient, kind=attempt.kind, reason=reason)

@@ -10,7 +10,7 @@ from coterie.mailbox.address import MAIN, Address, Everyone, OtherSession, Socke
 from coterie.mailbox.contract import Keys, Receipt, Roster, Transport
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender, new_message_id, sign_new
 from coterie.mailbox.errors import BridgeRefused, NotAllowed, SendRefused
-from coterie.mailbox.policy import AUTHORITY, REFERRED, SendAttempt, check_send
+from coterie.mailbox.policy import AUTHORITY, REFERRED, check_send
 
 TIME_TO_LIVE = 7 * 24 * 3600.0
 """Seconds after which an undelivered message expires."""
@@ -114,16 +114,13 @@ class Router:
         self, sender: Sender, name: str, draft: OutgoingMessage, address: Address, group: str | None = None
     ) -> Receipt:
         check_send(
-            SendAttempt(
-                sender=sender.name,
-                sender_kind=sender.kind,
-                recipient=name,
-                kind=draft.kind,
-                body=draft.body,
-                is_named=isinstance(address, str),
-                is_answer=draft.in_reply_to is not None,
-                is_referred=draft.kind in REFERRED and self.authority is not None,
-            )
+            sender,
+            name,
+            draft.kind,
+            draft.body,
+            is_named=isinstance(address, str),
+            is_answer=draft.in_reply_to is not None,
+            is_referred=draft.kind in REFERRED and self.authority is not None,
         )
         envelope = self._envelope(sender, name, draft, group)
         if isinstance(address, Socket | OtherSession):

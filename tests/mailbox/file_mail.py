@@ -13,6 +13,16 @@ from coterie.mailbox.contract import DeadLetter, Inbox, MailLimits, Member
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.transports.file.transport import Durability, FileTransport
 
+KEY = b"k" * 32
+
+
+class OneKey:
+    """Keys with the same key for every sender."""
+
+    def key_of(self, _sender: Sender) -> bytes:
+        """As `Keys.key_of`."""
+        return KEY
+
 
 @attrs.frozen
 class Names:

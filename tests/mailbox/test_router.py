@@ -16,17 +16,7 @@ from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
 from coterie.mailbox.transports.in_process.transport import QueueTransport
-
-KEY = b"k" * 32
-
-
-@attrs.frozen
-class OneKey:
-    """Keys with the same key for every sender."""
-
-    def key_of(self, _sender: Sender) -> bytes:
-        """Return the key."""
-        return KEY
+from tests.mailbox.file_mail import KEY, OneKey
 
 
 @attrs.define(eq=False)

@@ -5,7 +5,7 @@ the next. Invalid bytes are answered with one refusal, and the connection is clo
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 import attrs
 import msgspec
@@ -25,17 +25,12 @@ from coterie.mailbox.errors import (
 
 VERSION = 1
 
-_T = TypeVar("_T")
-
 DeliveryOutcome = Literal["welcome", "accepted", "held", "refused", "later"]
 
 
-@attrs.frozen(kw_only=True)
-class Hello:
-    """First message of the connecting session, with its id and protocol version."""
-
-    session: str
-    v: int = VERSION
+@attrs.frozen
+class _Frame:
+    """Base of the objects that the bridge sends as frames."""
 
     def to_bytes(self) -> bytes:
         """Encode as one JSON object."""
@@ -43,12 +38,24 @@ class Hello:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Decode a greeting that `to_bytes` wrote. Raises `PeerInvalid`."""
-        return _decode(data, cls)
+        """Decode an object that `to_bytes` wrote. Raises `PeerInvalid`."""
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            name = "a hello" if cls is Hello else "an answer"
+            raise PeerInvalid(f"it cannot be parsed as {name}: {exc}") from exc
 
 
 @attrs.frozen(kw_only=True)
-class DeliveryReply:
+class Hello(_Frame):
+    """First message of the connecting session, with its id and protocol version."""
+
+    session: str
+    v: int = VERSION
+
+
+@attrs.frozen(kw_only=True)
+class DeliveryReply(_Frame):
     """Reply to a greeting or to a message."""
 
     outcome: DeliveryOutcome
@@ -69,23 +76,6 @@ class DeliveryReply:
     def is_received(self) -> bool:
         """True if the other session has stored the message."""
         return self.outcome in ("accepted", "held")
-
-    def to_bytes(self) -> bytes:
-        """Encode as one JSON object."""
-        return msgspec.json.encode(self)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Decode a reply that `to_bytes` wrote. Raises `PeerInvalid`."""
-        return _decode(data, cls)
-
-
-def _decode(data: bytes, kind: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        name = "a hello" if kind is Hello else "an answer"
-        raise PeerInvalid(f"it cannot be parsed as {name}: {exc}") from exc
 
 
 _SENT_ERRORS = (BridgeRefused, MailboxFull, MessageTooLarge, NameInvalid, NotAllowed, RecipientEnded, UnknownRecipient)

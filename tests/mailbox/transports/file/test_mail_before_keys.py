@@ -8,23 +8,14 @@ import pytest
 
 from coterie.clock import Clock
 from coterie.files import frame_record
-from coterie.mailbox.envelope import Envelope, Sender, new_message_id
+from coterie.mailbox.envelope import Envelope, new_message_id
 from coterie.mailbox.errors import MailboxFailed
 from coterie.mailbox.transports.file.pending_digests import snapshot_pending
 from coterie.mailbox.transports.file.transport import FileTransport
-from tests.mailbox.file_mail import DeadLetterList, Names, envelope, take_sequences, transport
+from tests.mailbox.file_mail import KEY, DeadLetterList, Names, OneKey, envelope, take_sequences, transport
 
-KEY = b"of this run"
 SMALL = 1024
 """Size of a segment: two or three records."""
-
-
-class OneKey:
-    """Keys with the same key for every sender."""
-
-    def key_of(self, _sender: Sender) -> bytes:
-        """As `Keys.key_of`."""
-        return KEY
 
 
 def begin(directory: Path, dead_letters: DeadLetterList) -> FileTransport:
