@@ -1,17 +1,16 @@
 """Approval requests and decisions of one agent."""
 
 import attrs
-import msgspec
 import pytest
 import trio
 
 from coterie.agents.permissions.plan_approval import PlanDecision, PlanPolicy
 from coterie.agents.permissions.types import AllowOnce, Answer, DenyCall, Question
-from coterie.agents.root_link.approval_messages import DecidePlan, PlanDecided, SubmitPlan
+from coterie.agents.root_link.approval_messages import SubmitPlan
 from coterie.files import SeededFaults, file_faults
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
-from coterie.session_directory import MAIN, SessionDirectory
+from coterie.session_directory import SessionDirectory
 from tests.orchestrator.approvals.approval_harness import ApprovalHarness, open_approval_harness, settle
 
 SUBMIT = SubmitPlan(plan="1. Look.", files=("a.txt",))
@@ -31,30 +30,6 @@ def of(
 
 
 BY_LEAD = PlanPolicy(by="lead")
-
-
-async def test_only_the_lead_connection_may_decide(session: SessionDirectory) -> None:
-    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
-        decisions: list[PlanDecision] = []
-        builder = of(bench, policy=BY_LEAD)
-
-        async def submit() -> None:
-            decisions.append(await builder.submit(SUBMIT))
-
-        nursery.start_soon(submit)
-        await settle()
-        yes = DecidePlan(id="plan-1", approve=True, feedback="Good.", asker="builder")
-        # Whatever the builder claims to be, its connection says who it is.
-        assert await builder.decide(yes) == PlanDecided(refusal="an agent cannot decide its own request")
-        assert await of(bench, "spy").decide(yes) == PlanDecided(refusal="only the lead or the user can decide")
-        assert await of(bench, MAIN).decide(msgspec.structs.replace(yes, asker="spy")) == PlanDecided(
-            refusal="plan-1 was requested by builder, not by spy"
-        )
-        assert decisions == []
-        assert await of(bench, MAIN).decide(yes) == PlanDecided()
-        await settle()
-        assert decisions == [PlanDecision(approve=True, by="lead", feedback="Good.")]
-        assert [by for by, _ in bench.refusals] == ["builder", "spy", "lead"]
 
 
 async def test_unrequested_plan_is_rejected_without_asking(session: SessionDirectory) -> None:

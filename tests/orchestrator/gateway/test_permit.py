@@ -8,7 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.errors import ModelUnreachable
-from coterie.agents.loop.model.gateway_protocol import Permit
+from coterie.agents.loop.model.gateway_protocol import Permit, PermitEnd
 from coterie.agents.loop.model.usage import Usage
 from coterie.orchestrator.gateway.permit import CallCost
 from tests.orchestrator.gateway.gateway_calls import OPUS, intent, make_gate, open_calls, open_single_caller, used
@@ -17,41 +17,35 @@ INTENT = intent(dollars=1, prompt_tokens=3_000)
 BEGUN = Usage(read=2_000, output=1)
 
 
-async def end_by(end: Callable[[Permit], None]) -> CallCost:
+def fail(_: Permit) -> None:
+    raise ModelUnreachable("silent for 120 seconds")
+
+
+@pytest.mark.parametrize(
+    ("act", "end", "usage"),
+    [
+        (lambda permit: permit.settle(BEGUN), "answered", BEGUN),
+        (
+            lambda permit: permit.settle(BEGUN, is_whole=False),
+            "broke_off",
+            Usage(read=2_000, output=INTENT.max_tokens),
+        ),
+        (lambda permit: permit.void(), "free", Usage()),
+        (fail, "unknown", Usage(write_5m=4_000, output=INTENT.max_tokens)),
+    ],
+)
+async def test_closed_permit_is_charged_by_its_end(act: Callable[[Permit], None], end: PermitEnd, usage: Usage) -> None:
     outcomes: list[CallCost] = []
     gate = make_gate(settled=outcomes.append)
     with suppress(ModelUnreachable):
-        async with gate.open_client("a") as asker, asker.admit(INTENT) as permit:
-            end(permit)
+        async with gate.open_client("a") as client, client.admit(INTENT) as permit:
+            act(permit)
     (outcome,) = outcomes
+    assert (outcome.end, outcome.usage, outcome.is_estimated) == (end, usage, end in ("broke_off", "unknown"))
     session = gate.accounts.session
-    assert session.spent == outcome.cost == OPUS.cost(outcome.usage)
+    assert session.spent == outcome.cost == OPUS.cost(usage)
     assert session.estimated == (outcome.cost if outcome.is_estimated else 0)
     assert session.reserved == 0
-    return outcome
-
-
-async def test_a_whole_reply_costs_what_it_used() -> None:
-    outcome = await end_by(lambda permit: permit.settle(BEGUN))
-    assert (outcome.end, outcome.usage, outcome.is_estimated) == ("answered", BEGUN, False)
-
-
-async def test_interrupted_reply_costs_its_input_and_maximum_output() -> None:
-    outcome = await end_by(lambda permit: permit.settle(BEGUN, is_whole=False))
-    assert (outcome.end, outcome.usage) == ("broke_off", Usage(read=2_000, output=INTENT.max_tokens))
-
-
-async def test_a_voided_call_costs_nothing() -> None:
-    outcome = await end_by(lambda permit: permit.void())
-    assert (outcome.end, outcome.usage) == ("free", Usage())
-
-
-async def test_call_without_usage_costs_its_reservation() -> None:
-    def fail(_: Permit) -> None:
-        raise ModelUnreachable("silent for 120 seconds")
-
-    outcome = await end_by(fail)
-    assert (outcome.end, outcome.usage) == ("unknown", Usage(write_5m=4_000, output=INTENT.max_tokens))
 
 
 async def test_an_hour_is_reserved_at_the_price_of_an_hour() -> None:
