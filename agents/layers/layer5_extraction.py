@@ -67,41 +67,6 @@ class ExtractionResult:
         return list(dict.fromkeys(change.path for change in self.changes if change.path != INDEX))
 
 
-@attrs.frozen(kw_only=True)
-class Extractor:
-    """Extractor of memories from one agent's conversation to one store."""
-
-    store: MemoryStore
-    turns: int
-    rights: HelperRights
-
-    async def extract(
-        self, agent: Agent, start: HelperStart, count: int, author: Author, taken: ExtractionResult
-    ) -> str | None:
-        """Let a helper extract memories from the last *count* messages of *start*; return an error text or None.
-
-        Cancellation keeps the memories written so far. Raises as `run_helper` does, and `OSError`.
-        """
-        manifest = await trio.to_thread.run_sync(_manifest, self.store)
-        facts = {"count": f"{count:,}", "directory": str(self.store.directory), "manifest": manifest}
-        date = time.strftime("%Y-%m-%d", time.localtime(agent.clock.now()))
-        memory = WritableMemory(stores=(self.store,), author=lambda: author, on_change=taken.changed)
-        reply = await run_helper(
-            agent,
-            render("extraction", **facts, date=date, turns=str(self.turns)),
-            PURPOSE,
-            max_turns=self.turns,
-            denial=self.rights.denial,
-            start=attrs.evolve(start, memory=memory),
-            until=taken.count_reply,
-        )
-        if taken.failure is not None:
-            return f"a memory could not be written: {taken.failure}"
-        if reply.tool_calls and taken.replies == self.turns:  # the calls of the last reply were not run
-            return f"the extraction was not finished after {self.turns} replies"
-        return None if reply.stop_reason in COMPLETE else f"the model stopped with {reply.stop_reason}"
-
-
 def _manifest(store: MemoryStore) -> str:
     return "\n".join(escape(scanned.line) for scanned in scan_newest(store.directory)) or "(none yet)"
 
@@ -127,11 +92,11 @@ class Extraction:
     """
 
     _agent: Agent
-    _extractor: Extractor
+    _store: MemoryStore
+    _settings: ExtractionSettings
+    _rights: HelperRights
     _author: Callable[[], Author]
     _schedule: ExtractionSchedule
-    _drain: float
-    """Seconds to wait at the end for a running extraction."""
     _task: BackgroundTask[_Request] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -154,8 +119,7 @@ class Extraction:
         rights = HelperRights(writable=(store.directory,), authority=authority)
         record = agent.transcript.loaded.extraction
         schedule = ExtractionSchedule(every=settings.every, cursor=1 if record is None else record.turn)
-        extractor = Extractor(store=store, turns=settings.turns, rights=rights)
-        return cls(agent, extractor, author, schedule, settings.drain)
+        return cls(agent, store, settings, rights, author, schedule)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -166,8 +130,8 @@ class Extraction:
         """
         async with self._task.open():
             yield
-            if not await self._task.drain(self._drain):
-                self._fail(f"the extraction was cancelled {self._drain:g} seconds after the agent's end")
+            if not await self._task.drain(self._settings.drain):
+                self._fail(f"the extraction was cancelled {self._settings.drain:g} seconds after the agent's end")
 
     def on_run_finished(self) -> None:
         """Request an extraction if one is due or another one is running; never blocks."""
@@ -210,14 +174,40 @@ class Extraction:
             return None
 
     async def _ask(self, request: _Request, taken: ExtractionResult) -> str | None:
+        """Let a helper extract memories from the new messages; return an error text or None.
+
+        Cancellation keeps the memories written so far. Raises as `run_helper` does, and `OSError`.
+        """
         messages = split_messages(request.start.conversation.segments)
         turns = request.turn - self._schedule.cursor
         count = count_unread(messages, turns) if turns > 0 else len(messages)
         author = attrs.evolve(self._author(), by="extraction", turn=request.turn - 1)
-        return await self._extractor.extract(self._agent, request.start, count, author, taken)
+        memory = WritableMemory(stores=(self._store,), author=lambda: author, on_change=taken.changed)
+        most = self._settings.turns
+        facts = {
+            "count": f"{count:,}",
+            "directory": str(self._store.directory),
+            "manifest": await trio.to_thread.run_sync(_manifest, self._store),
+            "date": time.strftime("%Y-%m-%d", time.localtime(self._agent.clock.now())),
+            "turns": str(most),
+        }
+        reply = await run_helper(
+            self._agent,
+            render("extraction", **facts),
+            PURPOSE,
+            max_turns=most,
+            denial=self._rights.denial,
+            start=attrs.evolve(request.start, memory=memory),
+            until=taken.count_reply,
+        )
+        if taken.failure is not None:
+            return f"a memory could not be written: {taken.failure}"
+        if reply.tool_calls and taken.replies == most:  # the calls of the last reply were not run
+            return f"the extraction was not finished after {most} replies"
+        return None if reply.stop_reason in COMPLETE else f"the model stopped with {reply.stop_reason}"
 
     async def _wrote_itself(self) -> bool:
-        changes = await trio.to_thread.run_sync(self._extractor.store.changes)
+        changes = await trio.to_thread.run_sync(self._store.changes)
         return agent_already_wrote(changes, self._author(), self._schedule.cursor)
 
     def _conclude(

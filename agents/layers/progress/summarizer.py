@@ -22,16 +22,6 @@ from coterie.agents.loop.model.request import ModelRequest
 from coterie.errors import AgentError
 
 
-@attrs.define(eq=False)
-class GatewayBusy(AgentError):
-    """A call was not admitted in time, because of a cool-down or of calls with a higher priority."""
-
-    timeout: float
-
-    def __str__(self) -> str:
-        return f"the call was not admitted within {self.timeout:g} seconds"
-
-
 @attrs.frozen(kw_only=True)
 class TimeoutGateway:
     """`Gateway` that limits the wait for admission by another gateway."""
@@ -42,12 +32,10 @@ class TimeoutGateway:
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """As `Gateway.admit`; raises `GatewayBusy` after the timeout, and then holds no slot."""
+        """As `Gateway.admit`; raises `trio.TooSlowError` after the timeout, and then holds no slot."""
         async with AsyncExitStack() as stack:
-            with trio.move_on_after(self.timeout) as waiting:
+            with trio.fail_after(self.timeout):
                 permit = await stack.enter_async_context(self.gate.admit(intent))
-            if waiting.cancelled_caught:
-                raise GatewayBusy(self.timeout)
             yield permit
 
     def cool_down(self, seconds: float) -> None:
@@ -112,8 +100,8 @@ class ProgressSummarizer:
             return
         try:
             await self._summarize()
-        except GatewayBusy:
-            return  # the next summary includes these entries
+        except trio.TooSlowError:
+            return  # not admitted in time; the next summary includes these entries
         except CALL_FAILURES as exc:
             if type(exc) is not self._failure:
                 self._agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))

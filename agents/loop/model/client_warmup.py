@@ -24,11 +24,6 @@ def ssl_context(*, is_loopback: bool) -> ssl.SSLContext:
     return _unchecked() if is_loopback else _checking(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
-def ready_ssl_context() -> None:
-    """Create the TLS context for the real API, which takes a quarter of a second."""
-    ssl_context(is_loopback=False)
-
-
 @cache
 def platform_name() -> Platform:
     """Return the name of the operating system that the SDK sends to the API."""
@@ -61,7 +56,7 @@ EVENTS = (
 
 def warm_up_client() -> None:
     """Create a client's slow objects and parse a sample reply. Starts no thread and leaves no descriptor open."""
-    ready_ssl_context()
+    ssl_context(is_loopback=False)  # takes a quarter of a second
     known_models()
     platform_name()
     for _ in range(TIMES):
