@@ -66,7 +66,7 @@ class Program:
     def _read(self) -> str:
         try:
             return os.read(self._master, 65_536).decode(errors="replace")
-        except OSError:  # how Linux says that nobody has the other end open
+        except OSError:  # Linux reports a closed other end this way
             return ""
 
 

@@ -40,7 +40,7 @@ blocked_by = ["find"]
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory: a checkout with a team, on a terminal of 80 columns; nobody has a key."""
+    """The current directory: a checkout with a team, a terminal of 80 columns and no API key."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "COTERIE_PROJECT_DIR"):

@@ -1,4 +1,4 @@
-"""A home of their own for the sessions that reports are made of."""
+"""Fixture of the home directory for sessions of reports."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where sessions are; the working directory is their project."""
+    """COTERIE_HOME of the test; the working directory is the project."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "home"

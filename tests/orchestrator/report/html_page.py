@@ -16,7 +16,7 @@ class Page(HTMLParser):
     content: str
     elements: list[tuple[str, dict[str, str | None]]] = attrs.field(factory=list, init=False)
     words: dict[str, list[str]] = attrs.field(factory=dict, init=False)
-    """What stands in each section, by its id, piece by piece; what is in none is under the empty one."""
+    """Pieces of text by the id of their section; the empty id holds text outside of sections."""
     _open: list[str] = attrs.field(factory=list, init=False)
     _section: str = attrs.field(default="", init=False)
 
@@ -53,11 +53,11 @@ class Page(HTMLParser):
         self.words.setdefault(self._section, []).append(data)
 
     def text(self, section: str = "") -> str:
-        """What one reads there."""
+        """Text of a section, or of the whole page."""
         return " ".join(" ".join(self.words.get(section, ())).split())
 
     def shapes(self) -> set[tuple[str, frozenset[str]]]:
-        """Which elements there are, with which attributes."""
+        """Elements with the names of their attributes."""
         return {(tag, frozenset(found)) for tag, found in self.elements}
 
     @property
@@ -68,11 +68,11 @@ class Page(HTMLParser):
         return {name: sources for name, *sources in parts}
 
     def inside(self, tag: str) -> str:
-        """What stands in the only element of that kind, as it is."""
+        """Unparsed content of the only element with this tag."""
         _, rest = self.content.split(f"<{tag}>")
         return rest.split(f"</{tag}>")[0]
 
 
 def source_of(content: str) -> str:
-    """By what a policy allows *content*."""
+    """Source expression by which a policy allows *content*."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -29,7 +29,7 @@ BEGAN = 1_790_000_000.0
 
 @attrs.define(eq=False)
 class SetClock(Clock):
-    """Says what it was told last."""
+    """Clock that shows a time set by the test."""
 
     moment: float = BEGAN
 

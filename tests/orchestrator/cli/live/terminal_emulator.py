@@ -1,4 +1,4 @@
-"""Terminal emulator of a fixed size for what a board writes."""
+"""Terminal emulator of a fixed size for the output of a board."""
 
 import re
 
