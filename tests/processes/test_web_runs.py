@@ -76,4 +76,6 @@ def test_a_list_that_is_none_ends_the_run_at_its_start(project: Path, site: Site
     done = place.coterie("run", "look", *place.model(script(site)))
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
-    assert "settings.toml: web.hosts has 'https://docs.python.org/3', which is not a host; write docs.python.org" in line
+    assert (
+        "settings.toml: web.hosts has 'https://docs.python.org/3', which is not a host; write docs.python.org" in line
+    )
