@@ -83,7 +83,7 @@ def _part(process: ScenarioProcess) -> str:
         return "workers"
     if name == "coterie main":
         return "lead"
-    if name.startswith(("coterie root", "coterie janitor")):
+    if name.startswith(("coterie root", "coterie cleanup")):
         return "root"
     command = Path(f"/proc/{process.pid}/cmdline")
     with suppress(OSError):

@@ -73,7 +73,7 @@ def read_text(path: Path) -> str | FileProblem:
         if not stat.S_ISREG(facts.st_mode):
             return file_error(path, "not a regular file")
         if facts.st_size > MAX_BYTES:
-            return file_error(path, f"too large for a definition: {facts.st_size:,} bytes, the limit is {MAX_BYTES:,}")
+            return file_error(path, f"too large: {facts.st_size:,} bytes, the limit is {MAX_BYTES:,}")
         content = path.read_bytes()
     except OSError as exc:
         return _unreadable(path, exc)

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-TITLE = "coterie janitor"
+TITLE = "coterie cleanup"
 RELEASE = b"."
 ROOT_DESCRIPTOR = 3
 """Number of the pidfd of the root; unlike a pid, a pidfd never refers to another process."""

@@ -18,7 +18,7 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
-from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
+from coterie.orchestrator.processes.cleanup_daemon import TITLE as CLEANUP_TITLE
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, AgentRun
 from coterie.session_directory import TRANSCRIPT
@@ -172,12 +172,12 @@ async def test_all_processes_end_when_the_root_is_killed(project: Path, tmp_path
         assert await trio.to_thread.run_sync(root.stdout.readline) == b"running\n"
         below = psutil.Process(root.pid).children(recursive=True)
         root.kill()
-        [janitor] = [process for process in below if process.name() == JANITOR]
-        others = [process for process in below if process != janitor]
+        [cleanup] = [process for process in below if process.name() == CLEANUP_TITLE]
+        others = [process for process in below if process != cleanup]
         assert len([process for process in others if process.name().startswith("coterie")]) == 3
         _, alive = await trio.to_thread.run_sync(partial(psutil.wait_procs, others, timeout=2.0))
         assert alive == []
-        assert await trio.to_thread.run_sync(partial(psutil.wait_procs, [janitor], timeout=30.0)) == ([janitor], [])
+        assert await trio.to_thread.run_sync(partial(psutil.wait_procs, [cleanup], timeout=30.0)) == ([cleanup], [])
 
 
 async def test_children_end_with_their_parent_within_the_grace_period(project: Path) -> None:

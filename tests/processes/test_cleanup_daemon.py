@@ -159,7 +159,7 @@ async def test_failed_repair_is_recorded_and_reported_by_the_doctor(session: Ses
 
 
 def test_doctor_cleans_up_after_root_and_cleanup_daemon_were_killed_together(session: SessionDirectory) -> None:
-    trio.run(partial(_die, session, "stays", kills_janitor=True))
+    trio.run(partial(_die, session, "stays", kills_cleanup=True))
     assert CliRunner().invoke(main, ["list"]).stdout.split()[1] == "interrupted"
     [finding] = check_session(session.id, Clock())
     assert "its cleanup daemon was killed too" in finding.what
@@ -168,7 +168,7 @@ def test_doctor_cleans_up_after_root_and_cleanup_daemon_were_killed_together(ses
 
 
 async def _die(
-    session: SessionDirectory, way: str, before: Callable[[], None] = lambda: None, *, kills_janitor: bool = False
+    session: SessionDirectory, way: str, before: Callable[[], None] = lambda: None, *, kills_cleanup: bool = False
 ) -> None:
     """End a root of *session* in a *way* of `cleanup_root`; return when it and its cleanup daemon are gone."""
     with SessionMail.open(session, Clock()) as office:
@@ -180,7 +180,7 @@ async def _die(
             assert root.stdout is not None
             keeper = psutil.Process(int(root.stdout.readline()))
             before()
-            if kills_janitor:
+            if kills_cleanup:
                 keeper.kill()
             if way in ("stays", "hung-up"):
                 root.kill()
@@ -211,7 +211,7 @@ async def test_killed_cleanup_daemon_is_replaced_and_reported(project: Path) -> 
         told = [observed.event for observed in read_session(tree.session.directory)]
         failed = [event for event in told if isinstance(event, LayerFailed)]
         assert [(event.layer, event.reason) for event in failed] == [
-            ("janitor", "the cleanup daemon ended with status -9 and is restarted")
+            ("cleanup_daemon", "the cleanup daemon ended with status -9 and is restarted")
         ]
 
 
@@ -219,7 +219,7 @@ async def test_cleanup_daemon_is_replaced_a_limited_number_of_times(
     session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of these ends immediately, because there is no such program."""
-    monkeypatch.setattr(cleanup_daemon, "__file__", "/nonexistent/janitor.py")
+    monkeypatch.setattr(cleanup_daemon, "__file__", "/nonexistent/cleanup_daemon.py")
     heard: list[str] = []
     with trio.fail_after(60):
         async with open_cleanup(session) as post:

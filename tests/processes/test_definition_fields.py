@@ -95,7 +95,7 @@ def test_effort_is_not_sent_to_a_model_without_it(place: ProjectShell) -> None:
     assert done.returncode == 0, done.stderr
     assert effort(place) is None
     checked = place.coterie("agents", "check")
-    assert "effort has no effect: claude-haiku-4-5 takes none" in checked.stdout
+    assert "effort has no effect: claude-haiku-4-5 does not support it" in checked.stdout
 
 
 def test_run_without_task_and_initial_prompt_is_refused(place: ProjectShell) -> None:

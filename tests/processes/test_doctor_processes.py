@@ -27,7 +27,7 @@ from coterie.orchestrator.doctor.orphan_processes import (
     kill_orphan_process,
     kill_orphan_processes,
 )
-from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
+from coterie.orchestrator.processes.cleanup_daemon import TITLE as CLEANUP_TITLE
 from coterie.orchestrator.session.root_lock import find_root
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
@@ -134,7 +134,7 @@ def test_process_outside_its_group_is_found_after_root_and_cleanup_daemon_died(p
         ours = [process.pid for process in processes if " ".join(process.cmdline()).startswith("coterie")]
         assert findings() == []
         root.send_signal(signal.SIGSTOP)  # so that it does not notice
-        next(process for process in processes if process.name() == JANITOR).kill()
+        next(process for process in processes if process.name() == CLEANUP_TITLE).kill()
         root.kill()
         root.wait()
         trio.run(all_ended, ours)

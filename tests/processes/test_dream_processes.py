@@ -114,7 +114,7 @@ def write(path: str, text: str) -> str:
 
 def script(*calls: str) -> str:
     """Return a dream that makes *calls* in its working copy, whose path it reads from its prompt."""
-    copy = "/In `([^`]+)` is a copy/"
+    copy = "/`([^`]+)` contains a copy/"
     reads = ", ".join(f"{{Read: {{file_path: '{{{{match.1}}}}/{path}'}}}}" for path in ("ann.md", "ben.md"))
     return f"""
 default:

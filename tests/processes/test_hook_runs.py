@@ -262,7 +262,7 @@ def test_a_hook_can_end_the_run(place: HookProject) -> None:
     assert (summary["reason"], summary["turns"]) == ("hook", 1)
     assert not (place.project / "ran").exists()
     _, _, (_, results) = place.messages_of()
-    assert all("not let this call be made: enough" in block["content"][0]["text"] for block in results), "nor the next"
+    assert all("denied this call: enough" in block["content"][0]["text"] for block in results), "nor the next"
     assert [event.reason for _, event in place.events() if isinstance(event, Finished)] == ["hook"]
 
 

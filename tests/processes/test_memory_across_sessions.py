@@ -171,7 +171,7 @@ def test_a_fact_is_extracted_recalled_corrected_consolidated_and_undone(place: P
         "How are you?",
         {"text": "Fine."},
         dream=[
-            {**looking, "when": {"turn": 1, "last_user_text": "/In `([^`]*)` is a copy/"}},
+            {**looking, "when": {"turn": 1, "last_user_text": "/`([^`]*)` contains a copy/"}},
             {**merging, "when": {"turn": 2, "last_tool_result": r"/(\S*)/staging-host\.md/"}},
             {"text": "I made one memory of two.", "when": {"turn": 3}},
         ],

@@ -203,7 +203,7 @@ async def test_fifty_children_start_at_once(starter: ProcessStarter) -> None:
     [
         ("nowhere:main", "ModuleNotFoundError: No module named 'nowhere'"),
         ("tests.processes.child_entries:unknown", "AttributeError: no unknown among the entries"),
-        ("os.path", "'os.path' is no entry"),
+        ("os.path", "invalid entry 'os.path'"),
     ],
 )
 async def test_missing_entry_is_a_failed_start(starter: ProcessStarter, entry: str, reason: str) -> None:

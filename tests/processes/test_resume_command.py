@@ -267,5 +267,5 @@ def test_invalid_resume_is_refused_in_one_line_and_changes_nothing(tmp_path: Pat
     transcript.write_bytes(damaged)
     done = resume(place, "go on")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"Error: {transcript}: is damaged, line ")
+    assert done.stderr.startswith(f"Error: {transcript}: is damaged: line ")
     assert transcript.read_bytes() == damaged

@@ -122,7 +122,7 @@ def test_a_skill_is_listed_and_loaded_and_its_files_can_be_read(place: Repositor
     said = place.run("Write the notes.", LOADED)
     style, unknown, private = said.split(" | ")
     assert "No adjectives." in style
-    assert unknown == "There is no skill 'release-note'; did you mean release-notes?"
+    assert unknown == "Unknown skill 'release-note'; did you mean release-notes?"
     assert private == "Only the user can start the skill deploy, with /deploy."
     [context] = [text for text in place.texts() if "<skills>" in text]
     assert "- release-notes: Writes the notes of a release." in context
@@ -285,7 +285,7 @@ helper:
   - text: "{{last_tool_result}}"
 """
     place.run("Go.", script)
-    [preloaded] = [text for text in place.texts("helper") if text.startswith("These skills are loaded already")]
+    [preloaded] = [text for text in place.texts("helper") if text.startswith("These skills are already loaded")]
     assert "line by line" in preloaded
     assert not any("<skills>" in text for text in place.texts("helper"))
     assert [event.reason for event in place.events_of(Noticed)][1:] == ["unknown skill 'no-such-skill'"]

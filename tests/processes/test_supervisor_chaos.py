@@ -29,7 +29,7 @@ from coterie.orchestrator.doctor.checks import check_machine, check_session
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
-from coterie.orchestrator.processes.cleanup_daemon import TITLE as JANITOR
+from coterie.orchestrator.processes.cleanup_daemon import TITLE as CLEANUP_TITLE
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.processes.zygote import TITLE as ZYGOTE
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
@@ -110,7 +110,7 @@ TREE_BUDGET = Decimal("1.00")
 """Dollars for a tree of six agents: again not enough for all at the same time."""
 HARMS = 6
 """Maximum number of kills in a round."""
-WEIGHTS = {"root": 1, "janitor": 2, "zygote": 2, "agent": 6, "shell": 2}
+WEIGHTS = {"root": 1, "cleanup": 2, "zygote": 2, "agent": 6, "shell": 2}
 """Weights of the kinds of processes to kill."""
 
 
@@ -163,7 +163,7 @@ class RootProcess:
     counts: Counter[str]
     errors: Path
     """Output of the root, its cleanup daemon and the repair."""
-    has_janitor: bool = True
+    has_cleanup: bool = True
     """True if a process could notice the end of the root."""
     is_stopped: bool = False
     seen: set[psutil.Process] = attrs.field(factory=set)
@@ -189,12 +189,12 @@ class RootProcess:
             await self._wait_for_cleanup_daemon()
             if self.chance.random() < 0.1:
                 self._send_signal(self.root, "root", signal.SIGSTOP)  # so that it does not notice
-                for janitor in self._kinds().get("janitor", []):
-                    self.has_janitor = False
-                    self._send_signal(janitor, "janitor", signal.SIGKILL)
+                for cleanup in self._kinds().get("cleanup", []):
+                    self.has_cleanup = False
+                    self._send_signal(cleanup, "cleanup", signal.SIGKILL)
             self._kinds()
             self._send_signal(self.root, "root", signal.SIGKILL)
-            self.counts["killed with its janitor" if not self.has_janitor else "killed alone"] += 1
+            self.counts["killed with its cleanup daemon" if not self.has_cleanup else "killed alone"] += 1
             await trio.to_thread.run_sync(self.popen.wait)
         else:
             self._kinds()
@@ -204,7 +204,7 @@ class RootProcess:
 
     async def check(self, when: str) -> None:
         """Check the state after the end of a root: clean by its cleanup daemon, else after one command."""
-        if not self.has_janitor:
+        if not self.has_cleanup:
             command = [sys.executable, "-P", "-m", "coterie", "doctor", "--fix", "--session", self.session.id]
             await trio.run_process(command, check=False, capture_stdout=True)
         # The last cleanup daemon may still be running, under its own name or as the doctor.
@@ -258,7 +258,7 @@ class RootProcess:
 
     async def _wait_for_cleanup_daemon(self) -> None:
         """If root and cleanup daemon are killed together, strays remain; no more is promised."""
-        while self.popen.poll() is None and not any(map(_is_well, self._kinds().get("janitor", ()))):
+        while self.popen.poll() is None and not any(map(_is_well, self._kinds().get("cleanup", ()))):
             self._continue()
             await trio.sleep(0.01)
 
@@ -276,8 +276,8 @@ class RootProcess:
 
 
 def _kind(name: str) -> str:
-    if name in (JANITOR, ZYGOTE):
-        return "janitor" if name == JANITOR else "zygote"
+    if name in (CLEANUP_TITLE, ZYGOTE):
+        return "cleanup" if name == CLEANUP_TITLE else "zygote"
     return "agent" if name.startswith("coterie") else "shell"
 
 

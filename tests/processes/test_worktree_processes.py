@@ -152,7 +152,7 @@ async def test_fork_in_a_worktree_gets_the_path_of_its_files(project: Path) -> N
             assert f"Its work is in {place}" in (await tree.reports())["boss"].result
             fork = load_transcript(tree.session.directory / "agents" / "one" / TRANSCRIPT).conversation
             assert fork is not None
-            words = f"{place} stands for {project}".encode()
+            words = f"{place} is a copy of {project}".encode()
             assert sum(words in segment.data for segment in fork.prefix.segments) == 1
 
 

@@ -98,7 +98,7 @@ def test_unreadable_files_are_errors_and_the_others_stay(project: Path) -> None:
     assert "good" in found.by_name
     assert _errors(found) == [
         "gone.md: cannot be read: No such file or directory",
-        "large.md: too large for a definition: 1,000,001 bytes, the limit is 1,000,000",
+        "large.md: too large: 1,000,001 bytes, the limit is 1,000,000",
         "latin.md: not UTF-8: byte 0xe9 here; save the file as UTF-8",
         "loop.md: cannot be read: Too many levels of symbolic links",
         "pipe.md: not a regular file",

@@ -133,7 +133,7 @@ def test_idle_notices_may_be_lost_and_dead_letters_can_be_expected(tmp_path: Pat
         ("file: {path: a, equals: y}", "a is 'x\\n'; expected 'y'"),
         ("file: {path: a, contains: y}", "a does not contain 'y'"),
         ("file: {path: b}", "b is missing"),
-        ("file: {path: a, missing: true}", "a is there"),
+        ("file: {path: a, missing: true}", "a exists"),
         ("command: {run: cat a, contains: x}", None),
         ("command: {run: exit 3, status: 3}", None),
         ("command: {run: exit 3}", "'exit 3' exited with 3; expected 0"),

@@ -116,7 +116,7 @@ async def test_turn_is_shown_with_long_texts_cut(past: Past, tmp_path: Path) -> 
         "[user]\nFind the port of the gateway.\n[assistant]\nI look.\n[call Read]\nfile_path: conf/a.ini"
     )
     missing = await search(tmp_path, turn=9)
-    assert (missing.is_error, missing.text) == (True, "There is nothing of turn 9: the last one is 3")
+    assert (missing.is_error, missing.text) == (True, "Turn 9 does not exist or has no such text; the last turn is 3")
 
 
 @pytest.mark.slow
