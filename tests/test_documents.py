@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ import yaml
 
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.cli.output import ExitCode
+from coterie.orchestrator.teams.team_file import load_team
+from coterie.scenarios.runner.parsing.scenario_parser import load_scenario
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -116,6 +119,17 @@ def test_readme_is_short_and_lists_every_exit_code() -> None:
     assert len(text.split()) <= README_WORDS
     listed = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", text, re.MULTILINE) for code in row.split(",")}
     assert listed >= {code.value for code in ExitCode}
+
+
+def test_scenario_and_team_of_the_readme_load(home: Path, tmp_path: Path) -> None:
+    blocks = _FENCE.findall((ROOT / "README.md").read_text())
+    [team] = [block for language, block in blocks if language == "toml" and "[[members]]" in block]
+    [scenario] = [block for language, block in blocks if language == "yaml"]
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / "team.toml").write_text(team)
+    (tmp_path / "worker-crash.yaml").write_text(scenario)
+    assert [member.name for member in load_team(tmp_path / "team.toml", tmp_path).members] == ["builder", "critic"]
+    assert load_scenario(tmp_path / "worker-crash.yaml").name == "worker-crash"
 
 
 def test_index_of_documents_names_every_page() -> None:

@@ -32,7 +32,7 @@ COMMANDS = {
     "run": CommandEntry("coterie.orchestrator.cli.commands.run:run", "Run a task with one agent or a team."),
     "resume": CommandEntry("coterie.orchestrator.cli.commands.run:resume", "Resume a session."),
     "demo": CommandEntry(
-        "coterie.scenarios.demo.command:command", "Show one agent, five forks with their costs, and a team."
+        "coterie.scenarios.demo.command:command", "Show one agent, three forks with their costs, and a team."
     ),
     "scenario": CommandEntry("coterie.scenarios.command:scenario", "Run scripted teams and check their results."),
     "serve": CommandEntry("coterie.scenarios.api_server.command:serve", "Run the embedded Messages API server."),

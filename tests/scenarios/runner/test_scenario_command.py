@@ -58,7 +58,7 @@ def test_run_that_hangs_fails_at_its_time_limit_with_the_state_of_each_agent(tmp
 
 
 DISTURBED = (
-    WHOLE.replace("scout: [Open.]", "scout: [{tools: [{Glob: {pattern: '*'}}]}, Open.]")
+    WHOLE.replace("scout: [Open.]", "scout: [{tools: [{Glob: {pattern: '*'}}], delay: 1}, Open.]")
     + """\
   - event: {kind: finished, agent: main, result: It is shut.}
   - mail: {exactly_once: true}
