@@ -3,7 +3,6 @@
 import base64
 import io
 import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,11 +18,6 @@ from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 from tests.agents.tools.files.pdf_files import bomb, document, encrypted, endless, pdf
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path)
 
 
 async def _read(workspace: Workspace, content: bytes, name: str = "a.pdf", **value: Any) -> ToolResult:
@@ -73,11 +67,7 @@ async def test_pdf_with_empty_password_is_shown(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("content", "value", "reason"),
     [
-        (
-            pdf(11),
-            {},
-            "has 11 pages; over 10, give the pages to show, at most 20 ",
-        ),
+        (pdf(11), {}, "has 11 pages; over 10, give the pages to show, at most 20 "),
         (pdf(11), {"pages": "12"}, "has only 11 pages; give pages up to 11"),
         (pdf(11), {"pages": "9-12"}, "has only 11 pages; give pages up to 11"),
         (pdf(40), {"pages": "1-21"}, "at most 20 pages"),

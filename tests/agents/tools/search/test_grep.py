@@ -23,11 +23,6 @@ EVIL = "(a+)+$"
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path)
-
-
-@pytest.fixture
 def tree(workspace: Workspace) -> Workspace:
     """Create a small project."""
     (workspace.root / "src").mkdir()

@@ -27,11 +27,6 @@ from tests.descriptors import count_descriptors
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path)
-
-
 async def _bash(workspace: Workspace, command: str, *, grace: float = 0.1, **value: Any) -> ToolResult:
     with trio.fail_after(10):
         return await call_tool({"Bash": Bash(grace=grace)}, "Bash", {"command": command, **value}, workspace)
