@@ -33,33 +33,35 @@ async def _seen_file(workspace: Workspace, text: str) -> Path:
     return path
 
 
-async def test_change_is_shown_with_surrounding_lines(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "".join(f"l{n}\n" for n in range(1, 11)))
-    assert await _edit(workspace, "l5\n", "five\nand a half\n") == ToolResult(
-        text="edited a.txt: 1 replacement\n"
-        "     2\tl2\n     3\tl3\n     4\tl4\n     5\tfive\n     6\tand a half\n     7\tl6\n     8\tl7\n     9\tl8"
-    )
-    assert path.read_text() == "l1\nl2\nl3\nl4\nfive\nand a half\nl6\nl7\nl8\nl9\nl10\n"
+def _numbered(first: int, *lines: str) -> str:
+    return "".join(f"\n{number:6}\t{line}" for number, line in enumerate(lines, first))
 
 
-async def test_part_of_line_can_be_changed_and_deleted(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "x = old(1)")
-    assert (await _edit(workspace, "old(", "new(")).text == "edited a.txt: 1 replacement\n     1\tx = new(1)"
-    assert (await _edit(workspace, "x = new(1)", "")).text == "edited a.txt: 1 replacement"
-    assert path.read_bytes() == b""
+EDITS: dict[str, tuple[str, str, str, str, str]] = {
+    "middle": ("1\n2\n3\n4\n5\n6\n7\n", "5\n", "a\nb\n", "1\n2\n3\n4\na\nb\n6\n7\n", _numbered(2, *"234ab67")),
+    "start": ("a\n1\n2\n3\n4\n5\n", "a\n", "", "1\n2\n3\n4\n5\n", _numbered(1, *"1234")),
+    "part of a line": ("x = old(1)", "old(", "new(", "x = new(1)", _numbered(1, "x = new(1)")),
+    "everything": ("x = old(1)", "x = old(1)", "", "", ""),
+    "byte order mark": ("\ufeffold\n", "old", "new", "\ufeffnew\n", _numbered(1, "\ufeffnew")),
+}
+"""Case -> text of the file, old_string, new_string, text afterwards, shown lines."""
 
 
-async def test_deletion_at_start_shows_following_lines(workspace: Workspace) -> None:
-    await _seen_file(workspace, "first\n" + "".join(f"l{n}\n" for n in range(1, 10)))
-    result = await _edit(workspace, "first\n", "")
-    assert result.text == "edited a.txt: 1 replacement\n     1\tl1\n     2\tl2\n     3\tl3\n     4\tl4"
+@pytest.mark.parametrize(("text", "old", "new", "edited", "shown"), EDITS.values(), ids=EDITS)
+async def test_change_is_shown_with_surrounding_lines(
+    text: str, old: str, new: str, edited: str, shown: str, workspace: Workspace
+) -> None:
+    path = await _seen_file(workspace, text)
+    assert await _edit(workspace, old, new) == ToolResult(text=f"edited a.txt: 1 replacement{shown}")
+    assert path.read_bytes().decode() == edited
 
 
-async def test_long_change_is_shown_in_part(workspace: Workspace) -> None:
-    await _seen_file(workspace, "here\n")
-    _, *lines = (await _edit(workspace, "here", f"{'x' * 1000}\n" * 100)).text.split("\n")
-    assert len(lines) == SHOWN
-    assert lines[0] == "     1\t" + "x" * WIDTH
+async def test_edited_file_counts_as_read_until_it_changes(workspace: Workspace) -> None:
+    path = await _seen_file(workspace, "one")
+    assert not (await _edit(workspace, "one", "two")).is_error
+    assert not (await _edit(workspace, "two", "three")).is_error
+    path.write_text("three!")
+    assert "changed since" in await _refusal(workspace, "three")
 
 
 async def test_replace_all_replaces_every_occurrence(workspace: Workspace) -> None:
@@ -69,10 +71,11 @@ async def test_replace_all_replaces_every_occurrence(workspace: Workspace) -> No
     assert path.read_text() == "aa b\naa\nb aa\n"
 
 
-async def test_byte_order_mark_is_kept(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "\ufeffold\n")
-    assert not (await _edit(workspace, "old", "new")).is_error
-    assert path.read_text() == "\ufeffnew\n"
+async def test_long_change_is_shown_in_part(workspace: Workspace) -> None:
+    await _seen_file(workspace, "here\n")
+    _, *lines = (await _edit(workspace, "here", f"{'x' * 1000}\n" * 100)).text.split("\n")
+    assert len(lines) == SHOWN
+    assert lines[0] == "     1\t" + "x" * WIDTH
 
 
 @pytest.mark.parametrize(
@@ -93,14 +96,6 @@ async def test_line_ends_of_file_are_used(
     path = await _seen_file(workspace, text)
     assert (await _edit(workspace, old, new)).is_error == (edited is None)
     assert path.read_bytes().decode() == (text if edited is None else edited)
-
-
-async def test_edited_file_counts_as_read_until_it_changes(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "one")
-    assert not (await _edit(workspace, "one", "two")).is_error
-    assert not (await _edit(workspace, "two", "three")).is_error
-    path.write_text("three!")
-    assert "changed since" in await _refusal(workspace, "three")
 
 
 @pytest.mark.parametrize(("old", "new"), [("old", "old"), ("a\n", "a\r\n")])

@@ -8,7 +8,6 @@ import pytest
 
 from coterie.agents.tools.files.images import MAX_IMAGE_BYTES, MAX_SIDE
 from coterie.agents.tools.files.read import Read
-from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.tool import Image, ToolResult, Workspace, call_tool
 from tests.agents.tools.files.notebook_files import png
 
@@ -124,11 +123,3 @@ async def test_damaged_image_or_other_binary_is_refused(content: bytes, reason: 
 
 async def test_text_mentioning_image_type_is_text(workspace: Workspace) -> None:
     assert (await _read(workspace, b"GIF89a is a format\n")).text == "     1\tGIF89a is a format"
-
-
-async def test_image_counts_as_read_but_is_refused_as_binary_by_write(workspace: Workspace) -> None:
-    await _read(workspace, png(2, 2))
-    value = {"file_path": "picture", "content": "new"}
-    result = await call_tool({"Write": Write()}, "Write", value, workspace)
-    assert result.is_error
-    assert "not valid UTF-8" in result.text

@@ -63,15 +63,12 @@ async def test_invalid_range_is_refused(value: dict[str, int], words: str, works
     assert words in await _refusal(workspace, "a.txt", **value)
 
 
-async def test_missing_file_is_refused_with_similar_names(workspace: Workspace) -> None:
+async def test_missing_file_is_refused_with_similar_names_or_directory(workspace: Workspace) -> None:
     (workspace.root / "src").mkdir()
     (workspace.root / "src" / "Main.py").touch()
     (workspace.root / "src" / os.fsdecode(b"main\xff.py")).touch()
     refusal = await _refusal(workspace, "src/man.py")
     assert refusal == f"src/man.py does not exist; did you mean Main.py in {workspace.root / 'src'}?"
-
-
-async def test_missing_directory_is_named(workspace: Workspace) -> None:
     refusal = await _refusal(workspace, "lib/main.py")
     assert refusal.endswith(f"neither does the directory {workspace.root / 'lib'}")
 

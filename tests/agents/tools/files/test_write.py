@@ -15,6 +15,8 @@ from coterie.agents.tools.schema import parse_input
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
 from coterie.agents.tools.workspace.read_tracking import LARGEST
 from coterie.files import Operation, SeededFaults, file_faults
+from tests.agents.tools.files.notebook_files import png
+from tests.agents.tools.files.pdf_files import pdf
 
 TOOLS: Mapping[str, Tool] = {"Read": Read(), "Write": Write(), "Edit": Edit()}
 CHANGES = {"Write": {"content": "new\n"}, "Edit": {"old_string": "old", "new_string": "new"}}
@@ -146,10 +148,15 @@ async def test_read_only_file_is_refused(tool: str, workspace: Workspace) -> Non
     assert path.read_text() == "old\n"
 
 
-async def test_non_utf8_file_is_refused(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, b"caf\xe9\n")
-    assert "not valid UTF-8 (byte 3)" in await _refusal(workspace, "a.txt")
-    assert path.read_bytes() == b"caf\xe9\n"
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"caf\xe9\n", "not valid UTF-8 (byte 3)"), (png(), "not valid UTF-8"), (pdf(), "not valid UTF-8")],
+    ids=["text", "image", "PDF"],
+)
+async def test_binary_file_counts_as_read_but_is_refused(content: bytes, reason: str, workspace: Workspace) -> None:
+    path = await _seen_file(workspace, content)
+    assert reason in await _refusal(workspace, "a.txt")
+    assert path.read_bytes() == content
 
 
 async def test_huge_file_is_refused(workspace: Workspace) -> None:
