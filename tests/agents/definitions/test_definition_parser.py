@@ -57,12 +57,10 @@ def test_all_keys_are_read() -> None:
 def test_a_name_and_a_description_are_enough() -> None:
     definition, problems = _with()
     assert problems == []
-    bare = AgentDefinition(
+    assert definition == AgentDefinition(
         name="reviewer", description="Reviews.", prompt="Look closely.", scope="project", source=PATH
     )
-    assert definition == bare
-    assert definition.tools is None
-    assert definition.process == "own"
+    assert (definition.tools, definition.process) == (None, "own")
 
 
 @pytest.mark.parametrize(
@@ -149,33 +147,28 @@ def test_unreadable_limit_allows_nothing_and_unknown_tools_stay(
 
 def test_exact_spelling_wins_over_another_spelling() -> None:
     definition, [problem] = _with("max_turns: 3", "maxTurns: 4")
-    assert definition.max_turns == 4
-    assert problem.line == 4
+    assert (definition.max_turns, problem.line) == (4, 4)
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "reason"),
+    ("text", "lines", "reason"),
     [
-        ("Just a prompt.", 1, "no front matter: start with a line `---`"),
-        ("", 1, "no front matter: start with a line `---`"),
-        ("---\ndescription: x\n---\nGo.", 1, "name is missing: add a line such as `name: reviewer`"),
-        ("---\nname: x\ndescription:\n---\nGo.", 3, "description is missing: add a line such as `description: "),
-        ("---\nname: [a]\ndescription: x\n---\nGo.", 2, "name is missing: "),
-        ('---\nname: "a\\e[2J"\ndescription: x\n---\nGo.', 2, "'a\\x1b[2J' is not a valid name: "),
-        ("---\nname: |\n  a\n  b\ndescription: x\n---\nGo.", 2, "'a\\nb' is not a valid name: "),
+        ("---\nmodel: opus\n---\n", [1, 1], "name is missing: "),
+        ("Just a prompt.", [1], "no front matter: start with a line `---`"),
+        ("", [1], "no front matter: start with a line `---`"),
+        ("---\ndescription: x\n---\nGo.", [1], "name is missing: add a line such as `name: reviewer`"),
+        ("---\nname: x\ndescription:\n---\nGo.", [3], "description is missing: add a line such as `description: "),
+        ("---\nname: [a]\ndescription: x\n---\nGo.", [2], "name is missing: "),
+        ('---\nname: "a\\e[2J"\ndescription: x\n---\nGo.', [2], "'a\\x1b[2J' is not a valid name: "),
+        ("---\nname: |\n  a\n  b\ndescription: x\n---\nGo.", [2], "'a\\nb' is not a valid name: "),
     ],
 )
-def test_without_a_usable_name_and_a_description_there_is_no_definition(text: str, line: int, reason: str) -> None:
+def test_no_definition_is_made_without_a_usable_name_and_description(text: str, lines: list[int], reason: str) -> None:
     definition, problems = _read(text)
     errors = [problem for problem in problems if problem.severity == "error"]
     assert definition is None
-    assert [error.line for error in errors] == [line]
+    assert [error.line for error in errors] == lines
     assert errors[0].reason.startswith(reason)
-
-
-def test_both_missing_keys_are_reported() -> None:
-    _, problems = _read("---\nmodel: opus\n---\n")
-    assert [problem.reason.partition(":")[0] for problem in problems] == ["name is missing", "description is missing"]
 
 
 @pytest.mark.parametrize(
@@ -200,24 +193,19 @@ def test_no_text_raises(keys: list[str], value: str, body: str) -> None:
 
 
 def test_servers_are_named_or_configured_and_problems_have_a_line() -> None:
-    lines = [
-        *("---", "name: a", "description: d", "mcpServers:", "  - tracker", "  - {own: {command: run, args: [x]}}"),
-        *("  - {old: {type: sse, url: http://h}}", "---", "Work."),
-    ]
-    definition, problems = parse_definition("\n".join(lines), path=PATH, scope="user")
-    assert definition is not None
+    definition, [problem] = _with(
+        *("mcpServers:", "  - tracker", "  - {own: {command: run, args: [x]}}", "  - {old: {type: sse, url: http://h}}")
+    )
     assert definition.mcp_servers == ("tracker", "own")
     [own] = definition.own_servers
     assert (own.name, own.command, own.is_shared) == ("own", ("run", "x"), False)
-    assert [(problem.line, problem.severity) for problem in problems] == [(4, "warning")]
-    assert "old is of the type sse" in problems[0].reason
+    assert (problem.line, problem.severity) == (4, "warning")
+    assert "old is of the type sse" in problem.reason
 
 
 @pytest.mark.parametrize(
     ("text", "names"), [("a, b", ("a", "b")), ("[a b]", ("a_b",)), ("{a: {command: x}}", ("a",)), ("[]", ())]
 )
 def test_server_list_accepts_the_usual_notations(text: str, names: tuple[str, ...]) -> None:
-    written = f"---\nname: a\ndescription: d\nmcpServers: {text}\n---\nWork."
-    definition, problems = parse_definition(written, path=PATH, scope="user")
-    assert definition is not None
+    definition, problems = _with(f"mcpServers: {text}")
     assert (definition.mcp_servers, problems) == (names, [])

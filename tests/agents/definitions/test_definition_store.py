@@ -72,13 +72,11 @@ def test_equal_names_in_one_directory_are_a_warning(project: Path) -> None:
     assert [problem.severity for problem in found.problems] == ["warning"]
 
 
-def test_project_directory_can_be_changed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directory .claude/agents is then read once, with the scope of the project."""
+def test_project_directory_can_be_changed_and_is_read_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_PROJECT_DIR", ".claude")
     _write(project / ".claude/agents/x.md", "x")
     found = load_definitions(project)
-    assert found.get("x").scope == "project"
-    assert found.problems == ()
+    assert (found.get("x").scope, found.problems) == ("project", ())
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(project: Path) -> None:
@@ -106,25 +104,20 @@ def test_unreadable_files_are_errors_and_the_others_stay(project: Path) -> None:
     assert next(problem.line for problem in found.problems if problem.path.name == "latin.md") == 2
 
 
-def test_directory_cycle_is_searched_once(project: Path) -> None:
+def test_links_are_followed_and_a_cycle_is_searched_once(project: Path) -> None:
     agents = project / ".coterie/agents"
-    _write(agents / "sub/x.md", "x")
+    _write(project / "shared/x.md", "x")
+    agents.mkdir(parents=True)
+    (agents / "team").symlink_to(project / "shared", target_is_directory=True)
+    (agents / "sub").mkdir()
     (agents / "sub/back").symlink_to(agents, target_is_directory=True)
     found = load_definitions(project)
-    assert "x" in found.by_name
+    assert found.get("x").source == agents / "team/x.md"
     assert _errors(found) == [f"back: the link leads to {agents}, which has already been searched"]
 
 
-def test_links_to_files_and_directories_are_followed(project: Path, tmp_path: Path) -> None:
-    _write(tmp_path / "shared/x.md", "x")
-    (project / ".coterie/agents").mkdir(parents=True)
-    (project / ".coterie/agents/team").symlink_to(tmp_path / "shared", target_is_directory=True)
-    assert load_definitions(project).get("x").source == project / ".coterie/agents/team/x.md"
-
-
 def test_file_instead_of_the_directory_is_an_error(project: Path) -> None:
-    (project / ".coterie").mkdir()
-    (project / ".coterie/agents").write_text("")
+    _write(project / ".coterie/agents", "x")
     assert _errors(load_definitions(project)) == ["agents: cannot be read: Not a directory"]
 
 

@@ -8,11 +8,10 @@ from coterie.agents.hooks.registry import HookRegistry
 from coterie.agents.loop.agent import Agent
 
 
-def make_hooks(agent: Agent, directory: Path, **commands: str) -> HookRegistry:
-    """Return hooks with *commands* by event; their events go to the log of *agent*."""
-    events: dict[str, HookEvent] = {"pre_compact": "PreCompact", "post_compact": "PostCompact"}
+def make_hooks(agent: Agent, directory: Path, *hooks: tuple[HookEvent, str, str]) -> HookRegistry:
+    """Return *hooks*: event, matcher and command of each; their events go to the log of *agent*."""
     return HookRegistry(
-        hooks=tuple(Hook(event=events[name], command=command, source="the test") for name, command in commands.items()),
+        hooks=tuple(Hook(event=event, matcher=matcher, command=word, source="x") for event, matcher, word in hooks),
         facts=lambda: {"session_id": "s"},
         directory=directory,
         environment=dict(os.environ),

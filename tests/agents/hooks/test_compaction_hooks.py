@@ -51,33 +51,17 @@ def course(events: list[Event]) -> list[str]:
 
 @asynccontextmanager
 async def hooked_agent(
-    directory: Path,
-    turns: int,
-    result: Callable[[str], str],
-    *,
-    hook: str = NEVER,
-    after: str = "true",
-    **options: Any,
+    directory: Path, turns: int, result: Callable[[str], str], **options: Any
 ) -> AsyncIterator[tuple[Agent, CompactionStep, list[Event]]]:
     """Open an agent with compaction hooks, whose calls have *result*; yield its compaction and its events too."""
     compact, tool = CompactionStep(), NotingTool(name="Note", act=result)
     options = {"layers": LAYERS, "window": WINDOW, **options}
     async with open_agent(working(turns, SUMMARY), directory, tool, compact=compact, **options) as (agent, _):
         events = watch(agent)
-        compact.hook = CompactionHook(hooks=make_hooks(agent, directory, pre_compact=hook, post_compact=after))
+        hooks = make_hooks(agent, directory, ("PreCompact", "", NEVER), ("PostCompact", "", "cat > after"))
+        compact.hook = CompactionHook(hooks=hooks)
         agent.pipeline = attrs.evolve(agent.pipeline, compacted=(compact.hook,))
         yield agent, compact, events
-
-
-async def test_blocked_compaction_is_postponed_and_reported_later(tmp_path: Path) -> None:
-    objecting = "if [ ! -e once ]; then touch once; echo not now >&2; exit 2; fi"
-    async with hooked_agent(tmp_path, 22, long(8_000), hook=objecting, after="cat > after") as (agent, _, events):
-        assert (await run_loop(agent, LIMITS)).text == "done"
-        assert course(events) == ["PreCompact block", "PreCompact none", "compacted threshold", "PostCompact none"]
-        [compacted] = [event for event in events if isinstance(event, Compacted)]
-        given = (tmp_path / "after").read_text()
-        assert '"trigger": "auto"' in given
-        assert f'"tokens_after": {compacted.tokens_after}' in given
 
 
 async def test_persistent_objection_is_overruled_after_the_limit(tmp_path: Path) -> None:
@@ -103,6 +87,10 @@ async def test_too_long_prompt_is_compacted_despite_an_objection(tmp_path: Path)
     async with hooked_agent(tmp_path, 30, dense(9_000), window=200_000, models=models) as (agent, _, events):
         assert (await run_loop(agent, LIMITS)).text == "done"
         assert course(events)[:3] == ["PreCompact block", "overruled", "compacted overflow"]
+        *_, compacted = [event for event in events if isinstance(event, Compacted)]
+        given = (tmp_path / "after").read_text()
+        assert '"trigger": "auto"' in given
+        assert f'"tokens_after": {compacted.tokens_after}' in given
 
 
 async def test_manual_compaction_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -20,18 +20,15 @@ def parse_json_output(event: HookEvent, value: dict[str, Any]) -> HookOutput:
     return parse_output(event, ran(output=json.dumps(value)))
 
 
-def test_exit_code_two_blocks_with_standard_error_as_reason() -> None:
-    assert parse_output("PreToolUse", ran(2, "out", "no\n")) == HookOutput(decision="block", reason="no")
-    assert parse_output("Stop", ran(2)).reason == "No reason was given."
-
-
 @pytest.mark.parametrize("event", ["SessionStart", "SessionEnd", "PostCompact"])
 def test_past_event_cannot_be_blocked(event: HookEvent) -> None:
     assert parse_output(event, ran(2, errors="no")) == HookOutput(decision="failed", reason="no")
     assert parse_json_output(event, {"decision": "block", "reason": "no"}).decision == "failed"
 
 
-def test_other_exit_codes_are_failures_of_the_hook() -> None:
+def test_exit_code_two_blocks_and_others_are_failures_of_the_hook() -> None:
+    assert parse_output("PreToolUse", ran(2, "out", "no\n")) == HookOutput(decision="block", reason="no")
+    assert parse_output("Stop", ran(2)).reason == "No reason was given."
     assert parse_output("PreToolUse", ran(127, errors="not found")) == HookOutput(decision="failed", reason="not found")
     assert parse_output("PreToolUse", ran(1)) == HookOutput(decision="failed", reason="exit code 1")
     assert parse_output("PreToolUse", ran(None, failure="too long")) == HookOutput(decision="failed", reason="too long")

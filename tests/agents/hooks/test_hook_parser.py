@@ -14,17 +14,13 @@ def read(value: Any) -> tuple[tuple[Hook, ...], list[tuple[tuple[str | int, ...]
     return hooks, [(flaw.place, flaw.reason) for flaw in reader.problems]
 
 
-def test_usual_structure_is_parsed() -> None:
+def test_group_and_single_command_are_parsed() -> None:
     group = {"matcher": "Bash|Edit", "hooks": [{"type": "command", "command": "check", "timeout": 5}]}
-    assert read({"PreToolUse": [group]}) == (
-        (Hook(event="PreToolUse", matcher="Bash|Edit", command="check", timeout=5.0, source="settings.json"),),
-        [],
+    hooks, flaws = read({"PreToolUse": [group], "Stop": [{"command": "ring", "timeout": "7"}]})
+    assert hooks == (
+        Hook(event="PreToolUse", matcher="Bash|Edit", command="check", timeout=5.0, source="settings.json"),
+        Hook(event="Stop", command="ring", timeout=7.0, source="settings.json"),
     )
-
-
-def test_one_command_needs_no_list_and_text_may_be_a_number() -> None:
-    hooks, flaws = read({"Stop": [{"command": "ring", "timeout": "7"}]})
-    assert hooks == (Hook(event="Stop", command="ring", timeout=7.0, source="settings.json"),)
     assert flaws == []
 
 

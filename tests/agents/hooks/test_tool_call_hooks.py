@@ -1,6 +1,5 @@
 """Hooks around the calls of an agent, with real commands."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,8 @@ import attrs
 import pytest
 
 from coterie.agents.events.agent_events import HookRan
-from coterie.agents.hooks.hook import Hook, HookEvent
+from coterie.agents.hooks.hook import HookEvent
 from coterie.agents.hooks.lifecycle_hooks import HookMessages, ToolCallHooks
-from coterie.agents.hooks.registry import HookRegistry
 from coterie.agents.loop.agent import Agent, ToolAnswer
 from coterie.agents.loop.forks.helper import run_helper
 from coterie.agents.loop.loop import run_loop
@@ -19,6 +17,7 @@ from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.tools.tool import allow_all
+from tests.agents.hooks.hook_registry import make_hooks
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 
 pytestmark = pytest.mark.slow
@@ -27,16 +26,8 @@ pytestmark = pytest.mark.slow
 def fit(agent: Agent, directory: Path, *hooks: tuple[HookEvent, str, str]) -> HookMessages:
     """Attach hooks to *agent*: event, matcher and command of each."""
     remarks = HookMessages()
-    made = HookRegistry(
-        hooks=tuple(Hook(event=event, matcher=matcher, command=word, source="x") for event, matcher, word in hooks),
-        facts=dict,
-        directory=directory,
-        environment=dict(os.environ),
-        emit=agent.emit,
-    )
-    agent.caller = ToolCallHooks(
-        hooks=made, authority=Authorizer(Permissions(mode="bypassPermissions")), messages=remarks
-    )
+    authority = Authorizer(Permissions(mode="bypassPermissions"))
+    agent.caller = ToolCallHooks(hooks=make_hooks(agent, directory, *hooks), authority=authority, messages=remarks)
     return remarks
 
 

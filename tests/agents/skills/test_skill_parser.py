@@ -49,11 +49,14 @@ def test_invalid_name_is_replaced_by_that_of_the_directory(name: str) -> None:
     assert "name of the directory is used: release-notes" in problems[0]
 
 
-def test_skill_without_a_valid_name_is_an_error() -> None:
-    skill, problems = read("name: A B", "description: b", path=Path("/skills/A B/SKILL.md"))
+def test_skill_without_a_valid_name_or_text_is_an_error() -> None:
+    skill, [problem] = read("name: A B", "description: b", path=Path("/skills/A B/SKILL.md"))
     assert skill is None
-    assert len(problems) == 1
-    assert problems[0].startswith("2 error: 'A B' is not a valid name: a name is at most 64 lower-case letters")
+    assert problem.startswith("2 error: 'A B' is not a valid name: a name is at most 64 lower-case letters")
+    skill, problems = read("name: a", body="")
+    assert skill is None
+    assert problems[0].startswith("1 error: description is missing")
+    assert parse_skill("# Just text\n", path=PATH, scope="user")[0] is None
 
 
 def test_a_missing_description_is_the_first_paragraph_and_a_long_one_is_cut() -> None:
@@ -65,10 +68,3 @@ def test_a_missing_description_is_the_first_paragraph_and_a_long_one_is_cut() ->
     assert skill is not None
     assert len(skill.description) == 1_024
     assert "2,000 characters" in problems[0]
-
-
-def test_skill_without_front_matter_or_description_is_an_error() -> None:
-    assert parse_skill("# Just text\n", path=PATH, scope="user")[0] is None
-    skill, problems = read("name: a", body="")
-    assert skill is None
-    assert problems[0].startswith("1 error: description is missing")

@@ -67,32 +67,29 @@ class Divide:
 TOOLS: Mapping[str, Tool] = {"Divide": Divide()}
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path)
-
-
 async def _call(workspace: Workspace, name: str, **value: Any) -> ToolResult:
     return await call_tool(TOOLS, name, value, workspace)
 
 
-async def test_call_returns_tool_result(workspace: Workspace) -> None:
-    assert await _call(workspace, "Divide", number=6, by=3) == ToolResult(text="2")
-
-
-async def test_unknown_tool_is_refused_with_suggestion(workspace: Workspace) -> None:
-    result = await _call(workspace, "divde")
-    assert result == ToolResult(text="There is no tool 'divde': did you mean Divide?", is_error=True)
+@pytest.mark.parametrize(
+    ("name", "value", "result"),
+    [
+        ("Divide", {"number": 6, "by": 3}, ToolResult(text="2")),
+        ("Divide", {"number": 6, "by": 4}, ToolResult(text="4 is no divisor", is_error=True)),
+        ("divde", {}, ToolResult(text="There is no tool 'divde': did you mean Divide?", is_error=True)),
+    ],
+    ids=["result", "failure", "unknown tool"],
+)
+async def test_call_returns_result_or_error(
+    workspace: Workspace, name: str, value: dict[str, int], result: ToolResult
+) -> None:
+    assert await _call(workspace, name, **value) == result
 
 
 async def test_invalid_input_is_refused_without_running_tool(workspace: Workspace) -> None:
     result = await _call(workspace, "Divide", number=6, bye=0)
     assert result.is_error
     assert "unknown field 'bye': did you mean by?" in result.text
-
-
-async def test_failed_tool_is_error_with_reason(workspace: Workspace) -> None:
-    assert await _call(workspace, "Divide", number=6, by=4) == ToolResult(text="4 is no divisor", is_error=True)
 
 
 async def test_bug_propagates(workspace: Workspace) -> None:
@@ -118,18 +115,12 @@ def test_definition_is_accepted_by_api_and_stable(tool: Tool) -> None:
     check_schema(decoded["input_schema"], "input_schema")
 
 
-@pytest.mark.parametrize("path", ["a\0b", chr(0xD800), chr(0xDC80)])
+@pytest.mark.parametrize("path", ["a\0b", chr(0xD800), chr(0xDC80), "loop"])
 def test_invalid_path_is_refused_with_encodable_text(path: str, workspace: Workspace) -> None:
-    with pytest.raises(ToolFailed) as caught:
+    (workspace.root / "loop").symlink_to("loop")
+    with pytest.raises(ToolFailed, match="not a valid path") as caught:
         workspace.locate(path)
     assert msgspec.json.encode(caught.value.reason)
-
-
-def test_symlink_loop_is_refused(workspace: Workspace) -> None:
-    (workspace.root / "a").symlink_to("b")
-    (workspace.root / "b").symlink_to("a")
-    with pytest.raises(ToolFailed, match="not a valid path"):
-        workspace.locate("a")
 
 
 def test_path_is_located_behind_links(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -143,45 +134,35 @@ def test_tool_order_is_fixed() -> None:
     assert names == ["Read", "Write", "Edit", "NotebookEdit", "Grep", "Glob", "Bash", "BashOutput", "KillBash"]
 
 
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}
+
+
 @pytest.mark.parametrize(
-    ("result", "content"),
+    ("result", "content", "flag"),
     [
-        (ToolResult(text="done"), [{"type": "text", "text": "done"}]),
-        (ToolResult(text=""), [{"type": "text", "text": "(no output)"}]),
-        (
-            ToolResult(text="", images=(Image(media_type="image/png", data="QUJD"),)),
-            [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}],
-        ),
+        (ToolResult(text="done"), {"type": "text", "text": "done"}, {}),
+        (ToolResult(text=""), {"type": "text", "text": "(no output)"}, {}),
+        (ToolResult(text="", images=(Image(media_type="image/png", data="QUJD"),)), IMAGE, {}),
+        (ToolResult(text="no", is_error=True), {"type": "text", "text": "no"}, {"is_error": True}),
     ],
+    ids=["text", "nothing", "image", "error"],
 )
-def test_result_block_is_accepted_by_api(result: ToolResult, content: list[dict[str, Any]]) -> None:
+def test_result_block_is_accepted_by_api(result: ToolResult, content: dict[str, Any], flag: dict[str, bool]) -> None:
     block = msgspec.json.decode(result.block("toolu_1"))
-    assert block == {"type": "tool_result", "tool_use_id": "toolu_1", "content": content}
+    assert block == {"type": "tool_result", "tool_use_id": "toolu_1", "content": [content], **flag}
 
 
-def test_only_error_block_has_error_flag() -> None:
-    assert msgspec.json.decode(ToolResult(text="no", is_error=True).block("toolu_1"))["is_error"] is True
-
-
-def test_workspace_changes_are_taken_once(workspace: Workspace) -> None:
+def test_workspace_changes_are_taken_once_and_can_be_restored(workspace: Workspace) -> None:
     (workspace.root / "sub").mkdir()
     assert workspace.changes() is None
     workspace.seen.record(Path("/a"), b"one")
     workspace.shell.update_directory(workspace.root / "sub")
     change = workspace.changes()
     assert change is not None
-    assert list(change.seen) == ["/a"]
-    assert change.directory == "sub"
+    assert (list(change.seen), change.directory) == (["/a"], "sub")
     assert workspace.changes() is None
-
-
-def test_workspace_change_is_restored(workspace: Workspace) -> None:
-    (workspace.root / "sub").mkdir()
-    workspace.seen.record(Path("/a"), b"one")
-    workspace.shell.update_directory(workspace.root / "sub")
-    recorded = msgspec.json.encode(workspace.changes())
     resumed = Workspace(root=workspace.root, scratch=workspace.scratch)
-    resumed.restore(msgspec.json.decode(recorded, type=WorkspaceChange))
+    resumed.restore(msgspec.json.decode(msgspec.json.encode(change), type=WorkspaceChange))
     resumed.seen.check(Path("/a"), b"one")
     assert resumed.shell.directory == workspace.root / "sub"
     assert resumed.changes() is None

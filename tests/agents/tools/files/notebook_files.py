@@ -7,13 +7,16 @@ import zlib
 from typing import Any
 
 
-def png(width: int = 4, height: int = 3) -> bytes:
+def png(width: int = 4, height: int = 3, *, padding: int = 0) -> bytes:
+    """Build a picture; *padding* adds bytes to it."""
+
     def chunk(name: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     pixels = zlib.compress((b"\0" + b"\0" * width) * height)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    comment = chunk(b"tEXt", b"x" * padding) if padding else b""
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + comment + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 PICTURE = base64.b64encode(png()).decode()

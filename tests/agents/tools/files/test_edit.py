@@ -1,7 +1,6 @@
 """Tests of the Edit tool; `test_write` has the refusals that all tools with write access share."""
 
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,9 @@ import trio
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from coterie.agents.tools.files.edit import COMPARED, SHOWN, WIDTH, Edit, EditInput
+from coterie.agents.tools.files.edit import COMPARED, SHOWN, WIDTH, Edit
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
-from coterie.files import Operation, SeededFaults, file_faults
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path)
 
 
 async def _edit(workspace: Workspace, old: str, new: str, *, file_path: str = "a.txt", **value: Any) -> ToolResult:
@@ -40,33 +33,35 @@ async def _seen_file(workspace: Workspace, text: str) -> Path:
     return path
 
 
-async def test_change_is_shown_with_surrounding_lines(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "".join(f"l{n}\n" for n in range(1, 11)))
-    assert await _edit(workspace, "l5\n", "five\nand a half\n") == ToolResult(
-        text="edited a.txt: 1 replacement\n"
-        "     2\tl2\n     3\tl3\n     4\tl4\n     5\tfive\n     6\tand a half\n     7\tl6\n     8\tl7\n     9\tl8"
-    )
-    assert path.read_text() == "l1\nl2\nl3\nl4\nfive\nand a half\nl6\nl7\nl8\nl9\nl10\n"
+def _numbered(first: int, *lines: str) -> str:
+    return "".join(f"\n{number:6}\t{line}" for number, line in enumerate(lines, first))
 
 
-async def test_part_of_line_can_be_changed_and_deleted(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "x = old(1)")
-    assert (await _edit(workspace, "old(", "new(")).text == "edited a.txt: 1 replacement\n     1\tx = new(1)"
-    assert (await _edit(workspace, "x = new(1)", "")).text == "edited a.txt: 1 replacement"
-    assert path.read_bytes() == b""
+EDITS: dict[str, tuple[str, str, str, str, str]] = {
+    "middle": ("1\n2\n3\n4\n5\n6\n7\n", "5\n", "a\nb\n", "1\n2\n3\n4\na\nb\n6\n7\n", _numbered(2, *"234ab67")),
+    "start": ("a\n1\n2\n3\n4\n5\n", "a\n", "", "1\n2\n3\n4\n5\n", _numbered(1, *"1234")),
+    "part of a line": ("x = old(1)", "old(", "new(", "x = new(1)", _numbered(1, "x = new(1)")),
+    "everything": ("x = old(1)", "x = old(1)", "", "", ""),
+    "byte order mark": ("\ufeffold\n", "old", "new", "\ufeffnew\n", _numbered(1, "\ufeffnew")),
+}
+"""Case -> text of the file, old_string, new_string, text afterwards, shown lines."""
 
 
-async def test_deletion_at_start_shows_following_lines(workspace: Workspace) -> None:
-    await _seen_file(workspace, "first\n" + "".join(f"l{n}\n" for n in range(1, 10)))
-    result = await _edit(workspace, "first\n", "")
-    assert result.text == "edited a.txt: 1 replacement\n     1\tl1\n     2\tl2\n     3\tl3\n     4\tl4"
+@pytest.mark.parametrize(("text", "old", "new", "edited", "shown"), EDITS.values(), ids=EDITS)
+async def test_change_is_shown_with_surrounding_lines(
+    text: str, old: str, new: str, edited: str, shown: str, workspace: Workspace
+) -> None:
+    path = await _seen_file(workspace, text)
+    assert await _edit(workspace, old, new) == ToolResult(text=f"edited a.txt: 1 replacement{shown}")
+    assert path.read_bytes().decode() == edited
 
 
-async def test_long_change_is_shown_in_part(workspace: Workspace) -> None:
-    await _seen_file(workspace, "here\n")
-    _, *lines = (await _edit(workspace, "here", f"{'x' * 1000}\n" * 100)).text.split("\n")
-    assert len(lines) == SHOWN
-    assert lines[0] == "     1\t" + "x" * WIDTH
+async def test_edited_file_counts_as_read_until_it_changes(workspace: Workspace) -> None:
+    path = await _seen_file(workspace, "one")
+    assert not (await _edit(workspace, "one", "two")).is_error
+    assert not (await _edit(workspace, "two", "three")).is_error
+    path.write_text("three!")
+    assert "changed since" in await _refusal(workspace, "three")
 
 
 async def test_replace_all_replaces_every_occurrence(workspace: Workspace) -> None:
@@ -76,20 +71,11 @@ async def test_replace_all_replaces_every_occurrence(workspace: Workspace) -> No
     assert path.read_text() == "aa b\naa\nb aa\n"
 
 
-async def test_mode_and_link_are_kept(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "old")
-    path.chmod(0o751)
-    (workspace.root / "link").symlink_to("a.txt")
-    assert not (await _edit(workspace, "old", "new", file_path="link")).is_error
-    assert (workspace.root / "link").is_symlink()
-    assert path.read_text() == "new"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o751
-
-
-async def test_byte_order_mark_is_kept(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "\ufeffold\n")
-    assert not (await _edit(workspace, "old", "new")).is_error
-    assert path.read_text() == "\ufeffnew\n"
+async def test_long_change_is_shown_in_part(workspace: Workspace) -> None:
+    await _seen_file(workspace, "here\n")
+    _, *lines = (await _edit(workspace, "here", f"{'x' * 1000}\n" * 100)).text.split("\n")
+    assert len(lines) == SHOWN
+    assert lines[0] == "     1\t" + "x" * WIDTH
 
 
 @pytest.mark.parametrize(
@@ -112,64 +98,35 @@ async def test_line_ends_of_file_are_used(
     assert path.read_bytes().decode() == (text if edited is None else edited)
 
 
-async def test_unread_file_is_not_changed(workspace: Workspace) -> None:
-    (workspace.root / "a.txt").write_text("old")
-    assert "Read it first" in await _refusal(workspace, "old")
-    assert (workspace.root / "a.txt").read_text() == "old"
-
-
-async def test_file_changed_since_read_is_not_changed(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "old 1")
-    path.write_text("old 2")
-    assert "changed since it was read" in await _refusal(workspace, "old")
-    assert path.read_text() == "old 2"
-
-
-async def test_edited_file_counts_as_read_until_it_changes(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "one")
-    assert not (await _edit(workspace, "one", "two")).is_error
-    assert not (await _edit(workspace, "two", "three")).is_error
-    path.write_text("three!")
-    assert "changed since" in await _refusal(workspace, "three")
-
-
 @pytest.mark.parametrize(("old", "new"), [("old", "old"), ("a\n", "a\r\n")])
 async def test_edit_without_change_is_refused(old: str, new: str, workspace: Workspace) -> None:
     await _seen_file(workspace, "a\r\nold\r\n")
     assert "nothing would change" in await _refusal(workspace, old, new)
 
 
-async def test_empty_old_string_is_refused(workspace: Workspace) -> None:
-    await _seen_file(workspace, "")
-    assert "old_string is empty" in await _refusal(workspace, "")
+NOT_FOUND: dict[str, tuple[str, str, str]] = {
+    "empty": ("", "", "old_string is empty"),
+    "other white space": (
+        "\n\n\tif x:\n\t\ty\n",
+        "    if x:\n        y\n",
+        "white space from the text that begins on line 3",
+    ),
+    "similar": ("a\n\nb = one(two, six)\nc\n", "a\n\nb = one(tow, six)", "line is 3:\n     3\tb = one(two, six)"),
+    "repetitive": ("other\n" + "0, 1, " * 60 + "\n", "2, 2, " + "0, 1, " * 50, "The closest line is 2:"),
+    "dissimilar": ("import\n", "zzz", "Nothing in the file resembles it"),
+    "newlines": ("import\n", "\n\n\n", "Nothing in the file resembles it"),
+    "space": ("import\n", " ", "Nothing in the file resembles it"),
+    "surrogate": ("import\n", chr(0xD800), "Nothing in the file resembles it"),
+    "many matches": ("x\n" * 2_000, "x", "2,000 times in a.txt, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more."),
+    "overlapping": ("\nababa\n", "aba", "occurs 2 times in a.txt, on lines 2, 2."),
+}
+"""Case -> text of the file, old_string, part of the refusal."""
 
 
-async def test_white_space_difference_is_refused_with_line(workspace: Workspace) -> None:
-    await _seen_file(workspace, "def f():\n\n\tif x:\n\t\treturn 1\n")
-    refusal = await _refusal(workspace, "    if x:\n        return 1\n")
-    assert refusal == (
-        "old_string was not found in a.txt. "
-        "It differs only in white space from the text that begins on line 3; copy that exactly."
-    )
-
-
-async def test_missing_text_is_refused_with_closest_line(workspace: Workspace) -> None:
-    await _seen_file(workspace, "import os\n\nvalue = compute(first, second)\nprint(value)\n")
-    refusal = await _refusal(workspace, "import os\n\nvalue = compute(frist, second)")
-    assert refusal == (
-        "old_string was not found in a.txt. The closest line is 3:\n     3\tvalue = compute(first, second)"
-    )
-
-
-async def test_closest_line_is_found_among_repetitive_lines(workspace: Workspace) -> None:
-    await _seen_file(workspace, "other\n" + "0, 1, " * 60 + "\n")
-    assert "The closest line is 2:" in await _refusal(workspace, "2, 2, " + "0, 1, " * 50)
-
-
-@pytest.mark.parametrize("old", ["zzz", "\n\n\n", " ", chr(0xD800)])
-async def test_dissimilar_text_is_refused_without_line(old: str, workspace: Workspace) -> None:
-    await _seen_file(workspace, "import\n")
-    assert "Nothing in the file resembles it" in await _refusal(workspace, old)
+@pytest.mark.parametrize(("text", "old", "reason"), NOT_FOUND.values(), ids=NOT_FOUND)
+async def test_unclear_old_string_is_refused_with_place(text: str, old: str, reason: str, workspace: Workspace) -> None:
+    await _seen_file(workspace, text)
+    assert reason in await _refusal(workspace, old)
 
 
 async def test_multiple_matches_are_refused_with_lines(workspace: Workspace) -> None:
@@ -178,18 +135,6 @@ async def test_multiple_matches_are_refused_with_lines(workspace: Workspace) -> 
     assert "occurs 3 times in a.txt, on lines 1, 2, 4." in refusal
     assert "replace_all" in refusal
     assert path.read_text() == "x\ny x\n\nx\n"
-
-
-async def test_only_first_lines_of_many_matches_are_listed(workspace: Workspace) -> None:
-    await _seen_file(workspace, "x\n" * 2_000)
-    assert "occurs 2,000 times in a.txt, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more." in await _refusal(
-        workspace, "x"
-    )
-
-
-async def test_overlapping_matches_are_ambiguous(workspace: Workspace) -> None:
-    await _seen_file(workspace, "\nababa\n")
-    assert "occurs 2 times in a.txt, on lines 2, 2." in await _refusal(workspace, "aba")
 
 
 async def test_missing_file_is_refused_with_similar_names(workspace: Workspace) -> None:
@@ -203,43 +148,6 @@ async def test_edit_that_exceeds_size_limit_is_refused(workspace: Workspace) -> 
     path = await _seen_file(workspace, "x" * 10_000)
     assert "would exceed the limit of 8 MB" in await _refusal(workspace, "x", "y" * 1_000_000, replace_all=True)
     assert path.read_text() == "x" * 10_000
-
-
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [("full", "No space left"), ("torn", "only "), ("rename", "Input/output error"), ("fsync", "Input/output")],
-)
-async def test_failed_edit_is_reported_and_keeps_old_file(fault: str, reason: str, workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "old")
-    with file_faults(SeededFaults.from_mapping({"seed": 1, fault: 1.0})):
-        assert f"a.txt could not be written: {reason}" in await _refusal(workspace, "old")
-    assert path.read_text() == "old"
-    assert os.listdir(workspace.root) == ["a.txt"]  # noqa: PTH208 - names only
-    assert not (await _edit(workspace, "old", "new")).is_error
-
-
-async def test_started_edit_completes_although_cancelled(workspace: Workspace) -> None:
-    """The fault hook cancels the call in the middle of the write."""
-
-    class Cancelling:
-        def before(self, operation: Operation, path: Path, size: int) -> int:  # noqa: ARG002 - the interface of a hook
-            if operation == "rename":
-                trio.from_thread.run_sync(scope.cancel)
-            return size
-
-    path = await _seen_file(workspace, "old")
-    with trio.CancelScope() as scope, file_faults(Cancelling()):
-        result = await _edit(workspace, "old", "new")
-    assert scope.cancel_called
-    assert not result.is_error
-    assert path.read_text() == "new"
-    workspace.seen.check(path)
-
-
-def test_affected_path_is_link_target(workspace: Workspace) -> None:
-    (workspace.root / "link").symlink_to("a.txt")
-    arguments = EditInput(file_path="link", old_string="a", new_string="b")
-    assert Edit().paths_affected(arguments, workspace) == [workspace.root / "a.txt"]
 
 
 @pytest.mark.slow

@@ -19,11 +19,6 @@ from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 from coterie.glob_pattern import GlobPattern
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path)
-
-
 def _grow(root: Path, *names: str) -> None:
     """Create empty files, each one second newer than the previous."""
     for age, name in enumerate(names):
@@ -45,9 +40,18 @@ async def _names(directory: Path) -> list[str]:
     return list((await list_files(directory)).names)
 
 
-async def test_newest_file_is_first(workspace: Workspace) -> None:
-    _grow(workspace.root, "b.py", "src/a.py", "src/deep/c.py", "src/d.txt")
-    assert await _glob(workspace, "**/*.py") == ToolResult(text="src/deep/c.py\nsrc/a.py\nb.py")
+@pytest.mark.parametrize(
+    ("names", "pattern", "text"),
+    [
+        (["b.py", "src/a.py", "src/deep/c.py", "src/d.txt"], "**/*.py", "src/deep/c.py\nsrc/a.py\nb.py"),
+        (["a.py", "b.py"], "*.rs", "no file matches '*.rs' (2 files checked)"),
+        ([os.fsdecode(b"caf\xe9\n.py")], "*.py", "caf\ufffd\ufffd.py"),
+    ],
+    ids=["newest first", "no match", "unprintable name"],
+)
+async def test_matching_files_are_listed(names: list[str], pattern: str, text: str, workspace: Workspace) -> None:
+    _grow(workspace.root, *names)
+    assert await _glob(workspace, pattern) == ToolResult(text=text)
 
 
 async def test_files_of_same_age_are_sorted_by_path(workspace: Workspace) -> None:
@@ -67,11 +71,6 @@ async def test_paths_outside_project_are_absolute(workspace: Workspace) -> None:
     _grow(workspace.root, "inside/x", "outside/a.py")
     inside = Workspace(root=workspace.root / "inside", scratch=workspace.root)
     assert (await _glob(inside, "*.py", path="../outside")).text == str(workspace.root / "outside" / "a.py")
-
-
-async def test_no_match_is_not_an_error(workspace: Workspace) -> None:
-    _grow(workspace.root, "a.py", "b.py")
-    assert await _glob(workspace, "*.rs") == ToolResult(text="no file matches '*.rs' (2 files checked)")
 
 
 async def test_hundred_files_are_shown_and_the_rest_counted(workspace: Workspace) -> None:
@@ -100,17 +99,11 @@ async def test_invalid_pattern_is_refused(pattern: str, words: str, workspace: W
     assert words in (await _glob(workspace, pattern)).text
 
 
-async def test_non_directory_is_refused(workspace: Workspace) -> None:
+@pytest.mark.parametrize(("path", "words"), [("nowhere", "No such file"), ("a.py", "Not a directory")])
+async def test_non_directory_is_refused(path: str, words: str, workspace: Workspace) -> None:
     _grow(workspace.root, "a.py")
-    for path, words in (("nowhere", "No such file"), ("a.py", "Not a directory")):
-        result = await _glob(workspace, "*", path=path)
-        assert result.is_error
-        assert words in result.text
-
-
-async def test_unprintable_name_is_shown_on_one_line(workspace: Workspace) -> None:
-    _grow(workspace.root, os.fsdecode(b"caf\xe9\n.py"))
-    assert (await _glob(workspace, "*.py")).text == "caf\ufffd\ufffd.py"
+    result = await _glob(workspace, "*", path=path)
+    assert (result.is_error, words in result.text) == (True, True)
 
 
 def test_affected_path_is_link_target(workspace: Workspace) -> None:
@@ -200,21 +193,16 @@ async def test_ignored_files_of_work_tree_are_skipped(tmp_path: Path) -> None:
     assert await _names(tmp_path / "src") == [".gitignore", "c.py"]
 
 
-async def test_ignored_directory_is_listed_if_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("directory", "names"),
+    [(".", [".gitignore"]), ("build", ["deep/y", "x"]), ("build/deep", ["y"]), ("logs", []), ("none", [])],
+)
+async def test_ignored_directory_is_listed_only_if_named(directory: str, names: list[str], tmp_path: Path) -> None:
     _git(tmp_path, "init")
+    (tmp_path / "none").mkdir()
     _grow(tmp_path, "build/x", "build/deep/y", "logs/a.log")
     (tmp_path / ".gitignore").write_text("build/\n*.log\n")
-    assert await _names(tmp_path / "build") == ["deep/y", "x"]
-    assert await _names(tmp_path / "build" / "deep") == ["y"]
-    assert await _names(tmp_path / "logs") == []
-
-
-async def test_empty_work_tree_has_no_files(tmp_path: Path) -> None:
-    _git(tmp_path, "init")
-    assert await _names(tmp_path) == []
-    _grow(tmp_path, "a.log")
-    (tmp_path / ".git" / "info" / "exclude").write_text("*.log\n")
-    assert await _names(tmp_path) == []
+    assert await _names(tmp_path / directory) == names
 
 
 @pytest.mark.parametrize("is_outer_a_repository", [True, False])
@@ -248,20 +236,17 @@ async def test_repository_configuration_runs_no_program(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-async def test_git_hook_variables_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("variable", "names"), [("GIT_DIR", ["b"]), ("PATH", ["a.log", "b"])], ids=["git hook variable", "without git"]
+)
+async def test_ignore_rules_hold_in_git_hook_but_not_without_git(
+    variable: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _git(tmp_path, "init")
     _grow(tmp_path, "a.log", "b")
     (tmp_path / ".git" / "info" / "exclude").write_text("*.log\n")
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
-    assert await _names(tmp_path) == ["b"]
-
-
-async def test_all_files_are_listed_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _git(tmp_path, "init")
-    _grow(tmp_path, "a.log", "b")
-    (tmp_path / ".git" / "info" / "exclude").write_text("*.log\n")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert await _names(tmp_path) == ["a.log", "b"]
+    monkeypatch.setenv(variable, str(tmp_path / "nowhere"))
+    assert await _names(tmp_path) == names
 
 
 async def test_too_large_walk_is_cut_with_note(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,33 +2,14 @@
 
 import base64
 import struct
-import zlib
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from coterie.agents.tools.files.images import MAX_IMAGE_BYTES, MAX_SIDE
 from coterie.agents.tools.files.read import Read
-from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.tool import Image, ToolResult, Workspace, call_tool
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path)
-
-
-def _png(width: int, height: int, *, padding: int = 0) -> bytes:
-    def chunk(name: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    pixels = zlib.compress((b"\0" + b"\0" * width) * height)
-    parts = [chunk(b"IHDR", header), chunk(b"IDAT", pixels), chunk(b"IEND", b"")]
-    if padding:
-        parts.insert(1, chunk(b"tEXt", b"x" * padding))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+from tests.agents.tools.files.notebook_files import png
 
 
 def _gif(width: int, height: int) -> bytes:
@@ -37,16 +18,9 @@ def _gif(width: int, height: int) -> bytes:
 
 def _jpeg(width: int, height: int, *, frame: int = 0xC0) -> bytes:
     """Build a JPEG with a segment whose marker resembles a frame marker, and with fill bytes before a marker."""
-    header = b"\xff\xe0\x00\x10JFIF\0\1\1\0\0\1\0\1\0\0"
-    table = b"\xff\xc4\x00\x05\1\2\3"
-    return (
-        b"\xff\xd8"
-        + header
-        + table
-        + b"\xff"
-        + struct.pack(">BBHBHHB", 0xFF, frame, 8, 8, height, width, 0)
-        + b"\xff\xd9"
-    )
+    header = b"\xff\xd8\xff\xe0\x00\x10JFIF\0\1\1\0\0\1\0\1\0\0"
+    table = b"\xff\xc4\x00\x05\1\2\3\xff"
+    return header + table + struct.pack(">BBHBHHB", 0xFF, frame, 8, 8, height, width, 0) + b"\xff\xd9"
 
 
 def _webp(kind: bytes, body: bytes) -> bytes:
@@ -75,7 +49,7 @@ async def _read(workspace: Workspace, content: bytes, name: str = "picture") -> 
 @pytest.mark.parametrize(
     ("content", "media_type"),
     [
-        (_png(640, 480), "image/png"),
+        (png(640, 480), "image/png"),
         (_gif(640, 480), "image/gif"),
         (_jpeg(640, 480), "image/jpeg"),
         (_jpeg(640, 480, frame=0xC2), "image/jpeg"),
@@ -93,68 +67,59 @@ async def test_image_is_shown_regardless_of_name(content: bytes, media_type: str
 
 
 async def test_image_follows_text_in_block(workspace: Workspace) -> None:
-    block = msgspec.json.decode((await _read(workspace, _png(2, 2))).block("toolu_1"))
+    block = msgspec.json.decode((await _read(workspace, png(2, 2))).block("toolu_1"))
     assert [part["type"] for part in block["content"]] == ["text", "image"]
 
 
 async def test_image_may_exceed_text_limit(workspace: Workspace) -> None:
-    content = _png(2, 2, padding=MAX_IMAGE_BYTES - len(_png(2, 2)) - 12)
+    content = png(2, 2, padding=MAX_IMAGE_BYTES - len(png(2, 2)) - 12)
     assert len(content) == MAX_IMAGE_BYTES
     result = await _read(workspace, content)
     assert not result.is_error
     assert len(result.images[0].data) == 5 * 1024 * 1024
 
 
-@pytest.mark.parametrize("padding", [MAX_IMAGE_BYTES, 9 * 1024 * 1024])
-async def test_image_over_byte_limit_is_refused(padding: int, workspace: Workspace) -> None:
-    result = await _read(workspace, _png(2, 2, padding=padding))
-    assert result.is_error
-    assert "over the limit of 3.75 MB" in result.text
-    assert "Make a smaller copy" in result.text
-
-
-@pytest.mark.parametrize("content", [_jpeg(MAX_SIDE + 1, 2), _extended(2, MAX_SIDE + 1)])
-async def test_image_over_pixel_limit_is_refused(content: bytes, workspace: Workspace) -> None:
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (png(padding=MAX_IMAGE_BYTES), "over the limit of 3.75 MB"),
+        (png(padding=9 * 1024 * 1024), "over the limit of 3.75 MB"),
+        (_jpeg(MAX_SIDE + 1, 2), "8,001"),
+        (_extended(2, MAX_SIDE + 1), "8,001"),
+    ],
+    ids=["bytes", "many bytes", "width", "height"],
+)
+async def test_too_large_image_is_refused_with_advice(content: bytes, reason: str, workspace: Workspace) -> None:
     result = await _read(workspace, content)
-    assert result.is_error
-    assert "8,001" in result.text
-    assert "Make a smaller copy" in result.text
+    assert (result.is_error, reason in result.text, "Make a smaller copy" in result.text) == (True, True, True)
+
+
+DAMAGED = [
+    png(640, 480)[:16],
+    png(0, 480),
+    _gif(640, 480)[:6] + b"\0",
+    _jpeg(640, 480)[:24],
+    b"\xff\xd8\xff\xe0\0\0" + b"\xff" * 100,
+    _lossy(640, 480)[:25],
+    _webp(b"ALPH", b"\0" * 20),
+    *(picture[:-2] for picture in (png(640, 480), _gif(640, 480), _jpeg(640, 480), _lossy(640, 480))),
+]
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "reason"),
     [
-        _png(640, 480)[:16],
-        _png(0, 480),
-        _gif(640, 480)[:6] + b"\0",
-        _jpeg(640, 480)[:24],
-        b"\xff\xd8\xff\xe0\0\0" + b"\xff" * 100,
-        _lossy(640, 480)[:25],
-        _webp(b"ALPH", b"\0" * 20),
-        *(picture[:-2] for picture in (_png(640, 480), _gif(640, 480), _jpeg(640, 480), _lossy(640, 480))),
+        *((content, "is a damaged image") for content in DAMAGED),
+        (b"RIFF\0\0\0\0WAVE", "is a binary file"),
+        (b"\x7fELF\0", "is a binary file"),
     ],
 )
-async def test_damaged_image_is_refused(content: bytes, workspace: Workspace) -> None:
+async def test_damaged_image_or_other_binary_is_refused(content: bytes, reason: str, workspace: Workspace) -> None:
     result = await _read(workspace, content)
     assert result.is_error
     assert not result.images
-    assert "is a damaged image" in result.text
-
-
-@pytest.mark.parametrize("content", [b"RIFF\0\0\0\0WAVE", b"\x7fELF\0"])
-async def test_other_binary_is_refused(content: bytes, workspace: Workspace) -> None:
-    result = await _read(workspace, content)
-    assert result.is_error
-    assert "is a binary file" in result.text
+    assert reason in result.text
 
 
 async def test_text_mentioning_image_type_is_text(workspace: Workspace) -> None:
     assert (await _read(workspace, b"GIF89a is a format\n")).text == "     1\tGIF89a is a format"
-
-
-async def test_image_counts_as_read_but_is_refused_as_binary_by_write(workspace: Workspace) -> None:
-    await _read(workspace, _png(2, 2))
-    value = {"file_path": "picture", "content": "new"}
-    result = await call_tool({"Write": Write()}, "Write", value, workspace)
-    assert result.is_error
-    assert "not valid UTF-8" in result.text

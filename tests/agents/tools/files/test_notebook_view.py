@@ -1,7 +1,6 @@
 """Tests of notebooks in Read: cells, outputs and limits."""
 
 import base64
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,11 +11,6 @@ from coterie.agents.tools.files.notebook_view import MAX_IMAGES, OUTPUT_LIMIT
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.tool import Image, ToolResult, Workspace, call_tool
 from tests.agents.tools.files.notebook_files import PICTURE, analysis, code, notebook, png, prose, stream, written
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path)
 
 
 async def _read(workspace: Workspace, text: str, **value: Any) -> ToolResult:

@@ -2,7 +2,6 @@
 
 import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +14,6 @@ from coterie.agents.tools.files.read import EMPTY, NOT_UTF8, TOKEN_LIMIT, Read
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path)
-
-
 async def _read(workspace: Workspace, file_path: str, **value: Any) -> ToolResult:
     return await call_tool({"Read": Read()}, "Read", {"file_path": file_path, **value}, workspace)
 
@@ -30,15 +24,18 @@ async def _refusal(workspace: Workspace, file_path: str, **value: Any) -> str:
     return result.text
 
 
-async def test_lines_are_numbered(workspace: Workspace) -> None:
-    (workspace.root / "a.txt").write_text("one\n\n\ttwo\r\nlast")
-    result = await _read(workspace, "a.txt")
-    assert result == ToolResult(text="     1\tone\n     2\t\n     3\t\ttwo\r\n     4\tlast")
-
-
-async def test_final_newline_starts_no_line(workspace: Workspace) -> None:
-    (workspace.root / "a.txt").write_text("one\n")
-    assert (await _read(workspace, "a.txt")).text == "     1\tone"
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b"", EMPTY),
+        (b"one\n", "     1\tone"),
+        (b"one\n\n\ttwo\r\nlast", "     1\tone\n     2\t\n     3\t\ttwo\r\n     4\tlast"),
+        (b"caf\xe9\nplain\n", f"{NOT_UTF8}\n     1\tcaf\ufffd\n     2\tplain"),
+    ],
+)
+async def test_lines_are_numbered(content: bytes, shown: str, workspace: Workspace) -> None:
+    (workspace.root / "a.txt").write_bytes(content)
+    assert await _read(workspace, "a.txt") == ToolResult(text=shown)
 
 
 async def test_absolute_path_is_used_unchanged(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -51,11 +48,6 @@ async def test_range_shows_only_its_lines(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("".join(f"l{n}\n" for n in range(1, 10)))
     assert (await _read(workspace, "a.txt", offset=3, limit=2)).text == "     3\tl3\n     4\tl4"
     assert (await _read(workspace, "a.txt", offset=9, limit=50)).text == "     9\tl9"
-
-
-async def test_empty_file_is_reported_as_empty(workspace: Workspace) -> None:
-    (workspace.root / "a.txt").touch()
-    assert await _read(workspace, "a.txt") == ToolResult(text=EMPTY)
 
 
 @pytest.mark.parametrize(
@@ -71,46 +63,34 @@ async def test_invalid_range_is_refused(value: dict[str, int], words: str, works
     assert words in await _refusal(workspace, "a.txt", **value)
 
 
-async def test_missing_file_is_refused_with_similar_names(workspace: Workspace) -> None:
+async def test_missing_file_is_refused_with_similar_names_or_directory(workspace: Workspace) -> None:
     (workspace.root / "src").mkdir()
     (workspace.root / "src" / "Main.py").touch()
     (workspace.root / "src" / os.fsdecode(b"main\xff.py")).touch()
     refusal = await _refusal(workspace, "src/man.py")
     assert refusal == f"src/man.py does not exist; did you mean Main.py in {workspace.root / 'src'}?"
-
-
-async def test_missing_directory_is_named(workspace: Workspace) -> None:
     refusal = await _refusal(workspace, "lib/main.py")
     assert refusal.endswith(f"neither does the directory {workspace.root / 'lib'}")
 
 
-async def test_path_through_file_does_not_exist(workspace: Workspace) -> None:
-    (workspace.root / "a.txt").touch()
-    assert "a.txt/b does not exist" in await _refusal(workspace, "a.txt/b")
-
-
-async def test_directory_is_refused(workspace: Workspace) -> None:
-    assert "is a directory" in await _refusal(workspace, ".")
-
-
-async def test_pipe_is_refused_without_blocking(workspace: Workspace) -> None:
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("a.bin/b", "a.bin/b does not exist"),
+        (".", "is a directory"),
+        ("pipe", "not a regular file"),
+        ("/proc/self/mem", "cannot be read: Input/output error"),
+        ("x" * 300, "cannot be read: File name too long"),
+        ("a.bin", "is a binary file"),
+    ],
+    ids=["path through file", "directory", "pipe", "unreadable", "too long name", "binary"],
+)
+async def test_unusable_path_is_refused_without_blocking(path: str, reason: str, workspace: Workspace) -> None:
+    """/proc/PID/mem is a regular file whose first byte cannot be read, even by root."""
+    (workspace.root / "a.bin").write_bytes(b"x" * 8191 + b"\0")
     os.mkfifo(workspace.root / "pipe")
     with trio.fail_after(5):
-        assert "not a regular file" in await _refusal(workspace, "pipe")
-
-
-async def test_unreadable_file_is_refused_with_system_error(workspace: Workspace) -> None:
-    """/proc/PID/mem is a regular file whose first byte cannot be read, even by root."""
-    assert "cannot be read: Input/output error" in await _refusal(workspace, "/proc/self/mem")
-
-
-async def test_too_long_name_is_refused(workspace: Workspace) -> None:
-    assert "cannot be read: File name too long" in await _refusal(workspace, "x" * 300)
-
-
-async def test_binary_file_is_refused(workspace: Workspace) -> None:
-    (workspace.root / "a.bin").write_bytes(b"x" * 8191 + b"\0")
-    assert "is a binary file" in await _refusal(workspace, "a.bin")
+        assert reason in await _refusal(workspace, path)
 
 
 async def test_large_file_requires_range(workspace: Workspace) -> None:
@@ -132,11 +112,6 @@ async def test_range_with_too_many_tokens_is_refused_with_fitting_range(workspac
     assert not shown.is_error
     assert TOKEN_LIMIT * 0.8 < estimate_text(shown.text) <= TOKEN_LIMIT
     assert (await _read(workspace, "a.txt", limit=fitting + 1)).is_error
-
-
-async def test_invalid_utf8_is_shown_with_note(workspace: Workspace) -> None:
-    (workspace.root / "a.txt").write_bytes(b"caf\xe9\nplain\n")
-    assert (await _read(workspace, "a.txt")).text == f"{NOT_UTF8}\n     1\tcaf\ufffd\n     2\tplain"
 
 
 async def test_long_line_is_cut_between_characters(workspace: Workspace) -> None:

@@ -1,44 +1,49 @@
-"""Tests of the Write tool."""
+"""Tests of the Write tool, and of what Edit has in common with it."""
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import trio
 
+from coterie.agents.tools.files.edit import Edit
 from coterie.agents.tools.files.read import Read
-from coterie.agents.tools.files.write import Write, WriteInput
-from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.agents.tools.files.write import Write
+from coterie.agents.tools.schema import parse_input
+from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
 from coterie.agents.tools.workspace.read_tracking import LARGEST
 from coterie.files import Operation, SeededFaults, file_faults
+from tests.agents.tools.files.notebook_files import png
+from tests.agents.tools.files.pdf_files import pdf
 
+TOOLS: Mapping[str, Tool] = {"Read": Read(), "Write": Write(), "Edit": Edit()}
+CHANGES = {"Write": {"content": "new\n"}, "Edit": {"old_string": "old", "new_string": "new"}}
+"""Tool -> arguments that make "new" of "old"."""
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path)
+each_tool = pytest.mark.parametrize("tool", CHANGES)
 
 
 async def _write(workspace: Workspace, file_path: str, content: str) -> ToolResult:
-    value = {"file_path": file_path, "content": content}
-    return await call_tool({"Write": Write()}, "Write", value, workspace)
+    return await call_tool(TOOLS, "Write", {"file_path": file_path, "content": content}, workspace)
 
 
-async def _refusal(workspace: Workspace, file_path: str, content: str = "new") -> str:
-    result = await _write(workspace, file_path, content)
+async def _change(workspace: Workspace, tool: str, file_path: str = "a.txt") -> ToolResult:
+    return await call_tool(TOOLS, tool, {"file_path": file_path, **CHANGES[tool]}, workspace)
+
+
+async def _refusal(workspace: Workspace, file_path: str, content: str = "new", tool: str = "Write") -> str:
+    value = {"content": content} if tool == "Write" else CHANGES[tool]
+    result = await call_tool(TOOLS, tool, {"file_path": file_path, **value}, workspace)
     assert result.is_error
     return result.text
-
-
-async def _read(workspace: Workspace, file_path: str) -> None:
-    result = await call_tool({"Read": Read()}, "Read", {"file_path": file_path}, workspace)
-    assert not result.is_error
 
 
 async def _seen_file(workspace: Workspace, content: bytes = b"old\n") -> Path:
     path = workspace.root / "a.txt"
     path.write_bytes(content)
-    await _read(workspace, "a.txt")
+    assert not (await call_tool(TOOLS, "Read", {"file_path": "a.txt"}, workspace)).is_error
     return path
 
 
@@ -85,25 +90,30 @@ async def test_written_file_counts_as_read(workspace: Workspace) -> None:
     assert (workspace.root / "a.txt").read_text() == "three"
 
 
-async def test_unread_file_is_not_replaced(workspace: Workspace) -> None:
-    (workspace.root / "a.txt").write_text("precious")
-    assert "Read it first" in await _refusal(workspace, "a.txt")
-    assert (workspace.root / "a.txt").read_text() == "precious"
+@each_tool
+async def test_unread_file_is_not_changed(tool: str, workspace: Workspace) -> None:
+    (workspace.root / "a.txt").write_text("old")
+    assert "Read it first" in await _refusal(workspace, "a.txt", tool=tool)
+    assert (workspace.root / "a.txt").read_text() == "old"
 
 
-async def test_file_changed_since_read_is_not_replaced(workspace: Workspace) -> None:
+@each_tool
+async def test_file_changed_since_read_is_not_changed(tool: str, workspace: Workspace) -> None:
     path = await _seen_file(workspace)
-    path.write_text("newer")
-    assert "changed since it was read" in await _refusal(workspace, "a.txt")
-    assert path.read_text() == "newer"
+    path.write_text("old 2")
+    assert "changed since it was read" in await _refusal(workspace, "a.txt", tool=tool)
+    assert path.read_text() == "old 2"
 
 
-async def test_link_is_kept_and_target_replaced(workspace: Workspace) -> None:
+@each_tool
+async def test_link_and_mode_of_its_target_are_kept(tool: str, workspace: Workspace) -> None:
     path = await _seen_file(workspace)
+    path.chmod(0o751)
     (workspace.root / "link").symlink_to("a.txt")
-    assert not (await _write(workspace, "link", "new")).is_error
+    assert not (await _change(workspace, tool, "link")).is_error
     assert (workspace.root / "link").is_symlink()
-    assert path.read_text() == "new"
+    assert path.read_text() == "new\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o751
 
 
 async def test_dangling_link_is_kept_and_target_created(workspace: Workspace) -> None:
@@ -113,27 +123,40 @@ async def test_dangling_link_is_kept_and_target_created(workspace: Workspace) ->
     assert (workspace.root / "a.txt").read_text() == "new"
 
 
-async def test_directory_is_refused(workspace: Workspace) -> None:
-    assert "is a directory" in await _refusal(workspace, ".")
-
-
-async def test_pipe_is_refused_without_blocking(workspace: Workspace) -> None:
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        (".", "is a directory"),
+        ("pipe", "not a regular file"),
+        ("a.txt/b", "Not a directory"),
+        ("x" * 300, "File name too long"),
+    ],
+    ids=["directory", "pipe", "path through file", "too long name"],
+)
+async def test_unusable_path_is_refused_without_blocking(path: str, reason: str, workspace: Workspace) -> None:
+    (workspace.root / "a.txt").touch()
     os.mkfifo(workspace.root / "pipe")
     with trio.fail_after(5):
-        assert "not a regular file" in await _refusal(workspace, "pipe")
+        assert reason in await _refusal(workspace, path)
 
 
-async def test_read_only_file_is_refused(workspace: Workspace) -> None:
+@each_tool
+async def test_read_only_file_is_refused(tool: str, workspace: Workspace) -> None:
     path = await _seen_file(workspace)
     path.chmod(0o444)
-    assert await _refusal(workspace, "a.txt") == "a.txt is read-only"
+    assert await _refusal(workspace, "a.txt", tool=tool) == "a.txt is read-only"
     assert path.read_text() == "old\n"
 
 
-async def test_non_utf8_file_is_refused(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, b"caf\xe9\n")
-    assert "not valid UTF-8 (byte 3)" in await _refusal(workspace, "a.txt")
-    assert path.read_bytes() == b"caf\xe9\n"
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"caf\xe9\n", "not valid UTF-8 (byte 3)"), (png(), "not valid UTF-8"), (pdf(), "not valid UTF-8")],
+    ids=["text", "image", "PDF"],
+)
+async def test_binary_file_counts_as_read_but_is_refused(content: bytes, reason: str, workspace: Workspace) -> None:
+    path = await _seen_file(workspace, content)
+    assert reason in await _refusal(workspace, "a.txt")
+    assert path.read_bytes() == content
 
 
 async def test_huge_file_is_refused(workspace: Workspace) -> None:
@@ -142,35 +165,30 @@ async def test_huge_file_is_refused(workspace: Workspace) -> None:
     assert "8,388,609 bytes, over the limit of 8 MB" in await _refusal(workspace, "a.txt")
 
 
-async def test_path_through_file_is_refused_with_system_error(workspace: Workspace) -> None:
-    (workspace.root / "a.txt").touch()
-    assert "Not a directory" in await _refusal(workspace, "a.txt/b")
-
-
-async def test_too_long_name_is_refused(workspace: Workspace) -> None:
-    assert "File name too long" in await _refusal(workspace, "x" * 300)
-
-
 async def test_unpaired_surrogate_is_refused_without_write(workspace: Workspace) -> None:
     assert "character 2 of the new text" in await _refusal(workspace, "a.txt", f"ok{chr(0xD800)}")
     assert not (workspace.root / "a.txt").exists()
 
 
+@each_tool
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [("full", "No space left"), ("torn", "only "), ("rename", "Input/output error"), ("fsync", "Input/output")],
 )
-async def test_failed_write_is_reported_and_keeps_old_file(fault: str, reason: str, workspace: Workspace) -> None:
+async def test_failed_write_is_reported_and_keeps_old_file(
+    tool: str, fault: str, reason: str, workspace: Workspace
+) -> None:
     path = await _seen_file(workspace)
     with file_faults(SeededFaults.from_mapping({"seed": 1, fault: 1.0})):
-        assert f"a.txt could not be written: {reason}" in await _refusal(workspace, "a.txt")
+        assert f"a.txt could not be written: {reason}" in await _refusal(workspace, "a.txt", tool=tool)
         assert "could not be written" in await _refusal(workspace, "b.txt")
     assert path.read_text() == "old\n"
     assert os.listdir(workspace.root) == ["a.txt"]  # noqa: PTH208 - names only
-    assert not (await _write(workspace, "a.txt", "new")).is_error
+    assert not (await _change(workspace, tool)).is_error
 
 
-async def test_started_write_completes_although_cancelled(workspace: Workspace) -> None:
+@each_tool
+async def test_started_write_completes_although_cancelled(tool: str, workspace: Workspace) -> None:
     """The fault hook cancels the call in the middle of the write."""
 
     class Cancelling:
@@ -179,14 +197,17 @@ async def test_started_write_completes_although_cancelled(workspace: Workspace) 
                 trio.from_thread.run_sync(scope.cancel)
             return size
 
+    path = await _seen_file(workspace)
     with trio.CancelScope() as scope, file_faults(Cancelling()):
-        result = await _write(workspace, "a.txt", "new")
+        result = await _change(workspace, tool)
     assert scope.cancel_called
     assert not result.is_error
-    assert (workspace.root / "a.txt").read_text() == "new"
-    workspace.seen.check(workspace.root / "a.txt")
+    assert path.read_text() == "new\n"
+    workspace.seen.check(path)
 
 
-def test_affected_path_is_link_target(workspace: Workspace) -> None:
+@each_tool
+def test_affected_path_is_link_target(tool: str, workspace: Workspace) -> None:
     (workspace.root / "link").symlink_to("a.txt")
-    assert Write().paths_affected(WriteInput(file_path="link", content=""), workspace) == [workspace.root / "a.txt"]
+    arguments = parse_input(TOOLS[tool].input_type, {"file_path": "link", **CHANGES[tool]})
+    assert TOOLS[tool].paths_affected(arguments, workspace) == [workspace.root / "a.txt"]

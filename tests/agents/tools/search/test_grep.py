@@ -23,11 +23,6 @@ EVIL = "(a+)+$"
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path)
-
-
-@pytest.fixture
 def tree(workspace: Workspace) -> Workspace:
     """Create a small project."""
     (workspace.root / "src").mkdir()
@@ -48,22 +43,24 @@ async def _content(workspace: Workspace, pattern: str, **value: Any) -> list[str
     return result.text.split("\n")
 
 
-async def test_matching_files_are_sorted_by_path(tree: Workspace) -> None:
-    assert await _grep(tree, "run") == ToolResult(text="readme.md\nsrc/main.py\nsrc/note.txt")
-
-
-async def test_content_lines_have_path_and_number(tree: Workspace) -> None:
-    assert await _content(tree, r"def \w+\(") == ["src/main.py:3:def main():", "src/main.py:6:def Run():"]
-
-
-async def test_count_lists_only_files_with_matches(tree: Workspace) -> None:
-    assert (await _grep(tree, "[Rr]un", output_mode="count")).text == "readme.md:2\nsrc/main.py:2\nsrc/note.txt:1"
-    assert (await _grep(tree, "how", output_mode="count")).text == "src/note.txt:1"
-
-
-async def test_case_can_be_ignored(tree: Workspace) -> None:
-    assert (await _grep(tree, "DEF RUN", ignore_case=True)).text == "src/main.py"
-    assert (await _grep(tree, "DEF RUN")).text == "no line matches 'DEF RUN' (3 files searched)"
+@pytest.mark.parametrize(
+    ("pattern", "value", "text"),
+    [
+        ("run", {}, "readme.md\nsrc/main.py\nsrc/note.txt"),
+        (r"def \w+\(", {"output_mode": "content"}, "src/main.py:3:def main():\nsrc/main.py:6:def Run():"),
+        ("[Rr]un", {"output_mode": "count"}, "readme.md:2\nsrc/main.py:2\nsrc/note.txt:1"),
+        ("how", {"output_mode": "count"}, "src/note.txt:1"),
+        ("DEF RUN", {"ignore_case": True}, "src/main.py"),
+        ("DEF RUN", {}, "no line matches 'DEF RUN' (3 files searched)"),
+        ("run", {"glob": "*.py"}, "src/main.py"),
+        ("run", {"glob": "src/*"}, "src/main.py\nsrc/note.txt"),
+        ("run", {"glob": "*.{md,txt}"}, "readme.md\nsrc/note.txt"),
+        ("run", {"glob": "*.md", "path": "src"}, "no line matches 'run' (0 files searched)"),
+        ("run", {"glob": "*.py", "path": "src"}, "src/main.py"),
+    ],
+)
+async def test_matches_are_sorted_by_path(pattern: str, value: dict[str, Any], text: str, tree: Workspace) -> None:
+    assert await _grep(tree, pattern, **value) == ToolResult(text=text)
 
 
 async def test_single_file_is_searched_even_if_git_ignores_it(tree: Workspace) -> None:
@@ -71,20 +68,6 @@ async def test_single_file_is_searched_even_if_git_ignores_it(tree: Workspace) -
     (tree.root / "node_modules").mkdir()
     (tree.root / "node_modules" / "x.js").write_text("run\n")
     assert await _content(tree, "run", path="node_modules/x.js") == ["node_modules/x.js:1:run"]
-
-
-@pytest.mark.parametrize(
-    ("glob", "path", "expected"),
-    [
-        ("*.py", None, "src/main.py"),
-        ("src/*", None, "src/main.py\nsrc/note.txt"),
-        ("*.{md,txt}", None, "readme.md\nsrc/note.txt"),
-        ("*.md", "src", "no line matches 'run' (0 files searched)"),
-        ("*.py", "src", "src/main.py"),
-    ],
-)
-async def test_glob_selects_files(glob: str, path: str | None, expected: str, tree: Workspace) -> None:
-    assert (await _grep(tree, "run", glob=glob, path=path)).text == expected
 
 
 async def test_paths_outside_project_are_absolute(tree: Workspace) -> None:
@@ -132,31 +115,32 @@ async def test_long_line_is_cut_with_note(workspace: Workspace) -> None:
     assert cut == "a:2:" + "é" * 500 + " [line cut after 500 of 2,001 characters]"
 
 
-async def test_binary_files_are_skipped(workspace: Workspace) -> None:
-    (workspace.root / "a.bin").write_bytes(b"word\0")
-    assert (await _grep(workspace, "word")).text == "no line matches 'word' (0 files searched, 1 binary files skipped)"
-    (workspace.root / "a.txt").write_bytes(b"word")
-    assert (await _grep(workspace, "word")).text == "a.txt"
+@pytest.mark.parametrize(
+    ("name", "content", "pattern", "lines"),
+    [
+        ("crlf", b"end\r\n", "^end$", ["crlf:1:end"]),
+        ("mark", b"\xef\xbb\xbfend\n", "^end$", ["mark:1:end"]),
+        ("latin", b"caf\xe9\nend", "^end$", ["latin:2:end"]),
+        ("latin", b"caf\xe9\nend", "caf", ["latin:1:caf\ufffd"]),
+        (os.fsdecode(b"a\xff\n"), b"x\n", "x", ["a\ufffd\ufffd:1:x"]),
+        ("a", b"[\n", "[[]", ["a:1:["]),
+        ("a.bin", b"word\0", "word", ["no line matches 'word' (0 files searched, 1 binary files skipped)"]),
+    ],
+    ids=["line ends", "byte order mark", "no last newline", "no UTF-8", "file name", "Python warning", "binary"],
+)
+async def test_text_variants_are_searched(
+    name: str, content: bytes, pattern: str, lines: list[str], workspace: Workspace
+) -> None:
+    (workspace.root / name).write_bytes(content)
+    assert await _content(workspace, pattern) == lines
 
 
-async def test_text_variants_are_searched(workspace: Workspace) -> None:
-    """Other line ends, a byte order mark, invalid UTF-8, and a last line without newline."""
-    (workspace.root / "crlf").write_bytes(b"end\r\n")
-    (workspace.root / "mark").write_bytes(b"\xef\xbb\xbfend\n")
-    (workspace.root / "latin").write_bytes(b"caf\xe9\nend")
-    assert await _content(workspace, "^end$") == ["crlf:1:end", "latin:2:end", "mark:1:end"]
-    assert await _content(workspace, "caf") == ["latin:1:caf\ufffd"]
-
-
-async def test_too_large_file_is_mentioned(workspace: Workspace) -> None:
+async def test_too_large_and_unreadable_files_are_mentioned(workspace: Workspace) -> None:
+    """/proc/PID/mem is a regular file whose first byte cannot be read, even by root."""
     with (workspace.root / "a").open("wb") as file:
         file.truncate(LARGEST + 1)
     (workspace.root / "b").write_text("x\n")
     assert (await _grep(workspace, "x")).text == "b\n[1 files over 256 MB were not searched]"
-
-
-async def test_unreadable_file_is_mentioned(workspace: Workspace) -> None:
-    """/proc/PID/mem is a regular file whose first byte cannot be read, even by root."""
     result = await _grep(workspace, "x", path=f"/proc/{os.getpid()}/mem")
     assert result.text == "no line matches 'x' (0 files searched)\n[1 files could not be read]"
 
@@ -188,36 +172,14 @@ async def test_link_is_not_followed_outside(tmp_path: Path) -> None:
     assert result.text == "no line matches 'word' (0 files searched)"
 
 
-async def test_unusual_file_name_is_searched_and_shown_on_one_line(workspace: Workspace) -> None:
-    (workspace.root / os.fsdecode(b"a\xff\n")).write_text("x\n")
-    assert await _content(workspace, "x") == ["a\ufffd\ufffd:1:x"]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "words"),
-    [
-        ("ab(c", "missing ), unterminated subpattern at position 2"),
-        ("abc[", "unterminated character set at position 3"),
-        ("*", "nothing to repeat at position 0"),
-        ("a{99999999999999}", "repetition number is too large"),
-        ("(" * 5_000 + ")" * 5_000, "recursion"),
-    ],
-)
-async def test_invalid_expression_is_refused_with_position(pattern: str, words: str, workspace: Workspace) -> None:
-    result = await _grep(workspace, pattern)
-    assert result.is_error
-    assert "is not a valid Python regular expression" in result.text
-    assert words in result.text
-
-
-async def test_expression_with_python_warning_is_searched(workspace: Workspace) -> None:
-    (workspace.root / "a").write_text("[\n")
-    assert await _content(workspace, "[[]") == ["a:1:["]
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [
+        ({"pattern": "ab(c"}, "expression: missing ), unterminated subpattern at position 2"),
+        ({"pattern": "abc["}, "expression: unterminated character set at position 3"),
+        ({"pattern": "*"}, "expression: nothing to repeat at position 0"),
+        ({"pattern": "a{99999999999999}"}, "repetition number is too large"),
+        ({"pattern": "(" * 5_000 + ")" * 5_000}, "recursion"),
         ({"context": -1}, "context is -1"),
         ({"context": 101}, "from 0 to 100"),
         ({"head_limit": 0}, "head_limit is 0"),
@@ -230,7 +192,7 @@ async def test_expression_with_python_warning_is_searched(workspace: Workspace) 
 )
 async def test_invalid_arguments_are_refused(value: dict[str, Any], words: str, workspace: Workspace) -> None:
     os.mkfifo(workspace.root / "pipe")
-    result = await _grep(workspace, "x", **value)
+    result = await _grep(workspace, **{"pattern": "x", **value})
     assert result.is_error
     assert words in result.text
 

@@ -202,15 +202,8 @@ async def test_file_with_python_match_is_never_excluded(
 @pytest.mark.parametrize(
     "expression",
     [
-        *(
-            "word",
-            "^import os$",
-            r"def \w+\(",
-            r"\bclass\s+[A-Z]\w*",
-            "interface{}",
-            "(?i)todo|fixme",
-            "(?P<n>a)b??c++",
-        ),
+        *("word", "^import os$", r"def \w+\(", r"\bclass\s+[A-Z]\w*"),
+        *("interface{}", "(?i)todo|fixme", "(?P<n>a)b??c++"),
         *('[^"\\n]*', "caf\u00e9 \U0001f600", "[\u00e0-\u00ff]{2,}", "a{,3}", "]}", "", r"\.\*\_\-\t"),
     ],
 )

@@ -62,12 +62,20 @@ async def _read_fifo(fifo: Path) -> str:
     return await trio.to_thread.run_sync(fifo.read_text, abandon_on_cancel=True)
 
 
-async def _write_fifo(fifo: Path) -> None:
-    await trio.to_thread.run_sync(fifo.write_text, "go\n", abandon_on_cancel=True)
-
-
 async def _end_of(workspace: Workspace, name: str = "bash_1") -> None:
     await _jobs(workspace).find(name).wait_ended()
+
+
+async def _run(workspace: Workspace, command: str) -> None:
+    """Run job bash_1 to its end."""
+    assert not (await _start(workspace, command)).is_error
+    await _end_of(workspace)
+
+
+async def _continue(workspace: Workspace, fifo: Path) -> None:
+    """Write the line that job bash_1 reads from the fifo, and wait until the job ends."""
+    await trio.to_thread.run_sync(fifo.write_text, "go\n", abandon_on_cancel=True)
+    await _end_of(workspace)
 
 
 def _is_running(pid: int) -> bool:
@@ -94,8 +102,7 @@ async def test_new_output_is_shown_once_with_status_last(tmp_path: Path) -> None
         await trio.testing.wait_all_tasks_blocked()
         assert (await _output(workspace)).text == "one\n[bash_1: running]"
         assert (await _output(workspace)).text == "[bash_1: running]"
-        await _write_fifo(go)
-        await _end_of(workspace)
+        await _continue(workspace, go)
         assert await _output(workspace) == ToolResult(text="two\n[bash_1: ended with exit code 3]")
         assert (await _output(workspace)).text == "[bash_1: ended with exit code 3]"
 
@@ -107,15 +114,13 @@ async def test_partial_character_is_shown_when_complete(tmp_path: Path) -> None:
         await _read_fifo(said)
         await trio.testing.wait_all_tasks_blocked()
         assert (await _output(workspace)).text == "caf\n[bash_1: running]"
-        await _write_fifo(go)
-        await _end_of(workspace)
+        await _continue(workspace, go)
         assert (await _output(workspace)).text == "é\n[bash_1: ended with exit code 0]"
 
 
 async def test_filter_shows_only_matching_lines(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
-        await _start(workspace, r"printf 'error: 1\nfine\r\n\xff error: 2\nlast error'")
-        await _end_of(workspace)
+        await _run(workspace, r"printf 'error: 1\nfine\r\n\xff error: 2\nlast error'")
         result = await _output(workspace, filter=r"error(: \d)?$")
         assert result.text == "error: 1\n\ufffd error: 2\nlast error\n[bash_1: ended with exit code 0]"
         assert (await _output(workspace)).text == "[bash_1: ended with exit code 0]"
@@ -126,8 +131,7 @@ async def test_filter_shows_only_matching_lines(tmp_path: Path) -> None:
 )
 async def test_failed_filter_shows_and_loses_nothing(pattern: str, words: str, tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
-        await _start(workspace, f"echo {'a' * 80}b")
-        await _end_of(workspace)
+        await _run(workspace, f"echo {'a' * 80}b")
         value = {"bash_id": "bash_1", "filter": pattern}
         result = await call_tool({"BashOutput": BashOutput(filter_limit=0.3)}, "BashOutput", value, workspace)
         assert result.is_error
@@ -137,8 +141,7 @@ async def test_failed_filter_shows_and_loses_nothing(pattern: str, words: str, t
 
 async def test_concurrent_reads_lose_nothing(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
-        await _start(workspace, "echo one")
-        await _end_of(workspace)
+        await _run(workspace, "echo one")
         shown: list[str] = []
 
         async def look() -> None:
@@ -154,8 +157,7 @@ async def test_concurrent_reads_lose_nothing(tmp_path: Path) -> None:
 async def test_output_is_kept_up_to_limit_with_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.agents.tools.workspace.background_jobs.MAX_OUTPUT", 2 * 1024 * 1024)
     async with _opened(tmp_path) as workspace:
-        await _start(workspace, "head -c 3000000 /dev/zero | tr '\\0' x; echo end > done")
-        await _end_of(workspace)
+        await _run(workspace, "head -c 3000000 /dev/zero | tr '\\0' x; echo end > done")
         assert (workspace.root / "done").exists()
         assert (workspace.scratch / "jobs" / "bash_1.out").stat().st_size == 2 * 1024 * 1024
         result = await _output(workspace)
@@ -165,8 +167,7 @@ async def test_output_is_kept_up_to_limit_with_note(tmp_path: Path, monkeypatch:
 async def test_full_disk_loses_output_but_not_the_job(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         with file_faults(SeededFaults(seed=1, full=1.0)):
-            await _start(workspace, "echo lost")
-            await _end_of(workspace)
+            await _run(workspace, "echo lost")
         result = await _output(workspace)
         assert result.text == ("[later output was not kept: No space left on device]\n[bash_1: ended with exit code 0]")
 
@@ -183,13 +184,6 @@ async def test_killed_job_and_its_children_have_ended(tmp_path: Path) -> None:
         assert (await _output(workspace)).text == "before\n[bash_1: killed]"
         assert (await _kill(workspace)).text == "bash_1: already killed"
         assert _jobs(workspace).take_finished() == []
-
-
-async def test_ended_job_cannot_be_killed(tmp_path: Path) -> None:
-    async with _opened(tmp_path) as workspace:
-        await _start(workspace, "exit 4")
-        await _end_of(workspace)
-        assert (await _kill(workspace)).text == "bash_1: already ended with exit code 4"
 
 
 async def test_all_jobs_end_with_the_block(tmp_path: Path) -> None:
@@ -229,8 +223,7 @@ async def test_jobs_end_when_block_fails(tmp_path: Path) -> None:
 
 async def test_background_processes_of_job_end_with_it(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
-        await _start(workspace, "sleep 100 & echo $!")
-        await _end_of(workspace)
+        await _run(workspace, "sleep 100 & echo $!")
         pid, status = (await _output(workspace)).text.split("\n")
         assert status == "[bash_1: ended with exit code 0]"
         assert not _is_running(int(pid))
@@ -254,16 +247,15 @@ async def test_end_of_job_is_notified_once(tmp_path: Path) -> None:
         assert _jobs(workspace).take_finished() == [
             f"Background job bash_2 ended with exit code 0: true {'x' * 71} ..."
         ]
-        await _write_fifo(go)
-        await _end_of(workspace)
+        await _continue(workspace, go)
         assert _jobs(workspace).take_finished() == ["Background job bash_1 ended with exit code 3: read < go exit 3"]
         assert _jobs(workspace).take_finished() == []
 
 
-async def test_end_already_shown_is_not_notified(tmp_path: Path) -> None:
+async def test_end_already_shown_is_not_notified_and_cannot_be_killed(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
-        await _start(workspace, "true")
-        await _end_of(workspace)
+        await _run(workspace, "exit 4")
+        assert (await _kill(workspace)).text == "bash_1: already ended with exit code 4"
         await _output(workspace)
         assert _jobs(workspace).take_finished() == []
 
@@ -272,8 +264,7 @@ async def test_job_starts_in_shell_directory_and_does_not_change_it(tmp_path: Pa
     async with _opened(tmp_path) as workspace:
         (workspace.root / "sub" / "deep").mkdir(parents=True)
         await call_tool(TOOLS, "Bash", {"command": "cd sub"}, workspace)
-        await _start(workspace, "pwd; cd deep")
-        await _end_of(workspace)
+        await _run(workspace, "pwd; cd deep")
         assert (await _output(workspace)).text.startswith(f"{workspace.root / 'sub'}\n")
         assert workspace.shell.directory == workspace.root / "sub"
 
@@ -281,8 +272,7 @@ async def test_job_starts_in_shell_directory_and_does_not_change_it(tmp_path: Pa
 async def test_job_environment_has_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "secret-value")
     async with _opened(tmp_path) as workspace:
-        await _start(workspace, "env")
-        await _end_of(workspace)
+        await _run(workspace, "env")
         assert "secret-value" not in (await _output(workspace)).text
 
 
@@ -298,20 +288,16 @@ async def test_number_of_running_jobs_is_limited(tmp_path: Path) -> None:
 
 
 async def test_unstartable_job_is_refused_and_not_listed(tmp_path: Path) -> None:
-    async with _opened(tmp_path) as workspace:
-        refused = await _start(workspace, "echo \0")
-        assert refused.is_error
-        assert refused.text.startswith("The command could not be started")
-        assert (await _output(workspace)).text == "There is no job 'bash_1' in this run: there is none"
-        assert _jobs(workspace).take_finished() == []
-
-
-async def test_job_is_refused_without_output_file(tmp_path: Path) -> None:
+    """The first job gets no output file, and the second one no process."""
     async with _opened(tmp_path) as workspace:
         (workspace.scratch / "jobs").touch()
-        refused = await _start(workspace, "touch ran")
-        assert refused.is_error
-        assert "could not be started" in refused.text
+        fileless = await _start(workspace, "touch ran")
+        (workspace.scratch / "jobs").unlink()
+        for refused in (fileless, await _start(workspace, "echo \0")):
+            assert refused.is_error
+            assert "could not be started" in refused.text
+        assert (await _output(workspace)).text == "There is no job 'bash_1' in this run: there is none"
+        assert _jobs(workspace).take_finished() == []
         assert not (workspace.root / "ran").exists()
 
 
@@ -324,8 +310,7 @@ async def test_unknown_job_is_refused_with_suggestion(tmp_path: Path) -> None:
 
 async def test_jobs_of_later_run_get_new_ids(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
-        await _start(workspace, "echo first")
-        await _end_of(workspace)
+        await _run(workspace, "echo first")
     async with _opened(tmp_path) as workspace:
         assert (await _start(workspace, "echo second")).text.startswith("Started job bash_2.")
         await _end_of(workspace, "bash_2")

@@ -27,11 +27,6 @@ from tests.descriptors import count_descriptors
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path)
-
-
 async def _bash(workspace: Workspace, command: str, *, grace: float = 0.1, **value: Any) -> ToolResult:
     with trio.fail_after(10):
         return await call_tool({"Bash": Bash(grace=grace)}, "Bash", {"command": command, **value}, workspace)
@@ -67,39 +62,26 @@ async def _end_of(pid: int) -> None:
             os.close(descriptor)
 
 
-async def test_stdout_and_stderr_keep_their_order(workspace: Workspace) -> None:
-    result = await _bash(workspace, "for n in 1 2 3; do echo out $n; echo err $n >&2; done")
-    assert result == ToolResult(text="out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3")
-
-
 async def test_command_starts_in_workspace_without_input(workspace: Workspace) -> None:
     assert (await _bash(workspace, "pwd; cat; echo end")).text == f"{workspace.root}\nend"
 
 
-async def test_command_without_output_has_empty_result(workspace: Workspace) -> None:
-    assert await _bash(workspace, "true") == ToolResult(text="")
-
-
 @pytest.mark.parametrize(
-    ("command", "text"),
+    ("command", "result"),
     [
-        ("echo no; exit 3", "no\n[exit code 3]"),
-        ("false", "[exit code 1]"),
-        ("printf x; false", "x\n[exit code 1]"),
-        ("kill -KILL $$", "[exit code 137]"),
-        ("nonexistent-command 2> /dev/null", "[exit code 127]"),
+        ("for n in 1 2; do echo out $n; echo err $n >&2; done", ToolResult(text="out 1\nerr 1\nout 2\nerr 2")),
+        ("true", ToolResult(text="")),
+        ("yes | head -n 1", ToolResult(text="y")),
+        (r"printf 'caf\xe9 \xc3\xa9'", ToolResult(text="caf\ufffd é")),
+        ("echo no; exit 3", ToolResult(text="no\n[exit code 3]", is_error=True)),
+        ("false", ToolResult(text="[exit code 1]", is_error=True)),
+        ("printf x; false", ToolResult(text="x\n[exit code 1]", is_error=True)),
+        ("kill -KILL $$", ToolResult(text="[exit code 137]", is_error=True)),
+        ("nonexistent-command 2> /dev/null", ToolResult(text="[exit code 127]", is_error=True)),
     ],
 )
-async def test_failed_command_ends_with_exit_code(command: str, text: str, workspace: Workspace) -> None:
-    assert await _bash(workspace, command) == ToolResult(text=text, is_error=True)
-
-
-async def test_writer_into_closed_pipe_ends_by_sigpipe(workspace: Workspace) -> None:
-    assert await _bash(workspace, "yes | head -n 1") == ToolResult(text="y")
-
-
-async def test_invalid_utf8_is_replaced(workspace: Workspace) -> None:
-    assert (await _bash(workspace, r"printf 'caf\xe9 \xc3\xa9'")).text == "caf\ufffd é"
+async def test_result_is_output_in_order_and_exit_code(command: str, result: ToolResult, workspace: Workspace) -> None:
+    assert await _bash(workspace, command) == result
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 601])

@@ -77,9 +77,6 @@ async def test_invalid_plan_is_not_submitted(tmp_path: Path, arguments: dict[str
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_plan_submission_is_allowed_in_every_mode(tmp_path: Path, mode: Mode) -> None:
-    tool, workspace = (
-        ExitPlanMode(FixedReviewer(PlanDecision(approve=True, by="lead"))),
-        Workspace(root=tmp_path, scratch=tmp_path),
-    )
+def test_plan_submission_is_allowed_in_every_mode(workspace: Workspace, mode: Mode) -> None:
+    tool = ExitPlanMode(FixedReviewer(PlanDecision(approve=True, by="lead")))
     assert isinstance(Permissions(mode=mode).evaluate(tool, ExitPlanModeInput(plan="x"), workspace), Allowed)

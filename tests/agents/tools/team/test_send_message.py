@@ -33,26 +33,16 @@ async def test_broadcast_result_has_receipt_for_each_recipient(tmp_path: Path) -
     assert "; Stored for worker as " in result.text
 
 
-async def test_unknown_recipient_is_error_with_suggestion(tmp_path: Path) -> None:
-    result = await send(RouterHarness(), tmp_path, to="skout", message="x")
-    assert result.is_error
-    assert result.text == "The message was not sent: there is no 'skout'; did you mean scout?"
-
-
-async def test_object_is_sent_with_its_type(tmp_path: Path) -> None:
+async def test_object_is_sent_with_its_type_and_references(tmp_path: Path) -> None:
     mail = RouterHarness()
-    message = {"type": "task_assignment", "task_id": 7}
-    assert not (await send(mail, tmp_path, to="scout", message=message)).is_error
-    [envelope] = await mail.received("scout")
-    assert (envelope.kind, json.loads(envelope.body)) == ("task_assignment", {"task_id": 7})
-
-
-async def test_response_references_request_by_id(tmp_path: Path) -> None:
-    mail = RouterHarness()
-    message = {"type": "plan_approval_response", "request_id": "r1", "approve": True}
-    assert not (await send(mail, tmp_path, to="scout", message=message)).is_error
-    [envelope] = await mail.received("scout")
-    assert envelope.in_reply_to == "r1"
+    for message in (
+        {"type": "task_assignment", "task_id": 7},
+        {"type": "plan_approval_response", "request_id": "r1", "approve": True},
+    ):
+        assert not (await send(mail, tmp_path, to="scout", message=message)).is_error
+    assigned, answer = await mail.received("scout")
+    assert (assigned.kind, json.loads(assigned.body)) == ("task_assignment", {"task_id": 7})
+    assert answer.in_reply_to == "r1"
 
 
 @pytest.mark.parametrize("message", [{}, {"type": "task_assignmnt"}, {"type": "message"}, {"type": 3}])
@@ -65,9 +55,8 @@ async def test_object_of_unknown_type_is_refused_with_suggestion(tmp_path: Path,
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_send_message_is_allowed_in_every_mode(tmp_path: Path, mode: Mode) -> None:
+def test_send_message_is_allowed_in_every_mode(workspace: Workspace, mode: Mode) -> None:
     tool = SendMessage(router=RouterHarness().router, sender=sender())
-    workspace = Workspace(root=tmp_path, scratch=tmp_path)
     arguments = SendMessageInput(to="scout", message="x")
     assert type(Permissions(mode=mode).evaluate(tool, arguments, workspace)).__name__ == "Allowed"
 

@@ -1,7 +1,5 @@
 """Tests of the TaskStop tool."""
 
-from pathlib import Path
-
 import attrs
 import pytest
 import trio
@@ -40,16 +38,10 @@ class Parent:
         raise AssertionError
 
 
-async def test_started_agent_is_stopped(tmp_path: Path) -> None:
+async def test_started_agent_is_stopped_but_unknown_name_is_tool_error(workspace: Workspace) -> None:
     parent = Parent("scout")
-    workspace = Workspace(root=tmp_path, scratch=tmp_path)
-    result = await TaskStop(parent).run(TaskStopInput(name="scout"), workspace)
-    assert (parent.stopped, result.text) == (["scout"], "scout is stopped, with all agents that it had started.")
-
-
-async def test_unknown_agent_name_is_tool_error(tmp_path: Path) -> None:
-    parent = Parent("scout")
-    workspace = Workspace(root=tmp_path, scratch=tmp_path)
     with pytest.raises(ToolFailed, match="no agent 'main' at work that could be stopped: there is scout"):
         await TaskStop(parent).run(TaskStopInput(name="main"), workspace)
     assert parent.stopped == []
+    result = await TaskStop(parent).run(TaskStopInput(name="scout"), workspace)
+    assert (parent.stopped, result.text) == (["scout"], "scout is stopped, with all agents that it had started.")
