@@ -153,7 +153,7 @@ class ObservedAgent:
 
     def of_type(self, event_type: type[E]) -> list[E]:
         """Return the emitted events of one type."""
-        return [event for event in self.events if isinstance(event, event_type)]
+        return of_type(self.events, event_type)
 
     @property
     def failures(self) -> list[str]:
@@ -163,6 +163,11 @@ class ObservedAgent:
     def requests(self, purpose: str) -> list[dict[str, Any]]:
         """Return the server's log entries for *purpose*."""
         return [entry for entry in self.served.requests if entry["purpose"] == purpose]
+
+
+def of_type(events: list[Event], event_type: type[E]) -> list[E]:
+    """Return the events of one type."""
+    return [event for event in events if isinstance(event, event_type)]
 
 
 def watch(agent: Agent) -> list[Event]:
