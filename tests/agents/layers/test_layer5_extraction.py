@@ -25,10 +25,11 @@ from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.shell.bash import Bash
 from coterie.agents.tools.workspace.memory_files import WritableMemory
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.memory.layer_settings import ExtractionSettings
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
+from tests.agents.disk_faults import FaultAt
 from tests.agents.opened_layers import open_extraction
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
@@ -338,13 +339,9 @@ async def test_reply_without_calls_saves_nothing(tmp_path: Path, stop: str, fail
 
 
 async def test_unrecorded_extraction_is_event(tmp_path: Path) -> None:
-    class OnlyTranscript(SeededFaults):
-        def before(self, operation: Any, path: Path, size: int) -> int:
-            return super().before(operation, path, size) if path.name == "transcript.jsonl" else size
-
     async with open_work(tmp_path, [{"text": "Noted."}, nothing(until="go")]) as work:
         await work.loop()
-        with file_faults(OnlyTranscript(seed=1, full=1.0)):
+        with file_faults(FaultAt("write", lambda path: path.name == "transcript.jsonl")):
             work.go()
             await work.extraction.wait_until_idle()
         assert "No space" in work.failures[0]

@@ -202,23 +202,6 @@ async def test_dream_that_deletes_23_files_waits_for_approval(tmp_path: Path) ->
         assert {(hunk.kind, hunk.state) for hunk in change.hunks} == {("deletion", "waiting")}
 
 
-async def test_lost_sentence_in_merge_counts_as_deletion(tmp_path: Path) -> None:
-    merged = topic("people", "Merged from ann.md and ben.md: both have a favourite drink.")
-    tidy = turn(
-        read(tmp_path, "ann.md"),
-        read(tmp_path, "ben.md"),
-        write(tmp_path, "people.md", merged),
-        write(tmp_path, "ann.md", ""),
-        write(tmp_path, "ben.md", ""),
-    )
-    words = {"purpose": "dream", "text": "I merged ann.md and ben.md into people.md; nothing was deleted."}
-    async with open_dream_harness(tmp_path, {"ann.md": ANN, "ben.md": BEN}, tidy, words) as night:
-        await night.dreamer.dream(night.sessions)
-        assert (night.dream_events[-1].applied, night.dream_events[-1].waiting) == (1, 2)
-        assert night.store.paths() == ["ann.md", "ben.md", "people.md"]
-        assert night.texts()["ann.md"] == ANN
-
-
 async def test_dream_can_write_only_in_its_copy(tmp_path: Path) -> None:
     outside = [tmp_path / "memory" / "ann.md", tmp_path / "src.py", tmp_path / "dream" / "base" / "ann.md"]
     calls = [{"Read": {"file_path": str(path)}} for path in outside[:2]]
