@@ -137,7 +137,7 @@ async def open_agent(
             if layers is not None and layers.clearing.by_cache:
                 header = attrs.evolve(header, betas=(*header.betas, load_models().betas["cache_edits"]))
             with TranscriptWriter.open(directory / "transcript.jsonl", served.clock) as transcript:
-                facts = {"denial": denial, "clock": served.clock, "thresholds": thresholds}
+                facts: dict[str, Any] = {"denial": denial, "clock": served.clock, "thresholds": thresholds}
                 agent = build_agent(transcript, client, directory, *tools, model=chosen, header=header, **facts)
                 if layers is not None:
                     agent.pipeline = build_pipeline(layers, dict(by_name), directory, compact)

@@ -139,7 +139,7 @@ async def open_family(
                 ):
                     system = [text_block("You are one of many. " * 200)]
                     header = KeyHeader(model=model, betas=betas)
-                    facts = {"model": chosen, "header": header, "system": system, "clock": served.clock}
+                    facts: dict[str, Any] = {"model": chosen, "header": header, "system": system, "clock": served.clock}
                     parent = build_agent(transcript, client, directory, *tools, **facts)
                     parent.append_message("user", [text_block("Here is the project."), text_block("the task")])
                     family.append(Family(parent, served, gate, recorder.bodies, directory))
