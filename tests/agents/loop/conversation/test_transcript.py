@@ -57,9 +57,9 @@ def recorded(path: Path) -> Conversation:
     return conversation
 
 
-def test_recorded_conversation_is_restored(tmp_path: Path) -> None:
-    conversation = recorded(tmp_path / "t.jsonl")
-    loaded = load_transcript(tmp_path / "t.jsonl")
+def test_recorded_conversation_is_restored(path: Path) -> None:
+    conversation = recorded(path)
+    loaded = load_transcript(path)
     assert_same(loaded, conversation)
     assert loaded.dropped_bytes == 0
 
@@ -126,12 +126,12 @@ def test_fork_is_recorded_whole_with_shared_mark(tmp_path: Path) -> None:
     assert_same(loaded, fork)
 
 
-def test_key_header_with_newline_is_restored(tmp_path: Path) -> None:
+def test_key_header_with_newline_is_restored(path: Path) -> None:
     header = attrs.evolve(HEADER, thinking=b'{\n"type":"adaptive"}')
     conversation = Conversation.begin(header)
-    with TranscriptWriter.open(tmp_path / "t.jsonl") as writer:
+    with TranscriptWriter.open(path) as writer:
         writer.record(conversation)
-    assert_same(load_transcript(tmp_path / "t.jsonl"), conversation)
+    assert_same(load_transcript(path), conversation)
 
 
 def last_record(content: bytes) -> int:
@@ -167,9 +167,9 @@ def test_torn_first_record_leaves_no_conversation(path: Path) -> None:
     assert_same(load_transcript(path), conversation)
 
 
-def test_empty_file_is_empty_transcript(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").touch()
-    assert load_transcript(tmp_path / "t.jsonl") == LoadedTranscript()
+def test_empty_file_is_empty_transcript(path: Path) -> None:
+    path.touch()
+    assert load_transcript(path) == LoadedTranscript()
 
 
 @attrs.define

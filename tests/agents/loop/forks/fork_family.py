@@ -40,6 +40,11 @@ FORK = {"text": "Looked.", "times": "always", "delay": 0.03}
 """Reply of a fork, delayed so that its siblings have sent their requests too unless the gateway blocks them."""
 
 
+def code(_text: str) -> str:
+    """Return a tool result of 10,000 characters."""
+    return "code\n" * 2_000
+
+
 @attrs.define(eq=False)
 class Recorder:
     """Embedded server that records the request bodies by agent."""
@@ -69,7 +74,13 @@ class Family:
     directory: Path
     events: dict[str, list[Event]] = attrs.field(factory=dict)
     forks: list[Agent] = attrs.field(factory=list)
-    point: ForkPoint | None = None
+    created_point: ForkPoint | None = None
+
+    @property
+    def point(self) -> ForkPoint:
+        """The fork point, which must have been created."""
+        assert self.created_point is not None
+        return self.created_point
 
     async def fork(self, number: int, point: ForkPoint) -> RunEnded:
         """Run the fork of this number to its end."""
@@ -93,7 +104,7 @@ class Family:
 
     async def fork_many(self, count: int) -> None:
         """Create the fork point and run forks 1 to *count* of it at the same time."""
-        self.point = create_fork_point(self.parent)
+        self.created_point = create_fork_point(self.parent)
         async with trio.open_nursery() as nursery:
             for number in range(1, count + 1):
                 nursery.start_soon(self.fork, number, self.point)
@@ -122,7 +133,7 @@ async def open_family(
     chosen = known_models().get(model)
 
     async def act(_text: str) -> str:
-        if spawn is not None and family[0].point is None:
+        if spawn is not None and family[0].created_point is None:
             await spawn(family[0])
         return "started"
 
