@@ -62,8 +62,7 @@ async def test_too_many_pages_are_removed_and_run_continues(tmp_path: Path, at_o
         server,
     ):
         events = watch(agent)
-        ended = await run_loop(agent, LIMITS)
-        assert (ended.reason, ended.text) == ("completed", "done")
+        assert (await run_loop(agent, LIMITS)).text == "done"
         [left] = of_type(events, ResultsCleared)
         assert (left.mechanism, left.results) == ("size", 5)
         assert left.tokens_after < left.tokens_before
@@ -86,8 +85,7 @@ async def test_thinking_model_continues_without_pages(tmp_path: Path) -> None:
         server,
     ):
         events = watch(agent)
-        ended = await run_loop(agent, LIMITS)
-        assert (ended.reason, ended.text) == ("completed", "done")
+        assert (await run_loop(agent, LIMITS)).text == "done"
         [left] = of_type(events, ResultsCleared)
         assert (left.mechanism, left.results) == ("size", 5)
         assert [entry["status"] for entry in server.requests].count(400) == 1
@@ -111,8 +109,7 @@ async def test_pages_that_fill_window_are_removed_by_compaction(tmp_path: Path) 
         reading(*rounds), tmp_path, Read(), layers=ALONE, model=SMALL, window=120_000, compact=compact
     ) as (agent, server):
         events = watch(agent)
-        ended = await run_loop(agent, LIMITS)
-        assert (ended.reason, ended.text) == ("completed", "done")
+        assert (await run_loop(agent, LIMITS)).text == "done"
         compacted = of_type(events, Compacted)
         assert {(each.trigger, each.by) for each in compacted} == {("threshold", "summary")}
         assert all(each.tokens_after < each.tokens_before for each in compacted)

@@ -192,15 +192,6 @@ async def test_local_ranker_chooses_when_model_cannot(
         assert reason in work.failures[0]
 
 
-async def test_invented_names_are_dropped(tmp_path: Path, memory: Path) -> None:
-    names = [f"invented{number}.md" for number in range(50)]
-    async with open_work(tmp_path, turn(), answer(*names), answer(*names, "tests.md")) as work:
-        assert await work.ask("which port has the staging server") is NOTHING
-        assert "real database" in text_of(await work.ask("and how do we test"))
-        assert [event.chosen for event in work.recalled] == [[], [str(memory / "tests.md")]]
-        assert not work.failures
-
-
 async def test_failure_of_ranker_gives_no_memories_and_no_error(
     tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
