@@ -13,22 +13,15 @@ import trio.testing
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.layers.layer7_messaging import Messaging
-from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block
-from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter, load_transcript
-from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
-from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.runtime.mail_loop import run_mail_loop
 from coterie.agents.runtime.team_membership import TeamMembership
 from coterie.agents.tools.team.send_message import SendMessage
-from coterie.agents.tools.tool import Tool, Workspace, allow_all, tool_definition
+from coterie.agents.tools.tool import Tool
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import Envelope, Sender
@@ -38,7 +31,7 @@ from coterie.mailbox.router import Router
 from coterie.mailbox.transports.in_process.transport import QueueTransport
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.opened_layers import build_pipeline, with_mail
-from tests.agents.scripted_agent import QUICK
+from tests.agents.scripted_agent import QUICK, build_agent
 from tests.embedded_server import Served, open_served
 
 
@@ -101,8 +94,9 @@ class Team:
             async with self.transport.open_inbox(name, start, seen=transcript.loaded.mail) as inbox:
                 mail = Messaging(MergedInbox(name, inbox, (), self.add_dead_letter))
                 self.mail[name] = mail
-                agent = self._agent(
-                    name, transcript, (SendMessage(router=self.router, sender=self.sender(name)), *tools)
+                send = SendMessage(router=self.router, sender=self.sender(name))
+                agent = build_agent(
+                    transcript, self.client, self.directory, send, *tools, name=name, emit=self.events.append
                 )
                 pipeline = build_pipeline(
                     LayersSettings(clearing=ClearingSettings(by_cache=False)), dict(agent.tools), self.directory / name
@@ -115,24 +109,6 @@ class Team:
                     self.states.append((name, state))
 
                 self.ended[name] = await run_mail_loop(agent, mail, RunLimits(turns=20), self.member(name, lead), note)
-
-    def _agent(self, name: str, transcript: TranscriptWriter, tools: tuple[Tool, ...]) -> Agent:
-        model = load_models().get("claude-opus-5-5")
-        header = KeyHeader(model=model.id)
-        begun = transcript.loaded.conversation
-        return Agent(
-            identity=Identity(agent=name),
-            model=model,
-            client=self.client,
-            conversation=begun or Conversation.begin(header, tools=[tool_definition(tool) for tool in tools]),
-            transcript=transcript,
-            tools={tool.name: tool for tool in tools},
-            workspace=Workspace(root=self.directory, scratch=self.directory),
-            denial=allow_all,
-            meter=WindowMeter(Thresholds.for_window(model.window, model.max_output)),
-            emit=self.events.append,
-            durability="never",
-        )
 
     def path(self, name: str) -> Path:
         """Return the path of an agent's transcript."""

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
-from coterie.agents.tools.tool import Workspace
 from coterie.memory.layer_settings import LayersSettings
 from tests.agents.opened_layers import build_pipeline
+from tests.agents.scripted_agent import build_agent
 
 
 @contextmanager
@@ -22,20 +21,16 @@ def open_resumed_agent(
     The server is the same, so it still knows which thinking belongs to which call.
     """
     with TranscriptWriter.open(path, agent.clock) as transcript:
-        conversation = transcript.loaded.conversation
-        assert conversation is not None
-        again = Agent(
-            identity=agent.identity,
+        assert transcript.loaded.conversation is not None
+        again = build_agent(
+            transcript,
+            agent.client,
+            agent.workspace.root,
+            *agent.tools.values(),
             model=agent.model,
-            client=agent.client,
-            conversation=conversation,
-            transcript=transcript,
-            tools=agent.tools,
-            workspace=Workspace(root=agent.workspace.root, scratch=agent.workspace.scratch),
+            thresholds=agent.meter.thresholds,
             denial=agent.denial,
-            meter=WindowMeter(agent.meter.thresholds),
             clock=agent.clock,
-            durability=agent.durability,
         )
         if layers is not None:
             again.pipeline = build_pipeline(layers, dict(agent.tools), agent.workspace.scratch, compact)

@@ -1,6 +1,6 @@
 """Scripted agent with real HTTP to the embedded server, real files, and tools of the test."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -23,8 +23,8 @@ from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.model.call_intent import CallIntent
-from coterie.agents.loop.model.catalog import load_models
-from coterie.agents.loop.model.client import RetryPolicy, open_model_client
+from coterie.agents.loop.model.catalog import Model, load_models
+from coterie.agents.loop.model.client import ModelClient, RetryPolicy, open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.tools.tool import (
@@ -42,6 +42,7 @@ from tests.agents.opened_layers import build_pipeline
 from tests.embedded_server import Served, open_served
 
 E = TypeVar("E", bound=Event)
+MODEL = load_models().get("claude-opus-5-5")
 QUICK = RetryPolicy(attempts=2, first_wait=0.001, longest_wait=0.001)
 
 
@@ -76,6 +77,35 @@ class NotingTool:
         return ToolResult(text=str(result))
 
 
+def build_agent(
+    transcript: TranscriptWriter,
+    client: ModelClient,
+    directory: Path,
+    *tools: Tool,
+    name: str = "main",
+    model: Model = MODEL,
+    header: KeyHeader | None = None,
+    system: Sequence[bytes] = (),
+    thresholds: Thresholds | None = None,
+    **facts: Any,
+) -> Agent:
+    """Build a new agent, or the one whose transcript this is; *facts* are further fields of `Agent`."""
+    definitions = [tool_definition(tool) for tool in tools]
+    return Agent(
+        identity=Identity(agent=name),
+        model=model,
+        client=client,
+        conversation=transcript.loaded.conversation
+        or Conversation.begin(header or KeyHeader(model=model.id), tools=definitions, system=system),
+        transcript=transcript,
+        tools={tool.name: tool for tool in tools},
+        workspace=Workspace(root=directory, scratch=directory),
+        meter=WindowMeter(thresholds or Thresholds.for_window(model.window, model.max_output)),
+        durability="never",
+        **{"denial": allow_all, **facts},
+    )
+
+
 @asynccontextmanager
 async def open_agent(
     script: str,
@@ -107,23 +137,11 @@ async def open_agent(
             if layers is not None and layers.clearing.by_cache:
                 header = attrs.evolve(header, betas=(*header.betas, load_models().betas["cache_edits"]))
             with TranscriptWriter.open(directory / "transcript.jsonl", served.clock) as transcript:
-                begun = transcript.loaded.conversation
-                agent = Agent(
-                    identity=Identity(agent="main"),
-                    model=chosen,
-                    client=client,
-                    conversation=begun or Conversation.begin(header, tools=[tool_definition(tool) for tool in tools]),
-                    transcript=transcript,
-                    tools=by_name,
-                    workspace=Workspace(root=directory, scratch=directory),
-                    denial=denial,
-                    meter=WindowMeter(thresholds),
-                    clock=served.clock,
-                    durability="never",
-                )
+                facts: dict[str, Any] = {"denial": denial, "clock": served.clock, "thresholds": thresholds}
+                agent = build_agent(transcript, client, directory, *tools, model=chosen, header=header, **facts)
                 if layers is not None:
                     agent.pipeline = build_pipeline(layers, dict(by_name), directory, compact)
-                if begun is None:
+                if transcript.loaded.conversation is None:
                     agent.append_message("user", [text_block("the task")], UserTextRecord(texts=["the task"]))
                 yield agent, served
 
@@ -153,7 +171,7 @@ class ObservedAgent:
 
     def of_type(self, event_type: type[E]) -> list[E]:
         """Return the emitted events of one type."""
-        return [event for event in self.events if isinstance(event, event_type)]
+        return of_type(self.events, event_type)
 
     @property
     def failures(self) -> list[str]:
@@ -163,6 +181,11 @@ class ObservedAgent:
     def requests(self, purpose: str) -> list[dict[str, Any]]:
         """Return the server's log entries for *purpose*."""
         return [entry for entry in self.served.requests if entry["purpose"] == purpose]
+
+
+def of_type(events: list[Event], event_type: type[E]) -> list[E]:
+    """Return the events of one type."""
+    return [event for event in events if isinstance(event, event_type)]
 
 
 def watch(agent: Agent) -> list[Event]:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from coterie.agents.errors import ModelRefusedRequest
-from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import CacheBroke, Compacted, LayerFailed, ResultsCleared
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.loop.agent import Agent
@@ -19,7 +18,7 @@ from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.files.read import Read
 from coterie.memory.compaction.result_clearing import MEDIA_PLACEHOLDER, PLACEHOLDER
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
-from tests.agents.scripted_agent import open_agent, watch
+from tests.agents.scripted_agent import of_type, open_agent, watch
 from tests.agents.tools.files.notebook_files import png
 from tests.agents.tools.files.pdf_files import pdf
 
@@ -52,10 +51,6 @@ def kinds(agent: Agent) -> list[list[str]]:
     return [[part["type"] for part in block["content"]] for block in found]
 
 
-def of_kind(events: list[Event], kind: type) -> list[Any]:
-    return [event for event in events if isinstance(event, kind)]
-
-
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_too_many_pages_are_removed_and_run_continues(tmp_path: Path, at_once: bool) -> None:
     """The agent reads 120 pages of a 200-page document; the newest 20 stay."""
@@ -67,15 +62,14 @@ async def test_too_many_pages_are_removed_and_run_continues(tmp_path: Path, at_o
         server,
     ):
         events = watch(agent)
-        ended = await run_loop(agent, LIMITS)
-        assert (ended.reason, ended.text) == ("completed", "done")
-        [left] = of_kind(events, ResultsCleared)
+        assert (await run_loop(agent, LIMITS)).text == "done"
+        [left] = of_type(events, ResultsCleared)
         assert (left.mechanism, left.results) == ("size", 5)
         assert left.tokens_after < left.tokens_before
         assert kinds(agent) == [["text", "text"]] * 5 + [["text", "document"]]
         assert MEDIA_PLACEHOLDER in agent.conversation.prefix_bytes().decode()
         assert [entry["status"] for entry in server.requests].count(400) == 1
-        assert not of_kind(events, CacheBroke)
+        assert not of_type(events, CacheBroke)
         sent = agent.conversation.prefix_bytes()
     loaded = load_transcript(tmp_path / "transcript.jsonl").conversation
     assert loaded is not None
@@ -91,9 +85,8 @@ async def test_thinking_model_continues_without_pages(tmp_path: Path) -> None:
         server,
     ):
         events = watch(agent)
-        ended = await run_loop(agent, LIMITS)
-        assert (ended.reason, ended.text) == ("completed", "done")
-        [left] = of_kind(events, ResultsCleared)
+        assert (await run_loop(agent, LIMITS)).text == "done"
+        [left] = of_type(events, ResultsCleared)
         assert (left.mechanism, left.results) == ("size", 5)
         assert [entry["status"] for entry in server.requests].count(400) == 1
 
@@ -116,12 +109,11 @@ async def test_pages_that_fill_window_are_removed_by_compaction(tmp_path: Path) 
         reading(*rounds), tmp_path, Read(), layers=ALONE, model=SMALL, window=120_000, compact=compact
     ) as (agent, server):
         events = watch(agent)
-        ended = await run_loop(agent, LIMITS)
-        assert (ended.reason, ended.text) == ("completed", "done")
-        compacted = of_kind(events, Compacted)
+        assert (await run_loop(agent, LIMITS)).text == "done"
+        compacted = of_type(events, Compacted)
         assert {(each.trigger, each.by) for each in compacted} == {("threshold", "summary")}
         assert all(each.tokens_after < each.tokens_before for each in compacted)
-        assert not of_kind(events, LayerFailed)
+        assert not of_type(events, LayerFailed)
         assert {entry["status"] for entry in server.requests} == {200}
         assert "Read it all." in agent.conversation.prefix_bytes().decode()
         assert len(kinds(agent)) < 2 * len(rounds)
@@ -137,7 +129,7 @@ async def test_old_pages_are_cleared_by_time_like_any_result(tmp_path: Path) -> 
         server.clock.advance(301)
         for step in agent.pipeline.before_call:
             await step.before_call(agent)
-        [cleared] = of_kind(events, ResultsCleared)
+        [cleared] = of_type(events, ResultsCleared)
         assert (cleared.mechanism, cleared.results) == ("time", 3)
         assert cleared.tokens_before - cleared.tokens_after > 3 * 4_000
         assert kinds(agent) == [["text"]] * 3 + [["text", "document"]] * 5

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from coterie.agents.events.layer_events import NotesUpdated
-from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
+from coterie.agents.layers.layer3_session_notes import NotesState, SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
@@ -21,15 +21,18 @@ from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.files.edit import Edit
 from coterie.errors import ConfigInvalid
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.template import default_template
+from tests.agents.disk_faults import FaultAt
 from tests.agents.opened_layers import COMPACTED, open_notes
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
 LIMITS = RunLimits(turns=40)
 EAGER = NotesSettings(first=1_000, step=500, calls=1, share=100.0)
 """Settings for an update after each turn with a long result, without a cost limit."""
+ONCE = attrs.evolve(EAGER, step=100_000)
+"""Settings for one update."""
 HINTS = {section.heading: section.hint[0] for section in default_template().sections if section.heading}
 
 
@@ -56,6 +59,11 @@ def notes_reply(*edits: dict[str, Any], **facts: Any) -> dict[str, Any]:
     return {"purpose": "notes", "tools": list(edits), **facts}
 
 
+def worklog(directory: Path, **facts: Any) -> dict[str, Any]:
+    """Return a reply that begins the worklog with one entry."""
+    return notes_reply(begin(directory / "notes.md", "Worklog", "- one"), **facts)
+
+
 @attrs.frozen(kw_only=True)
 class Work(ObservedAgent):
     """An agent with session notes, its events and the server."""
@@ -67,6 +75,17 @@ class Work(ObservedAgent):
         assert (await run_loop(self.agent, LIMITS)).reason == "completed"
         await self.notes.wait_until_written()
 
+    async def ask(self, words: str) -> None:
+        """As `run`, with another user message."""
+        self.agent.append_message("user", [text_block(words)])
+        await self.run()
+
+    async def stand(self) -> NotesState:
+        """Return the notes, which must exist."""
+        current = await self.notes.current()
+        assert current is not None
+        return current
+
     @property
     def updates(self) -> list[NotesUpdated]:
         """All emitted updates."""
@@ -76,8 +95,7 @@ class Work(ObservedAgent):
 @asynccontextmanager
 async def open_work(
     directory: Path,
-    script: list[dict[str, Any]],
-    *,
+    *script: dict[str, Any],
     act: Callable[[str], Any] = long,
     settings: NotesSettings = EAGER,
     standings: tuple[PinnedSection, ...] = (),
@@ -85,7 +103,7 @@ async def open_work(
 ) -> AsyncIterator[Work]:
     tool = NotingTool(name="Note", act=act)
     async with (
-        open_agent(json.dumps({"default": script}), directory, tool, Edit(), gate=gate) as (agent, served),
+        open_agent(json.dumps({"default": list(script)}), directory, tool, Edit(), gate=gate) as (agent, served),
         open_notes(agent, settings, standings) as notes,
     ):
         yield Work(agent=agent, notes=notes, events=watch(agent), served=served)
@@ -103,15 +121,14 @@ async def test_notes_are_written_while_agent_works(tmp_path: Path) -> None:
         notes_reply(edit(path, "- one", "- one\n- two")),
         notes_reply(edit(path, "- two", "- two\n- three"), times="always"),
     ]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, *script) as work:
         assert await work.notes.current() is None
         await work.run()
         assert work.updates
         assert not work.failures
         assert (work.updates[0].path, work.updates[0].edits, work.updates[0].trimmed) == (str(path), 3, [])
         assert path.stat().st_mode & 0o777 == 0o600
-        stand = await work.notes.current()
-        assert stand is not None
+        stand = await work.stand()
         assert stand.text.startswith("# Current State\nLooking at result 0.\n\n# Errors & Corrections\nNot twice.")
         assert stand.errors == "Not twice."
         record = load_transcript(work.agent.transcript.path).notes
@@ -122,9 +139,7 @@ async def test_notes_are_written_while_agent_works(tmp_path: Path) -> None:
 
 
 async def test_helper_shares_agents_prefix_and_ends_with_its_edits(tmp_path: Path) -> None:
-    script = [*turns(2), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"))]
-    settings = attrs.evolve(EAGER, step=100_000)
-    async with open_work(tmp_path, script, settings=settings) as work:
+    async with open_work(tmp_path, *turns(2), worklog(tmp_path), settings=ONCE) as work:
         await work.run()
         (entry,) = work.requests("notes")
         before = work.requests("turn")[1]["usage"]
@@ -139,12 +154,9 @@ async def test_helper_shares_agents_prefix_and_ends_with_its_edits(tmp_path: Pat
 
 async def test_notes_cover_the_turns_before_their_update_began(tmp_path: Path) -> None:
     """The update begins after the second reply, so the third turn is the first that the notes do not cover."""
-    script = [*turns(4), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"))]
-    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=100_000)) as work:
+    async with open_work(tmp_path, *turns(4), worklog(tmp_path), settings=ONCE) as work:
         await work.run()
-        stand = await work.notes.current()
-        assert stand is not None
-        assert stand.turn == 3
+        assert (await work.stand()).turn == 3
 
 
 async def test_helper_can_edit_only_the_notes_file(tmp_path: Path) -> None:
@@ -158,7 +170,7 @@ async def test_helper_can_edit_only_the_notes_file(tmp_path: Path) -> None:
     allowed = begin(tmp_path / "notes.md", "Worklog", "- one")
     script = [*turns(2), notes_reply({"Note": {"text": "by a helper"}}, edit(other, "mine", "yours"), allowed)]
     script += [notes_reply({"Note": {"text": "again"}}, edit(tmp_path / "x.md", "a", "b"))]
-    async with open_work(tmp_path, script, act=act, settings=attrs.evolve(EAGER, step=100_000)) as work:
+    async with open_work(tmp_path, *script, act=act, settings=ONCE) as work:
         await work.run()
         assert acted == ["0", "1"]
         assert other.read_text() == "mine"
@@ -171,7 +183,7 @@ async def test_symlink_in_place_of_notes_file_is_not_followed(tmp_path: Path) ->
     target = tmp_path / "target.md"
     target.write_text("mine")
     (tmp_path / "notes.md").symlink_to(target)
-    async with open_work(tmp_path, [*turns(2), notes_reply(edit(target, "mine", "yours"))]) as work:
+    async with open_work(tmp_path, *turns(2), notes_reply(edit(target, "mine", "yours"))) as work:
         await work.run()
         assert "symbolic links" in work.failures[0]
         assert target.read_text() == "mine"
@@ -182,14 +194,13 @@ async def test_only_one_update_runs_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [
         *turns(5, signal="ended"),
-        notes_reply(begin(path, "Worklog", "- one"), until="ended"),
+        worklog(tmp_path, until="ended"),
         notes_reply(edit(path, "- one", "- two")),
     ]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, *script) as work:
         await work.run()
         assert len(work.updates) == len(work.requests("notes")) == 1
-        work.agent.append_message("user", [text_block("and now? " + long("9"))])
-        await work.run()
+        await work.ask("and now? " + long("9"))
         assert len(work.updates) == len(work.requests("notes")) == 2
         assert not work.failures
 
@@ -201,13 +212,11 @@ async def test_failed_edits_get_one_more_turn(tmp_path: Path) -> None:
         notes_reply(begin(path, "Worklog", "- one"), edit(path, "no such line", "x")),
         notes_reply(begin(path, "Workflow", "make")),
     ]
-    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=100_000)) as work:
+    async with open_work(tmp_path, *script, settings=ONCE) as work:
         await work.run()
         assert [update.edits for update in work.updates] == [2]
         assert len(work.requests("notes")) == 2
-        stand = await work.notes.current()
-        assert stand is not None
-        assert stand.text == "# Workflow\nmake\n\n# Worklog\n- one"
+        assert (await work.stand()).text == "# Workflow\nmake\n\n# Worklog\n- one"
 
 
 FAILING: dict[str, tuple[list[dict[str, Any]], str]] = {
@@ -221,7 +230,7 @@ FAILING: dict[str, tuple[list[dict[str, Any]], str]] = {
 @pytest.mark.parametrize("case", FAILING)
 async def test_failed_updates_are_events_and_become_rarer(tmp_path: Path, case: str) -> None:
     replies, reason = FAILING[case]
-    async with open_work(tmp_path, [*turns(12), *replies]) as work:
+    async with open_work(tmp_path, *turns(12), *replies) as work:
         await work.run()
         assert not work.updates
         assert 2 <= len(work.failures) <= 4  # of twelve turns that have grown enough for one
@@ -230,20 +239,16 @@ async def test_failed_updates_are_events_and_become_rarer(tmp_path: Path, case: 
 
 
 async def test_spent_budget_is_event(tmp_path: Path) -> None:
-    async with open_work(tmp_path, turns(2), gate=SpentGateway(refused="notes")) as work:
+    async with open_work(tmp_path, *turns(2), gate=SpentGateway(refused="notes")) as work:
         await work.run()
         assert "raise the budget" in work.failures[0]
 
 
 async def test_unrecorded_update_is_event_and_does_not_count(tmp_path: Path) -> None:
-    class OnlyTranscript(SeededFaults):
-        def before(self, operation: Any, path: Path, size: int) -> int:
-            return super().before(operation, path, size) if path.suffix == ".jsonl" else size
-
-    script = [*turns(0), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"), until="go")]
-    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, first=1)) as work:
+    script = [*turns(0), worklog(tmp_path, until="go")]
+    async with open_work(tmp_path, *script, settings=attrs.evolve(EAGER, first=1)) as work:
         assert (await run_loop(work.agent, LIMITS)).reason == "completed"
-        with file_faults(OnlyTranscript(seed=1, full=1.0)):
+        with file_faults(FaultAt("write", lambda path: path.suffix == ".jsonl")):
             work.served.server.control.signals.raise_signal("go")
             await work.notes.wait_until_written()
         assert "No space" in work.failures[0]
@@ -252,7 +257,7 @@ async def test_unrecorded_update_is_event_and_does_not_count(tmp_path: Path) -> 
 
 
 async def test_updates_stay_within_their_share_of_turn_costs(tmp_path: Path) -> None:
-    async with open_work(tmp_path, turns(2), settings=attrs.evolve(EAGER, share=0.000_001)) as work:
+    async with open_work(tmp_path, *turns(2), settings=attrs.evolve(EAGER, share=0.000_001)) as work:
         await work.run()
         assert not work.requests("notes")
         assert not work.failures
@@ -262,7 +267,7 @@ async def test_read_only_notes_file_prevents_model_call(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_text("# Worklog\nmine\n")
     path.chmod(0o400)
-    async with open_work(tmp_path, turns(3)) as work:
+    async with open_work(tmp_path, *turns(3)) as work:
         await work.run()
         assert work.failures[0] == f"{path} is read-only"
         assert not work.requests("notes")
@@ -270,29 +275,22 @@ async def test_read_only_notes_file_prevents_model_call(tmp_path: Path) -> None:
 
 
 async def test_disk_failure_during_update_is_event(tmp_path: Path) -> None:
-    class OnlyNotes(SeededFaults):
-        def before(self, operation: Any, path: Path, size: int) -> int:
-            return super().before(operation, path, size) if path.suffix == ".draft" else size
-
-    async with open_work(tmp_path, turns(3)) as work:
-        with file_faults(OnlyNotes(seed=1, full=1.0)):
+    async with open_work(tmp_path, *turns(3)) as work:
+        with file_faults(FaultAt("write", lambda path: path.suffix == ".draft")):
             await work.run()
         assert "No space" in work.failures[0]
 
 
 async def test_deleted_notes_file_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
-    script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"), times="always")]
-    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=2_000)) as work:
+    script = [*turns(2), worklog(tmp_path, times="always")]
+    async with open_work(tmp_path, *script, settings=attrs.evolve(EAGER, step=2_000)) as work:
         await work.run()
         assert len(work.updates) == 1
         path.unlink()
         assert await work.notes.current() is None
-        work.agent.append_message("user", [text_block(long("9") * 2)])
-        await work.run()
-        stand = await work.notes.current()
-        assert stand is not None
-        assert stand.text == "# Worklog\n- one"
+        await work.ask(long("9") * 2)
+        assert (await work.stand()).text == "# Worklog\n- one"
 
 
 async def test_deletion_of_file_during_update_is_event(tmp_path: Path) -> None:
@@ -307,9 +305,9 @@ async def test_deletion_of_file_during_update_is_event(tmp_path: Path) -> None:
     script[2]["until"], script[3]["signal"] = "asked", "deleted"
     script += [
         notes_reply(edit(path, "no such line", "x"), signal="asked"),
-        notes_reply(begin(path, "Worklog", "- one"), until="deleted"),
+        worklog(tmp_path, until="deleted"),
     ]
-    async with open_work(tmp_path, script, act=act, settings=attrs.evolve(EAGER, step=100_000)) as work:
+    async with open_work(tmp_path, *script, act=act, settings=ONCE) as work:
         await work.run()
         assert len(work.failures) == 1
         assert "does not exist" in work.failures[0]
@@ -317,12 +315,10 @@ async def test_deletion_of_file_during_update_is_event(tmp_path: Path) -> None:
 
 async def test_manual_edits_of_notes_file_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
-    script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"))]
-    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=100_000)) as work:
+    async with open_work(tmp_path, *turns(2), worklog(tmp_path), settings=ONCE) as work:
         await work.run()
         path.write_text("By hand.\n## worklog\n- mine\n# Errors & Corrections\nnever on Mondays\n")
-        stand = await work.notes.current()
-        assert stand is not None
+        stand = await work.stand()
         assert (stand.text, stand.errors) == (
             "By hand.\n\n# Errors & Corrections\nnever on Mondays\n\n# Worklog\n- mine",
             "never on Mondays",
@@ -332,20 +328,16 @@ async def test_manual_edits_of_notes_file_are_kept(tmp_path: Path) -> None:
 async def test_resumed_agent_continues_notes_and_their_costs(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     settings = attrs.evolve(EAGER, step=2_000)
-    script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"))]
-    async with open_work(tmp_path, script, settings=settings) as work:
+    async with open_work(tmp_path, *turns(2), worklog(tmp_path), settings=settings) as work:
         await work.run()
         [first] = work.updates
     script = [*turns(2), {"text": "and again"}, notes_reply(edit(path, "- one", "- two"))]
-    async with open_work(tmp_path, script, settings=settings) as work:
-        stand = await work.notes.current()
-        assert stand is not None
+    async with open_work(tmp_path, *script, settings=settings) as work:
+        stand = await work.stand()
         assert (stand.text, stand.turn) == ("# Worklog\n- one", 3)
-        work.agent.append_message("user", [text_block("and now?")])
-        await work.run()
+        await work.ask("and now?")
         assert not work.requests("notes")
-        work.agent.append_message("user", [text_block(long("9") * 2)])
-        await work.run()
+        await work.ask(long("9") * 2)
         [second] = work.updates
         record = load_transcript(work.agent.transcript.path).notes
         assert record is not None
@@ -354,7 +346,7 @@ async def test_resumed_agent_continues_notes_and_their_costs(tmp_path: Path) -> 
 
 
 async def test_fork_counts_growth_from_inherited_context(tmp_path: Path) -> None:
-    script = [*turns(1), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"))]
+    script = [*turns(1), worklog(tmp_path)]
     async with open_agent(json.dumps({"default": script}), tmp_path, NotingTool(name="Note", act=long), Edit()) as (
         agent,
         served,
@@ -372,8 +364,8 @@ async def test_fork_counts_growth_from_inherited_context(tmp_path: Path) -> None
 
 
 async def test_growth_is_counted_from_context_after_compaction(tmp_path: Path) -> None:
-    script = [*turns(2), notes_reply(begin(tmp_path / "notes.md", "Worklog", "- one"), times="always")]
-    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=1_500)) as work:
+    script = [*turns(2), worklog(tmp_path, times="always")]
+    async with open_work(tmp_path, *script, settings=attrs.evolve(EAGER, step=1_500)) as work:
         await work.run()
         asked = len(work.requests("notes"))
         work.agent.append_message("user", [text_block(long("9") * 2)])
@@ -398,28 +390,25 @@ class FixedPinnedText:
 
 async def test_pinned_sections_are_written_without_helper(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
-    script = [*turns(2), notes_reply(begin(path, "Worklog", "- one"))]
+    script = [*turns(2), worklog(tmp_path)]
     standings = (
         FixedPinnedText("Team", "- scout: running"),
         FixedPinnedText("Open tasks", None),
         FixedPinnedText("Mail", ""),
     )
-    settings = attrs.evolve(EAGER, step=100_000)
-    async with open_work(tmp_path, script, settings=settings, standings=standings) as work:
+    async with open_work(tmp_path, *script, settings=ONCE, standings=standings) as work:
         await work.run()
         text = path.read_text()
         assert "# Team\n- scout: running" in text
         assert "# Mail" not in text
         assert work.failures == ["Open tasks: the roster is gone"]
-        stand = await work.notes.current()
-        assert stand is not None
-        assert stand.text == "# Worklog\n- one"
+        assert (await work.stand()).text == "# Worklog\n- one"
 
 
 async def test_sections_over_limit_are_trimmed_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [*turns(2), notes_reply(begin(path, "Learnings", "long words " * 100))]
-    async with open_work(tmp_path, script, settings=attrs.evolve(EAGER, step=100_000, section=50)) as work:
+    async with open_work(tmp_path, *script, settings=attrs.evolve(ONCE, section=50)) as work:
         await work.run()
         assert [update.trimmed for update in work.updates] == [["Learnings"]]
         assert "[Trimmed to 50 tokens" in path.read_text()
@@ -433,13 +422,11 @@ async def test_user_can_configure_template_and_prompt(tmp_path: Path) -> None:
     rule = {"last_user_text": f"Mend {path}, now: # Goal of main"}
     reply = notes_reply(edit(path, "_what for_", "_what for_\nto {{open}}win}}"))
     script = [*turns(2), {**reply, "when": rule}]
-    settings = attrs.evolve(EAGER, step=100_000, template=template, prompt=prompt)
-    async with open_work(tmp_path, script, settings=settings) as work:
+    settings = attrs.evolve(ONCE, template=template, prompt=prompt)
+    async with open_work(tmp_path, *script, settings=settings) as work:
         await work.run()
         assert not work.failures
-        stand = await work.notes.current()
-        assert stand is not None
-        assert stand.text == "# Goal of main\nto {{win}}"
+        assert (await work.stand()).text == "# Goal of main\nto {{win}}"
 
 
 @pytest.mark.parametrize(

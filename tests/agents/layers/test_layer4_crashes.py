@@ -1,7 +1,5 @@
 """A crash, full disk or cancellation at any step of a compaction leaves the old state or the new one, never a mix."""
 
-import errno
-import os
 import random
 import shutil
 import tempfile
@@ -30,10 +28,11 @@ from coterie.agents.runtime.mail_loop import has_work
 from coterie.agents.tools.files.edit import Edit
 from coterie.files import Operation, SeededFaults, file_faults
 from coterie.memory.layer_settings import CompactionSettings, NotesSettings
-from tests.agents.layers.test_layer4_compaction import LAYERS, LIMITS, SUMMARY, long, noting, of_kind, working
+from tests.agents.disk_faults import FaultAt
+from tests.agents.layers.test_layer4_compaction import LAYERS, LIMITS, SUMMARY, long, noting, working
 from tests.agents.opened_layers import open_notes, with_on_demand_compaction
 from tests.agents.resumed_agent import open_resumed_agent
-from tests.agents.scripted_agent import NotingTool, open_agent, watch
+from tests.agents.scripted_agent import NotingTool, of_type, open_agent, watch
 from tests.embedded_server import Served
 
 WINDOW = 45_000
@@ -167,7 +166,7 @@ async def test_transcript_cut_anywhere_has_old_or_new_state(
     async with compacted_by(way, tmp_path) as (agent, _):
         recorded, events = Recorded.of(agent, monkeypatch), watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"
-        assert of_kind(events, Compacted)[0].by == ("summary" if way in SIDES else way)
+        assert of_type(events, Compacted)[0].by == ("summary" if way in SIDES else way)
         content = agent.transcript.path.read_bytes()
         cuts = cuts_of(content, draw)
         for cut in cuts:
@@ -178,30 +177,6 @@ async def test_transcript_cut_anywhere_has_old_or_new_state(
     half_a_reply = content.index(b'{"kind":"reply"', end)
     for cut in (start, end - 9, end, half_a_reply, *draw.sample(cuts, 3)):
         await go_on(way, tmp_path, content[:cut])
-
-
-@attrs.define(eq=False)
-class FaultAt:
-    """Fault hook that lets one operation, or all operations, on some files fail."""
-
-    operation: Operation
-    picks: Callable[[Path], bool]
-    number: int | None = None
-    """Index of the failing operation, counted from 0; None for all."""
-    torn: float | None = None
-    """Share of a write that reaches the disk; None if the disk is full."""
-    _count: int = attrs.field(default=0, init=False)
-
-    def before(self, operation: Operation, path: Path, size: int) -> int:
-        """As `FaultHook.before`."""
-        if operation != self.operation or not self.picks(path):
-            return size
-        self._count += 1
-        if self.number is not None and self._count != self.number + 1:
-            return size
-        if self.torn is None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        return int(size * self.torn)
 
 
 def is_transcript(path: Path) -> bool:
@@ -273,8 +248,8 @@ async def test_model_is_called_when_notes_cannot_be_written(operation: Operation
         events = watch(agent)
         with file_faults(FaultAt(operation, lambda path: path.parent == tmp_path and not is_transcript(path))):
             assert (await run_loop(agent, LIMITS)).text == "done"
-        assert {each.by for each in of_kind(events, Compacted)} == {"summary"}
-        assert {each.layer for each in of_kind(events, LayerFailed)} == {"notes"}
+        assert {each.by for each in of_type(events, Compacted)} == {"summary"}
+        assert {each.layer for each in of_type(events, LayerFailed)} == {"notes"}
 
 
 @pytest.mark.parametrize("operation", ["write", "rename"])
@@ -285,7 +260,7 @@ async def test_long_message_stays_whole_when_disk_is_full(operation: Operation, 
         events = watch(agent)
         with file_faults(FaultAt(operation, lambda path: "tool-results" in path.parts)):
             assert (await run_loop(agent, LIMITS)).text == "done"
-        assert of_kind(events, Compacted)[0].tokens_after > 15_000
+        assert of_type(events, Compacted)[0].tokens_after > 15_000
         assert {entry["status"] for entry in served.requests} == {200}
 
 

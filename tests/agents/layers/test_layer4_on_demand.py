@@ -84,43 +84,31 @@ async def test_every_compaction_request_is_answered(tmp_path: Path) -> None:
     assert [type(asked.answer) for asked in pending] == [NotCompacted, CompactionDone, NotCompacted]
 
 
+def pivot(side: Side, message: int) -> CompactJob:
+    return CompactJob(pivot=Pivot(side=side, message=message))
+
+
 @pytest.mark.parametrize(
-    ("side", "message", "reason", "is_for_user"),
+    ("settings", "job", "reason", "is_for_user"),
     [
-        ("from", 7, "message 7 does not exist: the conversation has 6 messages", True),
-        ("up_to", 0, "message 0 does not exist: the conversation has 6 messages", True),
-        ("up_to", 1, TOO_SHORT, False),
-        ("up_to", 2, TOO_SHORT, False),
+        (LITTLE, pivot("from", 7), "message 7 does not exist: the conversation has 6 messages", True),
+        (LITTLE, pivot("up_to", 0), "message 0 does not exist: the conversation has 6 messages", True),
+        (LITTLE, pivot("up_to", 1), TOO_SHORT, False),
+        (LITTLE, pivot("up_to", 2), TOO_SHORT, False),
+        (attrs.evolve(LITTLE, by_model=False), CompactJob(), NO_SUMMARY, False),
+        (None, CompactJob(), SWITCHED_OFF, False),
     ],
 )
 async def test_impossible_request_changes_nothing(
-    tmp_path: Path, side: Side, message: int, reason: str, *, is_for_user: bool
+    tmp_path: Path, settings: CompactionSettings | None, job: CompactJob, reason: str, *, is_for_user: bool
 ) -> None:
-    by_hand, _ = asking()
     async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
         await run_loop(agent, LIMITS)
         before = agent.conversation.prefix_bytes()
-        answer = await by_hand.run_request(agent, CompactJob(pivot=Pivot(side=side, message=message)))
+        by_hand = OnDemandCompaction(settings and CompactionStep(settings=settings))
+        answer = await by_hand.run_request(agent, job)
         assert answer == NotCompacted(reason=reason, is_for_user=is_for_user)
         assert agent.conversation.prefix_bytes() == before
-
-
-async def test_manual_compaction_without_summary_removes_nothing(tmp_path: Path) -> None:
-    by_hand = OnDemandCompaction(CompactionStep(settings=attrs.evolve(LITTLE, by_model=False)))
-    async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
-        await run_loop(agent, LIMITS)
-        before = agent.conversation.prefix_bytes()
-        answer = await by_hand.run_request(agent, CompactJob())
-        assert isinstance(answer, NotCompacted)
-        assert answer.reason == NO_SUMMARY
-        assert agent.conversation.prefix_bytes() == before
-
-
-async def test_request_is_refused_when_compaction_is_switched_off(tmp_path: Path) -> None:
-    by_hand = OnDemandCompaction(None)
-    async with open_agent(SCRIPT, tmp_path) as (agent, _):
-        answer = await by_hand.run_request(agent, CompactJob())
-    assert answer == NotCompacted(reason=SWITCHED_OFF)
 
 
 @attrs.frozen

@@ -25,14 +25,16 @@ from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.shell.bash import Bash
 from coterie.agents.tools.workspace.memory_files import WritableMemory
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.memory.layer_settings import ExtractionSettings
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
+from tests.agents.disk_faults import FaultAt
 from tests.agents.opened_layers import open_extraction
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
 LIMITS = RunLimits(turns=40)
+NOTED = {"text": "Noted."}
 SESSION = "a-session"
 
 
@@ -99,8 +101,7 @@ class Work(ObservedAgent):
 @asynccontextmanager
 async def open_work(
     directory: Path,
-    script: list[dict[str, Any]],
-    *,
+    *script: dict[str, Any],
     settings: ExtractionSettings | None = None,
     gate: LocalGateway | None = None,
     authority: Authorizer | None = None,
@@ -108,7 +109,8 @@ async def open_work(
 ) -> AsyncIterator[Work]:
     (directory / "project").mkdir(exist_ok=True)
     tools = (NotingTool(name="Agent", act=act, access="spawn"), Read(), Write(), Edit(), Bash())
-    async with open_agent(json.dumps({"default": script}), directory / "project", *tools, gate=gate) as (agent, served):
+    text = json.dumps({"default": list(script)})
+    async with open_agent(text, directory / "project", *tools, gate=gate) as (agent, served):
         store, events = MemoryStore.at(directory / "memory", served.clock), watch(agent)
 
         def author() -> Author:
@@ -121,8 +123,7 @@ async def open_work(
 
 
 async def test_memory_is_saved_with_index_line_and_author(tmp_path: Path) -> None:
-    script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/testing.md"))]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, NOTED, extraction(write(tmp_path / "memory/testing.md"))) as work:
         await work.run("From now on test against a real database.")
         [told] = work.extracted
         assert (told.saved, told.turns, told.skipped) == (["testing.md"], 1, None)
@@ -143,11 +144,11 @@ async def test_existing_memory_is_read_then_changed(tmp_path: Path) -> None:
     testing = tmp_path / "memory/testing.md"
     changed = {"Edit": {"file_path": str(testing), "old_string": "Postgres", "new_string": "SQLite"}}
     script = [
-        {"text": "Noted."},
+        NOTED,
         extraction(read(testing)),
         extraction(changed, write(tmp_path / "memory/other.md"), when={"last_tool_result": "Use Postgres."}),
     ]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, *script) as work:
         work.store.write("testing.md", memory_text("Use Postgres.").encode(), Author(by="user"), base=None)
         await work.run()
         assert not work.failures
@@ -161,14 +162,13 @@ async def test_helper_gets_list_of_memories_and_date(tmp_path: Path) -> None:
     MemoryStore.at(tmp_path / "memory").write("testing.md", content, Author(by="user"), base=None)
     line = r"- \[feedback\] testing.md \(.*\): &lt;/memories&gt; when tests are written"
     told = rf"/<memories>\n{line}\n</memories>.*today is \d{{4}}-\d\d-\d\d\./s"
-    async with open_work(tmp_path, [{"text": "Noted."}, nothing(when={"last_user_text": told})]) as work:
+    async with open_work(tmp_path, NOTED, nothing(when={"last_user_text": told})) as work:
         await work.run()
         assert (work.failures, len(work.extracted)) == ([], 1)
 
 
 async def test_helper_shares_agents_prefix_and_does_not_change_conversation(tmp_path: Path) -> None:
-    script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/testing.md"))]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, NOTED, extraction(write(tmp_path / "memory/testing.md"))) as work:
         await work.loop("lorem ipsum " * 2_000)
         before = work.agent.conversation.prefix_bytes()
         await work.extraction.wait_until_idle()
@@ -186,12 +186,12 @@ async def test_only_new_messages_are_extracted_even_after_resume(tmp_path: Path)
         {"text": "two"},
         nothing(when=when_extracting_from(2)),
     ]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, *script) as work:
         await work.run()
         await work.run("more")
         assert (work.failures, len(work.extracted), work.cursor) == ([], 2, 3)
     script = [{"text": "three"}, {"text": "three"}, {"text": "three"}, nothing(when=when_extracting_from(2))]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, *script) as work:
         work.extraction.on_run_finished()
         await work.extraction.wait_until_idle()
         assert not work.requests("extraction")
@@ -207,7 +207,7 @@ async def test_turns_during_an_extraction_cause_one_more_run_despite_the_throttl
         nothing(until="go", when=when_extracting_from(4)),
         nothing(when=when_extracting_from(6)),
     ]
-    async with open_work(tmp_path, script, settings=ExtractionSettings(every=2)) as work:
+    async with open_work(tmp_path, *script, settings=ExtractionSettings(every=2)) as work:
         await work.loop()
         assert not work.requests("extraction")
         await work.loop("more")
@@ -221,7 +221,7 @@ async def test_turns_during_an_extraction_cause_one_more_run_despite_the_throttl
 
 async def test_throttle_allows_every_third_run(tmp_path: Path) -> None:
     script = [*({"text": str(number)} for number in range(7)), nothing(when=when_extracting_from(6), times="always")]
-    async with open_work(tmp_path, script, settings=ExtractionSettings(every=3)) as work:
+    async with open_work(tmp_path, *script, settings=ExtractionSettings(every=3)) as work:
         await work.run()
         for number in range(6):
             await work.run(f"more {number}")
@@ -233,7 +233,7 @@ async def test_agent_that_wrote_memories_itself_is_skipped_until_new_turns(tmp_p
     own = write(tmp_path / "memory/own.md")
     script: list[dict[str, Any]] = [{"tools": [own]}, {"text": "I noted it."}, {"text": "Fine."}]
     script += [nothing(when=when_extracting_from(2))]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, *script) as work:
         await work.run()
         [told] = work.extracted
         assert (told.skipped, told.saved, told.turns, told.cost_usd) == (WROTE_ITSELF, [], 0, "0")
@@ -243,7 +243,7 @@ async def test_agent_that_wrote_memories_itself_is_skipped_until_new_turns(tmp_p
 
 
 async def test_writes_of_another_session_do_not_cause_skip(tmp_path: Path) -> None:
-    async with open_work(tmp_path, [{"text": "Noted."}, nothing()]) as work:
+    async with open_work(tmp_path, NOTED, nothing()) as work:
         other = Author(by="agent", agent="main", session="another", turn=9)
         work.store.write("other.md", memory_text("x").encode(), other, base=None)
         await work.run()
@@ -260,8 +260,8 @@ async def test_helper_writes_only_memory_and_runs_no_program(tmp_path: Path) -> 
         {"Bash": {"command": f"touch {inside}"}},
         {"Agent": {"text": "go"}},
     )
-    script = [{"text": "Noted."}, denied, extraction(write(inside), when={"last_tool_result": "cannot be used here"})]
-    async with open_work(tmp_path, script, act=acted.append) as work:
+    script = [NOTED, denied, extraction(write(inside), when={"last_tool_result": "cannot be used here"})]
+    async with open_work(tmp_path, *script, act=acted.append) as work:
         await work.run()
         assert [told.saved for told in work.extracted] == [["testing.md"]]
         assert (acted, outside.exists(), work.failures) == ([], False, [])
@@ -270,11 +270,11 @@ async def test_helper_writes_only_memory_and_runs_no_program(tmp_path: Path) -> 
 async def test_helper_cannot_read_what_rules_deny_the_agent(tmp_path: Path) -> None:
     rule = Rule.parse("Read(secret.txt)", "test")
     script = [
-        {"text": "Noted."},
+        NOTED,
         extraction(read(tmp_path / "project/secret.txt")),
         nothing(when={"last_tool_result": "The rule Read(secret.txt) denies this call."}),
     ]
-    async with open_work(tmp_path, script, authority=Authorizer(Permissions(deny=(rule,)))) as work:
+    async with open_work(tmp_path, *script, authority=Authorizer(Permissions(deny=(rule,)))) as work:
         (tmp_path / "project/secret.txt").write_text("the key is under the mat")
         await work.run()
         assert (work.failures, len(work.extracted)) == ([], 1)
@@ -282,8 +282,7 @@ async def test_helper_cannot_read_what_rules_deny_the_agent(tmp_path: Path) -> N
 
 async def test_read_only_commands_are_allowed(tmp_path: Path) -> None:
     command = {"Bash": {"command": f"ls {tmp_path}/memory"}}
-    script = [{"text": "Noted."}, extraction(command), nothing(when={"last_tool_result": "kept.md"})]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, NOTED, extraction(command), nothing(when={"last_tool_result": "kept.md"})) as work:
         work.store.write("kept.md", memory_text("x").encode(), Author(by="user"), base=None)
         await work.run()
         assert (work.failures, len(work.extracted)) == ([], 1)
@@ -291,8 +290,7 @@ async def test_read_only_commands_are_allowed(tmp_path: Path) -> None:
 
 async def test_helper_ends_at_its_limit_of_turns(tmp_path: Path) -> None:
     late = write(tmp_path / "memory/late.md")
-    script = [{"text": "Noted."}, *[extraction(read(tmp_path / "memory/x.md"))] * 4, extraction(late)]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, NOTED, *[extraction(read(tmp_path / "memory/x.md"))] * 4, extraction(late)) as work:
         await work.run()
         assert [(told.saved, told.turns) for told in work.extracted] == [([], 5)]
         assert work.failures == ["the extraction was not finished after 5 replies"]
@@ -302,8 +300,7 @@ async def test_helper_ends_at_its_limit_of_turns(tmp_path: Path) -> None:
 
 async def test_refused_memory_is_event_and_retried_only_once(tmp_path: Path) -> None:
     key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7\n-----END PRIVATE KEY-----"
-    script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/key.md", key)), nothing()]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, NOTED, extraction(write(tmp_path / "memory/key.md", key)), nothing()) as work:
         await work.run()
         assert [reason.partition(":")[0] for reason in work.failures] == ["a memory could not be written"]
         assert ([told.saved for told in work.extracted], work.cursor) == ([[]], 2)
@@ -311,7 +308,7 @@ async def test_refused_memory_is_event_and_retried_only_once(tmp_path: Path) -> 
 
 
 async def test_spent_budget_is_event(tmp_path: Path) -> None:
-    async with open_work(tmp_path, [{"text": "Noted."}], gate=SpentGateway(refused="extraction")) as work:
+    async with open_work(tmp_path, NOTED, gate=SpentGateway(refused="extraction")) as work:
         await work.run()
         assert "raise the budget" in work.failures[0]
         assert (work.extracted, work.cursor) == ([], None)
@@ -320,8 +317,7 @@ async def test_spent_budget_is_event(tmp_path: Path) -> None:
 
 
 async def test_failed_model_call_is_event_and_next_run_covers_its_turns(tmp_path: Path) -> None:
-    script = [{"text": "one"}, {"text": "two"}, nothing(when=when_extracting_from(4))]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, {"text": "one"}, {"text": "two"}, nothing(when=when_extracting_from(4))) as work:
         await work.run()
         [reason] = work.failures
         assert "400 invalid_request_error" in reason
@@ -332,19 +328,15 @@ async def test_failed_model_call_is_event_and_next_run_covers_its_turns(tmp_path
 
 @pytest.mark.parametrize(("stop", "failures"), [("refusal", ["the model stopped with refusal"]), ("end_turn", [])])
 async def test_reply_without_calls_saves_nothing(tmp_path: Path, stop: str, failures: list[str]) -> None:
-    async with open_work(tmp_path, [{"text": "Noted."}, nothing(stop=stop)]) as work:
+    async with open_work(tmp_path, NOTED, nothing(stop=stop)) as work:
         await work.run()
         assert ([(told.saved, told.skipped) for told in work.extracted], work.failures) == ([([], None)], failures)
 
 
 async def test_unrecorded_extraction_is_event(tmp_path: Path) -> None:
-    class OnlyTranscript(SeededFaults):
-        def before(self, operation: Any, path: Path, size: int) -> int:
-            return super().before(operation, path, size) if path.name == "transcript.jsonl" else size
-
-    async with open_work(tmp_path, [{"text": "Noted."}, nothing(until="go")]) as work:
+    async with open_work(tmp_path, NOTED, nothing(until="go")) as work:
         await work.loop()
-        with file_faults(OnlyTranscript(seed=1, full=1.0)):
+        with file_faults(FaultAt("write", lambda path: path.name == "transcript.jsonl")):
             work.go()
             await work.extraction.wait_until_idle()
         assert "No space" in work.failures[0]
@@ -354,7 +346,7 @@ async def test_unrecorded_extraction_is_event(tmp_path: Path) -> None:
 async def test_run_now_covers_whole_conversation_when_nothing_is_new(tmp_path: Path) -> None:
     script: list[dict[str, Any]] = [{"tools": [write(tmp_path / "memory/own.md")]}, {"text": "I noted it."}]
     script += [nothing(when=when_extracting_from(4), times="always")]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, *script) as work:
         assert (await run_loop(work.agent, LIMITS)).reason == "completed"
         for _ in range(2):
             told = await work.extraction.run_now()
@@ -363,16 +355,14 @@ async def test_run_now_covers_whole_conversation_when_nothing_is_new(tmp_path: P
 
 
 async def test_end_of_block_waits_for_running_extraction(tmp_path: Path) -> None:
-    script = [{"text": "Noted."}, extraction(write(tmp_path / "memory/testing.md"), until="go")]
-    async with open_work(tmp_path, script) as work:
+    async with open_work(tmp_path, NOTED, extraction(write(tmp_path / "memory/testing.md"), until="go")) as work:
         await work.loop()
         work.go()
     assert [told.saved for told in work.extracted] == [["testing.md"]]
 
 
 async def test_end_of_block_cancels_extraction_after_limit_with_event(tmp_path: Path) -> None:
-    script = [{"text": "Noted."}, nothing(until="never")]
-    async with open_work(tmp_path, script, settings=ExtractionSettings(drain=0.01)) as work:
+    async with open_work(tmp_path, NOTED, nothing(until="never"), settings=ExtractionSettings(drain=0.01)) as work:
         await work.loop()
     assert (work.extracted, work.failures) == ([], ["the extraction was cancelled 0.01 seconds after the agent's end"])
     work.extraction.on_run_finished()
@@ -380,8 +370,8 @@ async def test_end_of_block_cancels_extraction_after_limit_with_event(tmp_path: 
 
 
 async def test_error_in_block_does_not_wait_for_extraction(tmp_path: Path) -> None:
-    script = [{"text": "Noted."}, nothing(until="never")]
+    script = [NOTED, nothing(until="never")]
     with pytest.RaisesGroup(OSError, flatten_subgroups=True):
-        async with open_work(tmp_path, script, settings=ExtractionSettings(drain=1_000)) as work:
+        async with open_work(tmp_path, *script, settings=ExtractionSettings(drain=1_000)) as work:
             await work.loop()
             raise OSError("the disk is gone")

@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from coterie.agents.errors import ModelError
-from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import Dreamed, LayerFailed, MemoryChanged
 from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer, recent_sessions
 from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
@@ -29,7 +29,7 @@ from coterie.memory.recall.query_log import log_query
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 from tests.agents.opened_layers import open_dreaming
-from tests.agents.scripted_agent import ObservedAgent, open_agent
+from tests.agents.scripted_agent import ObservedAgent, open_agent, watch
 
 USER = Author(by="user")
 SESSIONS = 5
@@ -40,22 +40,6 @@ def topic(name: str, body: str) -> str:
     return f"---\nname: {name}\ndescription: {name}\ntype: project\n---\n{body}\n"
 
 
-@attrs.define(eq=False)
-class EventSignal:
-    """Notifier for tests that wait for an event."""
-
-    _rung: trio.Event = attrs.field(factory=trio.Event)
-
-    def notify(self) -> None:
-        """Wake all waiting tasks."""
-        self._rung.set()
-        self._rung = trio.Event()
-
-    async def wait(self) -> None:
-        """Wait for the next `notify`."""
-        await self._rung.wait()
-
-
 @attrs.frozen(kw_only=True)
 class DreamHarness(ObservedAgent):
     """An agent with dreams, its events and the server."""
@@ -63,7 +47,6 @@ class DreamHarness(ObservedAgent):
     store: MemoryStore
     dreamer: Dreamer
     sessions: tuple[Path, ...]
-    bell: EventSignal
 
     @property
     def dream_events(self) -> list[Dreamed]:
@@ -78,7 +61,7 @@ class DreamHarness(ObservedAgent):
     async def reached(self, state: str) -> None:
         """Wait until a dream is in *state*."""
         while state not in self.states:
-            await self.bell.wait()
+            await trio.testing.wait_all_tasks_blocked(0.001)
 
     def texts(self) -> dict[str, str]:
         """Texts of all memories and of the index, by path."""
@@ -130,16 +113,8 @@ async def open_dream_harness(
             scratch=directory,
         )
         assert (await run_loop(agent, RunLimits())).reason == "completed"
-        events: list[Event] = []
-        bell = EventSignal()
-
-        def tell(event: Event) -> None:
-            events.append(event)
-            bell.notify()
-
-        agent.emit = tell
         yield DreamHarness(
-            agent=agent, store=store, dreamer=dreamer, events=events, served=served, sessions=sessions, bell=bell
+            agent=agent, store=store, dreamer=dreamer, events=watch(agent), served=served, sessions=sessions
         )
 
 
@@ -200,23 +175,6 @@ async def test_dream_that_deletes_23_files_waits_for_approval(tmp_path: Path) ->
         assert night.texts() == before
         assert (night.dream_events[-1].applied, night.dream_events[-1].waiting) == (0, 23)
         assert {(hunk.kind, hunk.state) for hunk in change.hunks} == {("deletion", "waiting")}
-
-
-async def test_lost_sentence_in_merge_counts_as_deletion(tmp_path: Path) -> None:
-    merged = topic("people", "Merged from ann.md and ben.md: both have a favourite drink.")
-    tidy = turn(
-        read(tmp_path, "ann.md"),
-        read(tmp_path, "ben.md"),
-        write(tmp_path, "people.md", merged),
-        write(tmp_path, "ann.md", ""),
-        write(tmp_path, "ben.md", ""),
-    )
-    words = {"purpose": "dream", "text": "I merged ann.md and ben.md into people.md; nothing was deleted."}
-    async with open_dream_harness(tmp_path, {"ann.md": ANN, "ben.md": BEN}, tidy, words) as night:
-        await night.dreamer.dream(night.sessions)
-        assert (night.dream_events[-1].applied, night.dream_events[-1].waiting) == (1, 2)
-        assert night.store.paths() == ["ann.md", "ben.md", "people.md"]
-        assert night.texts()["ann.md"] == ANN
 
 
 async def test_dream_can_write_only_in_its_copy(tmp_path: Path) -> None:

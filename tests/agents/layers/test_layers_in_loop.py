@@ -1,14 +1,14 @@
 """Layers inside open tool loops of a thinking model, with the strict embedded server."""
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import CacheBroke, LayerFailed, ResultsCleared, ResultsStored, WindowFilling
 from coterie.agents.layers.layer2_clearing import api_trigger
 from coterie.agents.loop.agent import Agent
@@ -21,10 +21,11 @@ from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.tool import tool_definition
 from coterie.clock import Clock
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.memory.compaction.result_clearing import PLACEHOLDER
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
-from tests.agents.scripted_agent import NotingTool, open_agent, watch
+from tests.agents.disk_faults import FaultAt
+from tests.agents.scripted_agent import NotingTool, ObservedAgent, open_agent, watch
 from tests.embedded_server import Served
 
 ALL = LayersSettings()
@@ -45,45 +46,10 @@ def long(size: int) -> Callable[[str], str]:
     return lambda word: f"result {word}: " + "lorem ipsum " * (size // 12)
 
 
-def of_kind(events: list[Event], kind: type) -> list[Any]:
-    return [event for event in events if isinstance(event, kind)]
-
-
 def contents(agent: Agent) -> list[str]:
     """Return the tool results in the conversation."""
     found = (json.loads(segment.data) for segment in agent.conversation.segments if segment.block_type == "tool_result")
     return [block["content"][0]["text"] for block in found]
-
-
-async def test_long_result_is_stored_also_after_resume(tmp_path: Path) -> None:
-    async with open_agent(working(1), tmp_path, NotingTool(name="Note", act=long(60_000)), layers=ALL) as (agent, _):
-        events = watch(agent)
-        assert (await run_loop(agent, LIMITS)).text == "done"
-        [stored] = of_kind(events, ResultsStored)
-        path = tmp_path / "tool-results" / Path(stored.paths[0]).name
-        assert stored.paths == [str(path)]
-        assert path.read_text() == long(60_000)("0")
-        assert stored.characters_after < 2_500 < stored.characters_before
-        [shown] = contents(agent)
-        assert str(path) in shown
-        sent = agent.conversation.prefix_bytes()
-    path.unlink()
-    async with open_agent(working(1), tmp_path, NotingTool(name="Note"), layers=ALL) as (agent, _):
-        assert agent.conversation.prefix_bytes() == sent
-
-
-async def test_long_result_stays_when_disk_fails(tmp_path: Path) -> None:
-    class OnlyResults(SeededFaults):
-        def before(self, operation: Any, path: Path, size: int) -> int:
-            return super().before(operation, path, size) if path.parent.name == "tool-results" else size
-
-    async with open_agent(working(1), tmp_path, NotingTool(name="Note", act=long(60_000)), layers=ALL) as (agent, _):
-        events = watch(agent)
-        with file_faults(OnlyResults(seed=1, full=1.0)):
-            assert (await run_loop(agent, LIMITS)).text == "done"
-        [failed] = of_kind(events, LayerFailed)
-        assert (failed.layer, "No space" in failed.reason) == ("tool results", True)
-        assert contents(agent) == [long(60_000)("0")]
 
 
 def slow_at(turn: int, served: list[Served], seconds: float = 301) -> Callable[[str], str]:
@@ -97,102 +63,139 @@ def slow_at(turn: int, served: list[Served], seconds: float = 301) -> Callable[[
     return act
 
 
+class Work(ObservedAgent):
+    """An agent with layers, its events and the server."""
+
+    async def run(self, text: str = "done") -> None:
+        """Run the loop to its end, and check the last text."""
+        assert (await run_loop(self.agent, LIMITS)).text == text
+
+    async def ask(self, words: str) -> None:
+        """Run the loop with another user message."""
+        self.agent.append_message("user", [text_block(words)])
+        await self.run("done again")
+
+    @property
+    def cleared(self) -> list[ResultsCleared]:
+        """All emitted clearings."""
+        return self.of_type(ResultsCleared)
+
+    @property
+    def breaks(self) -> list[CacheBroke]:
+        """All reported cache misses."""
+        return self.of_type(CacheBroke)
+
+
+@asynccontextmanager
+async def open_work(
+    directory: Path,
+    script: str,
+    act: Callable[[str], str] = str,
+    *,
+    slow_turn: int | None = None,
+    layers: LayersSettings = ALL,
+    **options: Any,
+) -> AsyncIterator[Work]:
+    """Open an agent whose tool returns what *act* says, or takes five minutes in *slow_turn*."""
+    begun: list[Served] = []
+    tool = NotingTool(name="Note", act=act if slow_turn is None else slow_at(slow_turn, begun))
+    async with open_agent(script, directory, tool, layers=layers, **options) as (agent, served):
+        begun.append(served)
+        yield Work(agent=agent, events=watch(agent), served=served)
+
+
+async def test_long_result_is_stored_also_after_resume(tmp_path: Path) -> None:
+    async with open_work(tmp_path, working(1), long(60_000)) as work:
+        await work.run()
+        [stored] = work.of_type(ResultsStored)
+        path = tmp_path / "tool-results" / Path(stored.paths[0]).name
+        assert stored.paths == [str(path)]
+        assert path.read_text() == long(60_000)("0")
+        assert stored.characters_after < 2_500 < stored.characters_before
+        [shown] = contents(work.agent)
+        assert str(path) in shown
+        sent = work.agent.conversation.prefix_bytes()
+    path.unlink()
+    async with open_work(tmp_path, working(1)) as work:
+        assert work.agent.conversation.prefix_bytes() == sent
+
+
+async def test_long_result_stays_when_disk_fails(tmp_path: Path) -> None:
+    async with open_work(tmp_path, working(1), long(60_000)) as work:
+        with file_faults(FaultAt("write", lambda path: path.parent.name == "tool-results")):
+            await work.run()
+        [failed] = work.of_type(LayerFailed)
+        assert (failed.layer, "No space" in failed.reason) == ("tool results", True)
+        assert contents(work.agent) == [long(60_000)("0")]
+
+
 async def test_clearing_by_time_works_inside_thinking_tool_loop(tmp_path: Path) -> None:
-    served: list[Served] = []
-    tool = NotingTool(name="Note", act=slow_at(8, served))
-    async with open_agent(working(12), tmp_path, tool, layers=ONLY_TIME) as (agent, server):
-        served.append(server)
-        events = watch(agent)
-        assert (await run_loop(agent, LIMITS)).text == "done"
-        [cleared] = of_kind(events, ResultsCleared)
+    async with open_work(tmp_path, working(12), slow_turn=8, layers=ONLY_TIME) as work:
+        await work.run()
+        [cleared] = work.cleared
         assert (cleared.mechanism, cleared.results) == ("time", 4)
         assert cleared.tokens_after < cleared.tokens_before
         assert cleared.where == str(tmp_path / "transcript.jsonl")
-        assert agent.conversation.epoch == 1
-        assert contents(agent)[:4] == [PLACEHOLDER] * 4
-        assert not of_kind(events, CacheBroke)
+        assert work.agent.conversation.epoch == 1
+        assert contents(work.agent)[:4] == [PLACEHOLDER] * 4
+        assert not work.breaks
         # The round of turn 8 has thinking, so it is rewritten as text; later rounds are unchanged.
-        assert "<earlier-call>" in agent.conversation.prefix_bytes().decode()
-        assert [entry["status"] for entry in server.requests] == [200] * 13
+        assert "<earlier-call>" in work.agent.conversation.prefix_bytes().decode()
+        assert [entry["status"] for entry in work.served.requests] == [200] * 13
 
 
 async def test_clearing_by_time_works_when_user_returns(tmp_path: Path) -> None:
-    async with open_agent(working(8), tmp_path, NotingTool(name="Note", act=long(2_000)), layers=ONLY_TIME) as (
-        agent,
-        served,
-    ):
-        assert (await run_loop(agent, LIMITS)).text == "done"
-        served.clock.advance(301)
-        agent.append_message("user", [text_block("and now?")])
-        events = watch(agent)
-        assert (await run_loop(agent, LIMITS)).text == "done again"
-        assert [(e.mechanism, e.results) for e in of_kind(events, ResultsCleared)] == [("time", 3)]
-        assert b"<earlier-call>" not in agent.conversation.prefix_bytes()
+    async with open_work(tmp_path, working(8), long(2_000), layers=ONLY_TIME) as work:
+        await work.run()
+        work.served.clock.advance(301)
+        await work.ask("and now?")
+        assert [(e.mechanism, e.results) for e in work.cleared] == [("time", 3)]
+        assert b"<earlier-call>" not in work.agent.conversation.prefix_bytes()
 
 
 async def test_clearing_by_time_uses_age_of_last_reply_after_resume(tmp_path: Path) -> None:
-    async with open_agent(working(8), tmp_path, NotingTool(name="Note", act=long(2_000)), layers=ONLY_TIME) as (
-        agent,
-        _,
-    ):
-        await run_loop(agent, LIMITS)
-    async with open_agent(working(8), tmp_path, NotingTool(name="Note"), layers=ONLY_TIME) as (agent, served):
-        served.clock.advance(301)
-        agent.append_message("user", [text_block("and now?")])
-        events = watch(agent)
-        assert (await run_loop(agent, LIMITS)).text == "done again"
-        assert len(of_kind(events, ResultsCleared)) == 1
+    async with open_work(tmp_path, working(8), long(2_000), layers=ONLY_TIME) as work:
+        await work.run()
+    async with open_work(tmp_path, working(8), layers=ONLY_TIME) as work:
+        work.served.clock.advance(301)
+        await work.ask("and now?")
+        assert len(work.cleared) == 1
 
 
 async def test_cache_of_an_hour_is_not_cold_after_five_minutes(tmp_path: Path) -> None:
-    served: list[Served] = []
-    tool = NotingTool(name="Note", act=slow_at(8, served))
-    async with open_agent(working(12), tmp_path, tool, layers=ONLY_TIME) as (agent, server):
-        served.append(server)
-        agent.ttl = CacheTtls(system="1h", context="1h", previous="1h", last="1h")
-        events = watch(agent)
-        assert (await run_loop(agent, LIMITS)).text == "done"
-        assert not of_kind(events, ResultsCleared)
-        assert not of_kind(events, CacheBroke)
+    async with open_work(tmp_path, working(12), slow_turn=8, layers=ONLY_TIME) as work:
+        work.agent.ttl = CacheTtls(system="1h", context="1h", previous="1h", last="1h")
+        await work.run()
+        assert not work.cleared
+        assert not work.breaks
 
 
 async def test_clearing_by_cache_keeps_bytes_and_cache(tmp_path: Path) -> None:
-    async with open_agent(working(30), tmp_path, NotingTool(name="Note", act=long(3_000)), layers=ALL) as (
-        agent,
-        served,
-    ):
-        events = watch(agent)
-        assert (await run_loop(agent, LIMITS)).text == "done"
-        cleared = of_kind(events, ResultsCleared)
-        assert {event.mechanism for event in cleared} == {"cache"}
-        assert [event.results for event in cleared] == [6] * 4
-        assert agent.conversation.epoch == 0
-        assert not of_kind(events, CacheBroke)
-        edits = [s for s in agent.conversation.segments if s.block_type == "cache_edits"]
+    async with open_work(tmp_path, working(30), long(3_000)) as work:
+        await work.run()
+        assert [(event.mechanism, event.results) for event in work.cleared] == [("cache", 6)] * 4
+        assert work.agent.conversation.epoch == 0
+        assert not work.breaks
+        edits = [s for s in work.agent.conversation.segments if s.block_type == "cache_edits"]
         assert len(edits) == 4
-        prompts = [sum(entry["usage"][key] for key in PROMPT) for entry in served.requests]
+        prompts = [sum(entry["usage"][key] for key in PROMPT) for entry in work.served.requests]
         assert max(prompts) < 20_000
-        assert all(entry["usage"]["input_tokens"] < 1_200 for entry in served.requests[1:])
+        assert all(entry["usage"]["input_tokens"] < 1_200 for entry in work.served.requests[1:])
 
 
 PROMPT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 async def test_clearing_by_api_breaks_cache_only_once(tmp_path: Path) -> None:
-    async with open_agent(
-        working(30), tmp_path, NotingTool(name="Note", act=long(4_000)), layers=ONLY_API, window=48_000
-    ) as (agent, served):
-        events = watch(agent)
-        assert (await run_loop(agent, LIMITS)).text == "done"
-        cleared = of_kind(events, ResultsCleared)
-        assert {event.mechanism for event in cleared} == {"api"}
+    async with open_work(tmp_path, working(30), long(4_000), layers=ONLY_API, window=48_000) as work:
+        await work.run()
+        assert {event.mechanism for event in work.cleared} == {"api"}
         # There is no request after the last reply that could omit the results cleared in it.
-        assert agent.conversation.epoch == len(cleared) - 1 > 0
-        assert sum(entry["usage"]["cache_read_input_tokens"] < 1_000 for entry in served.requests[1:]) <= 2 * len(
-            cleared
-        )
-        assert not of_kind(events, CacheBroke)
-        assert [entry["status"] for entry in served.requests] == [200] * 31
+        assert work.agent.conversation.epoch == len(work.cleared) - 1 > 0
+        reads = [entry["usage"]["cache_read_input_tokens"] for entry in work.served.requests[1:]]
+        assert sum(read < 1_000 for read in reads) <= 2 * len(work.cleared)
+        assert not work.breaks
+        assert [entry["status"] for entry in work.served.requests] == [200] * 31
 
 
 @pytest.mark.parametrize(("window", "trigger"), [(200_000, 147_000), (100_000, 58_625), (50_000, 14_875)])
@@ -214,118 +217,97 @@ async def test_cache_edit_reduces_token_count_immediately(tmp_path: Path) -> Non
             counted.append((self.tokens, reply.usage.prompt))
 
     counting = Counting()
-    async with open_agent(working(30), tmp_path, NotingTool(name="Note", act=long(3_000)), layers=ALL) as (agent, _):
-        pipeline = agent.pipeline
-        agent.pipeline = attrs.evolve(
+    async with open_work(tmp_path, working(30), long(3_000)) as work:
+        pipeline = work.agent.pipeline
+        work.agent.pipeline = attrs.evolve(
             pipeline, before_call=(*pipeline.before_call, counting), reply=(counting, *pipeline.reply)
         )
-        await run_loop(agent, LIMITS)
+        await work.run()
     assert len(counted) == 31
     assert max(abs(before - after) for before, after in counted[1:]) < 500
 
 
 async def test_all_mechanisms_pass_strict_server_after_pause_and_resume(tmp_path: Path) -> None:
-    served: list[Served] = []
-    tool = NotingTool(name="Note", act=slow_at(14, served))
-    async with open_agent(working(30), tmp_path, tool, layers=ALL, window=70_000) as (agent, server):
-        served.append(server)
-        events = watch(agent)
-        assert (await run_loop(agent, RunLimits(turns=16))).reason == "max_turns"
-        assert {event.mechanism for event in of_kind(events, ResultsCleared)} == {"cache", "time"}
-    served.clear()
-    async with open_agent(working(30), tmp_path, tool, layers=ALL, window=70_000) as (agent, server):
-        served.append(server)
-        events = watch(agent)
-        assert (await run_loop(agent, LIMITS)).text == "done"
-        assert not of_kind(events, CacheBroke)
+    async with open_work(tmp_path, working(30), slow_turn=14, window=70_000) as work:
+        assert (await run_loop(work.agent, RunLimits(turns=16))).reason == "max_turns"
+        assert {event.mechanism for event in work.cleared} == {"cache", "time"}
+    async with open_work(tmp_path, working(30), slow_turn=14, window=70_000) as work:
+        await work.run()
+        assert not work.breaks
 
 
 @pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-sonnet-4-5", "claude-haiku-5-5"])
 async def test_every_model_accepts_cleared_conversation(tmp_path: Path, model: str) -> None:
-    served: list[Served] = []
-    tool = NotingTool(name="Note", act=slow_at(14, served))
-    async with open_agent(working(18), tmp_path, tool, layers=ALL, model=model) as (agent, server):
-        served.append(server)
-        events = watch(agent)
-        assert (await run_loop(agent, LIMITS)).text == "done"
-        assert {event.mechanism for event in of_kind(events, ResultsCleared)} == {"cache", "time"}
+    async with open_work(tmp_path, working(18), slow_turn=14, model=model) as work:
+        await work.run()
+        assert {event.mechanism for event in work.cleared} == {"cache", "time"}
 
 
 async def broken(tmp_path: Path, change: Callable[[Agent, Served], None], *, thinks: bool = True) -> list[CacheBroke]:
     """Return the events if *change* happens between two turns of a long conversation."""
-    async with open_agent(
-        working(2, thinks=thinks), tmp_path, NotingTool(name="Note", act=long(40_000)), layers=ONLY_TIME
-    ) as (
-        agent,
-        served,
-    ):
-        await run_loop(agent, LIMITS)
-        agent.append_message("user", [text_block("go on")])
-        change(agent, served)
-        events = watch(agent)
-        assert (await run_loop(agent, LIMITS)).text == "done again"
-        return of_kind(events, CacheBroke)
+    async with open_work(tmp_path, working(2, thinks=thinks), long(40_000), layers=ONLY_TIME) as work:
+        await work.run()
+        work.events.clear()
+        work.agent.append_message("user", [text_block("go on")])
+        change(work.agent, work.served)
+        await work.run("done again")
+        return work.breaks
 
 
-async def test_cache_miss_event_names_changed_parameter(tmp_path: Path) -> None:
-    [event] = await broken(tmp_path, lambda agent, _: agent.conversation.evolve_header(effort="low"))
-    assert event.cause == "parameters"
-    assert event.detail == "effort was None and is 'low'"
+def change_effort(agent: Agent, _served: Served) -> None:
+    agent.conversation.evolve_header(effort="low")
+
+
+def change_tool(agent: Agent, _served: Served) -> None:
+    tool = tool_definition(NotingTool(name="Note", description="Takes another note."))
+    changed = Conversation.begin(agent.conversation.header, tools=[tool])
+    changed.rewrite(agent.conversation.messages)
+    agent.conversation = changed
+
+
+def change_messages(agent: Agent, _served: Served) -> None:
+    agent.conversation.rewrite([("user", [text_block("another beginning")])])
+
+
+def let_time_pass(_agent: Agent, served: Served) -> None:
+    served.clock.advance(400)
+
+
+def let_time_pass_at_server(agent: Agent, served: Served) -> None:
+    agent.clock = Clock()
+    served.clock.advance(400)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause", "detail"),
+    [
+        (change_effort, "parameters", "effort was None and is 'low'"),
+        (change_tool, "tools", "the tool Note has changed"),
+        (change_messages, "messages", ""),
+        (let_time_pass, "expired", "400 s ago"),
+        (let_time_pass_at_server, "server", ""),
+    ],
+)
+async def test_cache_miss_event_names_its_cause(
+    tmp_path: Path, change: Callable[[Agent, Served], None], cause: str, detail: str
+) -> None:
+    [event] = await broken(tmp_path, change, thinks=change is not change_tool)
+    assert event.cause == cause
+    assert detail in event.detail
     assert event.read_now < event.read_before
 
 
-async def test_cache_miss_event_names_changed_tool(tmp_path: Path) -> None:
-    def change(agent: Agent, _served: Served) -> None:
-        tool = tool_definition(NotingTool(name="Note", description="Takes another note."))
-        changed = Conversation.begin(agent.conversation.header, tools=[tool])
-        changed.rewrite(agent.conversation.messages)
-        agent.conversation = changed
-
-    [event] = await broken(tmp_path, change, thinks=False)
-    assert (event.cause, event.detail) == ("tools", "the tool Note has changed")
-
-
-async def test_cache_miss_event_names_elapsed_time(tmp_path: Path) -> None:
-    [event] = await broken(tmp_path, lambda _, served: served.clock.advance(400))
-    assert event.cause == "expired"
-    assert "400 s ago" in event.detail
-
-
-async def test_cache_miss_event_names_changed_messages(tmp_path: Path) -> None:
-    def change(agent: Agent, _served: Served) -> None:
-        agent.conversation.rewrite([("user", [text_block("another beginning")])])
-
-    [event] = await broken(tmp_path, change)
-    assert event.cause == "messages"
-
-
-async def test_cache_miss_without_change_is_attributed_to_server(tmp_path: Path) -> None:
-    def change(agent: Agent, served: Served) -> None:
-        agent.clock = Clock()
-        served.clock.advance(400)  # for the agent no time has passed
-
-    [event] = await broken(tmp_path, change)
-    assert event.cause == "server"
-
-
 async def test_announced_cache_miss_is_no_event(tmp_path: Path) -> None:
-    def change(agent: Agent, _served: Served) -> None:
-        agent.conversation.evolve_header(effort="low")
+    def change(agent: Agent, served: Served) -> None:
+        change_effort(agent, served)
         agent.announced.append("by the test")
 
     assert await broken(tmp_path, change) == []
 
 
 async def test_filling_window_is_event_and_full_window_ends_run(tmp_path: Path) -> None:
-    async with open_agent(
-        working(40),
-        tmp_path,
-        NotingTool(name="Note", act=long(8_000)),
-        layers=LayersSettings(clearing=ClearingSettings(by_api=False, by_cache=False)),
-        window=70_000,
-    ) as (agent, _):
-        events = watch(agent)
-        assert (await run_loop(agent, LIMITS)).reason == "blocked"
-        levels = [event.level for event in of_kind(events, WindowFilling)]
-        assert levels == ["warn", "compact", "block"]
-        assert all(event.tokens >= event.threshold for event in of_kind(events, WindowFilling))
+    async with open_work(tmp_path, working(40), long(8_000), layers=ONLY_TIME, window=70_000) as work:
+        assert (await run_loop(work.agent, LIMITS)).reason == "blocked"
+        filling = work.of_type(WindowFilling)
+        assert [event.level for event in filling] == ["warn", "compact", "block"]
+        assert all(event.tokens >= event.threshold for event in filling)

@@ -168,43 +168,28 @@ async def test_local_ranker_chooses_without_model(tmp_path: Path, memory: Path) 
         assert not work.requests("recall")
 
 
+def recall_reply(text: str, **more: Any) -> dict[str, Any]:
+    return {"purpose": "recall", "text": text, **more}
+
+
 @pytest.mark.parametrize(
-    "reply",
+    ("replies", "options", "reason"),
     [
-        {"purpose": "recall", "text": "ports.md, I think"},
-        {"purpose": "recall", "text": '{"selected_memories": "ports.md"}'},
-        {"purpose": "recall", "text": "-", "fault": {"kind": "error", "count": "always"}},
+        ([recall_reply("ports.md, I think")], {}, "the local ranker chooses instead"),
+        ([recall_reply('{"selected_memories": "ports.md"}')], {}, "the local ranker chooses instead"),
+        ([recall_reply("-", fault={"kind": "error", "count": "always"})], {}, "the local ranker chooses instead"),
+        ([], {"gate": SpentGateway(refused="recall")}, "the local ranker chooses instead"),
+        ([], {"settings": attrs.evolve(SETTINGS, model="sonett")}, "sonnet"),
     ],
-    ids=["prose", "no list", "refused"],
+    ids=["prose", "no list", "refused", "spent budget", "unknown model"],
 )
-async def test_local_ranker_chooses_after_unparsable_answer(
-    tmp_path: Path, memory: Path, reply: dict[str, Any]
+async def test_local_ranker_chooses_when_model_cannot(
+    tmp_path: Path, memory: Path, replies: list[dict[str, Any]], options: dict[str, Any], reason: str
 ) -> None:
-    async with open_work(tmp_path, turn(), reply, is_strict=False) as work:
+    async with open_work(tmp_path, turn(), *replies, is_strict=False, **options) as work:
         assert "8417" in text_of(await work.ask("which port has the staging server"))
         assert [event.by for event in work.recalled] == ["local"]
-        assert "the local ranker chooses instead" in work.failures[0]
-
-
-async def test_invented_names_are_dropped(tmp_path: Path, memory: Path) -> None:
-    names = [f"invented{number}.md" for number in range(50)]
-    async with open_work(tmp_path, turn(), answer(*names), answer(*names, "tests.md")) as work:
-        assert await work.ask("which port has the staging server") is NOTHING
-        assert "real database" in text_of(await work.ask("and how do we test"))
-        assert [event.chosen for event in work.recalled] == [[], [str(memory / "tests.md")]]
-        assert not work.failures
-
-
-async def test_local_ranker_chooses_when_budget_is_spent(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, gate=SpentGateway(refused="recall")) as work:
-        assert "8417" in text_of(await work.ask("which port has the staging server"))
-        assert work.failures
-
-
-async def test_local_ranker_chooses_when_model_is_unknown(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, settings=attrs.evolve(SETTINGS, model="sonett")) as work:
-        assert "8417" in text_of(await work.ask("which port has the staging server"))
-        assert "sonnet" in work.failures[0]
+        assert reason in work.failures[0]
 
 
 async def test_failure_of_ranker_gives_no_memories_and_no_error(
@@ -255,18 +240,16 @@ async def test_memory_is_shown_once_until_compaction(tmp_path: Path, memory: Pat
         assert "8417" in text_of(await work.ask(query))
 
 
-async def test_memory_read_by_agent_is_not_shown(tmp_path: Path, memory: Path) -> None:
+@pytest.mark.parametrize("is_read_first", [True, False])
+async def test_memory_read_by_agent_before_or_during_query_is_not_shown(
+    tmp_path: Path, memory: Path, *, is_read_first: bool
+) -> None:
+    path = memory / "ports.md"
     async with open_work(tmp_path, by="local") as work:
-        path = memory / "ports.md"
-        work.agent.workspace.seen.record(path, path.read_bytes())
-        assert await work.ask("which port has the staging server") is NOTHING
-
-
-async def test_memory_read_during_query_is_not_shown(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, by="local") as work:
+        if is_read_first:
+            work.agent.workspace.seen.record(path, path.read_bytes())
         work.recall.begin("which port has the staging server")
         await work.recall.wait_until_idle()
-        path = memory / "ports.md"
         work.agent.workspace.seen.record(path, path.read_bytes())
         assert work.recall.take_found() is NOTHING
 

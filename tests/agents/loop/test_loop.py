@@ -102,12 +102,6 @@ async def test_cut_off_reply_is_requested_again_with_larger_limit(tmp_path: Path
         assert ended.usage.output == 8_000 + 10_000
 
 
-async def test_reply_over_largest_limit_ends_run_as_cut_off(tmp_path: Path) -> None:
-    async with open_agent(f"default: [{{text: {'x' * 260_000}}}]", tmp_path) as (agent, served):
-        assert (await run_loop(agent, NINE)).reason == "cut_off"
-        assert len(served.requests) == 4
-
-
 async def test_paused_turn_continues(tmp_path: Path) -> None:
     script = "default: [{text: one, stop: pause_turn}, {text: two}]"
     async with open_agent(script, tmp_path, is_strict=False) as (agent, _):
@@ -116,12 +110,19 @@ async def test_paused_turn_continues(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "reason"),
-    [("{text: no, stop: refusal}", "refused"), ("{text: x, stop: model_context_window_exceeded}", "prompt_too_long")],
+    ("reply", "limits", "reason", "requests"),
+    [
+        ("{text: no, stop: refusal}", NINE, "refused", 1),
+        ("{text: x, stop: model_context_window_exceeded}", NINE, "prompt_too_long", 1),
+        (f"{{text: {'x' * 260_000}}}", NINE, "cut_off", 4),
+        ("{tools: [{Note: {}}], times: always}", RunLimits(turns=3), "max_turns", 3),
+    ],
+    ids=["refusal", "full window", "over the largest limit", "turns"],
 )
-async def test_stop_reason_ends_run_with_its_own_reason(tmp_path: Path, reply: str, reason: str) -> None:
-    async with open_agent(f"default: [{reply}]", tmp_path) as (agent, _):
-        assert (await run_loop(agent, NINE)).reason == reason
+async def test_run_ends_with_reason(tmp_path: Path, reply: str, limits: RunLimits, reason: str, requests: int) -> None:
+    async with open_agent(f"default: [{reply}]", tmp_path, NotingTool(name="Note")) as (agent, served):
+        assert (await run_loop(agent, limits)).reason == reason
+        assert len(served.requests) == requests
 
 
 async def test_too_long_prompt_is_distinguished_from_other_refusals(tmp_path: Path) -> None:
@@ -132,13 +133,6 @@ async def test_too_long_prompt_is_distinguished_from_other_refusals(tmp_path: Pa
         assert ended.reason == "prompt_too_long"
         assert isinstance(ended.error, ModelRefusedRequest)
         assert ended.error.status == 400
-
-
-async def test_run_ends_at_limit_of_turns(tmp_path: Path) -> None:
-    script = "default: [{tools: [{Note: {}}], times: always}]"
-    async with open_agent(script, tmp_path, NotingTool(name="Note", act=str)) as (agent, served):
-        ended = await run_loop(agent, RunLimits(turns=3))
-        assert (ended.reason, ended.turns, len(served.requests)) == ("max_turns", 3, 3)
 
 
 async def test_permanent_model_error_ends_run(tmp_path: Path) -> None:

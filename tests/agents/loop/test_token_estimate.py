@@ -74,7 +74,7 @@ def test_count_is_last_usage_plus_added_blocks() -> None:
     assert meter.tokens(conversation) == 54_321 + 10
 
 
-def test_window_comes_from_first_known_source() -> None:
+def test_window_comes_from_first_known_source_and_can_only_be_lowered() -> None:
     small = known_models().get("claude-haiku-4-5")
     betas, environ = ["context-1m-2025-08-07"], {"COTERIE_CONTEXT_WINDOW": "300000"}
     assert window_of("claude-haiku-4-5[1m]", small, environ={}) == 1_000_000
@@ -82,9 +82,6 @@ def test_window_comes_from_first_known_source() -> None:
     assert window_of("unknown", None, betas=betas, environ=environ) == 1_000_000
     assert window_of("unknown", None, betas=["other"], environ=environ) == 300_000
     assert window_of("unknown", None, environ={}) == 200_000
-
-
-def test_compact_window_can_only_lower_window() -> None:
     assert window_of("unknown", None, environ={}, compact_window=90_000) == 90_000
     assert window_of("unknown", None, environ={}, compact_window=900_000) == 200_000
 
@@ -95,12 +92,9 @@ def test_non_numeric_environment_variable_is_refused(value: str) -> None:
         window_of("unknown", None, environ={"COTERIE_CONTEXT_WINDOW": value})
 
 
-def test_thresholds_of_window_of_200_000() -> None:
+def test_thresholds_depend_on_window_and_output() -> None:
     thresholds = Thresholds.for_window(200_000, 64_000)
     assert thresholds == Thresholds(effective=180_000, warn=147_000, compact=167_000, block=177_000)
-
-
-def test_model_with_small_output_leaves_larger_window() -> None:
     assert Thresholds.for_window(200_000, 4_096).effective == 195_904
 
 

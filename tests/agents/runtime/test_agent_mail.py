@@ -1,7 +1,6 @@
 """Mail of agents that share a process: sent by queue, and never lost, duplicated or out of order."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,11 +14,11 @@ from coterie.session_directory import SessionDirectory
 
 
 @pytest.fixture
-def mailrooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessMail]:
-    """Mail of one process."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+async def mailrooms(session: SessionDirectory) -> AsyncIterator[ProcessMail]:
+    """Mail of one process, in a session with two agents."""
     with open_process_mail(session, Clock(), SessionKeys.new()) as opened:
+        for name in ("ann", "bob"):
+            await opened.session_mail.roster.join(name)
         yield opened
 
 
@@ -46,8 +45,6 @@ async def read(room: AgentMail) -> list[str]:
 
 
 async def test_mail_within_a_process_uses_the_queue_and_other_mail_a_file(mailrooms: ProcessMail) -> None:
-    for name in ("ann", "bob"):
-        await mailrooms.session_mail.roster.join(name)
     assert await send(mailrooms, "early") == "file"
     async with mailrooms.open((), name="bob", incarnation=1) as room:
         assert await read(room) == ["early"]
@@ -57,8 +54,6 @@ async def test_mail_within_a_process_uses_the_queue_and_other_mail_a_file(mailro
 
 
 async def test_no_message_overtakes_an_earlier_one_that_is_in_a_file(mailrooms: ProcessMail) -> None:
-    for name in ("ann", "bob"):
-        await mailrooms.session_mail.roster.join(name)
     await send(mailrooms, "one")
     async with mailrooms.open((), name="bob", incarnation=1) as room:
         assert await send(mailrooms, "two") == "file"
@@ -69,8 +64,6 @@ async def test_no_message_overtakes_an_earlier_one_that_is_in_a_file(mailrooms: 
 
 
 async def test_unread_mail_moves_to_files_when_the_agent_ends(mailrooms: ProcessMail) -> None:
-    for name in ("ann", "bob"):
-        await mailrooms.session_mail.roster.join(name)
     async with mailrooms.open((), name="bob", incarnation=1) as room:
         await send(mailrooms, "read")
         assert await read(room) == ["read"]
@@ -85,8 +78,6 @@ async def test_unread_mail_moves_to_files_when_the_agent_ends(mailrooms: Process
 
 
 async def test_a_report_outlives_the_process(mailrooms: ProcessMail) -> None:
-    for name in ("ann", "bob"):
-        await mailrooms.session_mail.roster.join(name)
     report = TaskNotification(status="completed", summary="The task is done.")
     async with mailrooms.open((), name="bob", incarnation=1):
         assert await send(mailrooms, report.to_body(), kind=report.kind) == "file"
@@ -95,7 +86,6 @@ async def test_a_report_outlives_the_process(mailrooms: ProcessMail) -> None:
 
 async def test_mail_with_authority_is_for_one_incarnation_and_never_in_a_file(mailrooms: ProcessMail) -> None:
     office = mailrooms.session_mail
-    await office.roster.join("bob")
     request = ShutdownRequest(reason="enough")
     async with mailrooms.open((), name="bob", incarnation=1):
         [posted] = await mailrooms.router.send(
@@ -108,8 +98,6 @@ async def test_mail_with_authority_is_for_one_incarnation_and_never_in_a_file(ma
 
 
 async def test_mail_that_the_files_refuse_becomes_a_dead_letter(mailrooms: ProcessMail) -> None:
-    for name in ("ann", "bob"):
-        await mailrooms.session_mail.roster.join(name)
     async with mailrooms.open((), name="bob", incarnation=1):
         await send(mailrooms, "unread")
         await mailrooms.session_mail.roster.set_state("bob", "ended")

@@ -94,6 +94,13 @@ def conversation(*messages: tuple[Role, list[bytes]]) -> Conversation:
     return begun
 
 
+def read_by(agent: Conversation, **options: int) -> Digest:
+    """Return a digest that has read the conversation."""
+    digest = Digest.begin(HAIKU, agent, **options)
+    digest.read(agent)
+    return digest
+
+
 def asked(digest: Digest) -> str:
     """Return the entries in the next request."""
     text: str = json.loads(digest.ask().messages[-1].blocks[-1])["text"]
@@ -107,8 +114,7 @@ def answered(digest: Digest, text: str = "Reading it") -> None:
 
 def test_only_unanswered_entries_are_shown_again() -> None:
     agent = conversation(("user", [text_block("the task")]), ("assistant", [use("1", file_path="a.py")]))
-    digest = Digest.begin(HAIKU, agent)
-    digest.read(agent)
+    digest = read_by(agent)
     assert asked(digest) == "is told: the task\ncalls Read(file_path=a.py)"
     digest.read(agent)
     assert asked(digest).count("a.py") == 1
@@ -126,8 +132,7 @@ def test_digest_continues_behind_last_entry_after_rewrite() -> None:
         ("assistant", [use("1", file_path="a.py")]),
         ("user", [answer("1", "old result")]),
     )
-    digest = Digest.begin(HAIKU, agent)
-    digest.read(agent)
+    digest = read_by(agent)
     answered(digest)
     agent.append("assistant", [use("2", file_path="b.py")])
     agent.rewrite(
@@ -145,8 +150,7 @@ def test_digest_continues_behind_last_entry_after_rewrite() -> None:
 
 def test_digest_restarts_when_last_read_block_was_removed() -> None:
     agent = conversation(("user", [text_block("the task")]), ("assistant", [text_block("I begin.")]))
-    digest = Digest.begin(HAIKU, agent)
-    digest.read(agent)
+    digest = read_by(agent)
     answered(digest)
     agent.rewrite([("user", [text_block("a summary")]), ("assistant", [text_block("I go on.")])])
     digest.read(agent)
@@ -156,16 +160,14 @@ def test_digest_restarts_when_last_read_block_was_removed() -> None:
 def test_inherited_conversation_of_fork_is_not_in_digest() -> None:
     parent = conversation(("user", [text_block("the parent's task")]), ("assistant", [use("1", file_path="a.py")]))
     fork = parent.fork_with("You are a fork.", "Look at b.py.")
-    digest = Digest.begin(HAIKU, fork, inherited=len(parent))
-    digest.read(fork)
+    digest = read_by(fork, inherited=len(parent))
     assert asked(digest) == "gets: You are a fork.\nis told: Look at b.py."
     assert digest.messages == 1
 
 
 def test_resumed_digest_begins_with_latest_work() -> None:
     agent = conversation(*(("user", [text_block(f"word {n} " + "x" * 400)]) for n in range(200)))
-    digest = Digest.begin(HAIKU, agent, size=4_000)
-    digest.read(agent)
+    digest = read_by(agent, size=4_000)
     assert "word 199 " in asked(digest)
     assert "word 0 " not in asked(digest)
     assert digest.tokens < 4_000 / 2

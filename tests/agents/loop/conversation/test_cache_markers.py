@@ -76,19 +76,15 @@ def test_without_system_the_tools_are_marked() -> None:
     assert json.loads(rendered.body)["tools"][0] == {"cache_control": {"type": "ephemeral"}}
 
 
-def test_without_tools_and_system_only_messages_are_marked() -> None:
+@pytest.mark.parametrize(("said", "marked", "previous"), [("go", (0,), 0), ("", (), None)])
+def test_without_tools_and_system_only_markable_messages_are_marked(
+    said: str, marked: tuple[int, ...], previous: int | None
+) -> None:
     conversation = Conversation.begin(HEADER)
-    conversation.append("user", [text("go")])
-    assert marks(conversation) == (0,)
-
-
-def test_no_markable_block_gives_no_marker() -> None:
-    conversation = Conversation.begin(HEADER)
-    conversation.append("user", [text("")])
-    rendered = conversation.render(max_tokens=1)
-    conversation.sent(rendered)
-    assert rendered.marks == ()
-    assert conversation.marks.previous is None
+    conversation.append("user", [text(said)])
+    assert marks(conversation) == marked
+    answer(conversation)
+    assert conversation.marks.previous == previous
 
 
 def test_siblings_mark_last_placeholder_then_their_own_end() -> None:

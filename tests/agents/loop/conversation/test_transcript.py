@@ -30,6 +30,12 @@ def assert_same(loaded: LoadedTranscript, conversation: Conversation) -> None:
     assert loaded.conversation.marks == conversation.marks
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Path of the transcript."""
+    return tmp_path / "t.jsonl"
+
+
 class StoppedClock(Clock):
     """Clock with a constant time, so that the written bytes depend only on the input."""
 
@@ -51,15 +57,14 @@ def recorded(path: Path) -> Conversation:
     return conversation
 
 
-def test_recorded_conversation_is_restored(tmp_path: Path) -> None:
-    conversation = recorded(tmp_path / "t.jsonl")
-    loaded = load_transcript(tmp_path / "t.jsonl")
+def test_recorded_conversation_is_restored(path: Path) -> None:
+    conversation = recorded(path)
+    loaded = load_transcript(path)
     assert_same(loaded, conversation)
     assert loaded.dropped_bytes == 0
 
 
-def test_every_record_is_one_line_of_json(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
+def test_every_record_is_one_line_of_json(path: Path) -> None:
     recorded(path)
     content = path.read_bytes()
     lines = content.strip().split(b"\n\n")
@@ -67,8 +72,7 @@ def test_every_record_is_one_line_of_json(tmp_path: Path) -> None:
     assert content == b"".join(b"\n" + line + b"\n" for line in lines)
 
 
-def test_record_without_changes_writes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
+def test_record_without_changes_writes_nothing(path: Path) -> None:
     conversation = recorded(path)
     before = path.read_bytes()
     with TranscriptWriter.open(path) as writer:
@@ -79,8 +83,7 @@ def test_record_without_changes_writes_nothing(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_resumed_conversation_continues_at_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
+def test_resumed_conversation_continues_at_its_end(path: Path) -> None:
     conversation = recorded(path)
     before = path.read_bytes()
     with TranscriptWriter.open(path) as writer:
@@ -94,8 +97,7 @@ def test_resumed_conversation_continues_at_its_end(tmp_path: Path) -> None:
     assert_same(load_transcript(path), conversation)
 
 
-def test_new_epoch_writes_only_changed_segments(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
+def test_new_epoch_writes_only_changed_segments(path: Path) -> None:
     conversation = recorded(path)
     sizes = [path.stat().st_size]
     with TranscriptWriter.open(path) as writer:
@@ -124,12 +126,12 @@ def test_fork_is_recorded_whole_with_shared_mark(tmp_path: Path) -> None:
     assert_same(loaded, fork)
 
 
-def test_key_header_with_newline_is_restored(tmp_path: Path) -> None:
+def test_key_header_with_newline_is_restored(path: Path) -> None:
     header = attrs.evolve(HEADER, thinking=b'{\n"type":"adaptive"}')
     conversation = Conversation.begin(header)
-    with TranscriptWriter.open(tmp_path / "t.jsonl") as writer:
+    with TranscriptWriter.open(path) as writer:
         writer.record(conversation)
-    assert_same(load_transcript(tmp_path / "t.jsonl"), conversation)
+    assert_same(load_transcript(path), conversation)
 
 
 def last_record(content: bytes) -> int:
@@ -137,8 +139,7 @@ def last_record(content: bytes) -> int:
 
 
 @pytest.mark.slow
-def test_record_torn_at_any_byte_is_dropped(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
+def test_record_torn_at_any_byte_is_dropped(path: Path) -> None:
     before = recorded(path)
     after = before.fork()
     after.append("user", [text("é"), tool_result("t", "end")])
@@ -157,8 +158,7 @@ def test_record_torn_at_any_byte_is_dropped(tmp_path: Path) -> None:
         assert_same(load_transcript(path), after)
 
 
-def test_torn_first_record_leaves_no_conversation(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
+def test_torn_first_record_leaves_no_conversation(path: Path) -> None:
     path.write_bytes(b'\n{"kind":"epo')
     with TranscriptWriter.open(path) as writer:
         assert writer.loaded == LoadedTranscript(dropped_bytes=13)
@@ -167,9 +167,9 @@ def test_torn_first_record_leaves_no_conversation(tmp_path: Path) -> None:
     assert_same(load_transcript(path), conversation)
 
 
-def test_empty_file_is_empty_transcript(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").touch()
-    assert load_transcript(tmp_path / "t.jsonl") == LoadedTranscript()
+def test_empty_file_is_empty_transcript(path: Path) -> None:
+    path.touch()
+    assert load_transcript(path) == LoadedTranscript()
 
 
 @attrs.define
@@ -186,8 +186,7 @@ class TornOnce:
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 50, 200])
-def test_failed_write_is_repeated(tmp_path: Path, size: int) -> None:
-    path = tmp_path / "t.jsonl"
+def test_failed_write_is_repeated(path: Path, size: int) -> None:
     conversation = recorded(path)
     with TranscriptWriter.open(path) as writer, file_faults(TornOnce(size)):
         conversation.append("user", [text("a" * 300)])
@@ -203,8 +202,7 @@ def test_failed_write_is_repeated(tmp_path: Path, size: int) -> None:
 @pytest.mark.slow
 @given(data=st.data())
 @REUSES_DIRECTORY
-def test_damage_is_reported_with_its_line_and_never_loaded(tmp_path: Path, data: st.DataObject) -> None:
-    path = tmp_path / "t.jsonl"
+def test_damage_is_reported_with_its_line_and_never_loaded(path: Path, data: st.DataObject) -> None:
     path.unlink(missing_ok=True)
     recorded(path)
     whole = path.read_bytes()
@@ -219,8 +217,7 @@ def test_damage_is_reported_with_its_line_and_never_loaded(tmp_path: Path, data:
 
 @given(garbage=st.binary(max_size=60))
 @REUSES_DIRECTORY
-def test_garbage_is_torn_or_corrupt(tmp_path: Path, garbage: bytes) -> None:
-    path = tmp_path / "t.jsonl"
+def test_garbage_is_torn_or_corrupt(path: Path, garbage: bytes) -> None:
     path.write_bytes(garbage)
     try:
         loaded = load_transcript(path)
@@ -233,8 +230,7 @@ def sealed(start: bytes) -> bytes:
     return b'\n%s,"crc":"%08x"}\n' % (start, zlib.crc32(start))
 
 
-def test_unknown_kind_of_record_is_skipped(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
+def test_unknown_kind_of_record_is_skipped(path: Path) -> None:
     conversation = recorded(path)
     with path.open("ab") as file:
         file.write(sealed(b'{"kind":"boundary","v":7,"blocks":"not ours"'))
@@ -257,8 +253,7 @@ def test_unknown_kind_of_record_is_skipped(tmp_path: Path) -> None:
         (b'{"v":1', "kind"),
     ],
 )
-def test_complete_but_invalid_record_is_corrupt(tmp_path: Path, start: bytes, reason: str) -> None:
-    path = tmp_path / "t.jsonl"
+def test_complete_but_invalid_record_is_corrupt(path: Path, start: bytes, reason: str) -> None:
     recorded(path)
     with path.open("ab") as file:
         file.write(sealed(start))
@@ -267,8 +262,7 @@ def test_complete_but_invalid_record_is_corrupt(tmp_path: Path, start: bytes, re
     assert caught.value.line == 10
 
 
-def test_lost_record_is_detected(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
+def test_lost_record_is_detected(path: Path) -> None:
     recorded(path)
     lines = path.read_bytes().strip().split(b"\n\n")
     path.write_bytes(b"\n".join([lines[0], *lines[2:], b""]))

@@ -14,11 +14,8 @@ from benchmarks.forked_agent import fork_agent
 from coterie.agents.events.agent_events import Event
 from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
 from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block
-from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.forks.fork import create_fork_point
 from coterie.agents.loop.forks.fork_point import ForkPoint
@@ -28,19 +25,24 @@ from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.pipeline import Steps, arrange
 from coterie.agents.loop.run_result import RunEnded, RunLimits
-from coterie.agents.tools.tool import Workspace, allow_all, tool_definition
+from coterie.agents.tools.tool import Workspace
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
 from coterie.scenarios.api_server.http.http_connection import HttpLimits, HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder, serve_http
 from coterie.scenarios.api_server.request.errors import ApiError
 from coterie.scenarios.api_server.script.script_parser import parse_script
-from tests.agents.scripted_agent import QUICK, NotingTool
+from tests.agents.scripted_agent import QUICK, NotingTool, build_agent
 from tests.embedded_server import Served
 
 MODEL = known_models().get("claude-opus-5-5")
 FORK = {"text": "Looked.", "times": "always", "delay": 0.03}
 """Reply of a fork, delayed so that its siblings have sent their requests too unless the gateway blocks them."""
+
+
+def code(_text: str) -> str:
+    """Return a tool result of 10,000 characters."""
+    return "code\n" * 2_000
 
 
 @attrs.define(eq=False)
@@ -72,7 +74,13 @@ class Family:
     directory: Path
     events: dict[str, list[Event]] = attrs.field(factory=dict)
     forks: list[Agent] = attrs.field(factory=list)
-    point: ForkPoint | None = None
+    created_point: ForkPoint | None = None
+
+    @property
+    def point(self) -> ForkPoint:
+        """The fork point, which must have been created."""
+        assert self.created_point is not None
+        return self.created_point
 
     async def fork(self, number: int, point: ForkPoint) -> RunEnded:
         """Run the fork of this number to its end."""
@@ -96,7 +104,7 @@ class Family:
 
     async def fork_many(self, count: int) -> None:
         """Create the fork point and run forks 1 to *count* of it at the same time."""
-        self.point = create_fork_point(self.parent)
+        self.created_point = create_fork_point(self.parent)
         async with trio.open_nursery() as nursery:
             for number in range(1, count + 1):
                 nursery.start_soon(self.fork, number, self.point)
@@ -125,11 +133,11 @@ async def open_family(
     chosen = known_models().get(model)
 
     async def act(_text: str) -> str:
-        if spawn is not None and family[0].point is None:
+        if spawn is not None and family[0].created_point is None:
             await spawn(family[0])
         return "started"
 
-    tools = {"Read": NotingTool(name="Read", act=read), "Agent": NotingTool(name="Agent", act=act, access="session")}
+    tools = (NotingTool(name="Read", act=read), NotingTool(name="Agent", act=act, access="session"))
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             port = await nursery.start(partial(serve_http, recorder, limits=HttpLimits()))
@@ -141,22 +149,9 @@ async def open_family(
                     open_model_client(asker, base_url=served.url, api_key="k", policy=QUICK) as client,
                 ):
                     system = [text_block("You are one of many. " * 200)]
-                    definitions = [tool_definition(tool) for tool in tools.values()]
-                    parent = Agent(
-                        identity=Identity(agent="main"),
-                        model=chosen,
-                        client=client,
-                        conversation=Conversation.begin(
-                            KeyHeader(model=model, betas=betas), tools=definitions, system=system
-                        ),
-                        transcript=transcript,
-                        tools=tools,
-                        workspace=Workspace(root=directory, scratch=directory),
-                        denial=allow_all,
-                        meter=WindowMeter(Thresholds.for_window(chosen.window, chosen.max_output)),
-                        clock=served.clock,
-                        durability="never",
-                    )
+                    header = KeyHeader(model=model, betas=betas)
+                    facts: dict[str, Any] = {"model": chosen, "header": header, "system": system, "clock": served.clock}
+                    parent = build_agent(transcript, client, directory, *tools, **facts)
                     parent.append_message("user", [text_block("Here is the project."), text_block("the task")])
                     family.append(Family(parent, served, gate, recorder.bodies, directory))
                     yield family[0]

@@ -21,7 +21,7 @@ from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.settings import Settings
 from coterie.memory.compaction.result_clearing import PLACEHOLDER, clear_results
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
-from tests.agents.loop.forks.fork_family import Family, open_family
+from tests.agents.loop.forks.fork_family import Family, code, open_family
 from tests.agents.opened_layers import build_pipeline
 from tests.conformance.reference_cache import count_tokens
 
@@ -51,7 +51,6 @@ def read_and_prompt(entry: dict[str, Any]) -> tuple[int, int]:
 
 def check_shared(family: Family, count: int) -> None:
     """All siblings send the same bytes up to their directives; the first reads the parent's entry, the others all."""
-    assert family.point is not None
     names = [f"fork-{number}" for number in range(1, count + 1)]
     assert len({split(family.bodies[name][0])[0] for name in names}) == 1
     first, *others = sorted((family.log(name)[0] for name in names), key=lambda entry: int(entry["number"]))
@@ -67,7 +66,6 @@ def check_shared(family: Family, count: int) -> None:
 
 def directive_tokens(family: Family, name: str) -> int:
     (fork,) = (fork for fork in family.forks if fork.identity.agent == name)
-    assert family.point is not None
     said = fork.conversation.segments[len(family.point.prefix) :]
     (directive,) = (segment for segment in said if segment.role == "user" and segment.block_type == "text")
     return count_tokens(json.loads(directive.data))
@@ -86,9 +84,8 @@ async def test_twenty_siblings_read_long_parent_from_cache(tmp_path: Path) -> No
         assert read_and_prompt(family.log("fork-1")[0])[1] > LONG
         check_shared(family, SIBLINGS)
         shared, _ = split(family.bodies["fork-1"][0])
-        assert family.parent.conversation.prefix.first_difference(family.forks[0].conversation.prefix) == len(
-            family.point.prefix if family.point else ()
-        )
+        difference = family.parent.conversation.prefix.first_difference(family.forks[0].conversation.prefix)
+        assert difference == len(family.point.prefix)
         assert shared.count(b'"cache_control"') == 3
 
 
@@ -100,15 +97,12 @@ async def test_fork_inherits_images_parallel_calls_and_thinking(tmp_path: Path) 
         family.parent.append_message("user", [picture, text_block("Look at this, too. " * 300)])
         await run_loop(family.parent, RunLimits(turns=10))
         check_shared(family, 3)
-        assert family.point is not None
         assert family.point.prefix.header.has_images
 
 
 async def test_fork_after_rewrite_begins_with_rewritten_prefix(tmp_path: Path) -> None:
     script = [READ, READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
-    async with open_family(
-        tmp_path, script, spawn=lambda family: family.fork_many(2), read=lambda _: "code\n" * 2_000
-    ) as family:
+    async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(2), read=code) as family:
         parent = family.parent
         await run_loop(parent, RunLimits(turns=2))
         results = [segment for segment in parent.conversation.segments if segment.block_type == "tool_result"]
@@ -116,7 +110,6 @@ async def test_fork_after_rewrite_begins_with_rewritten_prefix(tmp_path: Path) -
         parent.transcript.record(parent.conversation)
         await run_loop(parent, RunLimits(turns=10))
         check_shared(family, 2)
-        assert family.point is not None
         assert family.point.epoch == 1
         assert PLACEHOLDER.encode() in family.bodies["fork-1"][0]
 
@@ -128,14 +121,13 @@ async def test_fork_repeats_parents_cache_edits_and_adds_none(tmp_path: Path) ->
         tmp_path,
         script,
         spawn=lambda family: family.fork_many(2),
-        read=lambda _: "code\n" * 2_000,
+        read=code,
         betas=(known_models().betas["cache_edits"],),
     ) as family:
         pipeline = build_pipeline(settings, dict(family.parent.tools), tmp_path)
         family.parent.pipeline = pipeline
         await run_loop(family.parent, RunLimits(turns=10))
         check_shared(family, 2)
-        assert family.point is not None
         edits = [segment.data for segment in family.point.prefix.segments if segment.block_type == "cache_edits"]
         assert edits
         assert all(data in family.bodies["fork-1"][0] for data in edits)
@@ -155,20 +147,19 @@ async def test_fork_with_expired_cache_reports_expiry(tmp_path: Path) -> None:
     async def spawn(family: Family) -> None:
         await family.fork_many(1)
         family.served.clock.advance(301)
-        assert family.point is not None
         await family.fork(2, family.point)
 
-    async with open_family(tmp_path, script, spawn=spawn, read=lambda _: "code\n" * 2_000) as family:
+    async with open_family(tmp_path, script, spawn=spawn, read=code) as family:
         await run_loop(family.parent, RunLimits(turns=10))
         assert not any(isinstance(event, CacheBroke) for event in family.events["fork-1"])
         (broke,) = [event for event in family.events["fork-2"] if isinstance(event, CacheBroke)]
         assert (broke.cause, broke.read_now) == ("expired", 0)
-        assert broke.read_before == family.point.expected_read if family.point else False
+        assert broke.read_before == family.point.expected_read
 
 
 async def test_many_blocks_in_last_reply_do_not_hide_parents_cache_entry(tmp_path: Path) -> None:
     """The API searches at most twenty blocks backwards from a marker."""
-    async with open_family(tmp_path, [READ, DONE], read=lambda _: "code\n" * 2_000) as family:
+    async with open_family(tmp_path, [READ, DONE], read=code) as family:
         parent = family.parent
         await run_loop(parent, RunLimits(turns=10))
         parent.conversation.append("user", [text_block("Go on.")])

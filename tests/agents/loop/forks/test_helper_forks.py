@@ -15,15 +15,11 @@ from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.files.edit import Edit
 from coterie.agents.tools.tool import allow_all
-from tests.agents.loop.forks.fork_family import Family, open_family
+from tests.agents.loop.forks.fork_family import Family, code, open_family
 
 READ: dict[str, Any] = {"thinking": "Look.", "tools": [{"Read": {"text": "a"}}]}
 DONE: dict[str, Any] = {"text": "All done."}
 NOTES: dict[str, Any] = {"text": "Noted.", "when": {"purpose": "notes"}, "times": "always"}
-
-
-def code(_text: str) -> str:
-    return "code\n" * 2_000
 
 
 def cached(family: Family) -> int:

@@ -5,21 +5,16 @@ from pathlib import Path
 
 import trio
 
-from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.client import open_model_client
-from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.run_result import RunLimits
-from coterie.agents.tools.tool import Workspace, allow_all
 from coterie.orchestrator.gateway.admission import ModelGateway
 from tests.agents.conversation_blocks import HEADER, text, tool_use
-from tests.agents.loop.forks.fork_family import FORK, MODEL
+from tests.agents.loop.forks.fork_family import FORK
+from tests.agents.scripted_agent import build_agent
 from tests.conformance.reference_cache import count_tokens
 from tests.embedded_server import Served, open_served
 
@@ -70,18 +65,6 @@ async def run_worker(served: Served, gate: ModelGateway, directory: Path, name: 
             gate.open_client(name) as asker,
             open_model_client(asker, base_url=served.url, api_key="k") as client,
         ):
-            agent = Agent(
-                identity=Identity(agent=name),
-                model=MODEL,
-                client=client,
-                conversation=Conversation.begin(KeyHeader(model=MODEL.id), system=[SYSTEM]),
-                transcript=transcript,
-                tools={},
-                workspace=Workspace(root=directory, scratch=directory),
-                denial=allow_all,
-                meter=WindowMeter(Thresholds.for_window(MODEL.window, MODEL.max_output)),
-                clock=served.clock,
-                durability="never",
-            )
+            agent = build_agent(transcript, client, directory, name=name, system=[SYSTEM], clock=served.clock)
             agent.append_message("user", [CONTEXT, text_block(f"You are {name}.")])
             await run_loop(agent, RunLimits())
