@@ -26,7 +26,7 @@ from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 from coterie.session_directory import MAIN, SessionDirectory
 from tests.orchestrator.approvals.approval_harness import ApprovalHarness, open_approval_harness, settle
-from tests.orchestrator.supervisor.test_agent_connection import NoSpawner
+from tests.orchestrator.supervisor.process_samples import NoSpawner
 
 BY_LEAD = PlanPolicy(by="lead")
 

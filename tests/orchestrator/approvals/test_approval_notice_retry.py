@@ -28,10 +28,10 @@ class FullMailbox:
         return size
 
 
-async def test_lead_is_notified_when_the_disk_has_space_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+async def test_lead_is_notified_when_the_disk_has_space_again(
+    session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
-    session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
     failures: list[LayerFailed] = []
     has_failed = trio.Event()
 
@@ -46,7 +46,7 @@ async def test_lead_is_notified_when_the_disk_has_space_again(tmp_path: Path, mo
         approvals = await open_approvals(office, StatusPublisher(office, tell).sender, tell)
         async with trio.open_nursery() as nursery:
             with file_faults(FullMailbox()):
-                nursery.start_soon(approvals.request, plan, tmp_path)
+                nursery.start_soon(approvals.request, plan, session.project)
                 await has_failed.wait()
             async with office.files.open_inbox(MAIN, 1) as inbox:
                 while not (deliveries := inbox.take_nowait()):

@@ -3,23 +3,18 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from rich.cells import cell_len
 
-from coterie.orchestrator.cli.main import main
+from tests.orchestrator.cli.command_runner import coterie
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(checkout: Path) -> Path:
     """The current directory: a checkout with one definition of its own."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
-    here = tmp_path / "project"
-    (here / ".git").mkdir(parents=True)
-    (here / ".coterie/agents").mkdir(parents=True)
-    monkeypatch.chdir(here)
-    _write(here / ".coterie/agents/reviewer.md", "name: reviewer", "description: Reviews.", "tools: Read")
-    return here
+    (checkout / ".coterie/agents").mkdir(parents=True)
+    _write(checkout / ".coterie/agents/reviewer.md", "name: reviewer", "description: Reviews.", "tools: Read")
+    return checkout
 
 
 def _write(path: Path, *lines: str) -> None:
@@ -27,7 +22,7 @@ def _write(path: Path, *lines: str) -> None:
 
 
 def _run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["agents", *arguments])
+    return coterie("agents", *arguments)
 
 
 def test_list_groups_agent_types_by_directory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,9 +60,7 @@ class StoredApprovals:
 
 
 @pytest.fixture
-def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[StoredApprovals]:
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def stored(home: Path, tmp_path: Path, runtime: Path) -> Iterator[StoredApprovals]:
     with ExitStack() as roots:
         yield StoredApprovals(tmp_path, roots)
 

@@ -104,8 +104,9 @@ def test_agent_option_selects_one_agent_or_suggests_a_name(session: SessionDirec
     assert wrong.output.endswith("'skout'; did you mean scout?\n")
 
 
-def test_without_a_session_the_error_names_coterie_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path))
+def test_without_a_session_the_error_names_coterie_run(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     none = logs()
     assert none.exit_code == 2

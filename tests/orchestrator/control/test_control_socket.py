@@ -1,7 +1,5 @@
 """Control socket of a root: early requests wait, and requests of agents are refused."""
 
-from pathlib import Path
-
 import pytest
 import trio
 import trio.testing
@@ -24,12 +22,6 @@ from coterie.orchestrator.session.root_lock import hold_root_lock, open_root_rec
 from coterie.session_directory import SessionDirectory
 
 PATIENCE = 10.0
-
-
-@pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
 
 
 async def count(request: ControlRequest) -> ControlAnswer:

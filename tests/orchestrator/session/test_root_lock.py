@@ -1,7 +1,6 @@
 """Record and lock of the root of a session."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -19,12 +18,6 @@ from coterie.orchestrator.session.root_lock import (
     open_root_record,
 )
 from coterie.session_directory import SessionDirectory
-
-
-@pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
 
 
 def rewrite(session: SessionDirectory, **changes: object) -> None:

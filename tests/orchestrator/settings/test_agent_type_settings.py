@@ -20,11 +20,10 @@ Look twice.
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def project(home: Path, tmp_path: Path) -> Path:
     (tmp_path / "project/.coterie/agents").mkdir(parents=True)
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home/settings.toml").write_text("model = 'opus'\nmax_turns = 50\n")
+    home.mkdir()
+    (home / "settings.toml").write_text("model = 'opus'\nmax_turns = 50\n")
     return tmp_path / "project"
 
 

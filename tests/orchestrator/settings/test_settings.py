@@ -43,8 +43,7 @@ class Places:
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def places(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     for directory in ("home", "repo/.coterie", "repo/.git", "repo/src", "etc"):
         (tmp_path / directory).mkdir(parents=True)
@@ -116,7 +115,9 @@ def test_every_type_of_value_can_be_set(places: Places) -> None:
 def test_lists_are_concatenated_with_source_of_each_item(places: Places) -> None:
     places.user.write_text('[permissions]\nallow = ["Bash(ls:*)", "Read"]\n')
     places.project.write_text('[permissions]\nallow = ["Read", "Edit(src/**)"]\ndeny = ["Bash(rm:*)"]\n')
-    settings = places.load({"permissions.allow": ("Grep",)})
+    places.managed.write_text('web.hosts = ["a.org"]')
+    settings = places.load({"permissions.allow": ("Grep",), "web.hosts": ["b.org"]})
+    assert set(settings.web.hosts) == {"a.org", "b.org"}
     assert settings.permissions.allow == ("Bash(ls:*)", "Read", "Edit(src/**)", "Grep")
     user, project = str(places.user), str(places.project)
     assert settings.item_sources("permissions.allow") == (user, user, project, "command line")
@@ -142,21 +143,34 @@ def test_user_file_is_not_project_file_in_home_directory(tmp_path: Path, monkeyp
     assert (settings.permissions.mode, settings.permissions.allow) == ("bypassPermissions", ("Read",))
 
 
-@pytest.mark.parametrize("name", ["project", "local"])
-def test_repository_cannot_bypass_permissions(places: Places, name: str) -> None:
-    path: Path = getattr(places, name)
-    path.write_text('[permissions]\nmode = "bypassPermissions"\n')
-    assert places.refusal().startswith(f"{path}: permissions.mode may not be bypassPermissions in a project")
+@pytest.mark.parametrize(
+    ("text", "file", "reason"),
+    [
+        ('permissions.mode = "bypassPermissions"', "project", "permissions.mode may not be bypassPermissions in a"),
+        ('permissions.mode = "bypassPermissions"', "local", "permissions.mode may not be bypassPermissions in a"),
+        ('memory_directory = "/root/.ssh"', "project", "memory_directory may not be set by a project"),
+        ('sandbox.write = ["/"]', "project", "sandbox.write may not be set by a project"),
+        ('sandbox.write = ["/"]', "local", "sandbox.write may not be set by a project"),
+        ("sandbox.auto_allow = true", "project", "sandbox.auto_allow may not be set by a project"),
+        ("sandbox.auto_allow = true", "local", "sandbox.auto_allow may not be set by a project"),
+        ('web.hosts = ["evil.example"]', "project", "web.hosts may not be set by a project"),
+        ('web.hosts = ["evil.example"]', "local", "web.hosts may not be set by a project"),
+        ('layers.dreaming.deletions = "apply"', "project", "layers.dreaming.deletions may not be apply in a project"),
+    ],
+)
+def test_project_cannot_loosen_what_the_user_may(places: Places, text: str, file: str, reason: str) -> None:
+    path: Path = getattr(places, file)
+    path.write_text(text)
+    assert places.refusal().startswith(f"{path}: {reason}")
     path.unlink()
-    places.user.write_text('[permissions]\nmode = "bypassPermissions"\n')
-    assert places.load().permissions.mode == "bypassPermissions"
+    places.user.write_text(text)
+    key = text.partition(" = ")[0]
+    assert places.load().source(key) == str(places.user)
 
 
-def test_repository_cannot_move_memory(places: Places) -> None:
+def test_local_file_of_the_project_can_move_memory(places: Places) -> None:
     places.local.write_text('memory_directory = "/tmp/mine"\n')
     assert places.load().memory_directory == Path("/tmp/mine")  # noqa: S108 - a name, never opened
-    places.project.write_text('memory_directory = "/root/.ssh"\n')
-    assert places.refusal().startswith(f"{places.project}: memory_directory may not be set by a project")
 
 
 @pytest.mark.parametrize(
@@ -187,6 +201,9 @@ def test_repository_cannot_move_memory(places: Places) -> None:
         ('[permissions]\nallow = "Read"', "permissions.allow is 'Read'; it should be a list of texts in quotes"),
         ("[permissions]\nallow = [1]", "permissions.allow is a list; it should be a list of texts in quotes"),
         ('memory_directory = "x"', "memory_directory is 'x'; it should be an absolute path in quotes, or one that"),
+        ('sandbox = "chroot"', "sandbox.mode is 'chroot'; it should be one of none, landlock, bubblewrap"),
+        ("sandbox = true", "sandbox is true; it should be a table, [sandbox]"),
+        ('[sandbox]\nwrite = ["x"]', "sandbox.write is a list; it should be a list of paths in quotes that are abs"),
         ("max_turns = ", "is not a readable TOML file: "),
         ("x = " + "[" * 5_000, "is not a readable TOML file: "),
         ("max_turns = " + "9" * 5_000, "is not a readable TOML file: "),
@@ -293,15 +310,20 @@ def test_non_utf8_name_can_be_approved(tmp_path: Path) -> None:
     assert odd in approved
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"v": 2, "paths": []}', '{"v": 1}'])
-def test_damaged_record_of_includes_approves_nothing(tmp_path: Path, content: str) -> None:
-    approved = TrustedFiles(tmp_path / "approved.json")
-    approved.path.write_text(content)
+@pytest.mark.parametrize("content", ["", "[]", '{"v": 2, "paths": [], "digests": []}', '{"v": 1}'])
+def test_damaged_record_approves_nothing(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "approved.json"
+    path.write_text(content)
+    files, contents = TrustedFiles(path), TrustedContents(path)
     with pytest.raises(ConfigInvalid):
-        assert tmp_path in approved
+        assert tmp_path in files
     with pytest.raises(ConfigInvalid):
-        approved.approve(tmp_path)
-    assert approved.path.read_text() == content
+        files.approve(tmp_path)
+    with pytest.raises(ConfigInvalid):
+        assert b"x" in contents
+    with pytest.raises(ConfigInvalid):
+        contents.approve(b"x")
+    assert path.read_text() == content
 
 
 def test_contents_are_approved_by_bytes_and_category(places: Places) -> None:
@@ -315,17 +337,6 @@ def test_contents_are_approved_by_bytes_and_category(places: Places) -> None:
     assert b"make" not in approved.path.read_bytes(), "the record must not be taken for the content"
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"v": 2, "digests": []}', '{"v": 1, "paths": []}'])
-def test_damaged_record_of_contents_approves_nothing(tmp_path: Path, content: str) -> None:
-    approved = TrustedContents(tmp_path / "approved.json")
-    approved.path.write_text(content)
-    with pytest.raises(ConfigInvalid):
-        assert b"x" in approved
-    with pytest.raises(ConfigInvalid):
-        approved.approve(b"x")
-    assert approved.path.read_text() == content
-
-
 @pytest.mark.parametrize(
     "text", ['sandbox = "bubblewrap"', '[sandbox]\nmode = "bubblewrap"', 'sandbox.mode = "bubblewrap"']
 )
@@ -333,15 +344,6 @@ def test_sandbox_is_word_or_table(places: Places, text: str) -> None:
     places.user.write_text(text)
     assert places.load().sandbox.mode == "bubblewrap"
     assert places.load().source("sandbox.mode") == str(places.user)
-
-
-def test_invalid_sandbox_mode_is_refused_with_valid_ones(places: Places) -> None:
-    places.user.write_text('sandbox = "chroot"')
-    assert "sandbox.mode is 'chroot'; it should be one of none, landlock, bubblewrap" in places.refusal()
-    places.user.write_text("sandbox = true")
-    assert "sandbox is true; it should be a table, [sandbox]" in places.refusal()
-    places.user.write_text('[sandbox]\nwrite = ["relative"]')
-    assert "a list of paths in quotes that are absolute or begin with ~/" in places.refusal()
 
 
 @pytest.mark.parametrize("file", ["project", "local"])
@@ -362,13 +364,6 @@ def test_project_can_only_tighten_sandbox(places: Places, file: str) -> None:
     assert places.load({"sandbox.mode": "none"}).sandbox.mode == "bubblewrap"
 
 
-@pytest.mark.parametrize("file", ["project", "local"])
-@pytest.mark.parametrize("line", ['write = ["/"]', "auto_allow = true"])
-def test_project_cannot_loosen_user_restrictions(places: Places, file: str, line: str) -> None:
-    getattr(places, file).write_text(f"[sandbox]\n{line}")
-    assert "may not be set by a project" in places.refusal()
-
-
 def test_agent_is_never_less_restricted_than_its_ancestors() -> None:
     opened = (Path("/a/b"), Path("/c"))
     mine = SandboxSettings(mode="landlock", network=True, write=opened, hide=(Path("/x"),), auto_allow=True)
@@ -377,18 +372,3 @@ def test_agent_is_never_less_restricted_than_its_ancestors() -> None:
         mode="bubblewrap", write=(Path("/a/b"),), hide=(Path("/x"), Path("/y"))
     )
     assert strictest_sandbox(mine) == mine
-
-
-@pytest.mark.parametrize("file", ["project", "local"])
-def test_project_cannot_list_hosts(places: Places, file: str) -> None:
-    places.user.write_text('[web]\nhosts = ["docs.python.org"]')
-    assert places.load({"web.hosts": ["b.org"]}).web.hosts == ("docs.python.org", "b.org")
-    getattr(places, file).write_text('[web]\nhosts = ["evil.example"]')
-    assert "web.hosts may not be set by a project: what agents read here could be sent there" in places.refusal()
-
-
-def test_project_cannot_let_dreams_delete(places: Places) -> None:
-    places.user.write_text('[layers.dreaming]\ndeletions = "apply"')
-    assert places.load().layers.dreaming.deletions == "apply"
-    places.project.write_text('[layers.dreaming]\ndeletions = "apply"')
-    assert "layers.dreaming.deletions may not be apply in a project" in places.refusal()

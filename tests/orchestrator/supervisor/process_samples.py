@@ -3,9 +3,13 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import trio
+
 from coterie.agents.events.agent_events import Event
+from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.clock import Clock
+from coterie.mailbox.envelope import Envelope, MessageId
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.service import open_approvals
 from coterie.orchestrator.gateway.admission import ModelGateway
@@ -15,7 +19,29 @@ from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.agent_status import StatusPublisher
 from coterie.orchestrator.supervisor.root_services import ProcessLimits, RootServices
 from coterie.session_directory import SessionDirectory
-from tests.orchestrator.supervisor.test_agent_connection import NoSpawner
+
+
+class NoSpawner:
+    """Starts no agents."""
+
+    async def spawn(self, request: SpawnRequest) -> Spawned:
+        """As `Spawner.spawn`, for one name only."""
+        await trio.lowlevel.checkpoint()
+        if request.name is None:
+            raise SpawnRefused("No agent was started: there is no room.")
+        return Spawned(name=request.name, incarnation=2, report=MessageId("r"))
+
+    async def stop(self, name: str) -> None:
+        """As `Spawner.stop`."""
+        raise SpawnRefused(f"There is no {name} that could be stopped.")
+
+    async def request_shutdown(self, request: Envelope) -> None:
+        """As `Spawner.request_shutdown`, for one name only."""
+        if request.recipient.name != "boss":
+            raise SpawnRefused(f"There is no {request.recipient.name} that could end.")
+
+    async def wait_until_idle(self) -> None:
+        """As `Spawner.wait_until_idle`."""
 
 
 class NoStarter:

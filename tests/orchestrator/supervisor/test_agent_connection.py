@@ -23,33 +23,11 @@ from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
 from coterie.mailbox.errors import NotAllowed
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
+from tests.orchestrator.supervisor.process_samples import NoSpawner
 
 MODEL = known_models().get("sonnet")
 INTENT = CallIntent(agent="ann", purpose="turn", model=MODEL, prompt_tokens=900, max_tokens=1_000, prefix=b"\0\xff")
 USED = Usage(input=12, read=600, write_5m=300, output=40)
-
-
-class NoSpawner:
-    """Starts no agents."""
-
-    async def spawn(self, request: SpawnRequest) -> Spawned:
-        """As `Spawner.spawn`, for one name only."""
-        await trio.lowlevel.checkpoint()
-        if request.name is None:
-            raise SpawnRefused("No agent was started: there is no room.")
-        return Spawned(name=request.name, incarnation=2, report=MessageId("r"))
-
-    async def stop(self, name: str) -> None:
-        """As `Spawner.stop`."""
-        raise SpawnRefused(f"There is no {name} that could be stopped.")
-
-    async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.request_shutdown`, for one name only."""
-        if request.recipient.name != "boss":
-            raise SpawnRefused(f"There is no {request.recipient.name} that could end.")
-
-    async def wait_until_idle(self) -> None:
-        """As `Spawner.wait_until_idle`."""
 
 
 @attrs.define(eq=False)

@@ -14,38 +14,19 @@ import trio
 from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.messages import ActivityChanged, AgentMessage, RunFailed, agent_decoder
 from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
-from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation, Services
 from coterie.agents.runtime.in_process_host import FAILED, Interrupting, open_in_process_host
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
-from coterie.mailbox.envelope import Envelope, MessageId
+from coterie.mailbox.envelope import MessageId
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 from coterie.orchestrator.supervisor.in_process_agents import MAX_SPEC_BYTES, InProcessAgent
+from tests.orchestrator.supervisor.process_samples import NoSpawner
 
 KILLED = -signal.SIGKILL
-
-
-class NoSpawner:
-    """Starts no agents."""
-
-    async def spawn(self, request: SpawnRequest) -> Spawned:
-        """As `Spawner.spawn`."""
-        raise SpawnRefused(f"No {request.definition} was started.")
-
-    async def stop(self, name: str) -> None:
-        """As `Spawner.stop`."""
-        raise SpawnRefused(f"There is no {name} that could be stopped.")
-
-    async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.request_shutdown`."""
-        raise SpawnRefused(f"There is no {request.recipient.name} that could end.")
-
-    async def wait_until_idle(self) -> None:
-        """As `Spawner.wait_until_idle`."""
 
 
 @attrs.define(eq=False)

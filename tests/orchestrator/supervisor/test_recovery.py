@@ -1,5 +1,4 @@
 from decimal import Decimal
-from pathlib import Path
 
 import attrs
 import pytest
@@ -10,7 +9,6 @@ from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import Settings
-from coterie.clock import Clock
 from coterie.mailbox.envelope import new_message_id
 from coterie.orchestrator.approvals.store import ApprovalKey
 from coterie.orchestrator.supervisor.agent_run import AgentRun
@@ -26,12 +24,6 @@ REQUEST = SpawnRequest(
     budget_usd=Decimal("0.50"),
 )
 REPORT = new_message_id()
-
-
-@pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
 
 
 @pytest.fixture

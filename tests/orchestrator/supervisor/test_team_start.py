@@ -1,9 +1,6 @@
 """Start of a team: members start one after the other, and a failed member is reported to the lead."""
 
-from pathlib import Path
-
 import attrs
-import pytest
 import trio
 
 from coterie.agents.events.agent_events import Event
@@ -45,9 +42,7 @@ class PartialSpawner:
         raise AssertionError
 
 
-async def test_members_without_a_task_are_started_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+async def test_members_without_a_task_are_started_first(session: SessionDirectory) -> None:
     tasks = {"a": "Go.", "b": "", "c": "Go.", "d": ""}
     requests = [SpawnRequest(task=task, definition="worker", name=name, stays=True) for name, task in tasks.items()]
     spawner = PartialSpawner("nobody")
@@ -56,9 +51,7 @@ async def test_members_without_a_task_are_started_first(tmp_path: Path, monkeypa
     assert spawner.started == ["b", "d", "a", "c"]
 
 
-async def test_failed_member_is_reported_and_the_others_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+async def test_failed_member_is_reported_and_the_others_start(session: SessionDirectory) -> None:
     requests = [SpawnRequest(task="", definition="worker", name=name, stays=True) for name in ("a", "b", "c")]
     told, spawner = list[Event](), PartialSpawner("b")
     with SessionMail.open(session, Clock()) as office:

@@ -33,8 +33,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def project(home: Path, tmp_path: Path) -> Path:
     return make_repository(tmp_path / "project")
 
 

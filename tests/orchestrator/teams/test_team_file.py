@@ -78,7 +78,7 @@ FLAWS: list[tuple[str | bytes, int, str]] = [
     ('name = "x"\n[[members]]\nname = "a', 3, "not TOML: "),
     (b'name = "x"\n\xff\xfe', 2, "not UTF-8: byte 0xff here; save the file as UTF-8"),
     (f"a = {'[' * 5_000}", 1, "not a team: it is nested too deeply"),
-    (b"#" * (MAX_BYTES + 1), 1, f"{MAX_BYTES + 1:,} bytes, at most {MAX_BYTES:,} are read"),
+    (b"#" * (MAX_BYTES + 1), 1, f"{MAX_BYTES + 1:,} bytes, the limit is {MAX_BYTES:,}"),
 ]
 
 
