@@ -132,16 +132,12 @@ def test_list_warns_of_an_index_that_is_too_long(store: MemoryStore) -> None:
     assert "300 lines" in run("list").stderr
 
 
-def test_all_option_lists_memories_of_agent_types(store: MemoryStore, project: Path) -> None:
+def test_all_and_agent_options_list_memories_of_agent_types(store: MemoryStore, project: Path) -> None:
     reviewer_memory(project)
     found = [(row["scope"], row["agent"], row["path"]) for row in rows("list", "--all")]
     assert found[-1] == ("project", "reviewer", "style.md")
     assert len(found) == 4
     assert "reviewer" in run("list", "--all").stdout
-
-
-def test_agent_option_selects_the_memory_of_a_type(project: Path) -> None:
-    reviewer_memory(project)
     assert [row["path"] for row in rows("list", "--agent", "reviewer")] == ["style.md"]
     assert [row["path"] for row in rows("list", "--agent", "reviewer", "--scope", "project")] == ["style.md"]
     assert rows("list", "--agent", "reviewer", "--scope", "local") == []
@@ -164,7 +160,7 @@ def test_wrong_memory_options_are_refused_in_one_line(arguments: list[str], reas
     assert reason in done.stderr.splitlines()[-1]
 
 
-def test_show_prints_a_memory_and_its_last_change(store: MemoryStore) -> None:
+def test_show_prints_a_memory_with_its_last_change_or_the_index(store: MemoryStore) -> None:
     for name in ("kim", "kim.md", "KIM"):
         lines = run("show", name).stdout.splitlines()
         assert lines[0] == "---"
@@ -173,17 +169,14 @@ def test_show_prints_a_memory_and_its_last_change(store: MemoryStore) -> None:
     shown = rows("show", "kim")
     assert shown["body"].strip() == "Kim likes short answers."
     assert shown["last_change"]["id"] == "2"
+    assert "- [Kim](kim.md) — What Kim is about." in run("show").stdout.splitlines()
+    assert rows("show")["text"] == store.index()
 
 
 def test_show_of_an_unknown_name_suggests_the_closest(store: MemoryStore) -> None:
     done = run("show", "biuld")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.endswith("'biuld'; did you mean build?\n")
-
-
-def test_show_without_a_name_prints_the_index(store: MemoryStore) -> None:
-    assert "- [Kim](kim.md) — What Kim is about." in run("show").stdout.splitlines()
-    assert rows("show")["text"] == store.index()
 
 
 def test_memories_cannot_control_the_terminal(store: MemoryStore) -> None:
@@ -201,10 +194,7 @@ def test_recall_lists_the_best_memories_first(store: MemoryStore) -> None:
     assert answer["query"] == "who buys the tickets"
     assert [memory["path"] for memory in answer["memories"]] == ["trains.md"]
     assert answer["memories"][0]["score"] > 0
-
-
-def test_recall_needs_a_query_or_a_file(store: MemoryStore) -> None:
-    assert run("recall").exit_code == run("recall", "x", "--queries", "-").exit_code == 2
+    assert run("recall").exit_code == run("recall", "x", "--queries", "-").exit_code == 2, "a query or a file"
 
 
 @pytest.mark.slow

@@ -50,16 +50,13 @@ def test_show_of_an_unknown_skill_suggests_the_closest() -> None:
     assert "did you mean notes?" in done.output
 
 
-def test_check_prints_problems_and_exits_1_for_an_error() -> None:
+def test_check_exits_1_for_a_broken_skill_and_the_doctor_reports_it() -> None:
     done = coterie("skills", "check")
     assert done.exit_code == 1
     assert ".claude/skills/broken/SKILL.md:1: error: " in done.output
     assert done.output.splitlines()[-1] == "3 files, 2 skills: 1 error, 0 warnings, 1 note"
     told = json.loads(coterie("skills", "check", ".claude/skills/notes", "--json").output)
     assert [problem["severity"] for problem in told["problems"]] == ["note"]
-
-
-def test_doctor_reports_a_broken_skill() -> None:
     findings = json.loads(coterie("doctor", "--json").output)["findings"]
     [finding] = [each for each in findings if each["kind"] == "bad_skill"]
     assert finding["where"].endswith("broken/SKILL.md:1")

@@ -61,6 +61,8 @@ def test_no_settings_give_defaults(places: Places) -> None:
     assert settings == Settings()
     assert (settings.model, settings.max_turns, settings.layers.results.total) == ("sonnet", 200, 200_000)
     assert {settings.source(key) for key in SETTINGS} == {"default"}
+    with pytest.raises(KeyError):
+        settings.source("nothing")
 
 
 def test_each_source_overrides_the_previous(places: Places) -> None:
@@ -214,7 +216,8 @@ def test_error_names_file_key_and_correct_usage(places: Places, text: str, reaso
     assert places.refusal().startswith(f"{places.user}: {reason}")
 
 
-def test_invalid_managed_file_is_an_error(places: Places) -> None:
+def test_flag_and_managed_file_are_checked_like_the_file_of_the_user(places: Places) -> None:
+    assert places.refusal({"permissions.mode": "x"}).startswith("command line: permissions.mode is 'x'; it should be")
     places.managed.write_bytes(b"\xff")
     assert places.refusal().startswith(f"{places.managed}: is not a readable TOML file: ")
 
@@ -246,15 +249,6 @@ def test_invalid_variable_is_refused_by_name(places: Places) -> None:
     assert places.refusal(COTERIE_LAYERS_CLEARING_KEEP="all") == (
         "COTERIE_LAYERS_CLEARING_KEEP: layers.clearing.keep is 'all'; it should be a whole number above 0"
     )
-
-
-def test_flag_is_checked_like_file(places: Places) -> None:
-    assert places.refusal({"permissions.mode": "x"}).startswith("command line: permissions.mode is 'x'; it should be")
-
-
-def test_unknown_key_has_no_source() -> None:
-    with pytest.raises(KeyError):
-        Settings().source("nothing")
 
 
 def test_permission_modes_equal_those_of_agents() -> None:

@@ -147,21 +147,17 @@ async def test_error_in_one_in_process_agent_does_not_stop_others(capfd: pytest.
         assert "in _fail" in capfd.readouterr().err
 
 
-async def test_kill_ends_only_one_in_process_agent() -> None:
+@pytest.mark.parametrize(
+    ("does", "signal_number", "status"),
+    [("wait", signal.SIGKILL, KILLED), ("turn", signal.SIGTERM, 0)],
+    ids=["kill", "sigterm cancels the turn"],
+)
+async def test_signal_ends_only_one_in_process_agent(does: str, signal_number: int, status: int) -> None:
     async with open_shared_process() as house, open_in_process_host(house.station, house.live):
-        first, second = house.run("wait"), house.run("wait")
+        first, second = house.run(does), house.run(does)
         await trio.testing.wait_all_tasks_blocked(0.01)
-        first.send_signal(signal.SIGKILL)
-        assert await first.wait() == KILLED
-        assert not second.has_ended()
-
-
-async def test_sigterm_cancels_only_the_turn_of_an_in_process_agent() -> None:
-    async with open_shared_process() as house, open_in_process_host(house.station, house.live):
-        first, second = house.run("turn"), house.run("turn")
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        first.send_signal(signal.SIGTERM)
-        assert await first.wait() == 0
+        first.send_signal(signal_number)
+        assert await first.wait() == status
         assert not second.has_ended()
 
 

@@ -7,15 +7,16 @@ from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.clock import Clock
-from coterie.mailbox.envelope import Envelope, MessageId
+from coterie.mailbox.envelope import MessageId
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.supervisor.agent_status import StatusPublisher
 from coterie.orchestrator.supervisor.child_agents import spawn_team
 from coterie.session_directory import MAIN, SessionDirectory
+from tests.orchestrator.supervisor.process_samples import NoSpawner
 
 
 @attrs.define(eq=False)
-class PartialSpawner:
+class PartialSpawner(NoSpawner):
     """Starts all but one."""
 
     refused: str
@@ -28,18 +29,6 @@ class PartialSpawner:
             raise SpawnRefused("No agent was started: the disk is full.")
         self.started.append(request.name)
         return Spawned(name=str(request.name), incarnation=1, report=MessageId("r"))
-
-    async def stop(self, name: str) -> None:
-        """As `Spawner.stop`."""
-        raise AssertionError(name)
-
-    async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.request_shutdown`."""
-        raise AssertionError(request)
-
-    async def wait_until_idle(self) -> None:
-        """As `Spawner.wait_until_idle`."""
-        raise AssertionError
 
 
 async def test_members_without_a_task_are_started_first(session: SessionDirectory) -> None:

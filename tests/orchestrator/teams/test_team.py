@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 import attrs
 import pytest
@@ -20,7 +20,7 @@ from coterie.agents.definitions.team_definition import (
 )
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.permissions.plan_approval import PlanPolicy
-from coterie.agents.root_link.spawn_request import MemoryScope, Process, SpawnRequest
+from coterie.agents.root_link.spawn_request import SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
@@ -31,45 +31,26 @@ from coterie.orchestrator.supervisor.spawn import resolve_run
 from coterie.orchestrator.teams.team_record import create_tasks, start_team_record
 from coterie.session_directory import TASKS, SessionDirectory
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-MAYBE_TEXT = st.none() | TEXT
-PLANS = st.builds(
-    PlanPolicy, by=st.none() | st.sampled_from(["lead", "human", "rule"]), paths=st.lists(TEXT, max_size=2).map(tuple)
-)
-MEMBERS = st.builds(
+
+def every_field(type_: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Objects whose fields are drawn by *given*, or else by their type."""
+    return st.builds(type_, **{**dict.fromkeys(attrs.fields_dict(type_), ...), **given})
+
+
+MEMBERS = every_field(
     TeamMember,
-    name=TEXT,
-    type=TEXT,
-    model=MAYBE_TEXT,
-    prompt=TEXT,
-    plan=st.none() | PLANS,
+    plan=st.none() | every_field(PlanPolicy),
     budget_usd=st.none() | st.decimals(allow_nan=False, allow_infinity=False),
-    memory=st.none() | st.sampled_from(get_args(MemoryScope)),
-    worktree=st.booleans(),
-    process=st.none() | st.sampled_from(get_args(Process)),
 )
-FIRST_TASKS = st.builds(
-    TeamTask,
-    key=TEXT,
-    subject=TEXT,
-    description=TEXT,
-    owner=MAYBE_TEXT,
-    blocked_by=st.lists(TEXT, max_size=2).map(tuple),
-)
-TEAMS = st.builds(
+TEAMS = every_field(
     TeamDefinition,
-    name=TEXT,
-    coordinator=st.booleans(),
-    lead=st.none() | st.builds(TeamLead, agent=MAYBE_TEXT, model=MAYBE_TEXT),
+    lead=st.none() | every_field(TeamLead),
     members=st.lists(MEMBERS, max_size=3).map(tuple),
-    tasks=st.lists(FIRST_TASKS, max_size=3).map(tuple),
+    tasks=st.lists(every_field(TeamTask), max_size=3).map(tuple),
 )
 TWO = TeamDefinition(
     name="two",
-    members=(
-        TeamMember(name="scout", type="explore", prompt="Look."),
-        TeamMember(name="builder", type="worker"),
-    ),
+    members=(TeamMember(name="scout", type="explore", prompt="Look."), TeamMember(name="builder", type="worker")),
     tasks=(
         TeamTask(key="find", subject="Find it", owner="scout"),
         TeamTask(key="mend", subject="Mend it", owner="builder", blocked_by=("find",)),
@@ -219,10 +200,7 @@ async def test_unreadable_team_record_is_reported_with_its_path(session: Session
 @pytest.mark.parametrize(
     ("member", "expected"),
     [
-        (
-            TeamMember(name="a", type="worker", budget_usd=Decimal(2)),
-            {"budget": Decimal(2)},
-        ),
+        (TeamMember(name="a", type="worker", budget_usd=Decimal(2)), {"budget": Decimal(2)}),
         (
             TeamMember(name="a", type="worker", process="shared", worktree=True),
             {"is_in_process": True, "isolation": "worktree"},
@@ -235,10 +213,7 @@ async def test_unreadable_team_record_is_reported_with_its_path(session: Session
         (TeamMember(name="a", type="worker", plan=PlanPolicy()), {"plan": PlanPolicy(by="human")}),
         (TeamMember(name="a", type="worker", plan=PlanPolicy(by="lead")), {"plan": PlanPolicy(by="lead")}),
         (TeamMember(name="a", type="worker", model="haiku"), {"model": known_models().get("haiku").id}),
-        (
-            TeamMember(name="a", type="worker"),
-            {"model": known_models().get("opus").id, "plan": None, "budget": None},
-        ),
+        (TeamMember(name="a", type="worker"), {"model": known_models().get("opus").id, "plan": None, "budget": None}),
     ],
 )
 @pytest.mark.usefixtures("home")

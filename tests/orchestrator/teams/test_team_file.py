@@ -13,18 +13,12 @@ from coterie.errors import ConfigInvalid
 from coterie.orchestrator.teams.team_file import load_team
 from coterie.orchestrator.teams.team_tables import TeamInvalid
 
-EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "team.toml"
-
 FLAWS: list[tuple[str | bytes, int, str]] = [
     ('a = 1\nnme = "x"', 2, "unknown key 'nme'; did you mean name?"),
     ('[[members]]\nname = "a"\n\nbugdet_usd = 1', 4, "unknown key 'bugdet_usd'; did you mean budget_usd?"),
     ('[lead]\ntype = "x"', 2, "unknown key 'type'; there is agent, model"),
     ('[[tasks]]\nid = "a"\nsubject = "s"\nblockedby = []', 4, "did you mean blocked_by?"),
-    (
-        '[[members]]\nname = "a"\ntype = "explorer"',
-        3,
-        "unknown agent type 'explorer'; did you mean explore or worker?",
-    ),
+    ('[[members]]\nname = "a"\ntype = "explorer"', 3, "unknown agent type 'explorer'; did you mean explore or worker?"),
     ('[lead]\nagent = "wrker"', 2, "unknown agent type 'wrker'; did you mean worker?"),
     ('[[members]]\nname = "a"\ntype = "fork"', 3, "cannot be a fork"),
     ('[[members]]\nname = "a"\nmodel = "sonet"', 3, "'sonet' is not a known model; did you mean sonnet"),
@@ -167,10 +161,7 @@ description = "Anywhere."
                 process="own",
             ),
             TeamMember(
-                name="tester",
-                type="reviewer",
-                plan=PlanPolicy(by="rule", paths=("tests/**", "a.py")),
-                process="shared",
+                name="tester", type="reviewer", plan=PlanPolicy(by="rule", paths=("tests/**", "a.py")), process="shared"
             ),
             TeamMember(name="writer", type="general-purpose", plan=PlanPolicy()),
         ),
@@ -181,11 +172,8 @@ description = "Anywhere."
     )
 
 
-def test_team_without_a_name_is_named_after_its_file(project: Path) -> None:
+def test_default_name_is_that_of_the_file_and_a_byte_order_mark_is_accepted(project: Path) -> None:
     assert read(project, "coordinator = true") == TeamDefinition(name="team", coordinator=True)
-
-
-def test_byte_order_mark_is_accepted(project: Path) -> None:
     assert read(project, b'\xef\xbb\xbfname = "x"').name == "x"
     assert problems_of(project, b'\xef\xbb\xbfname = "x"\n# \xff') == [
         (2, "not UTF-8: byte 0xff here; save the file as UTF-8")
@@ -275,9 +263,3 @@ def test_invalid_settings_are_not_reported_as_team_problems(project: Path) -> No
     with pytest.raises(ConfigInvalid, match="at_onec") as caught:
         read(project, '[[members]]\nname = "a"')
     assert not isinstance(caught.value, TeamInvalid)
-
-
-def test_documentation_example_is_valid(project: Path) -> None:
-    team = load_team(EXAMPLE, project)
-    assert [member.name for member in team.members] == ["scout", "builder", "tester", "critic"]
-    assert [task.key for task in team.tasks] == ["map", "build", "tests", "verify"]
