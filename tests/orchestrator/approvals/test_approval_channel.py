@@ -1,6 +1,5 @@
 """A plan and the answer to it on their real ways: a tool, two agents' control sockets, and the root between them."""
 
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,19 +9,16 @@ import trio
 
 from coterie.agents.errors import ControlLost
 from coterie.agents.permissions.plan_approval import PlanDecision, PlanPolicy
-from coterie.agents.root_link.channel import open_channel
-from coterie.agents.root_link.messages import agent_decoder
-from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
+from coterie.agents.root_link.root_connection import RootConnection
 from coterie.agents.tools.team.send_message import SendMessage
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Sender, SenderKind
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 from coterie.session_directory import MAIN, SessionDirectory
 from tests.orchestrator.approvals.approval_harness import ApprovalHarness, open_approval_harness, settle
-from tests.orchestrator.supervisor.process_samples import NoSpawner
+from tests.orchestrator.supervisor.process_samples import ConnectedAgent, open_connected_agent
 
 BY_LEAD = PlanPolicy(by="lead")
 
@@ -32,29 +28,21 @@ async def open_agent(
     bench: ApprovalHarness, name: str, policy: PlanPolicy | None = None, death: trio.Event | None = None
 ) -> AsyncIterator[RootConnection]:
     """Give the connection that the process of *name* has to the root; *death* cuts it."""
-    ends = socket.socketpair()
-    near, far = (trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in ends)
     mine = AgentApprovals(
         approvals=bench.approvals, agent=name, incarnation=1, policy=policy, directory=bench.session.project
     )
 
-    async def serve() -> None:
-        async with (
-            ModelGateway(Clock()).open_client(name) as asker,
-            open_channel(near, agent_decoder) as line,
-        ):
-            await AgentConnection(asker, lambda _: None, NoSpawner(), None, name, mine).run(line)
-
-    async def die(event: trio.Event) -> None:
+    async def die(event: trio.Event, agent: ConnectedAgent) -> None:
         await event.wait()
-        ends[0].shutdown(socket.SHUT_RDWR)
+        agent.cut()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
+    async with (
+        open_connected_agent(ModelGateway(Clock()), name, approvals=mine) as agent,
+        trio.open_nursery() as nursery,
+    ):
         if death is not None:
-            nursery.start_soon(die, death)
-        async with open_root_connection(far) as station:
-            yield station
+            nursery.start_soon(die, death, agent)
+        yield agent.station
 
 
 def place(bench: ApprovalHarness) -> Workspace:

@@ -36,19 +36,17 @@ def settings(project: Path, **flags: object) -> Settings:
     return load_settings(project, {"agent": "careful", **given}, {})
 
 
-def test_definition_overrides_settings_file(project: Path) -> None:
+def test_definition_overrides_settings_file_but_not_the_command_line(project: Path) -> None:
     define(project, "plan")
     laid, kind = apply_definition(settings(project), project)
     assert (laid.model, laid.max_turns, laid.permissions.mode) == ("haiku", 7, "plan")
     assert kind is not None
     assert kind.prompt == "Look twice."
-
-
-def test_command_line_overrides_definition(project: Path) -> None:
-    define(project, "plan")
     flags = {"model": "sonnet", "max_turns": 3, "permissions__mode": "acceptEdits"}
     laid, _ = apply_definition(settings(project, **flags), project)
     assert (laid.model, laid.max_turns, laid.permissions.mode) == ("sonnet", 3, "acceptEdits")
+    plain = load_settings(project, {}, {})
+    assert apply_definition(plain, project) == (plain, None)
 
 
 def test_project_definition_cannot_bypass_permissions_but_user_can(project: Path) -> None:
@@ -57,11 +55,6 @@ def test_project_definition_cannot_bypass_permissions_but_user_can(project: Path
         apply_definition(settings(project), project)
     laid, _ = apply_definition(settings(project, permissions__mode="bypassPermissions"), project)
     assert laid.permissions.mode == "bypassPermissions"
-
-
-def test_settings_are_unchanged_without_agent(project: Path) -> None:
-    plain = load_settings(project, {}, {})
-    assert apply_definition(plain, project) == (plain, None)
 
 
 def test_managed_settings_override_definition(project: Path) -> None:
