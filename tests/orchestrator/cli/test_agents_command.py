@@ -69,19 +69,9 @@ def test_list_json_has_everything_but_the_prompt(project: Path) -> None:
     assert rows["explore"]["scope"] == "built-in"
 
 
-def test_list_mentions_errors(project: Path) -> None:
-    _write(project / ".coterie/agents/broken.md", "name: x")
-    done = _run("list")
-    assert done.exit_code == 0
-    assert "`coterie agents check`" in done.stderr
-
-
-def test_check_of_valid_definitions_prints_the_counts() -> None:
+def test_check_allows_warnings_and_notes(project: Path) -> None:
     done = _run("check")
     assert (done.exit_code, done.output) == (0, "7 files, 7 agents: 0 errors, 0 warnings, 0 notes\n")
-
-
-def test_check_allows_warnings_and_notes(project: Path) -> None:
     _write(project / ".coterie/agents/x.md", "name: x", "description: y", "weight: 3", "maxTurns: many")
     done = _run("check")
     assert done.exit_code == 0
@@ -100,7 +90,7 @@ def test_check_exits_1_for_a_file_without_an_agent_type(project: Path) -> None:
     assert counts == "1 file, 0 agents: 1 error, 0 warnings, 0 notes"
 
 
-def test_check_json_has_file_line_and_severity(project: Path) -> None:
+def test_check_json_has_file_line_and_severity_and_list_mentions_errors(project: Path) -> None:
     _write(project / ".coterie/agents/x.md", "name: x", "weight: 3")
     done = _run("check", "--json", ".coterie")
     assert done.exit_code == 1
@@ -112,6 +102,8 @@ def test_check_json_has_file_line_and_severity(project: Path) -> None:
         (path, 1, "error"),
         (path, 3, "note"),
     ]
+    done = _run("list")
+    assert (done.exit_code, "`coterie agents check`" in done.stderr) == (0, True)
 
 
 def test_check_of_a_path_that_does_not_exist_is_a_usage_error() -> None:

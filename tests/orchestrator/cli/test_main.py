@@ -10,7 +10,7 @@ from coterie.orchestrator.cli.main import COMMANDS
 from tests.orchestrator.cli.command_runner import coterie
 
 
-def test_every_command_can_be_loaded_and_is_in_the_help() -> None:
+def test_every_command_can_be_loaded_and_help_and_version_are_printed() -> None:
     output = coterie("--help").output
     for name, entry in COMMANDS.items():
         module, _, attribute = entry.target.partition(":")
@@ -19,9 +19,6 @@ def test_every_command_can_be_loaded_and_is_in_the_help() -> None:
         assert (done.exit_code, "Usage:" in done.output) == (0, True)
         assert name in output
         assert entry.summary in output
-
-
-def test_version_is_that_of_the_package() -> None:
     assert coterie("--version").output == f"coterie, version {__version__}\n"
 
 

@@ -118,16 +118,13 @@ def test_list_of_an_empty_memory_creates_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
-def test_list_has_unreadable_memories_with_the_reason(store: MemoryStore) -> None:
+def test_list_has_unreadable_memories_and_warns_of_a_long_index(store: MemoryStore) -> None:
     (store.directory / "binary.md").write_bytes(b"\0\1\2")
     (store.directory / "link.md").symlink_to("/etc/passwd")
     done = run("list")
     assert done.exit_code == 0
     assert "root:" not in done.output
     assert "binary.md" in done.output
-
-
-def test_list_warns_of_an_index_that_is_too_long(store: MemoryStore) -> None:
     (store.directory / "MEMORY.md").write_text("- [x](build.md) — x\n" * 300)
     assert "300 lines" in run("list").stderr
 

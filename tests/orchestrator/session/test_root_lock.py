@@ -27,10 +27,12 @@ def rewrite(session: SessionDirectory, **changes: object) -> None:
     path.write_bytes(msgspec.json.encode(facts | changes))
 
 
-def test_root_is_found_only_within_its_block(session: SessionDirectory) -> None:
+def test_session_has_one_root_that_is_found_only_within_its_block(session: SessionDirectory) -> None:
     assert find_root(session) is None
     with open_root_record(session, Clock()) as root:
         assert root.pid == os.getpid()
+        with pytest.raises(ConfigInvalid, match=f"already running in process {root.pid}"):
+            open_root_record(session, Clock()).__enter__()
         assert find_root(session) == root
         assert find_living_roots() == {session.id: root}
         assert not has_dead_root(session)
@@ -44,13 +46,6 @@ def test_process_with_a_reused_pid_is_not_the_root(session: SessionDirectory, ch
         rewrite(session, **changes)
         assert find_root(session) is None
         assert has_dead_root(session)
-
-
-def test_a_session_has_one_root(session: SessionDirectory) -> None:
-    with open_root_record(session, Clock()) as root:
-        with pytest.raises(ConfigInvalid, match=f"already running in process {root.pid}"):
-            open_root_record(session, Clock()).__enter__()
-        assert find_root(session) == root, "whoever was refused has changed nothing"
 
 
 def test_the_record_of_a_killed_root_is_replaced_by_the_next(session: SessionDirectory) -> None:

@@ -1,4 +1,4 @@
-"""Tests of settings: precedence, sources and errors."""
+"""Tests of settings: precedence, sources, errors, and agent definitions that override them."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from coterie.agents.permissions.types import MODES
 from coterie.agents.runtime.setup.sandbox_setup import strictest_sandbox
 from coterie.agents.settings import SETTINGS, SandboxSettings, Settings
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.settings.settings_loader import load_settings
+from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 from coterie.trusted_files import TrustedContents, TrustedFiles
 
 DOCUMENT = Path(__file__).parents[3] / "docs/settings.md"
@@ -280,8 +280,11 @@ def test_approved_include_is_stored_and_follows_links(places: Places, tmp_path: 
     link.symlink_to(notes)
     assert notes not in approved
     approved.approve(link)
+    not_utf8 = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.md"))
     approved.approve(tmp_path / "other.md")
+    approved.approve(not_utf8)
     again = TrustedFiles.of(places.working)
+    assert not_utf8 in again
     assert notes in again
     assert link in again
     assert tmp_path / "no.md" not in again
@@ -295,13 +298,6 @@ def test_concurrent_approvals_are_all_kept(tmp_path: Path) -> None:
         list(threads.map(TrustedFiles(tmp_path / "approved.json").approve, files))
     approved = TrustedFiles(tmp_path / "approved.json")
     assert all(file in approved for file in files)
-
-
-def test_non_utf8_name_can_be_approved(tmp_path: Path) -> None:
-    approved = TrustedFiles(tmp_path / "approved.json")
-    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.md"))
-    approved.approve(odd)
-    assert odd in approved
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"v": 2, "paths": [], "digests": []}', '{"v": 1}'])
@@ -366,3 +362,60 @@ def test_agent_is_never_less_restricted_than_its_ancestors() -> None:
         mode="bubblewrap", write=(Path("/a/b"),), hide=(Path("/x"), Path("/y"))
     )
     assert strictest_sandbox(mine) == mine
+
+
+CAREFUL = """---
+name: careful
+description: Looks twice.
+model: haiku
+permissionMode: {mode}
+maxTurns: 7
+---
+Look twice.
+"""
+
+
+@pytest.fixture
+def project(home: Path, tmp_path: Path) -> Path:
+    (tmp_path / "project/.coterie/agents").mkdir(parents=True)
+    home.mkdir()
+    (home / "settings.toml").write_text("model = 'opus'\nmax_turns = 50\n")
+    return tmp_path / "project"
+
+
+def define(project: Path, mode: str) -> None:
+    (project / ".coterie/agents/careful.md").write_text(CAREFUL.format(mode=mode))
+
+
+def settings(project: Path, **flags: object) -> Settings:
+    given = {key.replace("__", "."): value for key, value in flags.items()}
+    return load_settings(project, {"agent": "careful", **given}, {})
+
+
+def test_definition_overrides_settings_file_but_not_the_command_line(project: Path) -> None:
+    define(project, "plan")
+    laid, kind = apply_definition(settings(project), project)
+    assert (laid.model, laid.max_turns, laid.permissions.mode) == ("haiku", 7, "plan")
+    assert kind is not None
+    assert kind.prompt == "Look twice."
+    flags = {"model": "sonnet", "max_turns": 3, "permissions__mode": "acceptEdits"}
+    laid, _ = apply_definition(settings(project, **flags), project)
+    assert (laid.model, laid.max_turns, laid.permissions.mode) == ("sonnet", 3, "acceptEdits")
+    plain = load_settings(project, {}, {})
+    assert apply_definition(plain, project) == (plain, None)
+
+
+def test_project_definition_cannot_bypass_permissions_but_user_can(project: Path) -> None:
+    define(project, "bypassPermissions")
+    with pytest.raises(ConfigInvalid, match="may not set bypassPermissions"):
+        apply_definition(settings(project), project)
+    laid, _ = apply_definition(settings(project, permissions__mode="bypassPermissions"), project)
+    assert laid.permissions.mode == "bypassPermissions"
+
+
+def test_managed_settings_override_definition(project: Path) -> None:
+    define(project, "acceptEdits")
+    managed = project.parent / "managed.toml"
+    managed.write_text("[permissions]\nmode = 'plan'\n")
+    laid, _ = apply_definition(load_settings(project, {"agent": "careful"}, {}, managed), project)
+    assert laid.permissions.mode == "plan"

@@ -217,7 +217,7 @@ async def test_shutdown_request_is_forwarded_or_refused_with_a_reason() -> None:
             await office.agent.station.authority.send(request("bob"))
 
 
-async def test_spawn_request_is_served_or_refused_with_a_reason() -> None:
+async def test_spawn_stop_and_idle_requests_are_served_or_refused_with_a_reason() -> None:
     async with open_root_with_agent() as office:
         spawned = await office.agent.station.spawner.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
         assert spawned == Spawned(name="bob", incarnation=2, report=MessageId("r"))
@@ -225,10 +225,6 @@ async def test_spawn_request_is_served_or_refused_with_a_reason() -> None:
             await office.agent.station.spawner.spawn(SpawnRequest(task="x" * 600_000, definition="worker"))
         with pytest.raises(SpawnRefused, match="there is no room"):
             await office.agent.station.spawner.spawn(SpawnRequest(task="t", definition="worker"))
-
-
-async def test_stop_is_refused_for_foreign_agents_and_idle_wait_returns() -> None:
-    async with open_root_with_agent() as office:
         with pytest.raises(SpawnRefused, match=r"There is no bob that could be stopped\."):
             await office.agent.station.spawner.stop("bob")
         await office.agent.station.spawner.wait_until_idle()

@@ -68,12 +68,6 @@ async def test_a_new_worktree_is_the_last_commit_and_unseen_by_the_main_checkout
     assert read_worktree_record(worktree.record) == worktree
 
 
-async def test_unchanged_worktree_is_removed_with_branch_and_record(session: SessionDirectory, project: Path) -> None:
-    worktree = await open_worktree(session, "scout", project)
-    assert await release_worktree(worktree) == "There are no changes in its worktree."
-    assert_nothing_is_left(session, project)
-
-
 COMMIT = "echo x > new.txt; git add new.txt; git commit --quiet --message x"
 
 
@@ -109,9 +103,10 @@ async def test_a_worktree_with_any_work_is_kept(
     assert await open_worktree(session, "scout", project) == worktree, "and is there again when the agent is"
 
 
-async def test_agent_gets_a_new_worktree_after_removal(session: SessionDirectory, project: Path) -> None:
+async def test_unchanged_worktree_is_removed_and_the_next_one_is_new(session: SessionDirectory, project: Path) -> None:
     first = await open_worktree(session, "scout", project)
-    await release_worktree(first)
+    assert await release_worktree(first) == "There are no changes in its worktree."
+    assert_nothing_is_left(session, project)
     base = commit(project, readme="later\n")
     second = await open_worktree(session, "scout", project)
     assert second == attrs.evolve(first, base=base)

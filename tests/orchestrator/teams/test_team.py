@@ -129,6 +129,8 @@ def test_briefing_lists_members_and_tasks() -> None:
         "- 2 [blocked by 1, meant for builder] Mend it",
         "- 3 [blocked by 1, 2] Prove it",
     ]
+    assert team_briefing(attrs.evolve(TWO, members=())).startswith("The task list contains from the beginning:")
+    assert team_briefing(TeamDefinition(name="t", coordinator=True)) == ""
 
 
 @pytest.mark.parametrize(
@@ -156,16 +158,13 @@ def test_briefing_shows_the_limits_of_a_member(member: TeamMember, words: str) -
     assert words in line
 
 
-def test_briefing_is_empty_without_members_and_tasks() -> None:
-    assert team_briefing(TeamDefinition(name="t", coordinator=True)) == ""
-    assert team_briefing(attrs.evolve(TWO, members=())).startswith("The task list contains from the beginning:")
-
-
 async def test_session_stores_its_team_and_creates_tasks_once(session: SessionDirectory) -> None:
     """A resumed session reads its team from disk; tasks that are done or deleted are not created again."""
+    tasks = TaskList(session.directory / TASKS, Clock())
+    await start_team_record(session, None, Clock())
+    assert (load_recorded_team(session), (await tasks.list()).tasks) == (None, ())
     await start_team_record(session, TWO, Clock())
     assert load_recorded_team(session) == TWO
-    tasks = TaskList(session.directory / TASKS, Clock())
     await tasks.delete(TaskId(1), USER)
     await start_team_record(session, None, Clock())
     listed = (await tasks.list()).tasks
@@ -183,12 +182,6 @@ async def test_tasks_missing_after_a_crash_are_created_later(session: SessionDir
     await create_tasks(TWO, tasks)
     await create_tasks(TWO, tasks)
     assert [listed.subject for listed in (await tasks.list()).tasks] == ["Find it", "Mend it", "Prove it"]
-
-
-async def test_session_without_a_team_has_no_record(session: SessionDirectory) -> None:
-    await start_team_record(session, None, Clock())
-    assert load_recorded_team(session) is None
-    assert (await TaskList(session.directory / TASKS, Clock()).list()).tasks == ()
 
 
 async def test_unreadable_team_record_is_reported_with_its_path(session: SessionDirectory) -> None:
