@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import pytest
 import trio
@@ -23,12 +22,6 @@ from coterie.session_directory import SessionDirectory
 from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer
 
 PATIENCE = 10.0
-
-
-@pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
 
 
 @pytest.fixture

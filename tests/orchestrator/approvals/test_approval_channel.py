@@ -1,6 +1,5 @@
 """A plan and the answer to it on their real ways: a tool, two agents' control sockets, and the root between them."""
 
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,24 +8,17 @@ import pytest
 import trio
 
 from coterie.agents.errors import ControlLost
-from coterie.agents.permissions.authorizer import Authorizer
-from coterie.agents.permissions.permissions import Permissions
-from coterie.agents.permissions.plan_approval import PlanPolicy
-from coterie.agents.root_link.channel import open_channel
-from coterie.agents.root_link.messages import agent_decoder
-from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
-from coterie.agents.runtime.plan_mode import PlanMode
-from coterie.agents.tools.team.control_tools import ExitPlanMode
+from coterie.agents.permissions.plan_approval import PlanDecision, PlanPolicy
+from coterie.agents.root_link.root_connection import RootConnection
 from coterie.agents.tools.team.send_message import SendMessage
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Sender, SenderKind
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 from coterie.session_directory import MAIN, SessionDirectory
 from tests.orchestrator.approvals.approval_harness import ApprovalHarness, open_approval_harness, settle
-from tests.orchestrator.supervisor.test_agent_connection import NoSpawner
+from tests.orchestrator.supervisor.process_samples import ConnectedAgent, open_connected_agent
 
 BY_LEAD = PlanPolicy(by="lead")
 
@@ -36,29 +28,21 @@ async def open_agent(
     bench: ApprovalHarness, name: str, policy: PlanPolicy | None = None, death: trio.Event | None = None
 ) -> AsyncIterator[RootConnection]:
     """Give the connection that the process of *name* has to the root; *death* cuts it."""
-    ends = socket.socketpair()
-    near, far = (trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in ends)
     mine = AgentApprovals(
         approvals=bench.approvals, agent=name, incarnation=1, policy=policy, directory=bench.session.project
     )
 
-    async def serve() -> None:
-        async with (
-            ModelGateway(Clock()).open_client(name) as asker,
-            open_channel(near, agent_decoder) as line,
-        ):
-            await AgentConnection(asker, lambda _: None, NoSpawner(), None, name, mine).run(line)
-
-    async def die(event: trio.Event) -> None:
+    async def die(event: trio.Event, agent: ConnectedAgent) -> None:
         await event.wait()
-        ends[0].shutdown(socket.SHUT_RDWR)
+        agent.cut()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
+    async with (
+        open_connected_agent(ModelGateway(Clock()), name, approvals=mine) as agent,
+        trio.open_nursery() as nursery,
+    ):
         if death is not None:
-            nursery.start_soon(die, death)
-        async with open_root_connection(far) as station:
-            yield station
+            nursery.start_soon(die, death, agent)
+        yield agent.station
 
 
 def place(bench: ApprovalHarness) -> Workspace:
@@ -78,7 +62,7 @@ async def answer(
 
 
 async def test_only_the_decision_of_the_lead_reaches_the_agent(session: SessionDirectory) -> None:
-    results: list[str] = []
+    decisions: list[PlanDecision] = []
     async with open_approval_harness(session) as bench:
         await bench.office.roster.join("builder")
         async with (
@@ -87,27 +71,16 @@ async def test_only_the_decision_of_the_lead_reaches_the_agent(session: SessionD
             open_agent(bench, "spy") as spy,
             trio.open_nursery() as nursery,
         ):
-            did: list[str] = []
-            authority = Authorizer(Permissions(mode="bypassPermissions"))
-            planning = PlanMode(
-                policy=BY_LEAD,
-                is_approved=False,
-                authority=authority,
-                approver=builder.approver,
-                report_activity=lambda activity, _what: did.append(activity),
-            )
-            tool = ExitPlanMode(planning)
 
             async def submit() -> None:
-                called = await call_tool({tool.name: tool}, tool.name, {"plan": "1. Look."}, place(bench))
-                results.append(called.text)
+                decisions.append(await builder.approver.submit("1. Look.", ()))
 
             nursery.start_soon(submit)
             await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - nobody is told before
             await settle()
             refused = await answer(bench, spy, "spy", "peer")
             assert refused.text.endswith("only the lead or the user can decide")
-            # One that says it is the lead is still on its own line.
+            # An agent that calls itself the lead still uses its own connection.
             assert (await answer(bench, spy, MAIN, "lead")).text.endswith("only the lead or the user can decide")
             own = await answer(bench, builder, "builder", "peer")
             assert own.text.endswith("an agent cannot decide its own request")
@@ -115,15 +88,14 @@ async def test_only_the_decision_of_the_lead_reaches_the_agent(session: SessionD
             assert unnamed.text.endswith("it must name the request that it answers")
             garbled = await answer(bench, lead, MAIN, "lead", aprove=True)
             assert "its body is not valid for this kind" in garbled.text
-            assert (results, authority.permissions.mode, did) == ([], "plan", ["plan_pending"])
+            assert decisions == []
 
             counted = await answer(bench, lead, MAIN, "lead", feedback="Go.")
             assert counted.text == "Accepted, and builder is notified"
-            await until(lambda: bool(results))
+            await until(lambda: bool(decisions))
             again = await answer(bench, lead, MAIN, "lead", approve=False)
             assert again.text.endswith("plan-1 is no longer open: approved by the lead")
-        assert results == ["Your plan is approved: begin.\nThe lead says: Go."]
-        assert (authority.permissions.mode, did) == ("bypassPermissions", ["plan_pending", "running"])
+        assert decisions == [PlanDecision(approve=True, by="lead", feedback="Go.")]
         assert bench.office.files.backlog("builder").messages == 0
         assert [by for by, _ in bench.refusals] == ["spy", "spy", "builder", "lead"]
 

@@ -1,5 +1,7 @@
 """Approval service of a running root: each request is stored, then announced, and decided once."""
 
+from pathlib import Path
+
 import pytest
 import trio
 
@@ -7,8 +9,9 @@ from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided
 from coterie.agents.permissions.types import AllowOnce, DenyCall
 from coterie.agents.root_link.remote_services import NO_USER
-from coterie.files import SeededFaults, file_faults
+from coterie.files import Operation, SeededFaults, file_faults
 from coterie.mailbox.message_bodies import PlanApprovalRequest
+from coterie.orchestrator.approvals import service
 from coterie.orchestrator.approvals.approval_policy import AnswerInvalid, ApprovalDecision, ApprovalNotStored
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.approvals.approval_harness import Person, by_lead, open_approval_harness, plan, settle
@@ -16,9 +19,7 @@ from tests.orchestrator.approvals.approval_harness import Person, by_lead, open_
 BY_HUMAN = plan(approver="human")
 
 
-async def test_plan_is_stored_and_announced_before_the_wait(
-    session: SessionDirectory,
-) -> None:
+async def test_plan_is_stored_and_announced_before_the_wait(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
         await bench.wait_for(plan(files=("a.txt",)), nursery)
         assert bench.kept("plan-1").state == "open"
@@ -110,9 +111,7 @@ async def test_decision_without_a_waiter_is_returned_immediately(session: Sessio
         assert [(each.id, each.state) for each in bench.judged] == [("plan-1", "approved")]
 
 
-async def test_resubmitted_plan_is_a_new_request_and_only_its_own_answer_counts(
-    session: SessionDirectory,
-) -> None:
+async def test_resubmitted_plan_is_a_new_request_and_only_its_own_answer_counts(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
         await bench.wait_for(plan(), nursery)
         await bench.approvals.decide(by_lead("plan-1", approve=False, feedback="No."))
@@ -187,9 +186,7 @@ async def test_user_at_the_terminal_decides_a_plan(session: SessionDirectory) ->
         assert bench.judged[1].state == "approved"
 
 
-async def test_request_stays_open_without_a_terminal_and_a_shell_answer_withdraws_it(
-    session: SessionDirectory,
-) -> None:
+async def test_request_stays_open_without_a_terminal_and_a_shell_answer_withdraws_it(session: SessionDirectory) -> None:
     person = Person()
     async with open_approval_harness(session, user=person) as bench, trio.open_nursery() as nursery:
         person.answer(DenyCall(NO_USER))
@@ -221,9 +218,7 @@ async def test_plan_request_interrupts_the_wait_of_the_lead(session: SessionDire
     assert freed == ["builder"]
 
 
-async def test_unsaved_request_is_not_raised_and_unsaved_answer_leaves_it_open(
-    session: SessionDirectory,
-) -> None:
+async def test_unsaved_request_is_not_raised_and_unsaved_answer_leaves_it_open(session: SessionDirectory) -> None:
     full = SeededFaults(seed=1, full=1.0)
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
         with file_faults(full), pytest.raises(ApprovalNotStored, match="could not be stored"):
@@ -239,3 +234,29 @@ async def test_unsaved_request_is_not_raised_and_unsaved_answer_leaves_it_open(
         assert isinstance(bench.events[-1], LayerFailed)
         await bench.approvals.decide(by_lead("plan-2"))
     assert [each.state for each in bench.judged] == ["approved"]
+
+
+class FullMailbox:
+    """Disk without space for mail."""
+
+    def before(self, operation: Operation, path: Path, size: int) -> int:
+        """As `FaultHook.before`."""
+        if operation == "write" and path.suffix == ".log":
+            raise OSError(28, "No space left on device", str(path))
+        return size
+
+
+async def test_lead_is_notified_when_the_disk_has_space_again(
+    session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "RETRY_SECONDS", 0.01)
+    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
+        with file_faults(FullMailbox()):
+            nursery.start_soon(bench.ask, plan())
+            while not any(isinstance(event, LayerFailed) for event in bench.events):  # noqa: ASYNC110 - no event
+                await trio.sleep(0.001)
+        while not (letters := await bench.mail()):  # noqa: ASYNC110 - as above
+            await trio.sleep(0.001)
+        assert [letter.kind for letter in letters] == ["plan_approval_request"]
+        await bench.approvals.decide(by_lead("plan-1"))
+    assert [type(event) for event in bench.events].count(LayerFailed) == 1

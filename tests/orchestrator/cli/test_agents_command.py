@@ -3,23 +3,18 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from rich.cells import cell_len
 
-from coterie.orchestrator.cli.main import main
+from tests.orchestrator.cli.command_runner import coterie
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(checkout: Path) -> Path:
     """The current directory: a checkout with one definition of its own."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
-    here = tmp_path / "project"
-    (here / ".git").mkdir(parents=True)
-    (here / ".coterie/agents").mkdir(parents=True)
-    monkeypatch.chdir(here)
-    _write(here / ".coterie/agents/reviewer.md", "name: reviewer", "description: Reviews.", "tools: Read")
-    return here
+    (checkout / ".coterie/agents").mkdir(parents=True)
+    _write(checkout / ".coterie/agents/reviewer.md", "name: reviewer", "description: Reviews.", "tools: Read")
+    return checkout
 
 
 def _write(path: Path, *lines: str) -> None:
@@ -27,7 +22,7 @@ def _write(path: Path, *lines: str) -> None:
 
 
 def _run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["agents", *arguments])
+    return coterie("agents", *arguments)
 
 
 def test_list_groups_agent_types_by_directory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,19 +69,9 @@ def test_list_json_has_everything_but_the_prompt(project: Path) -> None:
     assert rows["explore"]["scope"] == "built-in"
 
 
-def test_list_mentions_errors(project: Path) -> None:
-    _write(project / ".coterie/agents/broken.md", "name: x")
-    done = _run("list")
-    assert done.exit_code == 0
-    assert "`coterie agents check`" in done.stderr
-
-
-def test_check_of_valid_definitions_prints_the_counts() -> None:
+def test_check_allows_warnings_and_notes(project: Path) -> None:
     done = _run("check")
     assert (done.exit_code, done.output) == (0, "7 files, 7 agents: 0 errors, 0 warnings, 0 notes\n")
-
-
-def test_check_allows_warnings_and_notes(project: Path) -> None:
     _write(project / ".coterie/agents/x.md", "name: x", "description: y", "weight: 3", "maxTurns: many")
     done = _run("check")
     assert done.exit_code == 0
@@ -105,7 +90,7 @@ def test_check_exits_1_for_a_file_without_an_agent_type(project: Path) -> None:
     assert counts == "1 file, 0 agents: 1 error, 0 warnings, 0 notes"
 
 
-def test_check_json_has_file_line_and_severity(project: Path) -> None:
+def test_check_json_has_file_line_and_severity_and_list_mentions_errors(project: Path) -> None:
     _write(project / ".coterie/agents/x.md", "name: x", "weight: 3")
     done = _run("check", "--json", ".coterie")
     assert done.exit_code == 1
@@ -117,6 +102,8 @@ def test_check_json_has_file_line_and_severity(project: Path) -> None:
         (path, 1, "error"),
         (path, 3, "note"),
     ]
+    done = _run("list")
+    assert (done.exit_code, "`coterie agents check`" in done.stderr) == (0, True)
 
 
 def test_check_of_a_path_that_does_not_exist_is_a_usage_error() -> None:

@@ -60,9 +60,7 @@ class StoredApprovals:
 
 
 @pytest.fixture
-def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[StoredApprovals]:
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def stored(home: Path, tmp_path: Path, runtime: Path) -> Iterator[StoredApprovals]:
     with ExitStack() as roots:
         yield StoredApprovals(tmp_path, roots)
 
@@ -87,10 +85,12 @@ def test_open_approvals_of_running_sessions_are_listed(stored: StoredApprovals) 
     assert len(approvals("list", "--all").stdout.splitlines()) == 3
 
 
-def test_list_names_a_session_that_is_not_running(stored: StoredApprovals) -> None:
+def test_approvals_of_a_session_that_is_not_running_are_listed_but_not_answered(stored: StoredApprovals) -> None:
     session = stored.session(PLAN, DECIDED, runs=False)
     assert [row["id"] for row in printed("approvals", "list", session.id)["approvals"]] == ["plan-1"]
     assert [row["id"] for row in printed("approvals", "list", session.id, "--all")["approvals"]] == ["plan-1", "plan-3"]
+    assert f"`coterie resume {session.id}`" in refused("approve", "plan-1", "--session", session.id)
+    assert "'x'" in refused("approve", "plan-1", "--session", "x")
 
 
 def test_json_has_every_field_of_an_approval(stored: StoredApprovals) -> None:
@@ -193,20 +193,10 @@ def test_unknown_id_is_refused_with_the_closest_one(stored: StoredApprovals) -> 
     assert line.endswith("did you mean plan-1?")
 
 
-def test_approval_of_a_session_that_is_not_running_cannot_be_answered(stored: StoredApprovals) -> None:
-    session = stored.session(PLAN, runs=False)
-    assert f"`coterie resume {session.id}`" in refused("approve", "plan-1", "--session", session.id)
-    assert "'x'" in refused("approve", "plan-1", "--session", "x")
-
-
-@pytest.mark.parametrize("feedback", [(), ("-f", ""), ("--feedback", " \n")])
-def test_reject_needs_feedback(stored: StoredApprovals, feedback: tuple[str, ...]) -> None:
+def test_reject_needs_feedback_and_too_long_feedback_is_refused(stored: StoredApprovals) -> None:
     stored.session(PLAN)
-    assert "--feedback" in refused("reject", "plan-1", *feedback)
-
-
-def test_too_long_feedback_is_refused_with_both_numbers(stored: StoredApprovals) -> None:
-    stored.session(PLAN)
+    for feedback in ((), ("-f", ""), ("--feedback", " \n")):
+        assert "--feedback" in refused("reject", "plan-1", *feedback)
     line = refused("approve", "plan-1", "-f", "x" * (LONGEST_FEEDBACK + 1))
     assert "20,001" in line
     assert "20,000" in line

@@ -115,14 +115,11 @@ def test_names_cannot_control_a_terminal(session: SessionDirectory) -> None:
     assert row.startswith(f"  [red]x {'y' * 30}...  ")
 
 
-def test_a_session_without_a_ledger_is_refused_in_one_line(session: SessionDirectory) -> None:
+def test_a_missing_ledger_is_refused_and_an_empty_one_costs_nothing(session: SessionDirectory) -> None:
     (session.directory / LEDGER).unlink()
     done = costs()
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith(f"Error: session: {session.id} has no ledger yet")
-
-
-def test_an_empty_ledger_costs_nothing(session: SessionDirectory) -> None:
     (session.directory / LEDGER).write_bytes(b"")
     assert printed("costs")["total"]["cost_usd"] == "0"
 

@@ -25,16 +25,12 @@ You review.
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
-    project = tmp_path / "project"
-    (project / ".claude/agents").mkdir(parents=True)
-    (project / ".git").mkdir()
+def project(checkout: Path) -> Path:
+    (checkout / ".claude/agents").mkdir(parents=True)
     hooks = {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "check\x1b[2K"}]}]}
-    (project / ".claude/settings.json").write_text(json.dumps({"hooks": hooks}))
-    (project / ".claude/agents/reviewer.md").write_text(DEFINITION)
-    return project
+    (checkout / ".claude/settings.json").write_text(json.dumps({"hooks": hooks}))
+    (checkout / ".claude/agents/reviewer.md").write_text(DEFINITION)
+    return checkout
 
 
 def command(*arguments: str) -> list[str]:
@@ -107,9 +103,8 @@ def test_events_of_other_products_are_notes_and_not_problems(project: Path) -> N
     assert len(json.loads(coterie(project, "list", "--json").stdout)["notes"]) == 1
 
 
-def test_list_without_hooks_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    assert coterie(tmp_path, "list").stdout.count("\n") == 1
+def test_list_without_hooks_is_one_line(checkout: Path) -> None:
+    assert coterie(checkout, "list").stdout.count("\n") == 1
 
 
 def test_project_settings_cannot_disable_the_hooks_of_the_user(project: Path) -> None:

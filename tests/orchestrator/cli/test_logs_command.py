@@ -74,6 +74,7 @@ def test_default_is_the_newest_session_of_this_directory(session: SessionDirecto
     later.advance(60)
     SessionDirectory.create(other, later, task="t", model="m")
     assert logs().stdout == logs(session.id).stdout
+    assert SessionDirectory.find(session.id).starts == 1, "reading is not a start"
 
 
 def test_json_has_every_event_on_a_line(session: SessionDirectory) -> None:
@@ -104,18 +105,14 @@ def test_agent_option_selects_one_agent_or_suggests_a_name(session: SessionDirec
     assert wrong.output.endswith("'skout'; did you mean scout?\n")
 
 
-def test_without_a_session_the_error_names_coterie_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path))
+def test_without_a_session_the_error_names_coterie_run(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     none = logs()
     assert none.exit_code == 2
     assert str(tmp_path) in none.output
     assert "`coterie run`" in none.output
-
-
-def test_reading_a_session_is_not_counted_as_a_start(session: SessionDirectory) -> None:
-    logs()
-    assert SessionDirectory.find(session.id).starts == 1
 
 
 def test_text_of_the_model_cannot_control_the_terminal(session: SessionDirectory) -> None:

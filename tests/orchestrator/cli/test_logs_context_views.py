@@ -13,7 +13,6 @@ from coterie.agents.events.layer_events import BreakerTripped, Compacted, NotesU
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import Boundary, ReplyRecord, UserTextRecord
 from coterie.agents.loop.model.usage import Usage
-from coterie.clock import Clock
 from coterie.memory.compaction.result_clearing import clear_results
 from coterie.orchestrator.cli.logs.layer_view import sparkline
 from coterie.session_directory import SessionDirectory
@@ -77,12 +76,11 @@ def result(id_: str, text: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Two rounds of calls, one result cleared, then a compaction by notes, and a last turn."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
-    session, bodies = SessionDirectory.create(tmp_path, Clock(), task="t", model="m"), list[bytes]()
+    bodies = list[bytes]()
     with open_writer(session.directory) as agent:
         agent.conversation.append("user", [text_block("the context"), text_block("the task")])
         agent.transcript.record(agent.conversation, UserTextRecord(texts=["the task"]))

@@ -5,25 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from coterie.clock import Clock
 from coterie.memory.store.memory_store import MemoryStore
-from coterie.orchestrator.cli.main import main
+from tests.orchestrator.cli.command_runner import coterie
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current directory: a checkout with one source file."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     monkeypatch.setenv("COTERIE_MEMORY_DIR", str(tmp_path / "memory"))
-    here = tmp_path / "project"
-    (here / ".git").mkdir(parents=True)
-    (here / "main.py").write_text("def run_all(): ...\n")
-    monkeypatch.chdir(here)
     (tmp_path / "memory").mkdir()
-    return here
+    (checkout / "main.py").write_text("def run_all(): ...\n")
+    return checkout
 
 
 @pytest.fixture
@@ -42,7 +37,7 @@ def _write(path: Path, body: str) -> None:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["memory", "check", *arguments])
+    return coterie("memory", "check", *arguments)
 
 
 def found(*arguments: str) -> Any:
@@ -85,15 +80,10 @@ def test_fix_repairs_the_index_in_one_undoable_change(memories: Path) -> None:
     change = MemoryStore.at(memories, Clock()).changes()[-1]
     assert (change.id, change.author.by, change.path) == (answer["change"], "user", "MEMORY.md")
     assert {row["kind"] for row in found()["findings"]} == {"relative_date", "dead_claim"}
-    assert CliRunner().invoke(main, ["memory", "undo"]).exit_code == 0
-    assert (memories / "MEMORY.md").read_bytes() == before
-
-
-def test_fix_of_a_clean_index_changes_nothing(memories: Path) -> None:
-    run("--fix")
-    count = len(MemoryStore.at(memories, Clock()).changes())
     assert found("--fix")["change"] is None
-    assert len(MemoryStore.at(memories, Clock()).changes()) == count
+    assert MemoryStore.at(memories, Clock()).changes()[-1] == change
+    assert coterie("memory", "undo").exit_code == 0
+    assert (memories / "MEMORY.md").read_bytes() == before
 
 
 @pytest.mark.slow

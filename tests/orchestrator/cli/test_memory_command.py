@@ -15,7 +15,6 @@ from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.transaction import PendingEdit
 from coterie.orchestrator.cli.memory import MemoryCommands
-from coterie.orchestrator.cli.model_access import MODEL_KEY_VARIABLES
 from tests.orchestrator.cli.command_runner import coterie, offered, printed
 
 AGENT = Author(by="agent", agent="main", session="20260101-000000-abcdef", turn=3, why="the user said so")
@@ -29,19 +28,13 @@ def text(name: str, body: str, *, description: str = "", type_: str = "project")
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current directory: a checkout in which a kind of agent keeps memories."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for variable in ("COTERIE_PROJECT_DIR", "COTERIE_MEMORY_DIR", "COTERIE_CLOCK", *MODEL_KEY_VARIABLES):
-        monkeypatch.delenv(variable, raising=False)
-    here = tmp_path / "project"
-    (here / ".git").mkdir(parents=True)
-    (here / ".coterie/agents").mkdir(parents=True)
+    (checkout / ".coterie/agents").mkdir(parents=True)
     definition = "---\nname: reviewer\ndescription: Reviews.\nmemory: project\n---\nReview.\n"
-    (here / ".coterie/agents/reviewer.md").write_text(definition)
-    monkeypatch.chdir(here)
-    return here
+    (checkout / ".coterie/agents/reviewer.md").write_text(definition)
+    return checkout
 
 
 @pytest.fixture
@@ -54,6 +47,20 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     store.write("kim.md", text("Kim", "Kim likes short answers.", type_="user"), AGENT, base=None)
     store.write("trains.md", text("trains", "Tickets are bought by the office in Lyon."), AGENT, base=None)
     return store
+
+
+def lengthen(store: MemoryStore) -> bytes:
+    """Change kim.md from short to long answers; return the content before."""
+    before = store.read("kim.md") or b""
+    store.write("kim.md", before.replace(b"short", b"long"), AGENT, base=before)
+    return before
+
+
+def reviewer_memory(project: Path) -> MemoryStore:
+    """The memory of the agent type reviewer, with style.md."""
+    kept = MemoryStore.at(project / ".coterie/agent-memory/reviewer", Clock())
+    kept.write("style.md", text("style", "Names first."), AGENT, base=None)
+    return kept
 
 
 def run(*arguments: str, given: str | None = None) -> Result:
@@ -111,32 +118,23 @@ def test_list_of_an_empty_memory_creates_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
-def test_list_has_unreadable_memories_with_the_reason(store: MemoryStore) -> None:
+def test_list_has_unreadable_memories_and_warns_of_a_long_index(store: MemoryStore) -> None:
     (store.directory / "binary.md").write_bytes(b"\0\1\2")
     (store.directory / "link.md").symlink_to("/etc/passwd")
     done = run("list")
     assert done.exit_code == 0
     assert "root:" not in done.output
     assert "binary.md" in done.output
-
-
-def test_list_warns_of_an_index_that_is_too_long(store: MemoryStore) -> None:
     (store.directory / "MEMORY.md").write_text("- [x](build.md) — x\n" * 300)
     assert "300 lines" in run("list").stderr
 
 
-def test_all_option_lists_memories_of_agent_types(store: MemoryStore, project: Path) -> None:
-    kept = MemoryStore.at(project / ".coterie/agent-memory/reviewer", Clock())
-    kept.write("style.md", text("style", "Names first."), AGENT, base=None)
+def test_all_and_agent_options_list_memories_of_agent_types(store: MemoryStore, project: Path) -> None:
+    reviewer_memory(project)
     found = [(row["scope"], row["agent"], row["path"]) for row in rows("list", "--all")]
     assert found[-1] == ("project", "reviewer", "style.md")
     assert len(found) == 4
     assert "reviewer" in run("list", "--all").stdout
-
-
-def test_agent_option_selects_the_memory_of_a_type(project: Path) -> None:
-    kept = MemoryStore.at(project / ".coterie/agent-memory/reviewer", Clock())
-    kept.write("style.md", text("style", "Names first."), AGENT, base=None)
     assert [row["path"] for row in rows("list", "--agent", "reviewer")] == ["style.md"]
     assert [row["path"] for row in rows("list", "--agent", "reviewer", "--scope", "project")] == ["style.md"]
     assert rows("list", "--agent", "reviewer", "--scope", "local") == []
@@ -159,7 +157,7 @@ def test_wrong_memory_options_are_refused_in_one_line(arguments: list[str], reas
     assert reason in done.stderr.splitlines()[-1]
 
 
-def test_show_prints_a_memory_and_its_last_change(store: MemoryStore) -> None:
+def test_show_prints_a_memory_with_its_last_change_or_the_index(store: MemoryStore) -> None:
     for name in ("kim", "kim.md", "KIM"):
         lines = run("show", name).stdout.splitlines()
         assert lines[0] == "---"
@@ -168,17 +166,14 @@ def test_show_prints_a_memory_and_its_last_change(store: MemoryStore) -> None:
     shown = rows("show", "kim")
     assert shown["body"].strip() == "Kim likes short answers."
     assert shown["last_change"]["id"] == "2"
+    assert "- [Kim](kim.md) — What Kim is about." in run("show").stdout.splitlines()
+    assert rows("show")["text"] == store.index()
 
 
 def test_show_of_an_unknown_name_suggests_the_closest(store: MemoryStore) -> None:
     done = run("show", "biuld")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.endswith("'biuld'; did you mean build?\n")
-
-
-def test_show_without_a_name_prints_the_index(store: MemoryStore) -> None:
-    assert "- [Kim](kim.md) — What Kim is about." in run("show").stdout.splitlines()
-    assert rows("show")["text"] == store.index()
 
 
 def test_memories_cannot_control_the_terminal(store: MemoryStore) -> None:
@@ -196,10 +191,7 @@ def test_recall_lists_the_best_memories_first(store: MemoryStore) -> None:
     assert answer["query"] == "who buys the tickets"
     assert [memory["path"] for memory in answer["memories"]] == ["trains.md"]
     assert answer["memories"][0]["score"] > 0
-
-
-def test_recall_needs_a_query_or_a_file(store: MemoryStore) -> None:
-    assert run("recall").exit_code == run("recall", "x", "--queries", "-").exit_code == 2
+    assert run("recall").exit_code == run("recall", "x", "--queries", "-").exit_code == 2, "a query or a file"
 
 
 @pytest.mark.slow
@@ -272,8 +264,7 @@ def test_undo_without_an_id_keeps_changes_made_by_hand(store: MemoryStore) -> No
 
 
 def test_diff_shows_the_lines_of_a_change(store: MemoryStore) -> None:
-    before = store.read("kim.md") or b""
-    store.write("kim.md", before.replace(b"short", b"long"), AGENT, base=before)
+    lengthen(store)
     done = run("diff")
     assert "-Kim likes short answers." in done.stdout.splitlines()
     assert "+Kim likes long answers." in done.stdout.splitlines()
@@ -283,8 +274,7 @@ def test_diff_shows_the_lines_of_a_change(store: MemoryStore) -> None:
 
 
 def test_undo_restores_the_memory_and_can_be_undone(store: MemoryStore) -> None:
-    before = store.read("kim.md") or b""
-    store.write("kim.md", before.replace(b"short", b"long"), AGENT, base=before)
+    before = lengthen(store)
     done = run("undo")
     assert done.exit_code == 0
     assert "undoes 4" in done.stdout
@@ -306,8 +296,7 @@ def test_undo_of_a_dream_undoes_all_of_its_changes(store: MemoryStore) -> None:
 
 
 def test_undo_exits_1_if_the_memory_has_changed_since(store: MemoryStore) -> None:
-    before = store.read("kim.md") or b""
-    store.write("kim.md", before.replace(b"short", b"long"), AGENT, base=before)
+    lengthen(store)
     done = run("undo", "2")
     assert done.exit_code == 1
     assert done.stderr.startswith("Error: change 2 ")
@@ -359,8 +348,7 @@ def test_instructions_reports_that_memory_is_off(project: Path) -> None:
 
 
 def test_snapshot_equals_the_memory_of_the_agent_type(project: Path) -> None:
-    kept = MemoryStore.at(project / ".coterie/agent-memory/reviewer", Clock())
-    kept.write("style.md", text("style", "Names first."), AGENT, base=None)
+    kept = reviewer_memory(project)
     kept.write("old.md", text("old", "Names last."), AGENT, base=None)
     assert run("snapshot", "--agent", "reviewer").exit_code == 0
     kept.delete("old.md", AGENT, base=kept.read("old.md") or b"")

@@ -116,12 +116,6 @@ def test_the_end_leaves_text_status_and_cursor() -> None:
     assert drawn.rindex("\x1b[?25h") > drawn.rindex("\x1b[?25l")
 
 
-def test_a_text_longer_than_the_screen_shows_its_end() -> None:
-    drawn_view = DrawnView(width=20, height=6)
-    drawn_view.show(STARTED, TextEmitted(turn=1, text="\n".join(f"line {number}" for number in range(2000))))
-    assert drawn_view.lines() == ["line 1996", "line 1997", "line 1998", "line 1999", "0 s | m"]
-
-
 @pytest.mark.parametrize("width", [20, 5, 1])
 def test_a_narrow_terminal_is_filled_and_not_broken(width: int) -> None:
     drawn_view = DrawnView(width=width, height=4)
@@ -138,7 +132,10 @@ def test_a_narrow_terminal_is_filled_and_not_broken(width: int) -> None:
         assert all(len(line) <= width for line in drawn_view.lines())
 
 
-def test_many_running_calls_leave_room_for_the_status() -> None:
+def test_a_long_text_and_many_running_calls_show_their_end_and_the_status() -> None:
+    drawn_view = DrawnView(width=20, height=6)
+    drawn_view.show(STARTED, TextEmitted(turn=1, text="\n".join(f"line {number}" for number in range(2000))))
+    assert drawn_view.lines() == ["line 1996", "line 1997", "line 1998", "line 1999", "0 s | m"]
     drawn_view = DrawnView(height=8)
     drawn_view.show(STARTED, *(ToolStarted(id=str(number), name=f"Read{number}") for number in range(50)))
     assert drawn_view.lines() == ["  Read46  0 s", "  Read47  0 s", "  Read48  0 s", "  Read49  0 s", "0 s | m"]
@@ -307,10 +304,7 @@ def test_sanitize_removes_control_sequences(written: str, shown: str) -> None:
     assert sanitize(written) == shown
 
 
-def test_one_line_collapses_and_truncates() -> None:
+def test_one_line_truncates_and_escape_invisible_hides_nothing() -> None:
     assert one_line("a\n b\x1b[2J  c", 100) == "a b c"
     assert one_line("abcdefgh", 6) == "abc..."
-
-
-def test_escape_invisible_hides_nothing() -> None:
     assert escape_invisible("rm\u202e \x1b[2K\té\nx") == "rm\\u202e \\x1b[2K\\té\nx"

@@ -148,14 +148,11 @@ def test_a_task_cannot_control_the_terminal(tmp_path: Path) -> None:
     assert coterie("list").stdout.rstrip().endswith("  red")
 
 
-def test_stop_refuses_a_session_that_is_not_running(tmp_path: Path) -> None:
+def test_stop_refuses_a_session_that_is_unknown_or_not_running(tmp_path: Path) -> None:
     session = make(tmp_path)
     for arguments in ([], ["--now"]):
         done = coterie("stop", session.id, *arguments)
         assert (done.exit_code, done.stdout) == (2, "")
         assert done.stderr.startswith(f"Error: session {session.id} is not running; ")
-
-
-def test_stop_refuses_an_unknown_session() -> None:
     done = coterie("stop", "nope")
     assert (done.exit_code, "'nope'" in done.stderr) == (2, True)

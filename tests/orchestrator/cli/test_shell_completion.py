@@ -60,11 +60,6 @@ def test_completion_offers_sessions_the_newest_first(sessions: list[str]) -> Non
     }
 
 
-def test_completion_offers_agent_types_and_models() -> None:
-    assert offered(["run", "--agent"], "w") == ["worker"]
-    assert offered(["run", "--model"], "so") == ["sonnet"]
-
-
 def test_completion_follows_new_and_deleted_definitions(tmp_path: Path) -> None:
     assert offered(["run", "--agent"], "zo") == []
     file = tmp_path / "agents" / "zoologist.md"
@@ -89,7 +84,9 @@ def test_completion_of_a_damaged_roster_is_empty(sessions: list[str], roster: st
     assert offered(["stop", sessions[0]], "") == []
 
 
-def test_completion_offers_commands_options_and_choices() -> None:
+def test_completion_offers_commands_options_choices_agent_types_and_models() -> None:
+    assert offered(["run", "--agent"], "w") == ["worker"]
+    assert offered(["run", "--model"], "so") == ["sonnet"]
     assert offered([], "res") == ["resume"]
     assert offered(["hooks"], "") == ["approve", "list"]
     assert offered(["mail"], "se") == ["send"]

@@ -2,24 +2,22 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from coterie.orchestrator.cli.main import main
+from tests.orchestrator.cli.command_runner import coterie, printed
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(checkout: Path, home: Path) -> Path:
     """The current directory: a checkout with two skills, one of them broken."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
-    here = tmp_path / "project"
-    (here / ".git").mkdir(parents=True)
-    write(here / ".claude/skills/notes", "name: notes", 'description: "Writes\\e[2J notes."', "allowed-tools: Write")
-    (here / ".claude/skills/broken").mkdir()
-    (here / ".claude/skills/broken/SKILL.md").write_text("Nothing.")
-    write(tmp_path / "home/skills/review", "name: review", "description: Reviews.", "user-invocable: false")
-    monkeypatch.chdir(here)
-    return here
+    write(
+        checkout / ".claude/skills/notes", "name: notes", 'description: "Writes\\e[2J notes."', "allowed-tools: Write"
+    )
+    (checkout / ".claude/skills/broken").mkdir()
+    (checkout / ".claude/skills/broken/SKILL.md").write_text("Nothing.")
+    write(home / "skills/review", "name: review", "description: Reviews.", "user-invocable: false")
+    return checkout
 
 
 def write(directory: Path, *lines: str) -> None:
@@ -27,12 +25,8 @@ def write(directory: Path, *lines: str) -> None:
     (directory / "SKILL.md").write_text("\n".join(["---", *lines, "---", "For $ARGUMENTS.", ""]))
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments))
-
-
 def test_list_groups_skills_by_directory(tmp_path: Path) -> None:
-    done = run("skills", "list")
+    done = coterie("skills", "list")
     assert done.stdout.splitlines() == [
         "claude  .claude/skills",
         "  notes   Writes\ufffd[2J notes.",
@@ -42,31 +36,25 @@ def test_list_groups_skills_by_directory(tmp_path: Path) -> None:
     assert "`coterie skills check`" in done.stderr
 
 
-def test_show_has_starters_and_requested_permissions() -> None:
-    done = run("skills", "show", "notes")
+def test_show_has_starters_and_requested_permissions_and_suggests_the_closest_name() -> None:
+    done = coterie("skills", "show", "notes")
     assert ": agents and you\n" in done.output
     assert '"Write"' in done.output
     assert done.output.endswith("\n\nFor $ARGUMENTS.\n")
-    assert json.loads(run("skills", "show", "review", "--json").output)["text"] == "For $ARGUMENTS."
+    assert printed("skills", "show", "review")["text"] == "For $ARGUMENTS."
+    done = coterie("skills", "show", "note")
+    assert (done.exit_code, "did you mean notes?" in done.output) == (2, True)
 
 
-def test_show_of_an_unknown_skill_suggests_the_closest() -> None:
-    done = run("skills", "show", "note")
-    assert done.exit_code == 2
-    assert "did you mean notes?" in done.output
-
-
-def test_check_prints_problems_and_exits_1_for_an_error() -> None:
-    done = run("skills", "check")
+def test_check_exits_1_for_a_broken_skill_and_the_doctor_reports_it() -> None:
+    done = coterie("skills", "check")
     assert done.exit_code == 1
     assert ".claude/skills/broken/SKILL.md:1: error: " in done.output
     assert done.output.splitlines()[-1] == "3 files, 2 skills: 1 error, 0 warnings, 1 note"
-    told = json.loads(run("skills", "check", ".claude/skills/notes", "--json").output)
+    told = json.loads(coterie("skills", "check", ".claude/skills/notes", "--json").output)
     assert [problem["severity"] for problem in told["problems"]] == ["note"]
-
-
-def test_doctor_reports_a_broken_skill() -> None:
-    [finding] = [each for each in json.loads(run("doctor", "--json").output)["findings"] if each["kind"] == "bad_skill"]
+    findings = json.loads(coterie("doctor", "--json").output)["findings"]
+    [finding] = [each for each in findings if each["kind"] == "bad_skill"]
     assert finding["where"].endswith("broken/SKILL.md:1")
 
 
@@ -74,9 +62,9 @@ def test_instructions_include_the_list_of_skills(project: Path) -> None:
     (project / ".claude/agents").mkdir()
     head = "---\nname: editor\ndescription: Edits.\ntools: Read\nskills: [notes]\n---\nEdit."
     (project / ".claude/agents/editor.md").write_text(head)
-    parts = json.loads(run("memory", "instructions", "--json").output)["loaded"]
+    parts = printed("memory", "instructions")["loaded"]
     assert [part["why"][:8] for part in parts if part["what"] == "skills"] == ["2 skills"]
-    parts = json.loads(run("memory", "instructions", "--agent", "editor", "--json").output)["loaded"]
+    parts = printed("memory", "instructions", "--agent", "editor")["loaded"]
     assert [part["what"] for part in parts if part["what"].startswith("skill")] == ["skill"]
 
 

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
-from coterie.orchestrator.cli.main import main
+from tests.orchestrator.cli.command_runner import coterie, printed
 
 TEAM = """
 name = "pair"
@@ -39,21 +38,11 @@ blocked_by = ["find"]
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current directory: a checkout with a team, a terminal of 80 columns and no API key."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "80")
-    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "COTERIE_PROJECT_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    here = tmp_path / "project"
-    (here / ".git").mkdir(parents=True)
-    (here / "team.toml").write_text(TEAM)
-    monkeypatch.chdir(here)
-    return here
-
-
-def coterie(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
+    (checkout / "team.toml").write_text(TEAM)
+    return checkout
 
 
 def test_check_shows_members_and_tasks() -> None:
@@ -77,9 +66,7 @@ def test_check_fits_the_width_of_the_terminal(project: Path) -> None:
 
 
 def test_check_json_has_the_whole_team() -> None:
-    done = coterie("team", "check", "team.toml", "--json")
-    assert done.exit_code == 0
-    report = json.loads(done.stdout)
+    report = printed("team", "check", "team.toml")
     assert report["flaws"] == []
     assert report["team"]["members"][1] == {
         "name": "builder",

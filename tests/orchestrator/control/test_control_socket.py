@@ -1,7 +1,5 @@
 """Control socket of a root: early requests wait, and requests of agents are refused."""
 
-from pathlib import Path
-
 import pytest
 import trio
 import trio.testing
@@ -24,12 +22,6 @@ from coterie.orchestrator.session.root_lock import hold_root_lock, open_root_rec
 from coterie.session_directory import SessionDirectory
 
 PATIENCE = 10.0
-
-
-@pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
 
 
 async def count(request: ControlRequest) -> ControlAnswer:
@@ -75,8 +67,5 @@ def test_no_root_starts_while_the_root_lock_is_held(session: SessionDirectory, m
             raise AssertionError("it has begun")
     with open_root_record(session, Clock()) as root:
         assert root.is_alive()
-
-
-def test_root_lock_yields_a_living_root(session: SessionDirectory) -> None:
-    with open_root_record(session, Clock()) as ours, hold_root_lock(session) as found:
-        assert found == ours
+        with hold_root_lock(session) as found:
+            assert found == root

@@ -52,24 +52,19 @@ async def test_client_waits_for_a_late_root_as_long_as_it_needs() -> None:
         assert waiting.limit == pytest.approx(100.02)
 
 
-async def test_late_root_that_stops_no_agent_hangs() -> None:
+@pytest.mark.parametrize("answers", [True, False], ids=["it stops no agent", "it does not answer"])
+async def test_late_root_hangs(monkeypatch: pytest.MonkeyPatch, *, answers: bool) -> None:
+    if not answers:
+        monkeypatch.setattr(client, "STOP_TIME_TIMEOUT", 0.01)
+
     async def answer() -> StopTime:
+        if not answers:
+            await trio.sleep_forever()
         return StopTime(seconds=0.0)
 
     async with open_late_root(answer) as waiting:
         assert not await waiting.wait(trio.sleep_forever)
         assert waiting.limit == 0.01
-
-
-async def test_late_root_that_does_not_answer_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "STOP_TIME_TIMEOUT", 0.01)
-
-    async def answer() -> StopTime:
-        await trio.sleep_forever()
-        raise AssertionError
-
-    async with open_late_root(answer) as waiting:
-        assert not await waiting.wait(trio.sleep_forever)
 
 
 async def test_late_root_without_a_control_socket_hangs() -> None:

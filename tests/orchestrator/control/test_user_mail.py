@@ -1,7 +1,6 @@
 """Mail that the user has stored by a root, which signs it."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,10 +23,8 @@ from coterie.session_directory import SessionDirectory
 
 
 @pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionMail]:
+def office(session: SessionDirectory) -> Iterator[SessionMail]:
     """The signed mail of a session, as its root opens it."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
     with SessionMail.open(session, Clock(), SessionKeys.new()) as office:
         yield office
 

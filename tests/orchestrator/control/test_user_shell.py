@@ -13,8 +13,7 @@ from coterie.orchestrator.cli.output import ExitCode
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def project(home: Path, tmp_path: Path) -> Path:
     project = tmp_path / "project"
     (project / ".claude").mkdir(parents=True)
     (project / ".claude/settings.json").write_text(json.dumps({"hooks": {"Stop": [{"command": "true"}]}}))
@@ -38,16 +37,19 @@ def run(project: Path, *words: str, environment: dict[str, str]) -> subprocess.C
 
 
 @pytest.mark.parametrize(
-    ("words", "what"), [(("hooks", "approve", "--yes"), "hooks"), (("mcp", "approve", "--all"), "servers")]
+    ("words", "what", "record"),
+    [
+        (("hooks", "approve", "--yes"), "hooks", "hooks"),
+        (("mcp", "approve", "--all"), "MCP servers", "servers"),
+    ],
 )
-def test_agent_cannot_approve_files_of_the_repository(project: Path, words: tuple[str, ...], what: str) -> None:
+def test_agent_cannot_approve_files_of_the_repository(
+    project: Path, words: tuple[str, ...], what: str, record: str
+) -> None:
     """The command has removed the variable from its environment, but its parent shell has not."""
     refused = run(project, *words, environment={"COTERIE_AGENT": "main@1"})
     assert refused.returncode == ExitCode.USAGE
-    assert (
-        refused.stderr
-        == f"Error: {'MCP ' if what == 'servers' else ''}{what} can only be approved by the user, not by an agent\n"
-    )
+    assert refused.stderr == f"Error: {what} can only be approved by the user, not by an agent\n"
     assert not list((project.parent / "home").rglob("approved-*.json"))
     assert run(project, *words, environment={}).returncode == 0
-    assert [path.name for path in (project.parent / "home").rglob("approved-*.json")] == [f"approved-{what}.json"]
+    assert [path.name for path in (project.parent / "home").rglob("approved-*.json")] == [f"approved-{record}.json"]

@@ -22,8 +22,7 @@ async def test_concurrent_calls_are_limited_and_slots_are_released() -> None:
 
 
 async def test_calls_start_by_priority_then_by_arrival() -> None:
-    gate = make_gate(places=1)
-    async with open_single_caller(gate) as (asker, calls):
+    async with open_single_caller(make_gate(places=1)) as (asker, calls):
         await calls.ask(asker, "first", intent())
         purposes = ["summary", "recall", "notes", "unheard-of", "compaction", "turn", "turn"]
         for number, purpose in enumerate(purposes):
@@ -35,8 +34,7 @@ async def test_calls_start_by_priority_then_by_arrival() -> None:
 
 
 async def test_long_waiting_call_gets_the_highest_priority(autojump_clock: MockClock) -> None:
-    gate = make_gate(places=1)
-    async with open_single_caller(gate) as (asker, calls):
+    async with open_single_caller(make_gate(places=1)) as (asker, calls):
         await calls.ask(asker, "turn 0", intent())
         await calls.ask(asker, "summary", intent(purpose="summary"))
         await calls.ask(asker, "turn 1", intent())

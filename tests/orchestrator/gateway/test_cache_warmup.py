@@ -12,8 +12,7 @@ from tests.orchestrator.gateway.gateway_calls import intent, make_gate, open_sin
 
 
 async def test_calls_with_one_prefix_wait_for_the_first_reply() -> None:
-    gate = make_gate()
-    async with open_single_caller(gate) as (asker, calls):
+    async with open_single_caller(make_gate()) as (asker, calls):
         for name in ("first", "second", "third"):
             await calls.ask(asker, name, warming(name.encode(), b"parent"))
         assert calls.started == ["first"]
@@ -23,8 +22,7 @@ async def test_calls_with_one_prefix_wait_for_the_first_reply() -> None:
 
 
 async def test_calls_with_identical_prefix_wait_for_the_first() -> None:
-    gate = make_gate()
-    async with open_single_caller(gate) as (asker, calls):
+    async with open_single_caller(make_gate()) as (asker, calls):
         await calls.ask(asker, "first", warming(b"same"))
         await calls.ask(asker, "second", warming(b"same"))
         await calls.ask(asker, "fork", warming(b"other", b"same"))
@@ -35,8 +33,7 @@ async def test_calls_with_identical_prefix_wait_for_the_first() -> None:
 
 
 async def test_next_call_writes_the_prefix_when_the_first_fails() -> None:
-    gate = make_gate()
-    async with open_single_caller(gate) as (asker, calls):
+    async with open_single_caller(make_gate()) as (asker, calls):
         for name in ("first", "second", "third"):
             await calls.ask(asker, name, warming(name.encode(), b"parent"))
         await calls.end("first")
@@ -47,8 +44,7 @@ async def test_next_call_writes_the_prefix_when_the_first_fails() -> None:
 
 
 async def test_warmup_wait_has_a_limit(autojump_clock: MockClock) -> None:
-    gate = make_gate(places=2)
-    async with open_single_caller(gate) as (asker, calls):
+    async with open_single_caller(make_gate(places=2)) as (asker, calls):
         began = trio.current_time()
         await calls.ask(asker, "first", warming(b"1", b"parent"))
         await calls.ask(asker, "other", warming(b"3"))
@@ -61,8 +57,7 @@ async def test_warmup_wait_has_a_limit(autojump_clock: MockClock) -> None:
 
 
 async def test_call_in_warmup_wait_uses_no_slot() -> None:
-    gate = make_gate(places=2)
-    async with open_single_caller(gate) as (asker, calls):
+    async with open_single_caller(make_gate(places=2)) as (asker, calls):
         await calls.ask(asker, "first", warming(b"1", b"parent"))
         await calls.ask(asker, "held", warming(b"2", b"parent"))
         await calls.ask(asker, "other", warming(b"3"))
@@ -72,8 +67,7 @@ async def test_call_in_warmup_wait_uses_no_slot() -> None:
 @pytest.mark.parametrize(("ttl", "life"), [("5m", 300), ("1h", 3600)])
 async def test_prefix_stays_warm_for_its_lifetime_after_the_last_use(ttl: Ttl, life: float) -> None:
     clock = Clock()
-    gate = make_gate(clock=clock)
-    async with open_single_caller(gate) as (asker, calls):
+    async with open_single_caller(make_gate(clock=clock)) as (asker, calls):
         await calls.ask(asker, "writes", warming(b"1", b"parent", ttl=ttl))
         calls.permits["writes"].begin()
         clock.advance(life - 10)
@@ -90,8 +84,7 @@ async def test_prefix_stays_warm_for_its_lifetime_after_the_last_use(ttl: Ttl, l
 
 
 async def test_uncacheable_prompt_delays_no_call() -> None:
-    gate = make_gate()
-    async with open_single_caller(gate) as (asker, calls):
+    async with open_single_caller(make_gate()) as (asker, calls):
         for name in ("first", "second"):
             await calls.ask(asker, name, intent(prompt_tokens=100, prefix=b"same"))
         assert calls.started == ["first", "second"]

@@ -39,16 +39,19 @@ def line(agent: str, parent: str | None, dollars: int) -> LedgerEntry:
 LINES = (line("main", None, 1), line("mother", "main", 2), line("child", "mother", 4), line("child", "mother", 8))
 
 
-def test_spending_is_summed_for_agent_and_ancestors() -> None:
-    spent = sum_spending(LINES)
-    assert spent == PriorSpending(
-        session=Decimal(15), subtree={"main": Decimal(15), "mother": Decimal(14), "child": Decimal(12)}
-    )
-
-
-def test_ledger_with_a_parent_cycle_is_summed() -> None:
-    spent = sum_spending([line("a", "b", 1), line("b", "a", 2)])
-    assert spent == PriorSpending(session=Decimal(3), subtree={"a": Decimal(1), "b": Decimal(2)})
+@pytest.mark.parametrize(
+    ("lines", "session", "subtree"),
+    [
+        (LINES, 15, {"main": 15, "mother": 14, "child": 12}),
+        ((line("a", "b", 1), line("b", "a", 2)), 3, {"a": 1, "b": 2}),
+    ],
+    ids=["descendants", "cycle of parents"],
+)
+def test_spending_is_summed_for_agent_and_ancestors(
+    lines: tuple[LedgerEntry, ...], session: int, subtree: dict[str, int]
+) -> None:
+    spent = sum_spending(lines)
+    assert (spent.session, spent.subtree) == (session, subtree)
 
 
 async def test_budgets_include_spending_of_earlier_roots() -> None:
@@ -93,9 +96,8 @@ async def test_pending_call_is_logged_before_it_starts_and_ended_after_the_entry
     assert [booked.cost_usd for booked in read_ledger(tmp_path / LEDGER).lines] == [1]
 
 
-def test_calls_pending_at_a_root_kill_are_recorded_once_at_their_maximum_cost(
-    tmp_path: Path,
-) -> None:
+def test_calls_pending_at_a_root_kill_are_recorded_once_at_their_maximum_cost(tmp_path: Path) -> None:
+    assert settle_interrupted_calls(tmp_path) == PriorSpending()
     most = attrs.evolve(LINES[0], is_estimated=True)
     calls = PendingCalls.open(tmp_path / PENDING_CALLS)
     calls.begin(1, most)
@@ -109,7 +111,3 @@ def test_calls_pending_at_a_root_kill_are_recorded_once_at_their_maximum_cost(
     assert not (tmp_path / PENDING_CALLS).exists()
     (tmp_path / PENDING_CALLS).write_bytes(left)  # as if killed again before it could be removed
     assert settle_interrupted_calls(tmp_path).session == 1
-
-
-def test_new_session_has_no_prior_spending(tmp_path: Path) -> None:
-    assert settle_interrupted_calls(tmp_path) == PriorSpending()

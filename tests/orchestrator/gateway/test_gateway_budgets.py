@@ -10,8 +10,7 @@ from tests.orchestrator.gateway.gateway_calls import intent, make_gate, open_cal
 
 
 async def test_oversized_call_is_refused_with_the_remaining_budget() -> None:
-    gate = make_gate(dollars=1.5)
-    async with open_single_caller(gate) as (asker, calls):
+    async with open_single_caller(make_gate(dollars=1.5)) as (asker, calls):
         await calls.ask(asker, "first", intent(dollars=1))
         await calls.end("first", used(1))
         with pytest.raises(BudgetSpent) as refused:
@@ -34,8 +33,7 @@ async def test_call_waits_for_budget_reserved_by_another() -> None:
 
 
 async def test_waiting_call_is_refused_when_it_can_no_longer_fit() -> None:
-    gate = make_gate(dollars=2)
-    async with open_single_caller(gate) as (asker, calls):
+    async with open_single_caller(make_gate(dollars=2)) as (asker, calls):
         await calls.ask(asker, "one", intent(dollars=1))
         await calls.ask(asker, "two", intent(dollars=1))
         await calls.ask(asker, "waits", intent(dollars=1.5))
@@ -44,8 +42,7 @@ async def test_waiting_call_is_refused_when_it_can_no_longer_fit() -> None:
 
 
 async def test_small_calls_do_not_pass_a_large_waiting_call() -> None:
-    gate = make_gate(dollars=2)
-    async with open_single_caller(gate) as (asker, calls):
+    async with open_single_caller(make_gate(dollars=2)) as (asker, calls):
         await calls.ask(asker, "first", intent(dollars=1))
         await calls.ask(asker, "large", intent(dollars=1.5))
         await calls.ask(asker, "small", intent(dollars=0.5))

@@ -25,11 +25,7 @@ def fail(_: Permit) -> None:
     ("act", "end", "usage"),
     [
         (lambda permit: permit.settle(BEGUN), "answered", BEGUN),
-        (
-            lambda permit: permit.settle(BEGUN, is_whole=False),
-            "broke_off",
-            Usage(read=2_000, output=INTENT.max_tokens),
-        ),
+        (lambda permit: permit.settle(BEGUN, is_whole=False), "broke_off", Usage(read=2_000, output=INTENT.max_tokens)),
         (lambda permit: permit.void(), "free", Usage()),
         (fail, "unknown", Usage(write_5m=4_000, output=INTENT.max_tokens)),
     ],

@@ -51,11 +51,15 @@ def test_approved_project_server_replaces_the_user_server(project: Path) -> None
         ('{"mcpServers": {\n"a b": {"command": "x"},\n"a_b": {"command": "y"}}}', 3, "the name of another server"),
     ],
 )
-def test_server_file_problem_is_reported_with_its_line(project: Path, text: str, line: int, words: str) -> None:
+def test_server_file_problem_is_reported_with_its_line_also_by_the_doctor(
+    project: Path, text: str, line: int, words: str
+) -> None:
     (project / ".mcp.json").write_text(text)
     [problem] = load_servers(project).problems
     assert (problem.path, problem.line) == (project / ".mcp.json", line)
     assert words in problem.reason
+    [finding] = configuration_findings(project)
+    assert (finding.where, finding.kind) == (f"{project / '.mcp.json'}:{line}", "bad_settings")
 
 
 def test_unreadable_server_file_is_reported(project: Path) -> None:
@@ -92,12 +96,6 @@ def test_shell_completion_lists_the_servers(project: Path) -> None:
     write(project / ".mcp.json", tracker={"command": "x"}, other={"command": "y"})
     shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
     assert [item.value for item in shell.get_completions(["mcp", "approve"], "tr")] == ["tracker"]
-
-
-def test_doctor_reports_server_problems(project: Path) -> None:
-    (project / ".mcp.json").write_text("{")
-    [finding] = configuration_findings(project)
-    assert (finding.where, finding.kind) == (f"{project / '.mcp.json'}:1", "bad_settings")
 
 
 def test_definition_server_needs_a_unique_name(project: Path) -> None:

@@ -87,8 +87,7 @@ def test_every_content_type_is_shown_or_named() -> None:
     pictures = [ToolImage(media_type="image/png", data="AA=="), ToolImage(media_type="image/gif", data="BB==")]
     assert said.pictures == pictures
 
-
-def test_structured_content_without_text_becomes_json() -> None:
+    # Structured content becomes text only if there is no other.
     assert to_content(CallToolResult(content=[], structured_content={"a": 1})).text == '{"a":1}'
     both = CallToolResult(content=[TextContent(type="text", text="a is 1")], structured_content={"a": 1})
     assert to_content(both).text == "a is 1"

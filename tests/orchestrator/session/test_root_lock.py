@@ -1,7 +1,6 @@
 """Record and lock of the root of a session."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -21,12 +20,6 @@ from coterie.orchestrator.session.root_lock import (
 from coterie.session_directory import SessionDirectory
 
 
-@pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
-
-
 def rewrite(session: SessionDirectory, **changes: object) -> None:
     """Let the record say something else."""
     path = session.directory / ROOT_RECORD
@@ -34,10 +27,12 @@ def rewrite(session: SessionDirectory, **changes: object) -> None:
     path.write_bytes(msgspec.json.encode(facts | changes))
 
 
-def test_root_is_found_only_within_its_block(session: SessionDirectory) -> None:
+def test_session_has_one_root_that_is_found_only_within_its_block(session: SessionDirectory) -> None:
     assert find_root(session) is None
     with open_root_record(session, Clock()) as root:
         assert root.pid == os.getpid()
+        with pytest.raises(ConfigInvalid, match=f"already running in process {root.pid}"):
+            open_root_record(session, Clock()).__enter__()
         assert find_root(session) == root
         assert find_living_roots() == {session.id: root}
         assert not has_dead_root(session)
@@ -51,13 +46,6 @@ def test_process_with_a_reused_pid_is_not_the_root(session: SessionDirectory, ch
         rewrite(session, **changes)
         assert find_root(session) is None
         assert has_dead_root(session)
-
-
-def test_a_session_has_one_root(session: SessionDirectory) -> None:
-    with open_root_record(session, Clock()) as root:
-        with pytest.raises(ConfigInvalid, match=f"already running in process {root.pid}"):
-            open_root_record(session, Clock()).__enter__()
-        assert find_root(session) == root, "whoever was refused has changed nothing"
 
 
 def test_the_record_of_a_killed_root_is_replaced_by_the_next(session: SessionDirectory) -> None:

@@ -1,4 +1,4 @@
-"""Tests of settings: precedence, sources and errors."""
+"""Tests of settings: precedence, sources, errors, and agent definitions that override them."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from coterie.agents.permissions.types import MODES
 from coterie.agents.runtime.setup.sandbox_setup import strictest_sandbox
 from coterie.agents.settings import SETTINGS, SandboxSettings, Settings
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.settings.settings_loader import load_settings
+from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 from coterie.trusted_files import TrustedContents, TrustedFiles
 
 DOCUMENT = Path(__file__).parents[3] / "docs/settings.md"
@@ -43,8 +43,7 @@ class Places:
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def places(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     for directory in ("home", "repo/.coterie", "repo/.git", "repo/src", "etc"):
         (tmp_path / directory).mkdir(parents=True)
@@ -62,6 +61,8 @@ def test_no_settings_give_defaults(places: Places) -> None:
     assert settings == Settings()
     assert (settings.model, settings.max_turns, settings.layers.results.total) == ("sonnet", 200, 200_000)
     assert {settings.source(key) for key in SETTINGS} == {"default"}
+    with pytest.raises(KeyError):
+        settings.source("nothing")
 
 
 def test_each_source_overrides_the_previous(places: Places) -> None:
@@ -116,7 +117,9 @@ def test_every_type_of_value_can_be_set(places: Places) -> None:
 def test_lists_are_concatenated_with_source_of_each_item(places: Places) -> None:
     places.user.write_text('[permissions]\nallow = ["Bash(ls:*)", "Read"]\n')
     places.project.write_text('[permissions]\nallow = ["Read", "Edit(src/**)"]\ndeny = ["Bash(rm:*)"]\n')
-    settings = places.load({"permissions.allow": ("Grep",)})
+    places.managed.write_text('web.hosts = ["a.org"]')
+    settings = places.load({"permissions.allow": ("Grep",), "web.hosts": ["b.org"]})
+    assert set(settings.web.hosts) == {"a.org", "b.org"}
     assert settings.permissions.allow == ("Bash(ls:*)", "Read", "Edit(src/**)", "Grep")
     user, project = str(places.user), str(places.project)
     assert settings.item_sources("permissions.allow") == (user, user, project, "command line")
@@ -142,21 +145,34 @@ def test_user_file_is_not_project_file_in_home_directory(tmp_path: Path, monkeyp
     assert (settings.permissions.mode, settings.permissions.allow) == ("bypassPermissions", ("Read",))
 
 
-@pytest.mark.parametrize("name", ["project", "local"])
-def test_repository_cannot_bypass_permissions(places: Places, name: str) -> None:
-    path: Path = getattr(places, name)
-    path.write_text('[permissions]\nmode = "bypassPermissions"\n')
-    assert places.refusal().startswith(f"{path}: permissions.mode may not be bypassPermissions in a project")
+@pytest.mark.parametrize(
+    ("text", "file", "reason"),
+    [
+        ('permissions.mode = "bypassPermissions"', "project", "permissions.mode may not be bypassPermissions in a"),
+        ('permissions.mode = "bypassPermissions"', "local", "permissions.mode may not be bypassPermissions in a"),
+        ('memory_directory = "/root/.ssh"', "project", "memory_directory may not be set by a project"),
+        ('sandbox.write = ["/"]', "project", "sandbox.write may not be set by a project"),
+        ('sandbox.write = ["/"]', "local", "sandbox.write may not be set by a project"),
+        ("sandbox.auto_allow = true", "project", "sandbox.auto_allow may not be set by a project"),
+        ("sandbox.auto_allow = true", "local", "sandbox.auto_allow may not be set by a project"),
+        ('web.hosts = ["evil.example"]', "project", "web.hosts may not be set by a project"),
+        ('web.hosts = ["evil.example"]', "local", "web.hosts may not be set by a project"),
+        ('layers.dreaming.deletions = "apply"', "project", "layers.dreaming.deletions may not be apply in a project"),
+    ],
+)
+def test_project_cannot_loosen_what_the_user_may(places: Places, text: str, file: str, reason: str) -> None:
+    path: Path = getattr(places, file)
+    path.write_text(text)
+    assert places.refusal().startswith(f"{path}: {reason}")
     path.unlink()
-    places.user.write_text('[permissions]\nmode = "bypassPermissions"\n')
-    assert places.load().permissions.mode == "bypassPermissions"
+    places.user.write_text(text)
+    key = text.partition(" = ")[0]
+    assert places.load().source(key) == str(places.user)
 
 
-def test_repository_cannot_move_memory(places: Places) -> None:
+def test_local_file_of_the_project_can_move_memory(places: Places) -> None:
     places.local.write_text('memory_directory = "/tmp/mine"\n')
     assert places.load().memory_directory == Path("/tmp/mine")  # noqa: S108 - a name, never opened
-    places.project.write_text('memory_directory = "/root/.ssh"\n')
-    assert places.refusal().startswith(f"{places.project}: memory_directory may not be set by a project")
 
 
 @pytest.mark.parametrize(
@@ -187,6 +203,9 @@ def test_repository_cannot_move_memory(places: Places) -> None:
         ('[permissions]\nallow = "Read"', "permissions.allow is 'Read'; it should be a list of texts in quotes"),
         ("[permissions]\nallow = [1]", "permissions.allow is a list; it should be a list of texts in quotes"),
         ('memory_directory = "x"', "memory_directory is 'x'; it should be an absolute path in quotes, or one that"),
+        ('sandbox = "chroot"', "sandbox.mode is 'chroot'; it should be one of none, landlock, bubblewrap"),
+        ("sandbox = true", "sandbox is true; it should be a table, [sandbox]"),
+        ('[sandbox]\nwrite = ["x"]', "sandbox.write is a list; it should be a list of paths in quotes that are abs"),
         ("max_turns = ", "is not a readable TOML file: "),
         ("x = " + "[" * 5_000, "is not a readable TOML file: "),
         ("max_turns = " + "9" * 5_000, "is not a readable TOML file: "),
@@ -197,7 +216,8 @@ def test_error_names_file_key_and_correct_usage(places: Places, text: str, reaso
     assert places.refusal().startswith(f"{places.user}: {reason}")
 
 
-def test_invalid_managed_file_is_an_error(places: Places) -> None:
+def test_flag_and_managed_file_are_checked_like_the_file_of_the_user(places: Places) -> None:
+    assert places.refusal({"permissions.mode": "x"}).startswith("command line: permissions.mode is 'x'; it should be")
     places.managed.write_bytes(b"\xff")
     assert places.refusal().startswith(f"{places.managed}: is not a readable TOML file: ")
 
@@ -231,15 +251,6 @@ def test_invalid_variable_is_refused_by_name(places: Places) -> None:
     )
 
 
-def test_flag_is_checked_like_file(places: Places) -> None:
-    assert places.refusal({"permissions.mode": "x"}).startswith("command line: permissions.mode is 'x'; it should be")
-
-
-def test_unknown_key_has_no_source() -> None:
-    with pytest.raises(KeyError):
-        Settings().source("nothing")
-
-
 def test_permission_modes_equal_those_of_agents() -> None:
     assert set(get_args(SETTINGS["permissions.mode"].kind)) == set(MODES)
 
@@ -269,8 +280,11 @@ def test_approved_include_is_stored_and_follows_links(places: Places, tmp_path: 
     link.symlink_to(notes)
     assert notes not in approved
     approved.approve(link)
+    not_utf8 = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.md"))
     approved.approve(tmp_path / "other.md")
+    approved.approve(not_utf8)
     again = TrustedFiles.of(places.working)
+    assert not_utf8 in again
     assert notes in again
     assert link in again
     assert tmp_path / "no.md" not in again
@@ -286,22 +300,20 @@ def test_concurrent_approvals_are_all_kept(tmp_path: Path) -> None:
     assert all(file in approved for file in files)
 
 
-def test_non_utf8_name_can_be_approved(tmp_path: Path) -> None:
-    approved = TrustedFiles(tmp_path / "approved.json")
-    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.md"))
-    approved.approve(odd)
-    assert odd in approved
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"v": 2, "paths": []}', '{"v": 1}'])
-def test_damaged_record_of_includes_approves_nothing(tmp_path: Path, content: str) -> None:
-    approved = TrustedFiles(tmp_path / "approved.json")
-    approved.path.write_text(content)
+@pytest.mark.parametrize("content", ["", "[]", '{"v": 2, "paths": [], "digests": []}', '{"v": 1}'])
+def test_damaged_record_approves_nothing(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "approved.json"
+    path.write_text(content)
+    files, contents = TrustedFiles(path), TrustedContents(path)
     with pytest.raises(ConfigInvalid):
-        assert tmp_path in approved
+        assert tmp_path in files
     with pytest.raises(ConfigInvalid):
-        approved.approve(tmp_path)
-    assert approved.path.read_text() == content
+        files.approve(tmp_path)
+    with pytest.raises(ConfigInvalid):
+        assert b"x" in contents
+    with pytest.raises(ConfigInvalid):
+        contents.approve(b"x")
+    assert path.read_text() == content
 
 
 def test_contents_are_approved_by_bytes_and_category(places: Places) -> None:
@@ -315,17 +327,6 @@ def test_contents_are_approved_by_bytes_and_category(places: Places) -> None:
     assert b"make" not in approved.path.read_bytes(), "the record must not be taken for the content"
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"v": 2, "digests": []}', '{"v": 1, "paths": []}'])
-def test_damaged_record_of_contents_approves_nothing(tmp_path: Path, content: str) -> None:
-    approved = TrustedContents(tmp_path / "approved.json")
-    approved.path.write_text(content)
-    with pytest.raises(ConfigInvalid):
-        assert b"x" in approved
-    with pytest.raises(ConfigInvalid):
-        approved.approve(b"x")
-    assert approved.path.read_text() == content
-
-
 @pytest.mark.parametrize(
     "text", ['sandbox = "bubblewrap"', '[sandbox]\nmode = "bubblewrap"', 'sandbox.mode = "bubblewrap"']
 )
@@ -333,15 +334,6 @@ def test_sandbox_is_word_or_table(places: Places, text: str) -> None:
     places.user.write_text(text)
     assert places.load().sandbox.mode == "bubblewrap"
     assert places.load().source("sandbox.mode") == str(places.user)
-
-
-def test_invalid_sandbox_mode_is_refused_with_valid_ones(places: Places) -> None:
-    places.user.write_text('sandbox = "chroot"')
-    assert "sandbox.mode is 'chroot'; it should be one of none, landlock, bubblewrap" in places.refusal()
-    places.user.write_text("sandbox = true")
-    assert "sandbox is true; it should be a table, [sandbox]" in places.refusal()
-    places.user.write_text('[sandbox]\nwrite = ["relative"]')
-    assert "a list of paths in quotes that are absolute or begin with ~/" in places.refusal()
 
 
 @pytest.mark.parametrize("file", ["project", "local"])
@@ -362,13 +354,6 @@ def test_project_can_only_tighten_sandbox(places: Places, file: str) -> None:
     assert places.load({"sandbox.mode": "none"}).sandbox.mode == "bubblewrap"
 
 
-@pytest.mark.parametrize("file", ["project", "local"])
-@pytest.mark.parametrize("line", ['write = ["/"]', "auto_allow = true"])
-def test_project_cannot_loosen_user_restrictions(places: Places, file: str, line: str) -> None:
-    getattr(places, file).write_text(f"[sandbox]\n{line}")
-    assert "may not be set by a project" in places.refusal()
-
-
 def test_agent_is_never_less_restricted_than_its_ancestors() -> None:
     opened = (Path("/a/b"), Path("/c"))
     mine = SandboxSettings(mode="landlock", network=True, write=opened, hide=(Path("/x"),), auto_allow=True)
@@ -379,16 +364,58 @@ def test_agent_is_never_less_restricted_than_its_ancestors() -> None:
     assert strictest_sandbox(mine) == mine
 
 
-@pytest.mark.parametrize("file", ["project", "local"])
-def test_project_cannot_list_hosts(places: Places, file: str) -> None:
-    places.user.write_text('[web]\nhosts = ["docs.python.org"]')
-    assert places.load({"web.hosts": ["b.org"]}).web.hosts == ("docs.python.org", "b.org")
-    getattr(places, file).write_text('[web]\nhosts = ["evil.example"]')
-    assert "web.hosts may not be set by a project: what agents read here could be sent there" in places.refusal()
+CAREFUL = """---
+name: careful
+description: Looks twice.
+model: haiku
+permissionMode: {mode}
+maxTurns: 7
+---
+Look twice.
+"""
 
 
-def test_project_cannot_let_dreams_delete(places: Places) -> None:
-    places.user.write_text('[layers.dreaming]\ndeletions = "apply"')
-    assert places.load().layers.dreaming.deletions == "apply"
-    places.project.write_text('[layers.dreaming]\ndeletions = "apply"')
-    assert "layers.dreaming.deletions may not be apply in a project" in places.refusal()
+@pytest.fixture
+def project(home: Path, tmp_path: Path) -> Path:
+    (tmp_path / "project/.coterie/agents").mkdir(parents=True)
+    home.mkdir()
+    (home / "settings.toml").write_text("model = 'opus'\nmax_turns = 50\n")
+    return tmp_path / "project"
+
+
+def define(project: Path, mode: str) -> None:
+    (project / ".coterie/agents/careful.md").write_text(CAREFUL.format(mode=mode))
+
+
+def settings(project: Path, **flags: object) -> Settings:
+    given = {key.replace("__", "."): value for key, value in flags.items()}
+    return load_settings(project, {"agent": "careful", **given}, {})
+
+
+def test_definition_overrides_settings_file_but_not_the_command_line(project: Path) -> None:
+    define(project, "plan")
+    laid, kind = apply_definition(settings(project), project)
+    assert (laid.model, laid.max_turns, laid.permissions.mode) == ("haiku", 7, "plan")
+    assert kind is not None
+    assert kind.prompt == "Look twice."
+    flags = {"model": "sonnet", "max_turns": 3, "permissions__mode": "acceptEdits"}
+    laid, _ = apply_definition(settings(project, **flags), project)
+    assert (laid.model, laid.max_turns, laid.permissions.mode) == ("sonnet", 3, "acceptEdits")
+    plain = load_settings(project, {}, {})
+    assert apply_definition(plain, project) == (plain, None)
+
+
+def test_project_definition_cannot_bypass_permissions_but_user_can(project: Path) -> None:
+    define(project, "bypassPermissions")
+    with pytest.raises(ConfigInvalid, match="may not set bypassPermissions"):
+        apply_definition(settings(project), project)
+    laid, _ = apply_definition(settings(project, permissions__mode="bypassPermissions"), project)
+    assert laid.permissions.mode == "bypassPermissions"
+
+
+def test_managed_settings_override_definition(project: Path) -> None:
+    define(project, "acceptEdits")
+    managed = project.parent / "managed.toml"
+    managed.write_text("[permissions]\nmode = 'plan'\n")
+    laid, _ = apply_definition(load_settings(project, {"agent": "careful"}, {}, managed), project)
+    assert laid.permissions.mode == "plan"

@@ -14,14 +14,16 @@ _ENVIRONMENT = {
 
 def git(directory: Path, *arguments: str) -> str:
     """Run git and return its output. Raises `CalledProcessError`."""
-    done = subprocess.run(
-        ["git", *arguments],  # noqa: S607 - the one that is used everywhere
-        cwd=directory,
-        env=_ENVIRONMENT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    return _run(directory, "git", *arguments)
+
+
+def shell(directory: Path, script: str) -> None:
+    """Run *script* until a command fails. Raises `CalledProcessError`."""
+    _run(directory, "/bin/sh", "-ec", script)
+
+
+def _run(directory: Path, *words: str) -> str:
+    done = subprocess.run(words, cwd=directory, env=_ENVIRONMENT, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 

@@ -13,43 +13,19 @@ from coterie.agents.errors import BudgetSpent, ControlLost
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
-from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.job_messages import AGENT_GONE, CompactionDone, CompactJob, NotCompacted
-from coterie.agents.root_link.messages import ActivityChanged, AgentMessage, agent_decoder
-from coterie.agents.root_link.root_connection import AgentHandlers, RootConnection, open_root_connection
+from coterie.agents.root_link.messages import ActivityChanged, AgentMessage
+from coterie.agents.root_link.root_connection import AgentHandlers, open_root_connection
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
 from coterie.mailbox.errors import NotAllowed
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.orchestrator.supervisor.agent_connection import AgentConnection
+from tests.orchestrator.supervisor.process_samples import ConnectedAgent, open_connected_agent
 
 MODEL = known_models().get("sonnet")
 INTENT = CallIntent(agent="ann", purpose="turn", model=MODEL, prompt_tokens=900, max_tokens=1_000, prefix=b"\0\xff")
 USED = Usage(input=12, read=600, write_5m=300, output=40)
-
-
-class NoSpawner:
-    """Starts no agents."""
-
-    async def spawn(self, request: SpawnRequest) -> Spawned:
-        """As `Spawner.spawn`, for one name only."""
-        await trio.lowlevel.checkpoint()
-        if request.name is None:
-            raise SpawnRefused("No agent was started: there is no room.")
-        return Spawned(name=request.name, incarnation=2, report=MessageId("r"))
-
-    async def stop(self, name: str) -> None:
-        """As `Spawner.stop`."""
-        raise SpawnRefused(f"There is no {name} that could be stopped.")
-
-    async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.request_shutdown`, for one name only."""
-        if request.recipient.name != "boss":
-            raise SpawnRefused(f"There is no {request.recipient.name} that could end.")
-
-    async def wait_until_idle(self) -> None:
-        """As `Spawner.wait_until_idle`."""
 
 
 @attrs.define(eq=False)
@@ -57,15 +33,9 @@ class RootWithAgent:
     """A root with one agent."""
 
     gate: ModelGateway
-    station: RootConnection
-    desk: AgentConnection
+    agent: ConnectedAgent
     on_reply: list[AgentMessage]
     delivered: list[Envelope]
-    _agent_end: socket.socket
-
-    def cut(self) -> None:
-        """End the connection as the agent's death would."""
-        self._agent_end.shutdown(socket.SHUT_RDWR)
 
     async def settled(self) -> None:
         """Wait until both ends have received all messages."""
@@ -74,7 +44,6 @@ class RootWithAgent:
 
 @asynccontextmanager
 async def open_root_with_agent(budget: Decimal | None = None) -> AsyncIterator[RootWithAgent]:
-    near, far = socket.socketpair()
     heard: list[AgentMessage] = []
     delivered: list[Envelope] = []
     gate = ModelGateway(Clock(), budget)
@@ -83,24 +52,15 @@ async def open_root_with_agent(budget: Decimal | None = None) -> AsyncIterator[R
         await trio.lowlevel.checkpoint()
         delivered.append(envelope)
 
-    async def serve(task_status: trio.TaskStatus[AgentConnection] = trio.TASK_STATUS_IGNORED) -> None:
-        async with gate.open_client("ann") as asker:
-            desk = AgentConnection(asker, heard.append, NoSpawner())
-            task_status.started(desk)
-            async with open_channel(trio.SocketStream(trio.socket.from_stdlib_socket(near)), agent_decoder) as line:
-                await desk.run(line)
-
     with trio.fail_after(10):
-        async with trio.open_nursery() as nursery:
-            desk = await nursery.start(serve)
-            async with open_root_connection(trio.SocketStream(trio.socket.from_stdlib_socket(far))) as station:
-                with station.delivering_to(take):
-                    yield RootWithAgent(gate, station, desk, heard, delivered, far)
+        async with open_connected_agent(gate, "ann", heard.append) as agent:
+            with agent.station.delivering_to(take):
+                yield RootWithAgent(gate, agent, heard, delivered)
 
 
 async def test_admitted_call_is_charged_with_its_usage() -> None:
     async with open_root_with_agent() as office:
-        async with office.station.gate.admit(INTENT) as permit:
+        async with office.agent.station.gate.admit(INTENT) as permit:
             assert office.gate.accounts.session.reserved == INTENT.reserve
             permit.begin()
             permit.settle(USED)
@@ -117,16 +77,16 @@ async def test_refused_call_raises_the_gateway_error_in_the_agent() -> None:
                 async with near.admit(INTENT):
                     pass
         with pytest.raises(BudgetSpent) as there:
-            async with office.station.gate.admit(INTENT):
+            async with office.agent.station.gate.admit(INTENT):
                 pass
         assert attrs.asdict(there.value) == attrs.asdict(here.value)
 
 
 async def test_cancelled_admission_request_holds_no_permit() -> None:
     async with open_root_with_agent() as office:
-        office.station.gate.cool_down(3600)
+        office.agent.station.gate.cool_down(3600)
         with trio.move_on_after(0.05) as scope:
-            async with office.station.gate.admit(INTENT):
+            async with office.agent.station.gate.admit(INTENT):
                 pass
         assert scope.cancelled_caught
         await office.settled()
@@ -137,11 +97,11 @@ async def test_cancelled_admission_request_holds_no_permit() -> None:
 
 async def test_unbilled_call_costs_nothing_and_an_interrupted_call_its_maximum() -> None:
     async with open_root_with_agent() as office:
-        async with office.station.gate.admit(INTENT) as permit:
+        async with office.agent.station.gate.admit(INTENT) as permit:
             permit.void()
         await office.settled()
         assert office.gate.accounts.session.spent == 0
-        async with office.station.gate.admit(INTENT) as permit:
+        async with office.agent.station.gate.admit(INTENT) as permit:
             permit.settle(USED, is_whole=False)
         await office.settled()
         most = MODEL.cost(attrs.evolve(USED, output=INTENT.max_tokens))
@@ -153,10 +113,10 @@ async def test_agent_killed_during_a_call_frees_its_slot_and_costs_the_maximum()
     with pytest.RaisesGroup(ControlLost):
         async with open_root_with_agent() as office:
             gate = office.gate
-            async with office.station.gate.admit(INTENT) as permit:
+            async with office.agent.station.gate.admit(INTENT) as permit:
                 permit.begin()
                 await office.settled()
-                office.cut()
+                office.agent.cut()
                 await trio.sleep_forever()
     assert gate is not None
     session = gate.accounts.session
@@ -168,7 +128,7 @@ async def test_permit_granted_during_cancellation_is_released() -> None:
     async with open_root_with_agent() as office:
         with trio.CancelScope() as scope:
             scope.cancel()
-            async with office.station.gate.admit(INTENT):
+            async with office.agent.station.gate.admit(INTENT):
                 pass
         await office.settled()
         assert office.gate.activity() == (0, 0)
@@ -178,27 +138,27 @@ async def test_permit_granted_during_cancellation_is_released() -> None:
 async def test_plan_ends_the_connection_when_approvals_are_missing() -> None:
     with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
         async with open_root_with_agent() as office:
-            await office.station.approver.submit("1. Look.", ())
+            await office.agent.station.approver.submit("1. Look.", ())
 
 
 async def test_compaction_returns_not_compacted_when_the_agent_dies() -> None:
     answers: list[object] = []
 
     async def ask(office: RootWithAgent) -> None:
-        answers.append(await office.desk.compact(None))
+        answers.append(await office.agent.desk.compact(None))
 
     async with trio.open_nursery() as nursery:
         with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
             async with open_root_with_agent() as office:
                 await ask(office)
-                with office.station.handling(AgentHandlers(compact=_never)):
+                with office.agent.station.handling(AgentHandlers(compact=_never)):
                     nursery.start_soon(ask, office)
                     await office.settled()
-                    office.cut()
+                    office.agent.cut()
                     await trio.sleep_forever()
     assert answers == [NotCompacted(reason="it has not started yet"), NotCompacted(reason=AGENT_GONE)]
     with pytest.raises(ControlLost):
-        await office.desk.compact(None)
+        await office.agent.desk.compact(None)
 
 
 async def test_agent_message_handlers_are_registered_within_their_block() -> None:
@@ -207,10 +167,10 @@ async def test_agent_message_handlers_are_registered_within_their_block() -> Non
         return NotCompacted(reason="handled")
 
     async with open_root_with_agent() as office:
-        answers = [await office.desk.compact(None)]
-        with office.station.handling(AgentHandlers(compact=compact)):
-            answers.append(await office.desk.compact(None))
-        answers.append(await office.desk.compact(None))
+        answers = [await office.agent.desk.compact(None)]
+        with office.agent.station.handling(AgentHandlers(compact=compact)):
+            answers.append(await office.agent.desk.compact(None))
+        answers.append(await office.agent.desk.compact(None))
     assert answers == [NotCompacted(reason=reason) for reason in ("it has not started yet", "handled", AGENT_GONE)]
 
 
@@ -237,8 +197,8 @@ async def test_delivered_messages_and_agent_activity_cross_the_channel() -> None
         sender=sender, recipient=Recipient(name="ann", incarnation=1), sequence=1, body="{}", created=1.0
     )
     async with open_root_with_agent() as office:
-        office.desk.deliver(request)
-        office.station.report_activity("waiting", "a child")
+        office.agent.desk.deliver(request)
+        office.agent.station.report_activity("waiting", "a child")
         await office.settled()
         assert office.delivered == [request]
         assert office.on_reply == [ActivityChanged(activity="waiting", what="a child")]
@@ -251,24 +211,20 @@ async def test_shutdown_request_is_forwarded_or_refused_with_a_reason() -> None:
         return Envelope(sender=sender, recipient=recipient, sequence=1, kind="shutdown_request", body="{}", created=0.0)
 
     async with open_root_with_agent() as office:
-        receipt = await office.station.authority.send(request("boss"))
+        receipt = await office.agent.station.authority.send(request("boss"))
         assert (receipt.recipient, receipt.transport) == ("boss", "control")
         with pytest.raises(NotAllowed, match="There is no bob that could end"):
-            await office.station.authority.send(request("bob"))
+            await office.agent.station.authority.send(request("bob"))
 
 
-async def test_spawn_request_is_served_or_refused_with_a_reason() -> None:
+async def test_spawn_stop_and_idle_requests_are_served_or_refused_with_a_reason() -> None:
     async with open_root_with_agent() as office:
-        spawned = await office.station.spawner.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
+        spawned = await office.agent.station.spawner.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
         assert spawned == Spawned(name="bob", incarnation=2, report=MessageId("r"))
         with pytest.raises(SpawnRefused, match="write it into a file"):
-            await office.station.spawner.spawn(SpawnRequest(task="x" * 600_000, definition="worker"))
+            await office.agent.station.spawner.spawn(SpawnRequest(task="x" * 600_000, definition="worker"))
         with pytest.raises(SpawnRefused, match="there is no room"):
-            await office.station.spawner.spawn(SpawnRequest(task="t", definition="worker"))
-
-
-async def test_stop_is_refused_for_foreign_agents_and_idle_wait_returns() -> None:
-    async with open_root_with_agent() as office:
+            await office.agent.station.spawner.spawn(SpawnRequest(task="t", definition="worker"))
         with pytest.raises(SpawnRefused, match=r"There is no bob that could be stopped\."):
-            await office.station.spawner.stop("bob")
-        await office.station.spawner.wait_until_idle()
+            await office.agent.station.spawner.stop("bob")
+        await office.agent.station.spawner.wait_until_idle()

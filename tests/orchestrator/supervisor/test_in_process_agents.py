@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -11,41 +10,20 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.root_link.channel import open_channel
-from coterie.agents.root_link.messages import ActivityChanged, AgentMessage, RunFailed, agent_decoder
-from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
-from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
+from coterie.agents.root_link.messages import ActivityChanged, AgentMessage, RunFailed
+from coterie.agents.root_link.root_connection import RootConnection
 from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation, Services
 from coterie.agents.runtime.in_process_host import FAILED, Interrupting, open_in_process_host
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
-from coterie.mailbox.envelope import Envelope, MessageId
+from coterie.mailbox.envelope import MessageId
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import StartFailed
-from coterie.orchestrator.supervisor.agent_connection import AgentConnection
 from coterie.orchestrator.supervisor.in_process_agents import MAX_SPEC_BYTES, InProcessAgent
+from tests.orchestrator.supervisor.process_samples import ConnectedAgent, open_connected_agent
 
 KILLED = -signal.SIGKILL
-
-
-class NoSpawner:
-    """Starts no agents."""
-
-    async def spawn(self, request: SpawnRequest) -> Spawned:
-        """As `Spawner.spawn`."""
-        raise SpawnRefused(f"No {request.definition} was started.")
-
-    async def stop(self, name: str) -> None:
-        """As `Spawner.stop`."""
-        raise SpawnRefused(f"There is no {name} that could be stopped.")
-
-    async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.request_shutdown`."""
-        raise SpawnRefused(f"There is no {request.recipient.name} that could end.")
-
-    async def wait_until_idle(self) -> None:
-        """As `Spawner.wait_until_idle`."""
 
 
 @attrs.define(eq=False)
@@ -63,10 +41,8 @@ class Turn:
 class SharedProcess:
     """A process with guests, and its root."""
 
-    desk: AgentConnection
-    station: RootConnection
+    agent: ConnectedAgent
     process: ChildProcess
-    _host: socket.socket
     may_leave: trio.Event = attrs.field(factory=trio.Event)
 
     def run(self, name: str, task: str = "") -> InProcessAgent:
@@ -81,11 +57,7 @@ class SharedProcess:
             services=Services(session_id="s"),
             incarnation=Incarnation(number=1),
         )
-        return self.desk.in_process.run(duty, self.process)
-
-    def cut(self) -> None:
-        """End the connection as the death of the process would."""
-        self._host.shutdown(socket.SHUT_RDWR)
+        return self.agent.desk.in_process.run(duty, self.process)
 
     async def live(self, duty: AgentSpec, station: RootConnection, heeding: Interrupting) -> int:
         """Run the agent named *duty*: `wait`, `fail` in a task, take a `turn`, `leave` when allowed, or be `done`."""
@@ -125,23 +97,9 @@ def running() -> Iterator[ChildProcess]:
 
 @asynccontextmanager
 async def open_shared_process() -> AsyncIterator[SharedProcess]:
-    near, far = socket.socketpair()
-    gate = ModelGateway(Clock())
-
-    async def serve(task_status: trio.TaskStatus[AgentConnection] = trio.TASK_STATUS_IGNORED) -> None:
-        async with (
-            gate.open_client("host") as asker,
-            open_channel(trio.SocketStream(trio.socket.from_stdlib_socket(near)), agent_decoder) as line,
-        ):
-            desk = AgentConnection(asker, lambda _: None, NoSpawner())
-            task_status.started(desk)
-            await desk.run(line)
-
     with trio.fail_after(10), running() as process:
-        async with trio.open_nursery() as nursery:
-            desk = await nursery.start(serve)
-            async with open_root_connection(trio.SocketStream(trio.socket.from_stdlib_socket(far))) as station:
-                yield SharedProcess(desk, station, process, far)
+        async with open_connected_agent(ModelGateway(Clock()), "host") as agent:
+            yield SharedProcess(agent, process)
 
 
 async def received_messages(guest: InProcessAgent) -> list[AgentMessage]:
@@ -154,7 +112,7 @@ async def received_messages(guest: InProcessAgent) -> list[AgentMessage]:
 
 
 async def test_error_in_one_in_process_agent_does_not_stop_others(capfd: pytest.CaptureFixture[str]) -> None:
-    async with open_shared_process() as house, open_in_process_host(house.station, house.live):
+    async with open_shared_process() as house, open_in_process_host(house.agent.station, house.live):
         other, failing, done = house.run("wait"), house.run("fail"), house.run("done")
         assert (await failing.wait(), await done.wait()) == (FAILED, 0)
         assert await received_messages(failing) == [
@@ -166,27 +124,23 @@ async def test_error_in_one_in_process_agent_does_not_stop_others(capfd: pytest.
         assert "in _fail" in capfd.readouterr().err
 
 
-async def test_kill_ends_only_one_in_process_agent() -> None:
-    async with open_shared_process() as house, open_in_process_host(house.station, house.live):
-        first, second = house.run("wait"), house.run("wait")
+@pytest.mark.parametrize(
+    ("does", "signal_number", "status"),
+    [("wait", signal.SIGKILL, KILLED), ("turn", signal.SIGTERM, 0)],
+    ids=["kill", "sigterm cancels the turn"],
+)
+async def test_signal_ends_only_one_in_process_agent(does: str, signal_number: int, status: int) -> None:
+    async with open_shared_process() as house, open_in_process_host(house.agent.station, house.live):
+        first, second = house.run(does), house.run(does)
         await trio.testing.wait_all_tasks_blocked(0.01)
-        first.send_signal(signal.SIGKILL)
-        assert await first.wait() == KILLED
-        assert not second.has_ended()
-
-
-async def test_sigterm_cancels_only_the_turn_of_an_in_process_agent() -> None:
-    async with open_shared_process() as house, open_in_process_host(house.station, house.live):
-        first, second = house.run("turn"), house.run("turn")
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        first.send_signal(signal.SIGTERM)
-        assert await first.wait() == 0
+        first.send_signal(signal_number)
+        assert await first.wait() == status
         assert not second.has_ended()
 
 
 async def test_host_exit_waits_for_finishing_agents_and_kills_waiting_ones() -> None:
     async with open_shared_process() as house:
-        async with open_in_process_host(house.station, house.live):
+        async with open_in_process_host(house.agent.station, house.live):
             leaving, waiting = house.run("leave"), house.run("wait")
             await trio.testing.wait_all_tasks_blocked(0.01)
             house.may_leave.set()
@@ -197,17 +151,17 @@ async def test_in_process_start_fails_without_a_host() -> None:
     async with open_shared_process() as house:
         early = house.run("done")
         assert await early.wait() == KILLED
-        async with open_in_process_host(house.station, house.live):
+        async with open_in_process_host(house.agent.station, house.live):
             pass
         assert await house.run("done").wait() == KILLED
 
 
 async def test_in_process_agents_are_lost_with_the_connection() -> None:
     with pytest.RaisesGroup(pytest.RaisesExc(match="the root has gone"), flatten_subgroups=True):
-        async with open_shared_process() as house, open_in_process_host(house.station, house.live):
+        async with open_shared_process() as house, open_in_process_host(house.agent.station, house.live):
             guest = house.run("wait")
             await trio.testing.wait_all_tasks_blocked(0.01)
-            house.cut()
+            house.agent.cut()
             with trio.CancelScope(shield=True):
                 await guest.wait_ended()
             assert (guest.status, guest.is_lost) == (KILLED, True)
@@ -217,7 +171,7 @@ async def test_in_process_agents_are_lost_with_the_connection() -> None:
 
 
 async def test_spec_larger_than_a_frame_is_refused() -> None:
-    async with open_shared_process() as house, open_in_process_host(house.station, house.live):
+    async with open_shared_process() as house, open_in_process_host(house.agent.station, house.live):
         with pytest.raises(StartFailed, match="the task is too long"):
             house.run("done", "x" * MAX_SPEC_BYTES)
         assert await house.run("done").wait() == 0

@@ -1,5 +1,4 @@
 from decimal import Decimal
-from pathlib import Path
 
 import attrs
 import pytest
@@ -10,7 +9,6 @@ from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import Settings
-from coterie.clock import Clock
 from coterie.mailbox.envelope import new_message_id
 from coterie.orchestrator.approvals.store import ApprovalKey
 from coterie.orchestrator.supervisor.agent_run import AgentRun
@@ -29,12 +27,6 @@ REPORT = new_message_id()
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
-
-
-@pytest.fixture
 def events() -> list[Event]:
     return []
 
@@ -43,9 +35,20 @@ def record(name: str, parent: str = MAIN) -> UnfinishedAgent:
     return UnfinishedAgent(name=name, parent=parent, request=REQUEST, report=REPORT)
 
 
+def unfinished(session: SessionDirectory, events: list[Event]) -> UnfinishedAgents:
+    return UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
+
+
+def only_failure(events: list[Event]) -> str:
+    """The reason of the only event, a failure."""
+    [event] = events
+    assert isinstance(event, LayerFailed)
+    return event.reason
+
+
 async def found(session: SessionDirectory, events: list[Event]) -> UnfinishedAgents:
     """Return the unfinished agents that the next root loads."""
-    orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
+    orders = unfinished(session, events)
     await orders.load()
     return orders
 
@@ -53,7 +56,7 @@ async def found(session: SessionDirectory, events: list[Event]) -> UnfinishedAge
 async def test_next_root_loads_unfinished_agents_with_their_requests(
     session: SessionDirectory, events: list[Event]
 ) -> None:
-    orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
+    orders = unfinished(session, events)
     await orders.begin(record("scout"))
     [left] = (await found(session, events)).of(MAIN)
     assert left == UnfinishedAgent(name="scout", parent=MAIN, request=REQUEST, report=REPORT)
@@ -63,7 +66,7 @@ async def test_next_root_loads_unfinished_agents_with_their_requests(
 async def test_done_agent_is_loaded_as_done_and_ended_agent_is_not_loaded(
     session: SessionDirectory, events: list[Event]
 ) -> None:
-    orders = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
+    orders = unfinished(session, events)
     for name in ("kept", "gone"):
         await orders.begin(record(name))
         await orders.end(record(name), is_kept=name == "kept")
@@ -80,7 +83,7 @@ def test_lead_has_no_recovery_record() -> None:
 
 
 async def test_resumed_agent_is_no_longer_waiting(session: SessionDirectory, events: list[Event]) -> None:
-    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("scout"))
+    await unfinished(session, events).begin(record("scout"))
     orders = await found(session, events)
     await orders.begin(record("scout"))
     assert orders.names == frozenset()
@@ -88,7 +91,7 @@ async def test_resumed_agent_is_no_longer_waiting(session: SessionDirectory, eve
 
 
 async def test_discard_of_a_parent_discards_its_children(session: SessionDirectory, events: list[Event]) -> None:
-    before = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
+    before = unfinished(session, events)
     for name, parent in (("mother", MAIN), ("child", "mother"), ("grandchild", "child"), ("other", MAIN)):
         await before.begin(record(name, parent))
     orders = await found(session, events)
@@ -102,7 +105,7 @@ async def test_discard_of_a_parent_discards_its_children(session: SessionDirecto
 async def test_record_is_discarded_when_its_parent_has_ended(
     session: SessionDirectory, events: list[Event], *, is_done: bool
 ) -> None:
-    before = UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append)
+    before = unfinished(session, events)
     await before.begin(record("orphan", "mother"))
     if is_done:
         await before.end(record("mother"), is_kept=True)
@@ -114,40 +117,35 @@ async def test_record_is_discarded_when_its_parent_has_ended(
 async def test_unreadable_record_is_an_event_and_hides_no_other(
     session: SessionDirectory, events: list[Event], content: bytes
 ) -> None:
-    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("whole"))
+    await unfinished(session, events).begin(record("whole"))
     path = session.agent_directory("torn") / UNFINISHED_FILE
     path.write_bytes(content)
     assert (await found(session, events)).names == {"whole"}
-    [event] = events
-    assert isinstance(event, LayerFailed)
-    assert f"torn cannot be resumed: {path}" in event.reason
+    assert f"torn cannot be resumed: {path}" in only_failure(events)
     assert path.read_bytes() == content
 
 
-async def test_record_of_another_version_or_agent_is_rejected(session: SessionDirectory, events: list[Event]) -> None:
-    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("scout"))
-    written = (session.agent_directory("scout") / UNFINISHED_FILE).read_bytes()
-    (session.agent_directory("scout") / UNFINISHED_FILE).write_bytes(written.replace(b'"v":1', b'"v":2'))
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (b'"v":1', b'"v":2', "version 2; this program reads 1"),
+        (b'{"by":"rule","paths":["tests/**"]}', b"null", "another process than the root has written it"),
+    ],
+    ids=["version", "plan policy removed"],
+)
+async def test_changed_or_copied_record_is_rejected(
+    session: SessionDirectory, events: list[Event], old: bytes, new: bytes, reason: str
+) -> None:
+    await unfinished(session, events).begin(record("scout"))
+    path = session.agent_directory("scout") / UNFINISHED_FILE
+    written = path.read_bytes()
+    path.write_bytes(written.replace(old, new))
     (session.agent_directory("elsewhere") / UNFINISHED_FILE).write_bytes(written)
     assert (await found(session, events)).names == frozenset()
-    [event] = events
-    assert isinstance(event, LayerFailed)
-    assert "version 2; this program reads 1" in event.reason
-
-
-async def test_record_with_removed_plan_policy_is_rejected(session: SessionDirectory, events: list[Event]) -> None:
-    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("scout"))
-    path = session.agent_directory("scout") / UNFINISHED_FILE
-    path.write_bytes(path.read_bytes().replace(b'{"by":"rule","paths":["tests/**"]}', b"null"))
-    assert (await found(session, events)).names == frozenset()
-    [event] = events
-    assert isinstance(event, LayerFailed)
-    assert "another process than the root has written it" in event.reason
+    assert reason in only_failure(events)
 
 
 async def test_failed_write_of_a_record_is_an_event(session: SessionDirectory, events: list[Event]) -> None:
     (session.directory / "agents").write_text("in the way")
-    await UnfinishedAgents(session, ApprovalKey.of_session(session.id), events.append).begin(record("scout"))
-    [event] = events
-    assert isinstance(event, LayerFailed)
-    assert event.reason == "scout would not survive a crash: Not a directory"
+    await unfinished(session, events).begin(record("scout"))
+    assert only_failure(events) == "scout would not survive a crash: Not a directory"

@@ -15,8 +15,7 @@ from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
-from tests.orchestrator.supervisor.process_samples import make_process
-from tests.orchestrator.supervisor.test_agent_connection import NoSpawner
+from tests.orchestrator.supervisor.process_samples import NoSpawner, make_process
 
 MODEL = known_models().get("sonnet")
 SPEC = AgentSpec(name="ann", task="look", model=MODEL.id, settings=Settings(), parent="main")

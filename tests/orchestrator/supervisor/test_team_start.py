@@ -1,24 +1,22 @@
 """Start of a team: members start one after the other, and a failed member is reported to the lead."""
 
-from pathlib import Path
-
 import attrs
-import pytest
 import trio
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.clock import Clock
-from coterie.mailbox.envelope import Envelope, MessageId
+from coterie.mailbox.envelope import MessageId
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.supervisor.agent_status import StatusPublisher
 from coterie.orchestrator.supervisor.child_agents import spawn_team
 from coterie.session_directory import MAIN, SessionDirectory
+from tests.orchestrator.supervisor.process_samples import NoSpawner
 
 
 @attrs.define(eq=False)
-class PartialSpawner:
+class PartialSpawner(NoSpawner):
     """Starts all but one."""
 
     refused: str
@@ -32,22 +30,8 @@ class PartialSpawner:
         self.started.append(request.name)
         return Spawned(name=str(request.name), incarnation=1, report=MessageId("r"))
 
-    async def stop(self, name: str) -> None:
-        """As `Spawner.stop`."""
-        raise AssertionError(name)
 
-    async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.request_shutdown`."""
-        raise AssertionError(request)
-
-    async def wait_until_idle(self) -> None:
-        """As `Spawner.wait_until_idle`."""
-        raise AssertionError
-
-
-async def test_members_without_a_task_are_started_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+async def test_members_without_a_task_are_started_first(session: SessionDirectory) -> None:
     tasks = {"a": "Go.", "b": "", "c": "Go.", "d": ""}
     requests = [SpawnRequest(task=task, definition="worker", name=name, stays=True) for name, task in tasks.items()]
     spawner = PartialSpawner("nobody")
@@ -56,9 +40,7 @@ async def test_members_without_a_task_are_started_first(tmp_path: Path, monkeypa
     assert spawner.started == ["b", "d", "a", "c"]
 
 
-async def test_failed_member_is_reported_and_the_others_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+async def test_failed_member_is_reported_and_the_others_start(session: SessionDirectory) -> None:
     requests = [SpawnRequest(task="", definition="worker", name=name, stays=True) for name in ("a", "b", "c")]
     told, spawner = list[Event](), PartialSpawner("b")
     with SessionMail.open(session, Clock()) as office:

@@ -5,7 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,14 +27,13 @@ from coterie.orchestrator.supervisor.worktree_lifecycle import (
     remove_worktree,
 )
 from coterie.session_directory import SessionDirectory
-from tests.orchestrator.supervisor.git_repositories import branches, commit, git, make_repository, worktrees
+from tests.orchestrator.supervisor.git_repositories import branches, commit, git, make_repository, shell, worktrees
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def project(home: Path, tmp_path: Path) -> Path:
     return make_repository(tmp_path / "project")
 
 
@@ -69,78 +68,31 @@ async def test_a_new_worktree_is_the_last_commit_and_unseen_by_the_main_checkout
     assert read_worktree_record(worktree.record) == worktree
 
 
-async def test_unchanged_worktree_is_removed_with_branch_and_record(session: SessionDirectory, project: Path) -> None:
-    worktree = await open_worktree(session, "scout", project)
-    assert await release_worktree(worktree) == "There are no changes in its worktree."
-    assert_nothing_is_left(session, project)
-
-
-def edits(tree: Path) -> None:
-    (tree / "readme.txt").write_text("changed\n")
-
-
-def deletes(tree: Path) -> None:
-    (tree / "readme.txt").unlink()
-
-
-def makes_a_file(tree: Path) -> None:
-    (tree / "new.txt").touch()
-
-
-def makes_an_ignored_file(tree: Path) -> None:
-    (tree / "debug.log").touch()
-
-
-def commits(tree: Path) -> None:
-    commit(tree, new="x")
-
-
-def commits_and_goes_back(tree: Path) -> None:
-    commit(tree, new="x")
-    git(tree, "reset", "--quiet", "--hard", "HEAD~1")
-
-
-def commits_without_a_branch(tree: Path) -> None:
-    git(tree, "checkout", "--quiet", "--detach")
-    commit(tree, new="x")
-
-
-def hides_a_change(tree: Path) -> None:
-    git(tree, "update-index", "--assume-unchanged", "readme.txt")
-    edits(tree)
-
-
-def locks(tree: Path) -> None:
-    git(tree, "worktree", "lock", str(tree))
-
-
-def loses_its_git(tree: Path) -> None:
-    """Then git would answer for the checkout around it, in which nothing was changed."""
-    (tree / ".git").unlink()
-    makes_a_file(tree)
+COMMIT = "echo x > new.txt; git add new.txt; git commit --quiet --message x"
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("script", "words"),
     [
-        (edits, "1 changed file"),
-        (deletes, "1 changed file"),
-        (makes_a_file, "1 changed file"),
-        (makes_an_ignored_file, "1 changed file"),
-        (commits, "1 commit"),
-        (commits_and_goes_back, "1 commit"),
-        (commits_without_a_branch, "1 commit"),
-        (hides_a_change, "git is configured to skip some of its files"),
-        (locks, "it is locked"),
-        (loses_its_git, "is no longer a worktree"),
+        ("echo changed > readme.txt", "1 changed file"),
+        ("rm readme.txt", "1 changed file"),
+        ("touch new.txt", "1 changed file"),
+        ("touch ignored.log", "1 changed file"),
+        (COMMIT, "1 commit"),
+        (f"{COMMIT}; git reset --quiet --hard HEAD~1", "1 commit"),
+        (f"git checkout --quiet --detach; {COMMIT}", "1 commit"),
+        ("git update-index --assume-unchanged readme.txt; echo changed > readme.txt", "configured to skip some"),
+        ("git worktree lock .", "it is locked"),
+        # Git would answer for the checkout around it, in which nothing was changed.
+        ("rm .git; touch new.txt", "is no longer a worktree"),
     ],
 )
 async def test_a_worktree_with_any_work_is_kept(
-    session: SessionDirectory, project: Path, change: Callable[[Path], None], words: str
+    session: SessionDirectory, project: Path, script: str, words: str
 ) -> None:
     git(project, "config", "status.showUntrackedFiles", "no")
     worktree = await open_worktree(session, "scout", project)
-    change(worktree.path)
+    shell(worktree.path, script)
     files = sorted(worktree.path.iterdir())
     said = await release_worktree(worktree)
     assert str(worktree.path) in said
@@ -151,9 +103,10 @@ async def test_a_worktree_with_any_work_is_kept(
     assert await open_worktree(session, "scout", project) == worktree, "and is there again when the agent is"
 
 
-async def test_agent_gets_a_new_worktree_after_removal(session: SessionDirectory, project: Path) -> None:
+async def test_unchanged_worktree_is_removed_and_the_next_one_is_new(session: SessionDirectory, project: Path) -> None:
     first = await open_worktree(session, "scout", project)
-    await release_worktree(first)
+    assert await release_worktree(first) == "There are no changes in its worktree."
+    assert_nothing_is_left(session, project)
     base = commit(project, readme="later\n")
     second = await open_worktree(session, "scout", project)
     assert second == attrs.evolve(first, base=base)
@@ -164,7 +117,7 @@ async def test_worktree_removed_by_the_user_is_restored_from_its_branch(
     session: SessionDirectory, project: Path
 ) -> None:
     worktree = await open_worktree(session, "scout", project)
-    commits(worktree.path)
+    commit(worktree.path, new="x")
     git(project, "worktree", "remove", str(worktree.path))
     assert await open_worktree(session, "scout", project) == worktree
     assert (worktree.path / "new.txt").read_text() == "x"
@@ -182,7 +135,7 @@ async def test_project_in_a_subdirectory_maps_to_that_subdirectory_of_the_worktr
     assert worktree.directory == worktree.path / "services" / "mail"
     assert (worktree.directory / "main.txt").read_text() == "x"
     assert worktree.path.parent == project / ".coterie" / "worktrees"
-    makes_a_file(worktree.path)
+    (worktree.path / "new.txt").touch()
     assert await find_unsaved_work(worktree) == "1 changed file", "also outside of that directory"
 
 
@@ -194,7 +147,7 @@ async def test_many_worktrees_of_one_repository_are_made_and_removed_at_once(
     async def use(name: str) -> None:
         made[name] = await open_worktree(session, name, project)
         if name == "agent-3":
-            makes_a_file(made[name].path)
+            (made[name].path / "new.txt").touch()
         await release_worktree(made[name])
 
     async with trio.open_nursery() as nursery:
@@ -204,8 +157,8 @@ async def test_many_worktrees_of_one_repository_are_made_and_removed_at_once(
     assert branches(project) == [made["agent-3"].branch, "trunk"]
 
 
-async def test_worktree_is_refused_without_repository_or_commit(
-    session: SessionDirectory, project: Path, tmp_path: Path
+async def test_worktree_is_refused_without_repository_commit_or_git(
+    session: SessionDirectory, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(WorktreeFailed, match="not a git repository"):
         await open_worktree(session, "scout", tmp_path)
@@ -213,6 +166,9 @@ async def test_worktree_is_refused_without_repository_or_commit(
     git(tmp_path / "empty", "init", "--quiet")
     with pytest.raises(WorktreeFailed, match="has no commit"):
         await open_worktree(session, "scout", tmp_path / "empty")
+    monkeypatch.setenv("PATH", str(project))
+    with pytest.raises(WorktreeFailed, match="git cannot be run"):
+        await open_worktree(session, "scout", project)
     assert not record_of(session).exists()
 
 
@@ -228,14 +184,6 @@ async def test_existing_branch_or_file_of_the_same_name_is_kept(session: Session
         await open_worktree(session, "scout", project)
     assert path.is_dir()
     assert branches(project) == ["trunk"]
-
-
-async def test_worktree_is_refused_without_git(
-    session: SessionDirectory, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(project))
-    with pytest.raises(WorktreeFailed, match="git cannot be run"):
-        await open_worktree(session, "scout", project)
 
 
 async def test_git_hooks_and_their_configuration_are_not_run(

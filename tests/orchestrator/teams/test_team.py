@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 import attrs
 import pytest
@@ -20,7 +20,7 @@ from coterie.agents.definitions.team_definition import (
 )
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.permissions.plan_approval import PlanPolicy
-from coterie.agents.root_link.spawn_request import MemoryScope, Process, SpawnRequest
+from coterie.agents.root_link.spawn_request import SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
@@ -31,45 +31,26 @@ from coterie.orchestrator.supervisor.spawn import resolve_run
 from coterie.orchestrator.teams.team_record import create_tasks, start_team_record
 from coterie.session_directory import TASKS, SessionDirectory
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-MAYBE_TEXT = st.none() | TEXT
-PLANS = st.builds(
-    PlanPolicy, by=st.none() | st.sampled_from(["lead", "human", "rule"]), paths=st.lists(TEXT, max_size=2).map(tuple)
-)
-MEMBERS = st.builds(
+
+def every_field(type_: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Objects whose fields are drawn by *given*, or else by their type."""
+    return st.builds(type_, **{**dict.fromkeys(attrs.fields_dict(type_), ...), **given})
+
+
+MEMBERS = every_field(
     TeamMember,
-    name=TEXT,
-    type=TEXT,
-    model=MAYBE_TEXT,
-    prompt=TEXT,
-    plan=st.none() | PLANS,
+    plan=st.none() | every_field(PlanPolicy),
     budget_usd=st.none() | st.decimals(allow_nan=False, allow_infinity=False),
-    memory=st.none() | st.sampled_from(get_args(MemoryScope)),
-    worktree=st.booleans(),
-    process=st.none() | st.sampled_from(get_args(Process)),
 )
-FIRST_TASKS = st.builds(
-    TeamTask,
-    key=TEXT,
-    subject=TEXT,
-    description=TEXT,
-    owner=MAYBE_TEXT,
-    blocked_by=st.lists(TEXT, max_size=2).map(tuple),
-)
-TEAMS = st.builds(
+TEAMS = every_field(
     TeamDefinition,
-    name=TEXT,
-    coordinator=st.booleans(),
-    lead=st.none() | st.builds(TeamLead, agent=MAYBE_TEXT, model=MAYBE_TEXT),
+    lead=st.none() | every_field(TeamLead),
     members=st.lists(MEMBERS, max_size=3).map(tuple),
-    tasks=st.lists(FIRST_TASKS, max_size=3).map(tuple),
+    tasks=st.lists(every_field(TeamTask), max_size=3).map(tuple),
 )
 TWO = TeamDefinition(
     name="two",
-    members=(
-        TeamMember(name="scout", type="explore", prompt="Look."),
-        TeamMember(name="builder", type="worker"),
-    ),
+    members=(TeamMember(name="scout", type="explore", prompt="Look."), TeamMember(name="builder", type="worker")),
     tasks=(
         TeamTask(key="find", subject="Find it", owner="scout"),
         TeamTask(key="mend", subject="Mend it", owner="builder", blocked_by=("find",)),
@@ -148,6 +129,8 @@ def test_briefing_lists_members_and_tasks() -> None:
         "- 2 [blocked by 1, meant for builder] Mend it",
         "- 3 [blocked by 1, 2] Prove it",
     ]
+    assert team_briefing(attrs.evolve(TWO, members=())).startswith("The task list contains from the beginning:")
+    assert team_briefing(TeamDefinition(name="t", coordinator=True)) == ""
 
 
 @pytest.mark.parametrize(
@@ -175,16 +158,13 @@ def test_briefing_shows_the_limits_of_a_member(member: TeamMember, words: str) -
     assert words in line
 
 
-def test_briefing_is_empty_without_members_and_tasks() -> None:
-    assert team_briefing(TeamDefinition(name="t", coordinator=True)) == ""
-    assert team_briefing(attrs.evolve(TWO, members=())).startswith("The task list contains from the beginning:")
-
-
 async def test_session_stores_its_team_and_creates_tasks_once(session: SessionDirectory) -> None:
     """A resumed session reads its team from disk; tasks that are done or deleted are not created again."""
+    tasks = TaskList(session.directory / TASKS, Clock())
+    await start_team_record(session, None, Clock())
+    assert (load_recorded_team(session), (await tasks.list()).tasks) == (None, ())
     await start_team_record(session, TWO, Clock())
     assert load_recorded_team(session) == TWO
-    tasks = TaskList(session.directory / TASKS, Clock())
     await tasks.delete(TaskId(1), USER)
     await start_team_record(session, None, Clock())
     listed = (await tasks.list()).tasks
@@ -204,12 +184,6 @@ async def test_tasks_missing_after_a_crash_are_created_later(session: SessionDir
     assert [listed.subject for listed in (await tasks.list()).tasks] == ["Find it", "Mend it", "Prove it"]
 
 
-async def test_session_without_a_team_has_no_record(session: SessionDirectory) -> None:
-    await start_team_record(session, None, Clock())
-    assert load_recorded_team(session) is None
-    assert (await TaskList(session.directory / TASKS, Clock()).list()).tasks == ()
-
-
 async def test_unreadable_team_record_is_reported_with_its_path(session: SessionDirectory) -> None:
     (session.directory / TEAM_FILE).write_bytes(b'{"name": ')
     with pytest.raises(ConfigInvalid, match=TEAM_FILE):
@@ -219,10 +193,7 @@ async def test_unreadable_team_record_is_reported_with_its_path(session: Session
 @pytest.mark.parametrize(
     ("member", "expected"),
     [
-        (
-            TeamMember(name="a", type="worker", budget_usd=Decimal(2)),
-            {"budget": Decimal(2)},
-        ),
+        (TeamMember(name="a", type="worker", budget_usd=Decimal(2)), {"budget": Decimal(2)}),
         (
             TeamMember(name="a", type="worker", process="shared", worktree=True),
             {"is_in_process": True, "isolation": "worktree"},
@@ -235,10 +206,7 @@ async def test_unreadable_team_record_is_reported_with_its_path(session: Session
         (TeamMember(name="a", type="worker", plan=PlanPolicy()), {"plan": PlanPolicy(by="human")}),
         (TeamMember(name="a", type="worker", plan=PlanPolicy(by="lead")), {"plan": PlanPolicy(by="lead")}),
         (TeamMember(name="a", type="worker", model="haiku"), {"model": known_models().get("haiku").id}),
-        (
-            TeamMember(name="a", type="worker"),
-            {"model": known_models().get("opus").id, "plan": None, "budget": None},
-        ),
+        (TeamMember(name="a", type="worker"), {"model": known_models().get("opus").id, "plan": None, "budget": None}),
     ],
 )
 @pytest.mark.usefixtures("home")

@@ -1,6 +1,8 @@
-"""Team files: all keys, and all problems with their lines."""
+"""Team files: all keys, all problems with their lines, and docs/teams.md."""
 
 import os
+import re
+import tomllib
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,21 +12,44 @@ from coterie.agents.definitions.definition_files import MAX_BYTES
 from coterie.agents.definitions.team_definition import TeamDefinition, TeamLead, TeamMember, TeamTask
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.teams.team_file import load_team
+from coterie.orchestrator.teams.team_file import LEAD_KEYS, MEMBER_KEYS, TASK_KEYS, TEAM_KEYS, load_team
 from coterie.orchestrator.teams.team_tables import TeamInvalid
 
-EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "team.toml"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "teams.md").read_text()
+DOCUMENTED_FLAWS = """# The flaws of the page.
+name = "flawed"
+coordinator = true
+
+[[members]]
+name = "scout"
+type = "explorr"
+model = "sonnet"
+
+[[members]]
+name = "Scout"
+type = "worker"
+prompt = "Go."
+budget_usd = 0
+
+[[tasks]]
+id = "map"
+subject = "Find all that the change touches"
+owner = "scout"
+blocked_by = ["build"]
+
+[[tasks]]
+id = "build"
+subject = "Make the change"
+blocked_by = ["map"]
+"""
 
 FLAWS: list[tuple[str | bytes, int, str]] = [
     ('a = 1\nnme = "x"', 2, "unknown key 'nme'; did you mean name?"),
     ('[[members]]\nname = "a"\n\nbugdet_usd = 1', 4, "unknown key 'bugdet_usd'; did you mean budget_usd?"),
     ('[lead]\ntype = "x"', 2, "unknown key 'type'; there is agent, model"),
     ('[[tasks]]\nid = "a"\nsubject = "s"\nblockedby = []', 4, "did you mean blocked_by?"),
-    (
-        '[[members]]\nname = "a"\ntype = "explorer"',
-        3,
-        "unknown agent type 'explorer'; did you mean explore or worker?",
-    ),
+    ('[[members]]\nname = "a"\ntype = "explorer"', 3, "unknown agent type 'explorer'; did you mean explore or worker?"),
     ('[lead]\nagent = "wrker"', 2, "unknown agent type 'wrker'; did you mean worker?"),
     ('[[members]]\nname = "a"\ntype = "fork"', 3, "cannot be a fork"),
     ('[[members]]\nname = "a"\nmodel = "sonet"', 3, "'sonet' is not a known model; did you mean sonnet"),
@@ -167,10 +192,7 @@ description = "Anywhere."
                 process="own",
             ),
             TeamMember(
-                name="tester",
-                type="reviewer",
-                plan=PlanPolicy(by="rule", paths=("tests/**", "a.py")),
-                process="shared",
+                name="tester", type="reviewer", plan=PlanPolicy(by="rule", paths=("tests/**", "a.py")), process="shared"
             ),
             TeamMember(name="writer", type="general-purpose", plan=PlanPolicy()),
         ),
@@ -181,11 +203,8 @@ description = "Anywhere."
     )
 
 
-def test_team_without_a_name_is_named_after_its_file(project: Path) -> None:
+def test_default_name_is_that_of_the_file_and_a_byte_order_mark_is_accepted(project: Path) -> None:
     assert read(project, "coordinator = true") == TeamDefinition(name="team", coordinator=True)
-
-
-def test_byte_order_mark_is_accepted(project: Path) -> None:
     assert read(project, b'\xef\xbb\xbfname = "x"').name == "x"
     assert problems_of(project, b'\xef\xbb\xbfname = "x"\n# \xff') == [
         (2, "not UTF-8: byte 0xff here; save the file as UTF-8")
@@ -277,7 +296,33 @@ def test_invalid_settings_are_not_reported_as_team_problems(project: Path) -> No
     assert not isinstance(caught.value, TeamInvalid)
 
 
-def test_documentation_example_is_valid(project: Path) -> None:
-    team = load_team(EXAMPLE, project)
-    assert [member.name for member in team.members] == ["scout", "builder", "tester", "critic"]
-    assert [task.key for task in team.tasks] == ["map", "build", "tests", "verify"]
+def keys_of(heading: str) -> set[str]:
+    """Return the keys in the table whose first heading is *heading*."""
+    table = PAGE.split(f"| {heading} | default | meaning |\n|---|---|---|\n")[1].split("\n\n")[0]
+    return {key for row in table.splitlines() for key in re.findall(r"`([a-z_.]+)`", row.split(" | ")[0])}
+
+
+def test_documented_keys_are_exactly_the_known_keys() -> None:
+    lead = {f"lead.{key}" for key in LEAD_KEYS}
+    assert keys_of("key") == (TEAM_KEYS.keys() - {"lead", "members", "tasks"}) | lead
+    assert keys_of("key of `[[members]]`") == MEMBER_KEYS.keys()
+    assert keys_of("key of `[[tasks]]`") == TASK_KEYS.keys()
+
+
+def test_documentation_example_is_part_of_the_example_file(tmp_path: Path) -> None:
+    [text] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "team.toml").write_text(text)
+    shown, whole = load_team(tmp_path / "team.toml", tmp_path), load_team(DOCS / "examples" / "team.toml", tmp_path)
+    assert (shown.name, shown.lead, shown.members[:2]) == (whole.name, whole.lead, whole.members[:2])
+    assert [member.name for member in whole.members] == ["scout", "builder", "tester", "critic"]
+    assert [task.key for task in whole.tasks] == ["map", "build", "tests", "verify"]
+    example = tomllib.loads((DOCS / "examples" / "team.toml").read_text())
+    assert tomllib.loads(text).keys() == example.keys()
+
+
+def test_documented_problems_match_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("team.toml").write_text(DOCUMENTED_FLAWS)
+    with pytest.raises(TeamInvalid) as caught:
+        load_team(Path("team.toml"), tmp_path)
+    assert f"$ coterie team check team.toml\n{caught.value}\n4 flaws\n" in PAGE
