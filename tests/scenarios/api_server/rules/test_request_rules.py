@@ -80,11 +80,7 @@ PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
         ),
     ),
     (FREE, {"tools": [tool(), tool()]}, "tools: Tool names must be unique."),
-    (
-        FREE,
-        {"tools": [tool("a b")]},
-        "tools.0.custom.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'",
-    ),
+    (FREE, {"tools": [tool("a b")]}, "tools.0.custom.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'"),
     (
         FREE,
         {"tools": [tool(), tool("x" * 129)]},
@@ -155,11 +151,7 @@ PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
         {"output_config": {"effort": "extreme"}},
         "output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh', 'max'",
     ),
-    (
-        "claude-haiku-4-5",
-        {"output_config": {"effort": "low"}},
-        "This model does not support the effort parameter.",
-    ),
+    ("claude-haiku-4-5", {"output_config": {"effort": "low"}}, "This model does not support the effort parameter."),
     (
         FREE,
         {"output_config": {"format": {"type": "grammar"}}},
@@ -387,10 +379,7 @@ MESSAGES: list[tuple[list[dict[str, Any]], str]] = [
             "tags: 'base64', 'url', 'file'"
         ),
     ),
-    (
-        [user({"type": "image", "source": {"type": "url"}})],
-        "messages.0.content.0.image.source.url.url: Field required",
-    ),
+    ([user({"type": "image", "source": {"type": "url"}})], "messages.0.content.0.image.source.url.url: Field required"),
     (
         [user({"type": "image", "source": {"type": "base64", "media_type": "image/bmp", "data": ""}})],
         (
