@@ -100,5 +100,5 @@ async def test_model_cannot_send_shutdown_responses_or_idle_notices(tmp_path: Pa
     arguments = {"to": "main", "message": message | {"request_id": "r"}}
     result = await call_tool({"SendMessage": tool}, "SendMessage", arguments, workspace)
     assert result.is_error
-    assert "needs a `type` that is known" in result.text
+    assert "is not a known `type`" in result.text
     assert await harness.received("main") == []

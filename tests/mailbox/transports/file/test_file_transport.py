@@ -12,7 +12,8 @@ import trio
 import trio.testing
 
 from coterie.files import SeededFaults, file_faults, frame_record
-from coterie.mailbox.errors import MailboxBusy, MailboxFailed, NameInvalid, UnknownRecipient
+from coterie.mailbox.contract import MailLimits
+from coterie.mailbox.errors import MailboxBusy, MailboxFailed, MailboxFull, NameInvalid, UnknownRecipient
 from coterie.mailbox.transports.file import group_commit as commit_module
 from coterie.mailbox.transports.file import transport as transport_module
 from coterie.mailbox.transports.file import wakeup
@@ -216,6 +217,21 @@ async def test_a_failed_acknowledgement_can_be_repeated(mail: FileTransport) -> 
         await inbox.acknowledge([delivery.envelope.id])
     async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == []
+
+
+async def test_a_mailbox_is_full_by_messages_until_some_are_acknowledged(tmp_path: Path) -> None:
+    """The messages are counted over several segments."""
+    mail = transport(tmp_path, limits=MailLimits(messages=10), segment_bytes=1500)
+    await send(mail, *range(1, 11))
+    with pytest.raises(MailboxFull) as caught:
+        await mail.send(envelope(11))
+    assert (caught.value.waiting, caught.value.limit, caught.value.unit) == (10, 10, "messages")
+    async with mail.open_inbox("ada", 1) as inbox:
+        taken = inbox.take_nowait()
+        await inbox.acknowledge([taken[5].envelope.id, taken[8].envelope.id])
+        await send(mail, 11, 12)
+        with pytest.raises(MailboxFull):
+            await mail.send(envelope(13))
 
 
 @pytest.mark.slow

@@ -8,15 +8,10 @@ import pytest
 
 from coterie.agents.loop.model.catalog import ModelTable, load_models
 from tests.embedded_server import open_served
-from tests.scenarios.api_server.api.api_client import ask, open_strict_sdk, request
+from tests.scenarios.api_server.api.api_client import ask, open_strict_sdk, request, script_replying
 from tests.scenarios.api_server.request_samples import sized, text, tool, user
 
 CALLS = 'default: [{text: "I look.", tools: [{Read: {path: "a long path to a file"}}], times: always}]'
-
-
-def script_replying(said: str, **fields: Any) -> str:
-    """A script of one reply for every turn."""
-    return msgspec.json.encode({"default": [{"text": said, "times": "always", **fields}]}).decode()
 
 
 @pytest.fixture

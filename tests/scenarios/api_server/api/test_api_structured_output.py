@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.embedded_server import open_served
-from tests.scenarios.api_server.api.api_client import ask, open_strict_sdk, request
+from tests.scenarios.api_server.api.api_client import ask, open_strict_sdk, request, script_replying
 from tests.scenarios.api_server.request_samples import tool
 
 SCHEMA: dict[str, Any] = {
@@ -19,10 +19,6 @@ FORMAT: dict[str, Any] = {"output_config": {"format": {"type": "json_schema", "s
 LOOSE = tool("Plan", input_schema=SCHEMA)
 STRICT = tool("Plan", strict=True, input_schema=SCHEMA)
 GOOD = '{"city": "Oslo", "days": [1, 2]}'
-
-
-def script_replying(said: str, **fields: Any) -> str:
-    return msgspec.json.encode({"default": [{"text": said, **fields}]}).decode()
 
 
 def calling(name: str, **arguments: Any) -> str:
