@@ -1,7 +1,5 @@
 """Mail of a session, as several processes open it over one directory."""
 
-from pathlib import Path
-
 import attrs
 import pytest
 
@@ -15,12 +13,6 @@ from coterie.mailbox.transports.file.pending_digests import snapshot_pending
 from coterie.mailbox.transports.in_process.transport import QueueTransport
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.session_directory import SessionDirectory, mail_directory
-
-
-@pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
 
 
 async def take_deliveries(mail: SessionMail, name: str) -> list[Delivery]:

@@ -48,6 +48,13 @@ async def made(tasks: TaskList, count: int) -> list[TaskId]:
     return [(await tasks.create(f"task {number}", by=LEAD)).id for number in range(1, count + 1)]
 
 
+@pytest.fixture
+async def task_id(tasks: TaskList) -> TaskId:
+    """The only task of the list."""
+    [task_id] = await made(tasks, 1)
+    return task_id
+
+
 async def add_dependency(tasks: TaskList, task_id: TaskId, on: TaskId) -> Task:
     return await tasks.update(task_id, LEAD, TaskChange(add_blocked_by=(on,)))
 
@@ -95,8 +102,7 @@ async def test_invalid_texts_are_refused(tasks: TaskList, subject: str, descript
     assert (await tasks.list()).tasks == ()
 
 
-async def test_one_of_many_concurrent_claims_succeeds(tasks: TaskList) -> None:
-    [task_id] = await made(tasks, 1)
+async def test_one_of_many_concurrent_claims_succeeds(tasks: TaskList, task_id: TaskId) -> None:
     winners: list[TaskOwner] = []
     losers: list[TaskOwned] = []
 
@@ -115,14 +121,12 @@ async def test_one_of_many_concurrent_claims_succeeds(tasks: TaskList) -> None:
     assert (await tasks.get(task_id)).owner == winners[0]
 
 
-async def test_claiming_again_changes_nothing(tasks: TaskList) -> None:
-    [task_id] = await made(tasks, 1)
+async def test_claiming_again_changes_nothing(tasks: TaskList, task_id: TaskId) -> None:
     first = await tasks.claim(task_id, ANN)
     assert await tasks.claim(task_id, ANN) == first
 
 
-async def test_later_incarnation_does_not_own_claims_of_an_earlier_one(tasks: TaskList) -> None:
-    [task_id] = await made(tasks, 1)
+async def test_later_incarnation_does_not_own_claims_of_an_earlier_one(tasks: TaskList, task_id: TaskId) -> None:
     await tasks.claim(task_id, ANN)
     later = attrs.evolve(ANN, incarnation=2)
     with pytest.raises(TaskOwned, match="task 1 is in progress; its owner is ann#1"):
@@ -145,8 +149,7 @@ async def test_blocked_task_can_be_claimed_after_its_dependencies(tasks: TaskLis
     assert (await tasks.claim(third, ANN)).owner == ANN
 
 
-async def test_done_task_can_be_claimed_only_after_reopening(tasks: TaskList) -> None:
-    [task_id] = await made(tasks, 1)
+async def test_done_task_can_be_claimed_only_after_reopening(tasks: TaskList, task_id: TaskId) -> None:
     assert (await done(tasks, task_id)).owner == ANN
     with pytest.raises(TaskDone) as caught:
         await tasks.claim(task_id, BOB)
@@ -192,8 +195,7 @@ async def test_release_all_includes_earlier_incarnations(tasks: TaskList) -> Non
     assert await tasks.release_all(BOB) == ()
 
 
-async def test_a_released_task_is_open_to_others(tasks: TaskList) -> None:
-    [task_id] = await made(tasks, 1)
+async def test_a_released_task_is_open_to_others(tasks: TaskList, task_id: TaskId) -> None:
     await tasks.claim(task_id, ANN)
     assert (await tasks.release(task_id, ANN)).owner is None
     assert (await tasks.claim(task_id, BOB)).owner == BOB
@@ -230,8 +232,7 @@ async def test_a_refused_change_changes_nothing(tasks: TaskList) -> None:
     assert await tasks.get(second) == before
 
 
-async def test_change_without_effect_is_not_recorded(tasks: TaskList) -> None:
-    [task_id] = await made(tasks, 1)
+async def test_change_without_effect_is_not_recorded(tasks: TaskList, task_id: TaskId) -> None:
     before = await tasks.get(task_id)
     await tasks.update(task_id, ANN, TaskChange(subject="task 1", status="open", remove_blocked_by=(TaskId(7),)))
     assert await tasks.get(task_id) == before
@@ -276,8 +277,7 @@ async def test_tasks_are_filtered_by_state_and_owner(tasks: TaskList) -> None:
     assert await ids(states=["blocked"], owner="bob") == []
 
 
-async def test_a_history_keeps_its_beginning_and_its_newest_entries(tasks: TaskList) -> None:
-    [task_id] = await made(tasks, 1)
+async def test_a_history_keeps_its_beginning_and_its_newest_entries(tasks: TaskList, task_id: TaskId) -> None:
     task: Task = await tasks.get(task_id)
     for number in range(HISTORY_LIMIT + 10):
         task = task.with_change(0.0, ANN, str(number))
@@ -285,8 +285,7 @@ async def test_a_history_keeps_its_beginning_and_its_newest_entries(tasks: TaskL
     assert (task.history[0].what, task.history[-1].what) == ("created", str(HISTORY_LIMIT + 9))
 
 
-async def test_cached_task_is_read_again_after_a_change(tasks: TaskList) -> None:
-    [task_id] = await made(tasks, 1)
+async def test_cached_task_is_read_again_after_a_change(tasks: TaskList, task_id: TaskId) -> None:
     path = tasks.directory / "000001.json"
     os.utime(path, (1, 1))
     assert (await tasks.get(task_id)).subject == "task 1"
@@ -351,8 +350,7 @@ async def test_other_files_in_the_directory_are_ignored(tasks: TaskList) -> None
     assert len((await tasks.list()).tasks) == 2
 
 
-async def test_task_numbers_are_limited(tasks: TaskList) -> None:
-    [task_id] = await made(tasks, 1)
+async def test_task_numbers_are_limited(tasks: TaskList, task_id: TaskId) -> None:
     (tasks.directory / "000001.json").rename(tasks.directory / "999999.json")
     with pytest.raises(TaskListFull, match="999,999"):
         await tasks.create("x", by=LEAD)
@@ -360,8 +358,7 @@ async def test_task_numbers_are_limited(tasks: TaskList) -> None:
         await tasks.claim(task_id, ANN)
 
 
-async def test_task_lock_times_out(tasks: TaskList) -> None:
-    [task_id] = await made(tasks, 1)
+async def test_task_lock_times_out(tasks: TaskList, task_id: TaskId) -> None:
     impatient = attrs.evolve(tasks, lock_timeout=0.01)
     with filelock.FileLock(tasks.directory / ".lock", thread_local=False):
         with pytest.raises(TasksBusy, match=r"held its lock for 0\.01 s"):
@@ -433,15 +430,13 @@ async def test_disk_error_leaves_tasks_unchanged(tasks: TaskList, failure: Fails
     assert not list(tasks.directory.glob(".coterie*"))
 
 
-async def test_claim_can_be_repeated_when_only_the_flush_failed(tasks: TaskList) -> None:
-    [task_id] = await made(tasks, 1)
+async def test_claim_can_be_repeated_when_only_the_flush_failed(tasks: TaskList, task_id: TaskId) -> None:
     with file_faults(FailsOnce(3, torn=False)), pytest.raises(TasksFailed):
         await tasks.claim(task_id, ANN)
     assert (await tasks.claim(task_id, ANN)).version == 2
 
 
-async def test_started_change_completes_when_cancelled(tasks: TaskList) -> None:
-    [task_id] = await made(tasks, 1)
+async def test_started_change_completes_when_cancelled(tasks: TaskList, task_id: TaskId) -> None:
     async with trio.open_nursery() as nursery:
         with filelock.FileLock(tasks.directory / ".lock", thread_local=False):
             nursery.start_soon(tasks.claim, task_id, ANN)

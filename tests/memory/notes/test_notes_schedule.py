@@ -3,6 +3,7 @@
 from decimal import Decimal
 
 import attrs
+import pytest
 
 from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.notes_schedule import MOST_DOUBLINGS, NotesSchedule, UpdateThreshold
@@ -23,21 +24,30 @@ def is_due(schedule: NotesSchedule, tokens: int, usd: Decimal) -> bool:
     return schedule.delay(tokens, usd) is None
 
 
-def test_first_update_is_due_at_ten_thousand_tokens() -> None:
-    assert not is_due(schedule(), 9_999, CHEAP)
-    assert is_due(schedule(), 10_000, CHEAP)
+FAILED = schedule().after_start(10_000).after_failure(CHEAP).after_turn(19_999, 3, CHEAP)
+SHRUNK = begun().after_shrink(12_000).after_turn(13_000, 3, CHEAP)
+CLEARED = begun().after_turn(8_000, 3, CHEAP)
 
 
-def test_fork_counts_growth_from_its_inherited_context() -> None:
-    assert not is_due(schedule(since=150_000), 159_999, CHEAP)
-    assert is_due(schedule(since=150_000), 160_000, CHEAP)
+@pytest.mark.parametrize(
+    ("schedule", "tokens"),
+    [
+        pytest.param(schedule(), 10_000, id="the first update"),
+        pytest.param(schedule(since=150_000), 160_000, id="a fork, after its inherited context"),
+        pytest.param(begun(calls=3), 25_000, id="a later update"),
+        pytest.param(begun(is_pausing=True), 25_000, id="a later update in a pause"),
+        pytest.param(FAILED, 20_000, id="after two steps, if the first update failed"),
+        pytest.param(SHRUNK, 17_000, id="after growth from a smaller context"),
+        pytest.param(CLEARED, 13_000, id="after growth from a cleared context"),
+    ],
+)
+def test_update_is_due_at_a_context_size_and_not_before(schedule: NotesSchedule, tokens: int) -> None:
+    assert not is_due(schedule, tokens - 1, CHEAP)
+    assert is_due(schedule, tokens, CHEAP)
 
 
-def test_later_update_needs_growth_and_calls_or_a_pause() -> None:
-    assert not is_due(begun(calls=3), 24_999, CHEAP)
-    assert is_due(begun(calls=3), 25_000, CHEAP)
+def test_growth_without_calls_makes_no_update_due() -> None:
     assert not is_due(begun(calls=2), 90_000, CHEAP)
-    assert is_due(begun(is_pausing=True), 25_000, CHEAP)
 
 
 def test_calls_are_counted_from_the_start_of_an_update() -> None:
@@ -78,21 +88,6 @@ def test_failure_doubles_the_wait_up_to_a_limit_until_success() -> None:
     assert waits == [10_000, 20_000, 40_000, 80_000, 160_000, 160_000, 160_000]
     assert failing.notes_usd == 7 * CHEAP
     assert failing.after_success(CHEAP).wait == 5_000
-
-
-def test_failed_first_update_is_retried_after_two_steps() -> None:
-    failed = schedule().after_start(10_000).after_failure(CHEAP).after_turn(19_999, 3, CHEAP)
-    assert not is_due(failed, 19_999, CHEAP)
-    assert is_due(failed, 20_000, CHEAP)
-
-
-def test_growth_restarts_when_the_context_shrinks() -> None:
-    after = begun().after_shrink(12_000).after_turn(13_000, 3, CHEAP)
-    assert not is_due(after, 16_999, CHEAP)
-    assert is_due(after, 17_000, CHEAP)
-    cleared = begun().after_turn(8_000, 3, CHEAP)
-    assert cleared.since == 8_000
-    assert is_due(cleared, 13_000, CHEAP)
 
 
 FULL = UpdateThreshold(tokens=167_000, most=40_000)

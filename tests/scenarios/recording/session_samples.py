@@ -1,14 +1,20 @@
 """Sample transcript turns, messages and events of a session for tests of recording."""
 
+from pathlib import Path
 from typing import Any
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_reader import SessionEvent, make_session_event
 from coterie.agents.events.root_events import AgentChanged
 from coterie.mailbox.envelope import Envelope, Recipient, Sender, SenderKind
+from coterie.scenarios.recording.placeholders import Placeholders
 from coterie.scenarios.recording.transcript_turns import AgentTurns, ModelTurn, RecordedDelivery
 
 SESSION = "20261117-141432-ccf95c"
+
+
+def make_placeholders() -> Placeholders:
+    return Placeholders(project=Path("/p"), session=Path("/s"), home=Path("/h"))
 
 
 def reply_turn(

@@ -1,6 +1,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from coterie.scenarios.recording.placeholders import Placeholders
 
 SESSION = Path("/home/ada/.coterie/projects/-home-ada-shop/sessions/20261117-141432-ccf95c")
@@ -12,23 +14,25 @@ def placeholders() -> Placeholders:
     return Placeholders(project=Path("/home/ada/shop"), session=SESSION, home=Path("/home/ada"))
 
 
-def test_paths_below_the_project_become_relative() -> None:
+@pytest.mark.parametrize(
+    ("text", "masked", "strange"),
+    [
+        ("cd /home/ada/shop && cat /home/ada/shop/src/a.py /home/ada/shop/*.md", "cd . && cat src/a.py ./*.md", []),
+        ("/home/ada/shopping/b", "~/shopping/b", ["~/shopping/b"]),
+        ("/usr/bin/env python /srv/out.txt", "/usr/bin/env python /srv/out.txt", ["/srv/out.txt"]),
+        pytest.param(REQUEST, REQUEST, [REQUEST], id="an id the agent never received"),
+    ],
+)
+def test_paths_become_relative_or_get_a_remark(text: str, masked: str, strange: list[str]) -> None:
     found = placeholders()
-    command = "cd /home/ada/shop && cat /home/ada/shop/src/a.py /home/ada/shopping/b /home/ada/shop/*.md"
-    assert found.mask_text(command) == "cd . && cat src/a.py ~/shopping/b ./*.md"
-    assert list(found.strange) == ["~/shopping/b"]
+    assert found.mask_text(text, ["nothing"]) == masked
+    assert list(found.strange) == strange
 
 
 def test_paths_below_an_agents_own_worktree_become_relative_too() -> None:
     found = placeholders()
     assert found.mask_text("/srv/trees/mender/src/a.py", (), Path("/srv/trees/mender")) == "src/a.py"
     assert not found.strange
-
-
-def test_only_paths_specific_to_the_machine_get_a_remark() -> None:
-    found = placeholders()
-    assert found.mask_text("/usr/bin/env python /srv/out.txt") == "/usr/bin/env python /srv/out.txt"
-    assert list(found.strange) == ["/srv/out.txt"]
 
 
 def test_scratch_directory_becomes_a_slot() -> None:
@@ -49,12 +53,6 @@ def test_id_becomes_a_slot_that_finds_only_this_id() -> None:
     assert not re.findall(expression, inputs[1])
     assert re.findall(found.mask_text(REQUEST, inputs)[3:-3], inputs[1]) == [REQUEST]
     assert not found.strange
-
-
-def test_id_the_agent_never_received_gets_a_remark() -> None:
-    found = placeholders()
-    assert found.mask_text(REQUEST, ["nothing"]) == REQUEST
-    assert list(found.strange) == [REQUEST]
 
 
 def test_braces_of_a_text_are_no_slot() -> None:

@@ -1,18 +1,15 @@
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from coterie.scenarios.api_server.script.script_parser import parse_script
-from coterie.scenarios.recording.placeholders import Placeholders
 from coterie.scenarios.recording.reply_script import NOT_RECORDED, agent_replies
 from coterie.scenarios.recording.transcript_turns import ModelTurn, RecordedResult
-from tests.scenarios.recording.session_samples import agent_turns, call, reply_turn, text
+from tests.scenarios.recording.session_samples import agent_turns, call, make_placeholders, reply_turn, text
 
 
 def lane_of(*replies: ModelTurn) -> list[dict[str, Any]]:
-    placeholders = Placeholders(project=Path("/p"), session=Path("/s"), home=Path("/h"))
-    found = agent_replies(agent_turns("main", *replies), placeholders, None)
+    found = agent_replies(agent_turns("main", *replies), make_placeholders(), None)
     parse_script(msgspec.json.encode({"main": found}).decode(), "recorded")
     return found
 
@@ -53,7 +50,7 @@ def test_unnamed_agents_started_together_get_their_recorded_names() -> None:
     lead = agent_turns("main", reply_turn(1, 1, call("Agent", "a", prompt="A."), call("Agent", "b", prompt="B.")))
     for id_, words in (("a", "scout-2 works in the background. Wait."), ("b", "scout-1 has ended. Status: completed.")):
         lead.results[id_] = RecordedResult(text=words, is_error=False, at=2)
-    placeholders = Placeholders(project=Path("/p"), session=Path("/s"), home=Path("/h"))
+    placeholders = make_placeholders()
     tools = [{"Agent": {"name": "scout-2", "prompt": "A."}}, {"Agent": {"name": "scout-1", "prompt": "B."}}]
     assert agent_replies(lead, placeholders, None) == [{"tools": tools}]
     lead.replies = [reply_turn(1, 1, call("Agent", "a", prompt="A."))]

@@ -11,11 +11,8 @@ import pytest
 from coterie.agents.definitions.team_definition import TeamDefinition, TeamLead, TeamMember, TeamTask
 from coterie.agents.events.agent_events import PermissionDecided, RunStarted, ToolStarted
 from coterie.agents.events.root_events import ApprovalAsked
-from coterie.agents.loop.model.usage import Usage
 from coterie.agents.permissions.plan_approval import PlanPolicy
-from coterie.orchestrator.gateway.ledger import LedgerEntry
 from coterie.orchestrator.teams.team_file import load_team
-from coterie.scenarios.recording.placeholders import Placeholders
 from coterie.scenarios.recording.session_options import (
     recorded_definitions,
     recorded_options,
@@ -24,13 +21,10 @@ from coterie.scenarios.recording.session_options import (
 )
 from coterie.scenarios.runner.environment import toml_text
 from coterie.session_directory import SessionDirectory
-from tests.scenarios.recording.session_samples import agent_turns, call, reply_turn, session_event
+from tests.scenarios.recording.session_samples import agent_turns, call, make_placeholders, reply_turn, session_event
+from tests.scenarios.runner.scenario_samples import make_ledger_entry
 
 BEGAN = RunStarted(session="s", incarnation=1, model="m", permission_mode="acceptEdits", project="/p", tools=[])
-
-
-def placeholders() -> Placeholders:
-    return Placeholders(project=Path("/p"), session=Path("/s"), home=Path("/h"))
 
 
 def session(**facts: Any) -> SessionDirectory:
@@ -61,10 +55,10 @@ def test_recorded_team_equals_the_team_of_the_session(tmp_path: Path) -> None:
     )
     (tmp_path / ".git").mkdir()
     path = tmp_path / "team.toml"
-    path.write_text(toml_text(team_table(team, placeholders())))
+    path.write_text(toml_text(team_table(team, make_placeholders())))
     assert load_team(path, tmp_path) == team
     led = attrs.evolve(team, coordinator=True, lead=None, members=(), tasks=())
-    path.write_text(toml_text(team_table(led, placeholders())))
+    path.write_text(toml_text(team_table(led, make_placeholders())))
     assert load_team(path, tmp_path) == led
 
 
@@ -85,26 +79,17 @@ def test_recorded_permission_decisions_become_rules() -> None:
         session_event("worker", 8, PermissionDecided(tool="Bash", verdict="denied", by="default mode", reason="no")),
     ]
     rules = {"allow": ["Bash(git status:*)", "Bash(make all)", "Edit(a.py)"], "deny": ["Bash(rm:*)"]}
-    assert recorded_settings(events, {"worker": worker}, [], placeholders()) == {"permissions": rules}
-
-
-def line(purpose: str) -> LedgerEntry:
-    return LedgerEntry(
-        at=1.0,
-        agent="main",
-        incarnation=1,
-        parent=None,
-        purpose=purpose,
-        model="m",
-        usage=Usage(),
-        cost_usd=Decimal(0),
-        prefix="",
-    )
+    assert recorded_settings(events, {"worker": worker}, [], make_placeholders()) == {"permissions": rules}
 
 
 def test_helpers_are_disabled_in_recorded_settings() -> None:
-    ledger = [line("turn"), line("notes"), line("extraction"), line("summary")]
-    assert recorded_settings([], {}, ledger, placeholders()) == {
+    ledger = [
+        make_ledger_entry("main", "0", purpose="turn"),
+        make_ledger_entry("main", "0", purpose="notes"),
+        make_ledger_entry("main", "0", purpose="extraction"),
+        make_ledger_entry("main", "0", purpose="summary"),
+    ]
+    assert recorded_settings([], {}, ledger, make_placeholders()) == {
         "layers": {"extraction": {"enabled": False}, "notes": {"enabled": False}},
         "progress": {"enabled": False},
     }
@@ -114,7 +99,7 @@ def test_effort_thinking_and_plan_approvals_are_recorded() -> None:
     lead = agent_turns("main", reply_turn(1, 1))
     lead.header |= {"effort": "high", "thinking": {"type": "disabled"}}
     asked = ApprovalAsked(id="plan-1", what="plan", name="builder", incarnation=1, by="human", subject="Build.")
-    found = recorded_settings([session_event("root", 1, asked)], {"main": lead}, [], placeholders())
+    found = recorded_settings([session_event("root", 1, asked)], {"main": lead}, [], make_placeholders())
     assert found == {"effort": "high", "thinking": False, "approvals": {"plans": "human"}}
 
 

@@ -1,6 +1,5 @@
 """Steps, acts and faults, from events and mail of sessions that tests make up."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,13 +8,13 @@ from coterie.agents.events.agent_events import Finished, RunStarted, ToolStarted
 from coterie.agents.events.event_reader import SessionEvent
 from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided
 from coterie.mailbox.envelope import Envelope
-from coterie.scenarios.recording.placeholders import Placeholders
 from coterie.scenarios.recording.recorded_actions import RecordedActions
 from coterie.scenarios.recording.transcript_turns import AgentTurns
 from tests.scenarios.recording.session_samples import (
     agent_turns,
     call,
     changed,
+    make_placeholders,
     message,
     reply_turn,
     session_event,
@@ -28,7 +27,7 @@ def actions(events: list[SessionEvent], messages: list[Envelope] | None = None, 
         events=events,
         messages={str(each.id): each for each in messages or ()},
         agents={each.name: each for each in agents},
-        placeholders=Placeholders(project=Path("/p"), session=Path("/s"), home=Path("/h")),
+        placeholders=make_placeholders(),
     )
 
 

@@ -1,6 +1,7 @@
 """Sample scenario files, and run records made from events."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import msgspec
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_log import AnyEvent
 from coterie.agents.events.event_reader import DERIVED_EVENTS, SessionEvent, make_session_event
+from coterie.agents.loop.model.usage import Usage
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender
 from coterie.orchestrator.cli.mail.message_history import HopKind, MessageHop
+from coterie.orchestrator.gateway.ledger import LedgerEntry
 from coterie.scenarios.runner.run_record import ScenarioRun
 
 WHOLE = """\
@@ -58,6 +61,21 @@ def make_mail_step(kind: HopKind, number: int, to: str = "main", envelope_kind: 
         id=id_,
     )
     return MessageHop(kind=kind, at=1.0, mailbox=to, id=id_, envelope=None if kind == "delivered" else envelope)
+
+
+def make_ledger_entry(
+    agent: str, cost: str, incarnation: int = 1, *, purpose: str = "turn", usage: Usage | None = None
+) -> LedgerEntry:
+    """One request on the ledger."""
+    return LedgerEntry(
+        at=1.0,
+        agent=agent,
+        incarnation=incarnation,
+        purpose=purpose,
+        model="m",
+        usage=usage or Usage(),
+        cost_usd=Decimal(cost),
+    )
 
 
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {

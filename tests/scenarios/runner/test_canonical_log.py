@@ -1,28 +1,12 @@
 """The canonical log of two plays that differ in ids, times, places and in who was faster is the same."""
 
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from coterie.agents.loop.model.usage import Usage
-from coterie.orchestrator.gateway.ledger import LedgerEntry
 from coterie.scenarios.runner.canonical_log import canonical_log, first_difference
 from coterie.scenarios.runner.parsing.agent_names import known_agents
-from tests.scenarios.runner.scenario_samples import make_mail_step, make_run_record, seen
-
-
-def line(agent: str, cost: str, incarnation: int = 1) -> LedgerEntry:
-    """One request on the ledger."""
-    return LedgerEntry(
-        at=1.0,
-        agent=agent,
-        incarnation=incarnation,
-        purpose="turn",
-        model="m",
-        usage=Usage(),
-        cost_usd=Decimal(cost),
-    )
+from tests.scenarios.runner.scenario_samples import make_ledger_entry, make_mail_step, make_run_record, seen
 
 
 def log(root: Path, text: str) -> tuple[str, ...]:
@@ -70,13 +54,15 @@ def test_log_ignores_the_order_between_agents(tmp_path: Path) -> None:
 
 
 def test_log_omits_what_depends_on_timing(tmp_path: Path) -> None:
-    quick = make_run_record(tmp_path, seen("main", "started"), ledger=[line("main", "0.1"), line("scout", "0.2")])
+    quick = make_run_record(
+        tmp_path, seen("main", "started"), ledger=[make_ledger_entry("main", "0.1"), make_ledger_entry("scout", "0.2")]
+    )
     slow = make_run_record(
         tmp_path,
         seen("main", "retrying"),
         seen("main", "started"),
         seen("main", "finished", reason="cancelled"),
-        ledger=[line("main", "0.2"), line("scout", "0.1")],
+        ledger=[make_ledger_entry("main", "0.2"), make_ledger_entry("scout", "0.1")],
     )
     assert canonical_log(quick, tmp_path) == canonical_log(slow, tmp_path)
     assert canonical_log(quick, tmp_path)[-1] == "cost: 0.3"
@@ -84,9 +70,17 @@ def test_log_omits_what_depends_on_timing(tmp_path: Path) -> None:
 
 def test_log_omits_the_cost_of_restarted_agents(tmp_path: Path) -> None:
     again = seen("root", "agent_changed", name="scout", incarnation=2, state="starting")
-    known = make_run_record(tmp_path, again, ledger=[line("main", "0.1"), line("scout", "0.2")])
+    known = make_run_record(
+        tmp_path, again, ledger=[make_ledger_entry("main", "0.1"), make_ledger_entry("scout", "0.2")]
+    )
     estimated = make_run_record(
-        tmp_path, again, ledger=[line("main", "0.1"), line("scout", "0.9"), line("scout", "0.1", 2)]
+        tmp_path,
+        again,
+        ledger=[
+            make_ledger_entry("main", "0.1"),
+            make_ledger_entry("scout", "0.9"),
+            make_ledger_entry("scout", "0.1", 2),
+        ],
     )
     assert canonical_log(known, tmp_path) == canonical_log(estimated, tmp_path)
 

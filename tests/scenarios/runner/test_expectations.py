@@ -1,6 +1,5 @@
 """Expectations against recorded events; a failure shows the events around it."""
 
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +7,13 @@ import pytest
 
 from coterie.agents.loop.model.usage import Usage
 from coterie.orchestrator.cli.mail.message_history import HopKind
-from coterie.orchestrator.gateway.ledger import LedgerEntry
 from coterie.scenarios.api_server.script.located_yaml import read_yaml
 from coterie.scenarios.runner.event_pattern import matches_value
 from coterie.scenarios.runner.expectations import ScenarioCheck
 from coterie.scenarios.runner.parsing.expectation_parser import parse_expectations
 from coterie.scenarios.runner.parsing.parse_errors import ParseErrors
 from coterie.scenarios.runner.run_record import ScenarioFailure, ScenarioRun
-from tests.scenarios.runner.scenario_samples import make_mail_step, make_run_record, seen
+from tests.scenarios.runner.scenario_samples import make_ledger_entry, make_mail_step, make_run_record, seen
 
 
 def expectation(text: str) -> ScenarioCheck:
@@ -149,9 +147,7 @@ def test_files_and_commands_are_checked_after_the_run(text: str, reason: str | N
 
 def test_states_exit_codes_costs_and_leftovers_are_checked(tmp_path: Path) -> None:
     usage = Usage(input=100, read=300)
-    line = LedgerEntry(
-        at=1.0, agent="scout", incarnation=1, purpose="turn", model="m", usage=usage, cost_usd=Decimal("0.2")
-    )
+    line = make_ledger_entry("scout", "0.2", usage=usage)
     play = make_run_record(
         tmp_path, states={"scout": "done"}, exit_codes=(1, 0), ledger=[line], findings=("a socket",), errors="why\n"
     )

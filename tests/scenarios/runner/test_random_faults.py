@@ -8,16 +8,21 @@ from typing import Any
 import attrs
 import pytest
 
-from coterie.agents.loop.model.usage import Usage
 from coterie.mailbox.fault_injection import InjectedFault
-from coterie.orchestrator.gateway.ledger import LedgerEntry
 from coterie.scenarios.api_server.script.script_parser import parse_script
 from coterie.scenarios.runner.fuzz.fuzz_runs import check_invariants, end_state
 from coterie.scenarios.runner.fuzz.random_faults import MOST, FaultTargets, RandomFaultPlan, draw_plan
 from coterie.scenarios.runner.parsing.scenario_parser import load_faults, load_scenario
 from coterie.scenarios.runner.run_record import ScenarioRun
 from coterie.scenarios.runner.scenario import IoFault, ProcessFault, Scenario, ScenarioLimits
-from tests.scenarios.runner.scenario_samples import WHOLE, make_mail_step, make_run_record, seen, write_scenario
+from tests.scenarios.runner.scenario_samples import (
+    WHOLE,
+    make_ledger_entry,
+    make_mail_step,
+    make_run_record,
+    seen,
+    write_scenario,
+)
 
 MANY = range(300)
 
@@ -147,9 +152,7 @@ def test_no_call_and_no_finished_task_is_repeated(scenario: Scenario, tmp_path: 
 
 
 def test_cost_over_the_limit_violates_an_invariant(scenario: Scenario, tmp_path: Path) -> None:
-    line = LedgerEntry(
-        at=1.0, agent="main", incarnation=1, purpose="turn", model="m", usage=Usage(), cost_usd=Decimal("0.3")
-    )
+    line = make_ledger_entry("main", "0.3")
     cheap = attrs.evolve(scenario, limits=ScenarioLimits(dollars=Decimal("0.25")))
     assert reasons(cheap, done(tmp_path, ledger=[line])) == ["the cost is $0.3, over the limit of $0.25"]
     assert reasons(scenario, done(tmp_path, ledger=[line])) == []

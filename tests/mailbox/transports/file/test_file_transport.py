@@ -18,10 +18,21 @@ from coterie.mailbox.transports.file import group_commit as commit_module
 from coterie.mailbox.transports.file import transport as transport_module
 from coterie.mailbox.transports.file import wakeup
 from coterie.mailbox.transports.file.group_commit import GroupCommit
+from coterie.mailbox.transports.file.transport import FileTransport
 from tests.mailbox.file_mail import DeadLetterList, FailsFrom, envelope, take_sequences, transport
 
 ROOT = Path(__file__).parents[4]
 IS_ROOT = os.geteuid() == 0
+
+
+@pytest.fixture
+def mail(tmp_path: Path) -> FileTransport:
+    return transport(tmp_path)
+
+
+async def send(mail: FileTransport, *sequences: int) -> None:
+    for sequence in sequences:
+        await mail.send(envelope(sequence))
 
 
 async def test_message_is_one_readable_line(tmp_path: Path) -> None:
@@ -33,8 +44,7 @@ async def test_message_is_one_readable_line(tmp_path: Path) -> None:
     assert (receipt.id, receipt.recipient, receipt.transport) == (sent.id, "ada", "file")
 
 
-async def test_mailbox_is_private(tmp_path: Path) -> None:
-    mail = transport(tmp_path)
+async def test_mailbox_is_private(tmp_path: Path, mail: FileTransport) -> None:
     await mail.send(envelope(1))
     async with mail.open_inbox("ada", 1):
         modes = {path.name: path.stat().st_mode & 0o077 for path in (tmp_path / "ada").iterdir()}
@@ -54,8 +64,7 @@ async def test_wrong_name_creates_no_directory(tmp_path: Path, name: str) -> Non
 
 async def test_full_segment_is_sealed_and_the_next_continues_in_order(tmp_path: Path) -> None:
     mail = transport(tmp_path, segment_bytes=2000)
-    for sequence in range(1, 51):
-        await mail.send(envelope(sequence))
+    await send(mail, *range(1, 51))
     segments = sorted((tmp_path / "ada").glob("*.log"))
     assert len(segments) > 5
     assert [path.stat().st_mode & 0o200 for path in segments] == [0] * (len(segments) - 1) + [0o200]
@@ -71,9 +80,8 @@ async def test_writer_with_a_sealed_segment_moves_to_the_next(tmp_path: Path) ->
         assert take_sequences(inbox) == list(range(1, 41))
 
 
-async def test_next_writer_creates_the_segment_after_a_sealed_one(tmp_path: Path) -> None:
+async def test_next_writer_creates_the_segment_after_a_sealed_one(tmp_path: Path, mail: FileTransport) -> None:
     """The sealing process was killed before it created the next segment."""
-    mail = transport(tmp_path)
     await mail.send(envelope(1))
     (tmp_path / "ada" / "000001.log").chmod(0o400)
     async with mail.open_inbox("ada", 1) as inbox:
@@ -88,8 +96,7 @@ async def test_writer_stopped_in_an_append_does_not_block_others(tmp_path: Path)
     await mail.send(envelope(1))
     with (tmp_path / "ada" / "000001.log").open("rb") as stopped:
         fcntl.flock(stopped, fcntl.LOCK_SH)
-        for sequence in range(2, 9):
-            await mail.send(envelope(sequence))
+        await send(mail, *range(2, 9))
         assert [path.name for path in (tmp_path / "ada").glob("*.log")] == ["000001.log"]
     await mail.send(envelope(9))
     async with mail.open_inbox("ada", 1) as inbox:
@@ -99,8 +106,7 @@ async def test_writer_stopped_in_an_append_does_not_block_others(tmp_path: Path)
 async def test_acknowledged_segments_are_deleted_but_the_last_two(tmp_path: Path) -> None:
     mail = transport(tmp_path, segment_bytes=2000)
     async with mail.open_inbox("ada", 1) as inbox:
-        for sequence in range(1, 51):
-            await mail.send(envelope(sequence))
+        await send(mail, *range(1, 51))
         await inbox.acknowledge([delivery.envelope.id for delivery in inbox.take_nowait()])
         assert len(list((tmp_path / "ada").glob("*.log"))) == 2
         await mail.send(envelope(51))
@@ -126,8 +132,7 @@ async def test_record_torn_at_any_byte_loses_no_other(tmp_path: Path, kept: int,
     assert [letter.raw for letter in dead_letters.letters] == ([record[1:kept]] if kept > 1 else [])
 
 
-async def test_record_without_its_last_newline_is_complete(tmp_path: Path) -> None:
-    mail = transport(tmp_path)
+async def test_record_without_its_last_newline_is_complete(tmp_path: Path, mail: FileTransport) -> None:
     await mail.send(envelope(1))
     with (tmp_path / "ada" / "000001.log").open("ab") as log:
         log.write(frame_record(envelope(2).to_bytes())[:-1])
@@ -165,9 +170,8 @@ async def test_garbage_in_a_log_is_dead_lettered_with_its_bytes(tmp_path: Path) 
     assert dead_letters.letters[2].raw == b"x" * 600_000
 
 
-async def test_message_stored_twice_is_delivered_once(tmp_path: Path) -> None:
+async def test_message_stored_twice_is_delivered_once(mail: FileTransport) -> None:
     """Also if the copy arrives after the acknowledgement, or another reader has the mailbox."""
-    mail = transport(tmp_path)
     sent = [envelope(1), envelope(2), envelope(3)]
     for one in (*sent, *sent):
         await mail.send(one)
@@ -182,10 +186,8 @@ async def test_message_stored_twice_is_delivered_once(tmp_path: Path) -> None:
         assert take_sequences(inbox) == [2]
 
 
-async def test_only_messages_taken_before_are_marked_as_again(tmp_path: Path) -> None:
-    mail = transport(tmp_path)
-    await mail.send(envelope(1))
-    await mail.send(envelope(2))
+async def test_only_messages_taken_before_are_marked_as_again(mail: FileTransport) -> None:
+    await send(mail, 1, 2)
     async with mail.open_inbox("ada", 1) as inbox:
         assert [delivery.is_again for delivery in inbox.take_nowait(1)] == [False]
     await mail.send(envelope(3))
@@ -195,8 +197,7 @@ async def test_only_messages_taken_before_are_marked_as_again(tmp_path: Path) ->
         assert [delivery.is_again for delivery in inbox.take_nowait()] == [True, False, False]
 
 
-async def test_unreadable_cursor_loses_no_mail(tmp_path: Path) -> None:
-    mail = transport(tmp_path)
+async def test_unreadable_cursor_loses_no_mail(tmp_path: Path, mail: FileTransport) -> None:
     await mail.send(envelope(1))
     async with mail.open_inbox("ada", 1) as inbox:
         await inbox.acknowledge([delivery.envelope.id for delivery in inbox.take_nowait()])
@@ -207,8 +208,7 @@ async def test_unreadable_cursor_loses_no_mail(tmp_path: Path) -> None:
             assert [delivery.is_again for delivery in inbox.take_nowait()] == [True, True]
 
 
-async def test_a_failed_acknowledgement_can_be_repeated(tmp_path: Path) -> None:
-    mail = transport(tmp_path)
+async def test_a_failed_acknowledgement_can_be_repeated(mail: FileTransport) -> None:
     await mail.send(envelope(1))
     async with mail.open_inbox("ada", 1) as inbox:
         [delivery] = inbox.take_nowait()
@@ -220,17 +220,16 @@ async def test_a_failed_acknowledgement_can_be_repeated(tmp_path: Path) -> None:
 
 
 async def test_a_mailbox_is_full_by_messages_until_some_are_acknowledged(tmp_path: Path) -> None:
+    """The messages are counted over several segments."""
     mail = transport(tmp_path, limits=MailLimits(messages=10), segment_bytes=1500)
-    for sequence in range(1, 11):
-        await mail.send(envelope(sequence))
+    await send(mail, *range(1, 11))
     with pytest.raises(MailboxFull) as caught:
         await mail.send(envelope(11))
     assert (caught.value.waiting, caught.value.limit, caught.value.unit) == (10, 10, "messages")
     async with mail.open_inbox("ada", 1) as inbox:
         taken = inbox.take_nowait()
         await inbox.acknowledge([taken[5].envelope.id, taken[8].envelope.id])
-        await mail.send(envelope(11))
-        await mail.send(envelope(12))
+        await send(mail, 11, 12)
         with pytest.raises(MailboxFull):
             await mail.send(envelope(13))
 
@@ -328,11 +327,9 @@ async def test_reader_polls_without_socket_and_inotify(tmp_path: Path, monkeypat
         assert take_sequences(inbox) == [1]
 
 
-async def test_wait_ignores_mail_that_was_taken(tmp_path: Path) -> None:
-    mail = transport(tmp_path)
+async def test_wait_ignores_mail_that_was_taken(mail: FileTransport) -> None:
     async with mail.open_inbox("ada", 1) as inbox:
-        await mail.send(envelope(1))
-        await mail.send(envelope(2))
+        await send(mail, 1, 2)
         assert len(inbox.take_nowait(1)) == 1
         with trio.fail_after(0.1):
             await inbox.wait()
@@ -367,8 +364,7 @@ async def test_deleted_mailbox_is_recreated_by_reader_and_writer(
 ) -> None:
     monkeypatch.setattr(wakeup, "POLL_INTERVAL", 0.02)
     mail = transport(tmp_path, segment_bytes=1500)
-    for sequence in range(1, 11):
-        await mail.send(envelope(sequence))
+    await send(mail, *range(1, 11))
     async with mail.open_inbox("ada", 1) as inbox:
         taken = inbox.take_nowait()
         shutil.rmtree(tmp_path / "ada")
@@ -389,8 +385,7 @@ async def test_deleted_mailbox_is_recreated_by_reader_and_writer(
         assert take_sequences(inbox) == [13]
 
 
-async def test_mail_from_before_a_deletion_precedes_later_mail(tmp_path: Path) -> None:
-    mail = transport(tmp_path)
+async def test_mail_from_before_a_deletion_precedes_later_mail(tmp_path: Path, mail: FileTransport) -> None:
     await mail.send(envelope(1))
     async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == [1]
@@ -400,8 +395,7 @@ async def test_mail_from_before_a_deletion_precedes_later_mail(tmp_path: Path) -
         assert take_sequences(inbox) + take_sequences(inbox) == [2, 3]
 
 
-async def test_deleted_logs_do_not_hide_later_mail(tmp_path: Path) -> None:
-    mail = transport(tmp_path)
+async def test_deleted_logs_do_not_hide_later_mail(tmp_path: Path, mail: FileTransport) -> None:
     await mail.send(envelope(1))
     async with mail.open_inbox("ada", 1) as inbox:
         await inbox.acknowledge([delivery.envelope.id for delivery in inbox.take_nowait()])
@@ -414,8 +408,7 @@ async def test_deleted_logs_do_not_hide_later_mail(tmp_path: Path) -> None:
         assert take_sequences(inbox) == [3]
 
 
-async def test_mailbox_recreated_by_another_reader_is_busy(tmp_path: Path) -> None:
-    mail = transport(tmp_path)
+async def test_mailbox_recreated_by_another_reader_is_busy(tmp_path: Path, mail: FileTransport) -> None:
     async with mail.open_inbox("ada", 1) as inbox:
         shutil.rmtree(tmp_path / "ada")
         async with transport(tmp_path).open_inbox("ada", 1):
@@ -426,8 +419,7 @@ async def test_mailbox_recreated_by_another_reader_is_busy(tmp_path: Path) -> No
         assert take_sequences(inbox) == [1]
 
 
-async def test_wait_and_acknowledge_always_execute_a_checkpoint(tmp_path: Path) -> None:
-    mail = transport(tmp_path)
+async def test_wait_and_acknowledge_always_execute_a_checkpoint(tmp_path: Path, mail: FileTransport) -> None:
     await mail.send(envelope(1))
     async with mail.open_inbox("ada", 1) as inbox:
         with trio.testing.assert_checkpoints():
@@ -444,8 +436,7 @@ async def test_wait_and_acknowledge_always_execute_a_checkpoint(tmp_path: Path) 
                 await inbox.wait()
 
 
-async def test_full_disk_is_raised_and_nothing_is_stored(tmp_path: Path) -> None:
-    mail = transport(tmp_path)
+async def test_full_disk_is_raised_and_nothing_is_stored(mail: FileTransport) -> None:
     await mail.send(envelope(1))
     with file_faults(SeededFaults(seed=0, full=1.0)), pytest.raises(MailboxFailed, match="No space left"):
         await mail.send(envelope(2))
@@ -584,8 +575,7 @@ async def test_commit_moves_to_a_thread_when_the_disk_becomes_slow(monkeypatch: 
 async def test_reader_crash_at_any_operation_loses_and_duplicates_nothing(tmp_path: Path, number: int) -> None:
     """Acknowledged messages are not delivered again; the others are."""
     mail = transport(tmp_path, segment_bytes=1500)
-    for sequence in range(1, 13):
-        await mail.send(envelope(sequence))
+    await send(mail, *range(1, 13))
     acknowledged: set[int] = set()
     with file_faults(FailsFrom(number)):
         try:

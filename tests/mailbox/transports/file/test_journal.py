@@ -81,47 +81,30 @@ async def test_power_cut_loses_mail_without_power_durability(tmp_path: Path, dis
     assert await read(tmp_path) == []
 
 
-async def test_receipts_survive_several_rounds_of_the_journal(tmp_path: Path, disk: Disk) -> None:
-    """The journal holds seven messages; the eighth syncs the log, and the next one starts the journal again."""
-    mail = durable(tmp_path)
-    for sequence in range(1, 41):
-        await mail.send(envelope(sequence, "x" * 3000))
-    [(_, journal)] = find_journals(tmp_path / "ada")
-    assert journal.stat().st_size < 40 * 3000
-    crash(mail)
-    disk.cut_power(tmp_path / "ada")
-    assert await read(tmp_path) == list(range(1, 41))
-
-
-async def test_stale_bytes_behind_shorter_journal_entries_are_ignored(tmp_path: Path, disk: Disk) -> None:
-    mail = durable(tmp_path)
-    for sequence in range(1, 41):
-        await mail.send(envelope(sequence, "x" * (7000 // (sequence % 7 + 1))))
+@pytest.mark.parametrize(
+    ("sizes", "segment_bytes"),
+    [
+        # The journal holds seven messages; the eighth syncs the log, and the next one starts the journal again.
+        pytest.param([3000] * 40, 200_000, id="several rounds of the journal"),
+        pytest.param([7000 // (number % 7 + 1) for number in range(1, 41)], 200_000, id="entries over longer ones"),
+        pytest.param([100_000, 5], 200_000, id="larger than the journal"),
+        pytest.param([300] * 30, 3000, id="sealed segments"),
+    ],
+)
+async def test_receipts_of_any_sizes_survive_a_power_cut(
+    tmp_path: Path, disk: Disk, sizes: list[int], segment_bytes: int
+) -> None:
+    mail = durable(tmp_path, segment_bytes=segment_bytes)
+    for sequence, size in enumerate(sizes, 1):
+        await mail.send(envelope(sequence, "x" * size))
+    assert all(journal.stat().st_size < 40 * 3000 for _, journal in find_journals(tmp_path / "ada"))
     before = segment_path(tmp_path / "ada", 1).read_bytes()
     crash(mail)
     disk.cut_power(tmp_path / "ada")
     dead_letters = DeadLetterList()
-    assert await read(tmp_path, dead_letters) == list(range(1, 41))
+    assert await read(tmp_path, dead_letters) == list(range(1, len(sizes) + 1))
     assert segment_path(tmp_path / "ada", 1).read_bytes() == before
     assert not dead_letters.letters
-
-
-async def test_a_message_larger_than_the_journal_survives(tmp_path: Path, disk: Disk) -> None:
-    mail = durable(tmp_path)
-    await mail.send(envelope(1, "x" * 100_000))
-    await mail.send(envelope(2))
-    crash(mail)
-    disk.cut_power(tmp_path / "ada")
-    assert await read(tmp_path) == [1, 2]
-
-
-async def test_receipts_survive_across_sealed_segments(tmp_path: Path, disk: Disk) -> None:
-    mail = durable(tmp_path, segment_bytes=3000)
-    for sequence in range(1, 31):
-        await mail.send(envelope(sequence, "x" * 300))
-    crash(mail)
-    disk.cut_power(tmp_path / "ada")
-    assert await read(tmp_path) == list(range(1, 31))
 
 
 async def test_receipts_survive_in_a_segment_sealed_by_another_process(tmp_path: Path, disk: Disk) -> None:

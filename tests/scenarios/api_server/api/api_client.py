@@ -107,6 +107,11 @@ def request(text: str = "hello", **fields: Any) -> dict[str, Any]:
     return {"model": MODEL, "max_tokens": 1000, "messages": [{"role": "user", "content": text}], **fields}
 
 
+def script_replying(said: str, **fields: Any) -> str:
+    """A script of one reply for every turn."""
+    return msgspec.json.encode({"default": [{"text": said, "times": "always", **fields}]}).decode()
+
+
 def named(agent: str, turn: int = 1, purpose: str = "turn") -> dict[str, str]:
     """The headers with which an agent's client says who asks."""
     return {"x-coterie-agent": agent, "x-coterie-turn": str(turn), "x-coterie-purpose": purpose}

@@ -8,15 +8,10 @@ import pytest
 
 from coterie.agents.loop.model.catalog import ModelTable, load_models
 from tests.embedded_server import open_served
-from tests.scenarios.api_server.api.api_client import ask, open_strict_sdk, request
+from tests.scenarios.api_server.api.api_client import ask, open_strict_sdk, request, script_replying
 from tests.scenarios.api_server.request_samples import sized, text, tool, user
 
 CALLS = 'default: [{text: "I look.", tools: [{Read: {path: "a long path to a file"}}], times: always}]'
-
-
-def script_replying(said: str, **fields: Any) -> str:
-    """A script of one reply for every turn."""
-    return msgspec.json.encode({"default": [{"text": said, "times": "always", **fields}]}).decode()
 
 
 @pytest.fixture
@@ -58,17 +53,23 @@ async def test_a_refusal_says_why() -> None:
     assert events[-2]["delta"]["stop_details"] == details
 
 
-async def test_max_tokens_cuts_text_between_characters() -> None:
-    async with open_served(script_replying("ä€" * 20)) as served:
-        message = (await ask(served, request(max_tokens=2))).json
-    assert (message["content"], message["stop_reason"]) == ([text("ä€ä")], "max_tokens")
-    assert message["usage"]["output_tokens"] == 2
-
-
-async def test_a_reply_that_just_fits_is_not_cut() -> None:
-    async with open_served(script_replying("x" * 40)) as served:
-        assert (await ask(served, request(max_tokens=10))).json["stop_reason"] == "end_turn"
-        assert (await ask(served, request(max_tokens=9))).json["stop_reason"] == "max_tokens"
+@pytest.mark.parametrize(
+    ("script", "fields", "content", "stop_reason"),
+    [
+        pytest.param(script_replying("ä€" * 20), {"max_tokens": 2}, [text("ä€ä")], "max_tokens", id="characters"),
+        pytest.param(script_replying("x" * 40), {"max_tokens": 10}, [sized(10)], "end_turn", id="just fits"),
+        pytest.param(script_replying("x" * 40), {"max_tokens": 9}, [sized(9)], "max_tokens", id="one too many"),
+        pytest.param(CALLS, {"max_tokens": 2}, [text("I look.")], "max_tokens", id="before a block"),
+        pytest.param(CALLS, {"stop_sequences": ["I look"]}, [], "stop_sequence", id="a stop sequence"),
+    ],
+)
+async def test_reply_is_cut_and_later_blocks_left_out(
+    script: str, fields: dict[str, Any], content: list[Any], stop_reason: str
+) -> None:
+    async with open_served(script) as served:
+        message = (await ask(served, request(tools=[tool()], **fields))).json
+    assert (message["content"], message["stop_reason"]) == (content, stop_reason)
+    assert message["usage"]["output_tokens"] == fields.get("max_tokens", 0)
 
 
 async def test_max_tokens_cuts_a_tool_call_in_the_middle_of_its_json() -> None:
@@ -85,12 +86,6 @@ async def test_max_tokens_cuts_a_tool_call_in_the_middle_of_its_json() -> None:
         msgspec.json.decode(written)
     assert events[-2]["delta"]["stop_reason"] == whole["stop_reason"] == "max_tokens"
     assert events[-2]["usage"]["output_tokens"] == 5
-
-
-async def test_max_tokens_before_a_block_leaves_it_out() -> None:
-    async with open_served(CALLS) as served:
-        message = (await ask(served, request(max_tokens=2, tools=[tool()]))).json
-    assert (message["content"], message["stop_reason"]) == ([text("I look.")], "max_tokens")
 
 
 async def test_max_tokens_within_thinking_counts_as_thinking() -> None:
@@ -110,12 +105,6 @@ async def test_the_earliest_stop_sequence_ends_the_text() -> None:
     assert (message["stop_reason"], message["stop_sequence"]) == ("stop_sequence", " two")
     assert delta == {"stop_reason": "stop_sequence", "stop_sequence": " two", "stop_details": None}
     assert message["usage"]["output_tokens"] == 1
-
-
-async def test_a_stop_sequence_ends_before_later_blocks() -> None:
-    async with open_served(CALLS) as served:
-        message = (await ask(served, request(stop_sequences=["I look"], tools=[tool()]))).json
-    assert (message["content"], message["stop_reason"]) == ([], "stop_sequence")
 
 
 async def test_a_full_window_ends_the_reply(small: ModelTable) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.embedded_server import open_served
-from tests.scenarios.api_server.api.api_client import ask, open_strict_sdk, request
+from tests.scenarios.api_server.api.api_client import ask, open_strict_sdk, request, script_replying
 from tests.scenarios.api_server.request_samples import tool
 
 SCHEMA: dict[str, Any] = {
@@ -16,12 +16,9 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 FORMAT: dict[str, Any] = {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}
+LOOSE = tool("Plan", input_schema=SCHEMA)
 STRICT = tool("Plan", strict=True, input_schema=SCHEMA)
 GOOD = '{"city": "Oslo", "days": [1, 2]}'
-
-
-def script_replying(said: str, **fields: Any) -> str:
-    return msgspec.json.encode({"default": [{"text": said, **fields}]}).decode()
 
 
 def calling(name: str, **arguments: Any) -> str:
@@ -62,18 +59,24 @@ async def test_output_format_parameter_is_checked_too() -> None:
         assert (await ask(served, body)).error.startswith("output_format: Extra inputs are not permitted")
 
 
+BUILT_IN = [{"type": "bash_20250124", "name": "bash", "strict": True}, {"type": "mcp_toolset", "strict": True}]
+
+
 @pytest.mark.parametrize(
-    ("script", "fields"),
+    ("script", "fields", "is_strict"),
     [
-        (script_replying("no", stop="refusal"), {}),
-        (script_replying(GOOD), {"max_tokens": 2}),
-        (calling("Read", path="a"), {"tools": [tool("Read")]}),
+        pytest.param(script_replying("no", stop="refusal"), FORMAT, True, id="refused"),
+        pytest.param(script_replying(GOOD), {**FORMAT, "max_tokens": 2}, True, id="cut"),
+        pytest.param(calling("Read", path="a"), {**FORMAT, "tools": [tool("Read")]}, True, id="a tool call first"),
+        pytest.param(calling("Plan", nonsense=1), {"tools": [LOOSE]}, True, id="a tool that is not strict"),
+        pytest.param(calling("bash", command="ls"), {"tools": BUILT_IN}, True, id="a built-in tool has no schema"),
+        pytest.param(script_replying("Oslo"), {**FORMAT, "tools": [STRICT]}, False, id="a text, if lenient"),
+        pytest.param(calling("Plan", nonsense=1), {**FORMAT, "tools": [STRICT]}, False, id="a call, if lenient"),
     ],
-    ids=["refused", "cut", "a tool call first"],
 )
-async def test_a_reply_that_is_no_answer_is_exempt(script: str, fields: dict[str, Any]) -> None:
-    async with open_served(script) as served:
-        assert (await ask(served, request(**{**FORMAT, **fields}))).status == 200
+async def test_reply_is_exempt_from_the_schema(script: str, fields: dict[str, Any], *, is_strict: bool) -> None:
+    async with open_served(script, is_strict=is_strict) as served:
+        assert (await ask(served, request(**fields))).status == 200
 
 
 async def test_a_strict_tool_is_called_by_its_schema() -> None:
@@ -84,21 +87,4 @@ async def test_a_strict_tool_is_called_by_its_schema() -> None:
         assert answer.error.startswith(
             "script reply default[1] calls Plan with input that breaks its strict schema: $: required property 'days'"
         )
-        assert (await ask(served, request(tools=[tool("Plan", input_schema=SCHEMA)]))).status == 400
-
-
-async def test_a_tool_that_is_not_strict_is_called_as_the_script_says() -> None:
-    async with open_served(calling("Plan", nonsense=1)) as served:
-        assert (await ask(served, request(tools=[tool("Plan", input_schema=SCHEMA)]))).status == 200
-
-
-async def test_a_built_in_tool_has_no_schema_to_break() -> None:
-    tools = [{"type": "bash_20250124", "name": "bash", "strict": True}, {"type": "mcp_toolset", "strict": True}]
-    async with open_served(calling("bash", command="ls")) as served:
-        assert (await ask(served, request(tools=tools))).status == 200
-
-
-@pytest.mark.parametrize("script", [script_replying("Oslo"), calling("Plan", nonsense=1)])
-async def test_a_lenient_server_lets_any_reply_pass(script: str) -> None:
-    async with open_served(script, is_strict=False) as served:
-        assert (await ask(served, request(**FORMAT, tools=[STRICT]))).status == 200
+        assert (await ask(served, request(tools=[LOOSE]))).status == 400

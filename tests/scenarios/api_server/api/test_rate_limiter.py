@@ -40,22 +40,21 @@ def test_the_requests_of_a_minute_are_admitted_at_once_and_no_more() -> None:
     assert "3 requests per minute for model" in error.message
 
 
-def test_a_bucket_refills_evenly() -> None:
-    limiter = RateLimiter(RateLimits(requests=60))
-    for _ in range(60):
-        limiter.admit("key", "model", NOW)
-    refused(limiter, NOW + 0.9)
-    limiter.admit("key", "model", NOW + 1.1)
-    refused(limiter, NOW + 1.2)
-
-
-def test_a_bucket_never_holds_more_than_a_minute() -> None:
-    limiter = RateLimiter(RateLimits(requests=2))
-    limiter.admit("key", "model", NOW)
-    later = NOW + 3600
-    limiter.admit("key", "model", later)
-    limiter.admit("key", "model", later)
-    refused(limiter, later)
+@pytest.mark.parametrize(
+    ("limit", "moments"),
+    [
+        pytest.param(60, [(0, True)] * 60 + [(0.9, False), (1.1, True), (1.2, False)], id="refills evenly"),
+        pytest.param(2, [(0, True), (3600, True), (3600, True), (3600, False)], id="holds at most a minute"),
+        pytest.param(60, [(0, True)] * 60 + [(-3600, False), (-3600 + 1.1, True)], id="the clock is set back"),
+    ],
+)
+def test_a_bucket_admits_a_request_at_a_moment(limit: int, moments: list[tuple[float, bool]]) -> None:
+    limiter = RateLimiter(RateLimits(requests=limit))
+    for moment, is_admitted in moments:
+        if is_admitted:
+            limiter.admit("key", "model", NOW + moment)
+        else:
+            refused(limiter, NOW + moment)
 
 
 def test_keys_and_models_are_counted_apart() -> None:
@@ -129,14 +128,6 @@ def test_what_is_overdrawn_remains_as_zero() -> None:
 
 def test_rounding_never_promises_more_than_the_limit() -> None:
     assert header(RateLimiter(RateLimits(input_tokens=1_600)), "tokens-remaining") == "1600"
-
-
-def test_a_clock_set_back_does_not_stop_the_refill() -> None:
-    limiter = RateLimiter(RateLimits(requests=60))
-    for _ in range(60):
-        limiter.admit("key", "model", NOW)
-    refused(limiter, NOW - 3600)
-    limiter.admit("key", "model", NOW - 3600 + 1.1)
 
 
 @pytest.mark.parametrize("limit", [0, -1])

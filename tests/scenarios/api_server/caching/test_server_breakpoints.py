@@ -60,14 +60,8 @@ def _alone(block: Block) -> dict[str, Any]:
             _alone(_marked(text(), "ephemeral")),
             "messages.0.content.0.cache_control: Input should be a valid dictionary",
         ),
-        (
-            _alone(_marked(text(""))),
-            "messages.0.content.0.text: cache_control cannot be set for empty text blocks",
-        ),
-        (
-            {"system": [_marked(text(""))]},
-            "system.0.text: cache_control cannot be set for empty text blocks",
-        ),
+        (_alone(_marked(text(""))), "messages.0.content.0.text: cache_control cannot be set for empty text blocks"),
+        ({"system": [_marked(text(""))]}, "system.0.text: cache_control cannot be set for empty text blocks"),
         (
             {"messages": [user(text()), assistant(_marked(thinking()))]},
             "messages.1.content.0.thinking.cache_control: Extra inputs are not permitted",
@@ -80,26 +74,17 @@ def _alone(block: Block) -> dict[str, Any]:
             _alone(tool_result("1", [text(), _marked(text())])),
             "messages.0.content.0.content.1.cache_control: cache_control can only be set on top-level content blocks",
         ),
-        (
-            {"tools": [tool("A", defer_loading=True, cache_control=EPHEMERAL)]},
-            DEFERRED,
-        ),
+        ({"tools": [tool("A", defer_loading=True, cache_control=EPHEMERAL)]}, DEFERRED),
         (
             {"messages": [user(*(_marked(text()) for _ in range(5)))]},
             "A maximum of 4 blocks with cache_control may be provided. Found 5.",
         ),
-        (
-            {"tools": [_marked(tool())], "system": [_marked(text(), HOUR)]},
-            f"system.0.cache_control.ttl: {ORDER}",
-        ),
+        ({"tools": [_marked(tool())], "system": [_marked(text(), HOUR)]}, f"system.0.cache_control.ttl: {ORDER}"),
         (
             {"messages": [user(_marked(text()), text(), _marked(text(), HOUR))]},
             f"messages.0.content.2.cache_control.ttl: {ORDER}",
         ),
-        (
-            {"messages": [user(_marked(text()), text())], "cache_control": HOUR},
-            f"cache_control.ttl: {ORDER}",
-        ),
+        ({"messages": [user(_marked(text()), text())], "cache_control": HOUR}, f"cache_control.ttl: {ORDER}"),
         (
             {"messages": [user(_marked(text()))], "cache_control": HOUR},
             "cache_control.ttl: the last cacheable block already has a cache_control with ttl='5m'",

@@ -100,20 +100,14 @@ EDITS = "context_management.edits"
         ([{"type": "forget_all"}], f"{EDITS}.0.type: Invalid value 'forget_all'"),
         ([{}], f"{EDITS}.0: Object missing required field `type`"),
         (["all"], f"{EDITS}.0: Expected `object`, got `str`"),
-        (
-            [clear_tools(), {"type": THINKING}],
-            f"{EDITS}: `{THINKING}` must be the first edit",
-        ),
+        ([clear_tools(), {"type": THINKING}], f"{EDITS}: `{THINKING}` must be the first edit"),
         ([clear_tools(), clear_tools()], f"{EDITS}: each type of edit may be given once"),
         (
             [{"type": THINKING, "keep": {"type": "thinking_turns", "value": 0}}],
             f"{EDITS}.0.keep.value: Expected `int` >= 1",
         ),
         ([clear_tools(trigger={"type": "days", "value": 1})], f"{EDITS}.0.trigger.type: Invalid value 'days'"),
-        (
-            [clear_tools(keep={"type": "tool_uses", "value": -1})],
-            f"{EDITS}.0.keep.value: Expected `int` >= 0",
-        ),
+        ([clear_tools(keep={"type": "tool_uses", "value": -1})], f"{EDITS}.0.keep.value: Expected `int` >= 0"),
         ([clear_tools(keeps=1)], f"{EDITS}.0: Object contains unknown field `keeps`"),
         ("all", f"{EDITS}: Input should be a valid list"),
     ],

@@ -32,6 +32,14 @@ UNEXPECTED = (
 NO_PREFILL = "This model does not support assistant message prefill. The conversation must end with a user message."
 EMPTY = "messages.{0}: all messages must have non-empty content except for the optional final assistant message"
 
+NAME = "String should match pattern '^[a-zA-Z0-9_-]{1,128}$'"
+
+
+def bad_tag(place: str, tag: str, *expected: str) -> str:
+    """Return the message about an unknown `type`."""
+    tags = ", ".join(f"'{name}'" for name in expected)
+    return f"{place}: Input tag '{tag}' found using 'type' does not match any of the expected tags: {tags}"
+
 
 def system(*blocks: Block) -> dict[str, Any]:
     return {"role": "system", "content": list(blocks)}
@@ -74,22 +82,11 @@ PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
     (
         FREE,
         {"tool_choice": {"type": "some"}, "tools": [tool()]},
-        (
-            "tool_choice: Input tag 'some' found using 'type' does not match any of the expected tags: "
-            "'auto', 'any', 'tool', 'none'"
-        ),
+        bad_tag("tool_choice", "some", "auto", "any", "tool", "none"),
     ),
     (FREE, {"tools": [tool(), tool()]}, "tools: Tool names must be unique."),
-    (
-        FREE,
-        {"tools": [tool("a b")]},
-        "tools.0.custom.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'",
-    ),
-    (
-        FREE,
-        {"tools": [tool(), tool("x" * 129)]},
-        "tools.1.custom.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'",
-    ),
+    (FREE, {"tools": [tool("a b")]}, f"tools.0.custom.name: {NAME}"),
+    (FREE, {"tools": [tool(), tool("x" * 129)]}, f"tools.1.custom.name: {NAME}"),
     (FREE, {"tools": [{"input_schema": {"type": "object"}}]}, "tools.0.custom.name: Field required"),
     (FREE, {"tools": [{"name": "Read"}]}, "tools.0.custom.input_schema: Field required"),
     (
@@ -106,10 +103,7 @@ PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
     (
         FREE,
         {"tools": [{"type": "function", "name": "Read"}]},
-        (
-            "tools.0: Input tag 'function' found using 'type' does not match any of the expected tags: "
-            "'custom', 'a versioned tool type'"
-        ),
+        bad_tag("tools.0", "function", "custom", "a versioned tool type"),
     ),
     (
         FREE,
@@ -137,14 +131,7 @@ PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
         "thinking.enabled.budget_tokens: Input should be a valid integer",
     ),
     (BUDGETED, {"thinking": {"type": "adaptive"}}, '"thinking.type.adaptive" is not supported for this model.'),
-    (
-        FREE,
-        {"thinking": {"type": "on"}},
-        (
-            "thinking: Input tag 'on' found using 'type' does not match any of the expected tags: "
-            "'adaptive', 'enabled', 'disabled', 'between_tools'"
-        ),
-    ),
+    (FREE, {"thinking": {"type": "on"}}, bad_tag("thinking", "on", "adaptive", "enabled", "disabled", "between_tools")),
     (
         FREE,
         {"thinking": {"type": "adaptive", "display": "full"}},
@@ -155,18 +142,11 @@ PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
         {"output_config": {"effort": "extreme"}},
         "output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh', 'max'",
     ),
-    (
-        "claude-haiku-4-5",
-        {"output_config": {"effort": "low"}},
-        "This model does not support the effort parameter.",
-    ),
+    ("claude-haiku-4-5", {"output_config": {"effort": "low"}}, "This model does not support the effort parameter."),
     (
         FREE,
         {"output_config": {"format": {"type": "grammar"}}},
-        (
-            "output_config.format: Input tag 'grammar' found using 'type' does not match any of the expected tags: "
-            "'json_schema'"
-        ),
+        bad_tag("output_config.format", "grammar", "json_schema"),
     ),
     (FREE, {"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema: Field required"),
     (
@@ -205,11 +185,7 @@ PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
         'max_tokens: 0 fills the prompt cache only and cannot be used with `tool_choice` of type "any" or "tool"',
     ),
     (FREE, {"system": ""}, "system: text content blocks must be non-empty"),
-    (
-        FREE,
-        {"system": [{"type": "image", "source": {}}]},
-        "system.0: Input tag 'image' found using 'type' does not match any of the expected tags: 'text'",
-    ),
+    (FREE, {"system": [{"type": "image", "source": {}}]}, bad_tag("system.0", "image", "text")),
 ]
 
 
@@ -349,6 +325,8 @@ CITED = text("so", citations=[{"type": "char_location"}])
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
 COMPACTED = {"type": "compaction", "content": "before"}
 
+RESULT = "messages.2.content.0.tool_result.content"
+
 MESSAGES: list[tuple[list[dict[str, Any]], str]] = [
     ([assistant(text("hi")), HELLO], 'messages: first message must use the "user" role'),
     ([HELLO, assistant(text("I"))], NO_PREFILL),
@@ -375,22 +353,12 @@ MESSAGES: list[tuple[list[dict[str, Any]], str]] = [
         [HELLO, assistant({"type": "redacted_thinking", "data": 1}), HELLO],
         "messages.1.content.0.redacted_thinking.data: Input should be a valid string",
     ),
-    (
-        [user({"type": "video"})],
-        "messages.0.content.0: Input tag 'video' found using 'type' does not match any of the expected tags: "
-        + ", ".join(f"'{name}'" for name in (*KNOWN_TYPES, "*_tool_result")),
-    ),
+    ([user({"type": "video"})], bad_tag("messages.0.content.0", "video", *KNOWN_TYPES, "*_tool_result")),
     (
         [user({"type": "image", "source": {"type": "path"}})],
-        (
-            "messages.0.content.0.image.source: Input tag 'path' found using 'type' does not match any of the expected "
-            "tags: 'base64', 'url', 'file'"
-        ),
+        bad_tag("messages.0.content.0.image.source", "path", "base64", "url", "file"),
     ),
-    (
-        [user({"type": "image", "source": {"type": "url"}})],
-        "messages.0.content.0.image.source.url.url: Field required",
-    ),
+    ([user({"type": "image", "source": {"type": "url"}})], "messages.0.content.0.image.source.url.url: Field required"),
     (
         [user({"type": "image", "source": {"type": "base64", "media_type": "image/bmp", "data": ""}})],
         (
@@ -403,19 +371,12 @@ MESSAGES: list[tuple[list[dict[str, Any]], str]] = [
         "messages.0.content.0.document.source.base64.media_type: Input should be 'application/pdf'",
     ),
     (
-        [
-            HELLO,
-            assistant(tool_use("a")),
-            user(tool_result("a", [{"type": "tool_use", "id": "b", "name": "n", "input": {}}])),
-        ],
-        (
-            "messages.2.content.0.tool_result.content.0: Input tag 'tool_use' found using 'type' does not match any of "
-            "the expected tags: 'document', 'image', 'search_result', 'text', 'tool_reference'"
-        ),
+        [HELLO, assistant(tool_use("a")), user(tool_result("a", [{**tool_use("b"), "input": {}}]))],
+        bad_tag(f"{RESULT}.0", "tool_use", "document", "image", "search_result", "text", "tool_reference"),
     ),
     (
         [HELLO, assistant(tool_use("a")), user(tool_result("a", [{"type": "image", "source": {"type": "url"}}]))],
-        "messages.2.content.0.tool_result.content.0.image.source.url.url: Field required",
+        f"{RESULT}.0.image.source.url.url: Field required",
     ),
 ]
 
