@@ -54,7 +54,7 @@ class MergedInbox:
     async def acknowledge(self, ids: Collection[MessageId]) -> None:
         """As `Inbox.acknowledge`."""
         if unknown := next((id_ for id_ in ids if id_ not in self._taken), None):
-            raise ValueError(f"{unknown} was not taken from the mailbox of {self.name!r}")
+            raise ValueError(f"cannot acknowledge message {unknown}: not read from the mailbox of {self.name!r}")
         for inbox in (self.local, *self.others):
             own = [id_ for id_ in (*ids, *self._refused) if self._taken.get(id_) is inbox]
             if own:

@@ -12,7 +12,7 @@ because a file proves no authority."""
 REFERRED: frozenset[MessageKind] = frozenset({"plan_approval_response"})
 """Kinds that the root checks if there is one: it holds the request, and identifies the sender by its socket."""
 NEVER_WAKES: frozenset[MessageKind] = frozenset({"idle"})
-"""Kinds that wait for the next turn: an idle agent should not cost others a turn."""
+"""Kinds of messages that wait for the recipient's next turn: that an agent is idle is not worth a model call."""
 
 _SUPERIORS: frozenset[SenderKind] = frozenset({"human", "lead", "system"})
 _SENDERS: Mapping[MessageKind, frozenset[SenderKind]] = {

@@ -69,7 +69,7 @@ class BackgroundTask(Generic[Request]):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Handle requests in the background until the block ends, which cancels a running one."""
+        """Handle requests in the background until the block ends; the end of the block cancels a running request."""
         async with run_in_background(self._run, self._name):
             yield
 

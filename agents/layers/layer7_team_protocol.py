@@ -18,7 +18,7 @@ class PendingReport:
     answer: Delivery | None = attrs.field(default=None, init=False)
 
     def accept(self, delivery: Delivery) -> bool:
-        """Keep *delivery* if it is the first message with the report; True if it is."""
+        """Keep *delivery* if it is the first message with the expected task report; return True if it was kept."""
         envelope = delivery.envelope
         if self.answer is not None or envelope.id != self.report or envelope.kind != "task_notification":
             return False

@@ -92,7 +92,7 @@ class OverflowStep(Protocol):
     """Step that shortens the conversation after the API rejected it as too long."""
 
     async def on_overflow(self, agent: "Agent", overflow: PromptTooLong) -> bool:
-        """Return True if the conversation is shorter now, so that the call can be retried."""
+        """Shorten the conversation of *agent*; return True if it became shorter, so that the call can be retried."""
         ...
 
 
@@ -143,7 +143,7 @@ class Pipeline:
 
 
 Caller = Callable[["Agent", dict[str, Any]], Awaitable[ToolResult]]
-"""Function that executes one tool call, given as its block. If cancelled, the function leaves nothing running."""
+"""Function that executes a tool call; the argument is its `tool_use` block. If cancelled, it leaves nothing running."""
 
 
 async def call_without_hooks(agent: "Agent", call: dict[str, Any]) -> ToolResult:

@@ -52,7 +52,7 @@ class AgentTypePattern:
         """Parse the text between the brackets. Raises `ValueError`."""
         agent_types = frozenset(agent_type.strip() for agent_type in text.split(","))
         if "" in agent_types:
-            raise ValueError("a rule for agents needs the names of agent types, separated by commas")
+            raise ValueError("the brackets must contain names of agent types, separated by commas")
         return cls(agent_types)
 
     def covers(self, agent_type: str) -> bool:

@@ -14,7 +14,7 @@ def render(name: str, /, **facts: str) -> str:
     template = string.Template((PROMPTS / f"{name}.md").read_text(encoding="utf-8"))
     slots = set(template.get_identifiers())
     if missing := sorted(slots - facts.keys()):
-        raise ValueError(f"prompt {name!r} needs {', '.join(missing)}")
+        raise ValueError(f"prompt {name!r} has slots without a value: {', '.join(missing)}; pass the values")
     if unused := sorted(facts.keys() - slots):
-        raise ValueError(f"prompt {name!r} has no use for {', '.join(unused)}")
+        raise ValueError(f"prompt {name!r} has no slot for {', '.join(unused)}; do not pass them")
     return template.substitute(facts).strip()

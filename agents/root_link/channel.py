@@ -57,9 +57,11 @@ class SocketChannel(Generic[Received]):
         try:
             self._outgoing.send_nowait(frame)
         except trio.WouldBlock as exc:
-            raise ControlLost(f"the other end does not read: {OUTGOING_LIMIT:,} messages are waiting") from exc
+            raise ControlLost(
+                f"the process at the other end does not read: {OUTGOING_LIMIT:,} messages are waiting"
+            ) from exc
         except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
-            raise ControlLost("the other end has gone") from exc
+            raise ControlLost("the process at the other end has closed the connection") from exc
 
     async def receive(self) -> Received | None:
         """Read the next frame and decode it; as `MessageChannel.receive`."""

@@ -34,7 +34,7 @@ class CompactionDone(WireMessage, tag="compaction", frozen=True):
 
     @classmethod
     def of(cls, event: Compacted) -> "CompactionDone":
-        """Copy the facts of *event*."""
+        """Create the reply from *event*, the event of the compaction."""
         return cls(**{name: getattr(event, name) for name in cls.__struct_fields__})
 
 
@@ -47,7 +47,7 @@ class NotCompacted(WireMessage, tag="not_compacted", frozen=True):
 
     reason: str
     is_for_user: bool = False
-    """True if the user made an invalid request."""
+    """True if the user asked for an impossible compaction; False if the compaction itself failed."""
 
 
 class CompactJob(WireRequest[CompactionDone | NotCompacted], tag="compact", frozen=True):

@@ -14,7 +14,10 @@ from coterie.mailbox.envelope import Envelope, MessageId
 
 
 class AdmitCall(WireRequest[None], tag="admit", frozen=True):
-    """Request for admission of a model call; may fail with `BudgetSpent`. Always followed by `CallAbandoned`."""
+    """Request for admission of a model call; may fail with `BudgetSpent`.
+
+    The agent sends `CallAbandoned` when the call has ended, whether it succeeded, failed or was cancelled.
+    """
 
     permit: int
     """Number of the permit; chosen by the agent, so that it can abandon the call before the reply arrives."""
@@ -115,7 +118,7 @@ class DeliverMessage(WireMessage, tag="deliver", frozen=True):
         return cls(content=msgspec.Raw(envelope.to_bytes()))
 
     def envelope(self) -> Envelope:
-        """Return the mail. Raises `EnvelopeCorrupt`."""
+        """Decode the envelope in `content`. Raises `EnvelopeCorrupt`."""
         return Envelope.from_bytes(bytes(self.content))
 
 

@@ -158,7 +158,7 @@ class RequestChannel(Generic[Body]):
                 if (served := self._serving.get(frame.cancel)) is not None:  # The reply may have been sent already.
                     served.withdraw()
             elif frame.body is None or isinstance(frame.body, WireRequest) != (frame.id is not None):
-                raise ControlLost("a frame is neither a message nor a request")
+                raise ControlLost("the process at the other end sent a frame that is neither a message nor a request")
             elif frame.id is not None:
                 served = self._serving[frame.id] = ServedRequest(frame.body, frame.id, self)
                 return served

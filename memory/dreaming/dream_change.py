@@ -33,7 +33,7 @@ class RecallTest:
     kept: int = 0
     """Those of them that the same query still finds after the dream."""
     lost: tuple[str, ...] = ()
-    """The first lost memories, as `query -> memory`."""
+    """Memories that a query found before the dream but not after it, as `query -> memory`; only the first few."""
 
     @property
     def share(self) -> float:

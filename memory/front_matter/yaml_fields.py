@@ -122,7 +122,7 @@ class _Builder:
             case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                 self._add(self.opened.pop().value, line)
             case yaml.DocumentStartEvent() if self.root is not None:
-                raise YamlInvalid(line, "there is a second document")
+                raise YamlInvalid(line, "a second YAML document starts here; remove the `---` line before it")
 
     def finish(self) -> YamlFields:
         if self.root is not None and self.root is not self.top.values:

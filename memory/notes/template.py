@@ -51,7 +51,7 @@ class Template:
         if len(names) == 1:
             raise NotesUnusable(f"has no section; add a heading line such as '# {WORKLOG}'")
         if twice := [heading for heading, _ in sections if names.count(fold_heading(heading)) > 1]:
-            raise NotesUnusable(f"has the section {twice[0]!r} twice")
+            raise NotesUnusable(f"has the section {twice[0]!r} twice; rename or delete one of them")
         return cls(sections=tuple(TemplateSection(heading=name, hint=tuple(hint)) for name, hint in sections))
 
 

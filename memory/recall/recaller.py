@@ -165,7 +165,7 @@ class Recaller:
         return names
 
     def rank(self, query: str, survey: Survey, between: Between, most: int) -> list[MemoryLocation]:
-        """Return the *most* memories of *survey* that match *query* best by the local ranker, best first."""
+        """Rank the memories in `survey.files` for *query* with the local ranker; return at most *most*, best first."""
         found: list[tuple[float, MemoryLocation]] = []
         for directory in self._directories:
             known = sum(place.directory == directory for place in survey.left_out)

@@ -308,7 +308,10 @@ class ApprovalService:
         if reason := rejection_reason(decision, entry.approval):
             raise AnswerInvalid(reason)
         if entry.is_unverified:
-            raise AnswerInvalid(f"the file of {decision.id} was changed by another process; its agent must ask again")
+            raise AnswerInvalid(
+                f"approval {decision.id} cannot be answered, because another process changed its file; "
+                "the agent must send a new request"
+            )
         return entry
 
     async def _withdraw_open(self, entry: PendingApproval, why: str) -> None:

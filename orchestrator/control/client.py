@@ -38,9 +38,9 @@ async def send_request(root: ProcessIdentity, request: ControlRequest) -> Contro
             await write_frame(stream, msgspec.json.encode(request))
             frame = await read_frame(stream)
     except (OSError, PeerInvalid, trio.BrokenResourceError) as exc:
-        raise ConfigInvalid("session", f"its root, process {root.pid}, does not answer: {exc}") from exc
+        raise ConfigInvalid("session", f"the process of the session, {root.pid}, does not answer: {exc}") from exc
     if frame is None:
-        raise ConfigInvalid("session", "its root ended before it answered the request")
+        raise ConfigInvalid("session", "the session ended before it answered the request; see `coterie list`")
     if isinstance(response := response_decoder.decode(frame), RunFailed):
         raise ConfigInvalid("agent", response.reason)
     return response
@@ -64,7 +64,7 @@ class RootExit:
         return self.timeout
 
     async def wait(self, wait_ended: Callable[[], Awaitable[object]]) -> bool:
-        """Return True when *wait_ended* has returned; False if the root hangs."""
+        """Wait until *wait_ended* returns, then return True; return False if the session's root does not respond."""
         seconds = self.timeout
         while True:
             with trio.move_on_after(seconds):

@@ -62,7 +62,7 @@ def find_orphan_processes(session: str | None = None) -> list[OrphanProcess]:
 
 
 def orphan_findings(session: str | None = None) -> list[DoctorFinding]:
-    """Return a finding for each orphan process; *session* as in `find_orphan_processes`."""
+    """Return a finding for each orphan process of this user, or only for those of one *session*."""
     return [
         DoctorFinding(
             kind="stray_process",

@@ -71,7 +71,7 @@ def _cleanup_failure(session: SessionDirectory) -> str:
 
 
 def worktree_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
-    """Find the remaining worktrees of *session*, which must not run. Runs git and blocks. Raises `OSError`."""
+    """Find the worktrees that *session* left behind; *session* must have ended. Runs git, blocks. Raises `OSError`."""
     for record in sorted(session.directory.glob(f"agents/*/{WORKTREE_RECORD}")):
         try:
             worktree = read_worktree_record(record)

@@ -65,7 +65,7 @@ class CacheWarmup:
         return warming
 
     def begin(self, warming: CacheWrite) -> None:
-        """Record the start of the call's reply, which creates or refreshes its cache entries."""
+        """Record that the reply to a call has begun; from now on, the cache entries of the call exist."""
         for key in warming.keys:
             self._writing.pop(key, None)
             entry = self._warm.get(key)

@@ -32,9 +32,9 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
         project: Path,
         kinds: tuple[str, ...] | None = None,
     ) -> "ServerSpec":
-        """Substitute the variables of *environ* in the configuration *written*; *project* is the default directory.
+        """Create the spec of a server: the configuration *written* with the variables of *environ* substituted.
 
-        Raises `ConfigInvalid`.
+        The working directory of the server is relative to *project*. Raises `ConfigInvalid`.
         """
         filled = written.with_variables(environ)
         filled = attrs.evolve(filled, cwd=str(project / Path(filled.cwd or ".").expanduser()))

@@ -74,7 +74,7 @@ async def _check(specs: Sequence[ServerSpec], seconds: float, logs: Path, checks
 
 
 def _store(message: HostMessage, checks: Mapping[str, ServerCheck]) -> bool:
-    """Store the results in *message*; return True if it is the last message."""
+    """Copy the failure or the tool lists of servers from *message* to *checks*; return True after the last message."""
     match message:
         case ServerStateChanged(event=McpChanged(state="failed" | "lost") as event):
             checks[event.server].failure = event.reason

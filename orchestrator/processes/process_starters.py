@@ -46,7 +46,7 @@ ZYGOTE_EXIT_TIMEOUT = 2.0
 
 @attrs.define(eq=False)
 class ZygoteHandle:
-    """Handle of a running zygote."""
+    """Handle of a running zygote: the process that has imported all modules and forks a child for each request."""
 
     process: ChildProcess
     requests: trio.socket.SocketType

@@ -106,7 +106,7 @@ def _start_child(requests: socket.socket, root: int, count: int, numbers: Sequen
 
 
 def _is_abandoned(answer: socket.socket) -> bool:
-    """Return True if the root has abandoned the start, for example while this process was stopped."""
+    """Return True if the root no longer waits for the child it requested, for example because the zygote was paused."""
     poll = select.poll()
     poll.register(answer, 0)
     return bool(poll.poll(0))

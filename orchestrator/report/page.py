@@ -22,7 +22,7 @@ GENERATOR = "coterie report"
 HEAD_BYTES = 1024
 """Number of leading bytes that contain the generator name."""
 TEXT_LIMIT = 100_000
-"""Characters of the task and of the result."""
+"""Largest number of characters of the task that the page shows; also of the result."""
 TASK = 300
 """Characters of the task in the title."""
 

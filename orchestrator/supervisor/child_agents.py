@@ -113,7 +113,7 @@ class ChildAgents:
         return any(not child.is_idle for child in self._children())
 
     def has_teammate(self) -> bool:
-        """Return True if a child is a teammate, also one of an earlier root that is not resumed yet."""
+        """Return True if a child is a teammate. Children that ran before the session was resumed count too."""
         is_kept = any(child.spec.is_teammate for child in self._children())
         return is_kept or any(each.request.stays for each in self.unfinished.of(self.parent.name))
 

@@ -142,7 +142,7 @@ class InProcessAgents:
         """Start the agent of *spec* as a task in the process of *host*. Raises `StartFailed`."""
         payload, number = spec.to_bytes(), next(self._numbers)
         if len(payload) > MAX_SPEC_BYTES:
-            raise StartFailed(f"the task is too long: its spec has {len(payload):,} bytes, at most {MAX_SPEC_BYTES:,}")
+            raise StartFailed(f"the task is too long: its request has {len(payload):,} bytes, over {MAX_SPEC_BYTES:,}")
         if self._is_closed or host.has_ended():
             raise StartFailed("its parent has ended")
         try:

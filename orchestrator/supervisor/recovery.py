@@ -1,7 +1,7 @@
 """Record of unfinished agents on disk, from which the next root of the session resumes them.
 
-A record holds the spawn request and its requester, but no rights: the rights are derived again from the requester. It
-is signed, because the request may require an approved plan.
+A record holds the spawn request and its requester, but no rights: the rights are derived again from the requester. A
+record is signed, so that another process cannot remove the demand for an approved plan from the request.
 """
 
 from collections.abc import Callable

@@ -81,7 +81,7 @@ def _part(block: Block, placeholders: Placeholders) -> dict[str, Any] | None:
 
 
 def _in_order(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return thinking, one text and calls under separate keys; None if the blocks have another order."""
+    """Return thinking, one text and tool calls under separate keys; None if the blocks are not in this order."""
     kinds = [next(iter(part)) for part in parts]
     if kinds.count("text") > 1 or kinds != sorted(kinds, key=("thinking", "text", "tool").index):
         return None

@@ -27,7 +27,7 @@ class ScenarioResult:
     failures: tuple[ScenarioFailure, ...]
     sessions: tuple[str, ...]
     log: tuple[str, ...]
-    """Canonical log of the last run."""
+    """Log of the last run without times and random ids, so that equal runs have equal logs (`canonical_log`)."""
     injected_faults: tuple[str, ...] = ()
     """Mail and disk faults applied in the last run, with the process."""
     directory: Path | None = None

@@ -75,7 +75,7 @@ def _main_checkout(top: Path) -> Path | None:
 
 
 def _read_path(file: Path, prefix: str = "") -> Path | None:
-    """Read the path after *prefix* in *file*, relative to the directory of the file; None if there is no path."""
+    """Read the path after *prefix* in *file*, resolved against the directory of *file*; None if there is no path."""
     try:
         if not file.is_file():
             return None

@@ -48,9 +48,9 @@ class _TrustRecord:
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as exc:
-            raise ConfigInvalid(str(self.path), f"cannot be read: {exc}; delete it to approve again") from exc
+            raise ConfigInvalid(str(self.path), f"cannot be read: {exc}; delete this file and approve again") from exc
         if not isinstance(record, dict) or record.get("v") != VERSION or not isinstance(record.get(self._member), list):
-            raise ConfigInvalid(str(self.path), "is not a record of approvals; delete it to approve again")
+            raise ConfigInvalid(str(self.path), "is not a record of approvals; delete this file and approve again")
         return [str(entry) for entry in record[self._member]]
 
 

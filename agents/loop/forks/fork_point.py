@@ -73,7 +73,7 @@ class ForkPoint:
     seen: Mapping[str, str] = attrs.field(factory=dict)
     """Files that the parent's model has read: the version in hexadecimal, by path."""
     directory: str | None = None
-    """Working directory of the parent's shell, relative to its root."""
+    """Current directory of the parent's shell, relative to the parent's project directory."""
     words: Sequence[str] = ()
     """All user text of the parent, its task included."""
     skills: Sequence[UsedSkill] = ()
@@ -184,10 +184,10 @@ def check_hashes(hashes: Sequence[bytes], prefix: Prefix, theirs: Sequence[Segme
     if len(prefix) >= length and prefix.hash_at(length) == hashes[-1]:
         return
     if prefix.hash_at(0) != hashes[0]:
-        raise PrefixDiffers(None, f"it is {prefix.header.to_bytes().decode()}")
+        raise PrefixDiffers(None, f"the fork has {prefix.header.to_bytes().decode()}")
     index = next((i for i in range(length) if i >= len(prefix) or prefix.hash_at(i + 1) != hashes[i + 1]), length)
     ours = _described(prefix.segments, index)
-    raise PrefixDiffers(index, f"{ours} instead of {_described(theirs, index)}" if theirs else f"it is {ours}")
+    raise PrefixDiffers(index, f"{ours} instead of {_described(theirs, index)}" if theirs else f"the fork has {ours}")
 
 
 def _described(segments: Sequence[Segment], index: int) -> str:

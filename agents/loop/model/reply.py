@@ -201,7 +201,7 @@ def stream_error(error: dict[str, Any], *, begun: bool) -> ModelError:
 
 @attrs.define(eq=False)
 class WholeReplyParser:
-    """Parser of a non-streamed reply without content, which yields the events of an equivalent stream."""
+    """Parser of the non-streamed reply to a request with `max_tokens` 0; yields the events of an equivalent stream."""
 
     _received: bytearray = attrs.field(factory=bytearray)
 

@@ -14,13 +14,13 @@ class Usage:
     """Tokens of one call by price class. The sum of two is the usage of both calls."""
 
     input: int = 0
-    """Input behind the last cache marker, at the plain price."""
+    """Input tokens after the last cache marker, at the plain price."""
     read: int = 0
-    """Input read from the cache."""
+    """Input tokens read from the cache."""
     write_5m: int = 0
-    """Input written to the cache for five minutes."""
+    """Input tokens written to the cache with a time to live of five minutes."""
     write_1h: int = 0
-    """Input written to the cache for an hour."""
+    """Input tokens written to the cache with a time to live of one hour."""
     output: int = 0
 
     @property

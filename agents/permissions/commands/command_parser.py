@@ -131,7 +131,7 @@ class _CommandParser(WordReader):
         return self.at < len(self.text)
 
     def _control(self, operator: str, draft: _Draft) -> int:
-        """Consume *operator*, behind *draft*, and return the change of the bracket depth."""
+        """Consume *operator*, which follows the command *draft*; return the change of the bracket depth: 1, 0, -1."""
         self.at += len(operator)
         if operator == "\n":
             self._pass_documents()

@@ -54,7 +54,7 @@ class AgentMemory:
         return WritableMemory(stores=self.stores, author=author, on_change=self._emit) if self.stores else None
 
     def index_text(self) -> str:
-        """Return the current indexes of the memories as text. Blocks on the disk."""
+        """Return the index files of all memories of the agent as one text. Reads the disk and blocks."""
         return index_text(read_indexes(self.places))
 
     def _emit(self, change: MemoryChange) -> None:

@@ -67,7 +67,7 @@ class Read(ToolBase):
         return [workspace.locate(arguments.file_path)]
 
     async def run(self, arguments: ReadInput, workspace: Workspace) -> ToolResult:
-        """Return the requested content. After cancellation a thread may continue reading, but no process."""
+        """Return the requested content. After cancellation, a thread may continue reading, but no process remains."""
         path = workspace.locate(arguments.file_path)
         result, content = await trio.to_thread.run_sync(_read_sync, arguments, path, abandon_on_cancel=True)
         if result is None:

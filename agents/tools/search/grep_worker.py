@@ -40,7 +40,7 @@ class GrepRequest(NamedTuple):
     excluded: list[int] = []  # noqa: RUF012 - default of a NamedTuple that is never mutated
     """Indexes of files that are text and have no match."""
     is_continued: bool = False
-    """True if earlier files have given lines."""
+    """True if files searched earlier had matches, so that a separator precedes the next match."""
 
 
 class GrepResult(NamedTuple):

@@ -29,7 +29,7 @@ class JobOutput:
     """Output of a job in a file of limited size."""
 
     path: Path
-    """The file; kept after the job has ended."""
+    """File with the output of the job; kept after the job has ended."""
     size: int = attrs.field(default=0, init=False)
     """Bytes in the file."""
     loss: str | None = attrs.field(default=None, init=False)

@@ -70,7 +70,7 @@ class DeliveryReply(_Frame):
     """Class name of the error that refused the message; `fields` has its attributes."""
     fields: dict[str, Any] = attrs.field(factory=dict)
     wait: float = 0.0
-    """For a delay: seconds after which to retry."""
+    """Seconds after which the sender retries; used only with the outcome `later`."""
 
     @property
     def is_received(self) -> bool:

@@ -65,11 +65,11 @@ def check_directory(directory: Path) -> None:
     """Raise `BridgeUnusable` if another user could have put files into *directory*; also raises `OSError`."""
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise BridgeUnusable(directory, "is a link or a file, and must be a directory; remove it")
+        raise BridgeUnusable(directory, "is a link or a file, but must be a directory; remove the link or file")
     if status.st_uid != os.getuid():
-        raise BridgeUnusable(directory, f"belongs to user {status.st_uid}, not {os.getuid()}; remove it")
+        raise BridgeUnusable(directory, f"belongs to user id {status.st_uid}, not {os.getuid()}; remove the directory")
     if (mode := stat.S_IMODE(status.st_mode)) != 0o700:
-        raise BridgeUnusable(directory, f"has the permissions {mode:o}; they must be 700")
+        raise BridgeUnusable(directory, f"has the permissions {mode:o}; change them with `chmod 700`")
 
 
 def check_uid(credentials: bytes) -> None:

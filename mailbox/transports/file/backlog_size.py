@@ -9,7 +9,10 @@ from coterie.mailbox.transports.file.cursor import CURSOR_FILE, Cursor, load_cur
 from coterie.mailbox.transports.file.log_segments import segment_path
 
 SMALLEST_RECORD = 256
-"""Smallest size of a record in bytes. A small backlog cannot reach the limit of messages and need not be counted."""
+"""Smallest size of a record in bytes.
+
+A backlog of few bytes cannot hold too many records, so its records need not be counted.
+"""
 
 _READ_BYTES = 1024 * 1024
 

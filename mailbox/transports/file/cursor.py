@@ -62,7 +62,7 @@ class Cursor:
         check_record(line)
         cursor = _decoder.decode(line)
         if cursor.segment < 1 or cursor.offset < 0:
-            raise ValueError(f"segment {cursor.segment} or offset {cursor.offset} is out of range")
+            raise ValueError(f"segment {cursor.segment} is less than 1, or offset {cursor.offset} is negative")
         if cursor.v != VERSION:
             raise ValueError(f"version {cursor.v}; this program reads {VERSION}")
         return cursor

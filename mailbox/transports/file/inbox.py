@@ -180,7 +180,9 @@ class FileInbox:
         self._check_open()
         for id_ in ids:
             if id_ not in self._taken and not self._delivered_ids.has_delivered(id_):
-                raise ValueError(f"{id_} was not taken from the mailbox of {self.validator.name!r}")
+                raise ValueError(
+                    f"cannot acknowledge message {id_}: not read from the mailbox of {self.validator.name!r}"
+                )
         for id_ in ids:
             if id_ in self._taken:
                 self._settle(id_)

@@ -182,7 +182,7 @@ class _MemoryInbox:
         self._check_open()
         for id_ in ids:
             if id_ not in self.box.taken and self.box.acknowledged.get(id_) != self.reader:
-                raise ValueError(f"{id_} was not taken from the mailbox of {self.name!r}")
+                raise ValueError(f"cannot acknowledge message {id_}: not read from the mailbox of {self.name!r}")
         for id_ in ids:
             if (item := self.box.taken.pop(id_, None)) is not None:
                 self.box.bytes -= item.size

@@ -31,7 +31,7 @@ from coterie.suggestions import did_you_mean
 SHOWN = 80
 """Characters of a plan's first line, or of a tool call, in a list."""
 LONGEST_FEEDBACK = 20_000
-"""Characters of feedback that are accepted; one control frame has room for them."""
+"""Largest number of characters of feedback, so that the request to the session fits in one message."""
 
 
 def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -61,9 +61,7 @@ def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
     found = load_servers(Path.cwd())
     if is_all == bool(names):
         waiting = ", ".join(server.name for server in found.waiting)
-        raise click.UsageError(
-            f"give names or --all; {f'to approve: {waiting}' if waiting else 'no server needs approval'}"
-        )
+        raise click.UsageError(f"give names or --all; servers that need approval: {waiting or 'none'}")
     chosen = list(found.waiting) if is_all else _named(found, names)
     approve_servers(Path.cwd(), chosen)
     if is_json:

@@ -44,11 +44,11 @@ DefinitionCommands(
 @click.argument("name", shell_complete=complete_skill)
 @json_option()
 def show(*, name: str, is_json: bool) -> None:
-    """Show the text and the facts of a skill."""
+    """Show the description, source file, rights and text of a skill."""
     found = load_skills(Path.cwd())
     skill = found.by_name.get(name)
     if skill is None:
-        raise UsageRefused(f"{found.missing(name)}; `coterie skills list` lists them")
+        raise UsageRefused(f"{found.missing(name)}; `coterie skills list` lists all skills")
     text = skill_text(skill.used("$ARGUMENTS"))
     if not isinstance(text, str):
         raise UsageRefused(str(text))

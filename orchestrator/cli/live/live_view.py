@@ -73,7 +73,7 @@ def _end_text(finished: Finished) -> list[Text]:
 
 @attrs.define(eq=False)
 class LiveView(View):
-    """View with the board during the run, and with the last board and reply at its end."""
+    """View that shows the board (a table of the agents) during a run, then prints the final board and the reply."""
 
     shows_approvals = True
 

@@ -76,7 +76,7 @@ def complete_dead(ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
 
 def _find_candidates(ctx: click.Context, find: Callable[[SessionMail], Iterable[Item]]) -> list[Item]:
-    """Candidates from the session's mail; empty if the session is unknown or its mail cannot be read."""
+    """Find completion candidates in the mail of the session; none if the mail cannot be found or read."""
     try:
         with open_session_mail(ctx.params.get("session")) as mail:
             return list(find(mail))

@@ -136,7 +136,7 @@ class HttpFaultPlan:
         return self._added
 
     def next_fault(self, caller: ApiCaller, model: str | None = None) -> HttpFault | None:
-        """Return the first fault that applies to this request and is drawn, and decrement its count."""
+        """Return the first fault that matches this request and whose `probability` is met; decrement its count."""
         return next((rule.fault for rule in self._rules.values() if rule.take(caller, model)), None)
 
     def clear(self) -> None:

@@ -70,9 +70,9 @@ class ReplyConditions:
     """Name of a tool that the request offers."""
     turn: int | None = None
     heard: tuple[TextPattern, ...] = ()
-    """Patterns that user texts or tool results contain."""
+    """Condition: each pattern is found in a user text or tool result of the request."""
     unheard: tuple[TextPattern, ...] = ()
-    """Patterns that no user text or tool result contains."""
+    """Condition: no pattern is found in a user text or tool result of the request."""
 
     @property
     def groups(self) -> int | None:

@@ -54,7 +54,7 @@ class FaultTargets:
 
     @classmethod
     def of(cls, scenario: Scenario, undisturbed: ScenarioRun) -> "FaultTargets":
-        """Return the targets, sorted so that they do not depend on the timing of the run."""
+        """Collect what faults can hit in the run *undisturbed*, sorted so that the order does not depend on timing."""
         found = {tuple(trigger.items()): trigger for trigger in _triggers(undisturbed)}
         changes = (observed.event for observed in undisturbed.events)
         workers = {event.name for event in changes if isinstance(event, AgentChanged) and event.pid is not None}
