@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.definition_files import FileProblem
 from coterie.agents.definitions.definition_parser import parse_definition
+from coterie.agents.hooks.hook import Hook
 
 PATH = Path("reviewer.md")
 
@@ -209,3 +210,24 @@ def test_servers_are_named_or_configured_and_problems_have_a_line() -> None:
 def test_server_list_accepts_the_usual_notations(text: str, names: tuple[str, ...]) -> None:
     definition, problems = _with(f"mcpServers: {text}")
     assert (definition.mcp_servers, problems) == (names, [])
+
+
+HOOKS = """hooks:
+  PreToolUze:
+    - hooks: []
+  PreToolUse:
+    - matcher: "(Bash"
+      hooks: [{type: command, command: x}]
+  Stop:
+    - hooks:
+        - type: command
+          command: good
+          timeout: soon"""
+
+
+def test_every_problem_of_hooks_has_its_line_and_valid_hooks_stay() -> None:
+    definition, problems = _with(HOOKS)
+    assert definition.hooks == (Hook(event="Stop", command="good", source="reviewer.md"),)
+    assert [(problem.line, problem.severity) for problem in problems] == [(line, "warning") for line in (5, 8, 14)]
+    for problem, words in zip(problems, ("PreToolUse?", "'(Bash' is not", "timeout must be seconds"), strict=True):
+        assert words in problem.reason

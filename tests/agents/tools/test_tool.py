@@ -21,10 +21,10 @@ from coterie.agents.tools.team.control_tools import ExitPlanMode, TaskStop
 from coterie.agents.tools.team.send_message import SendMessage
 from coterie.agents.tools.team.task_tools import TASK_TOOLS
 from coterie.agents.tools.tool import (
-    RESULT_CAP,
     Access,
     Image,
     Tool,
+    ToolBase,
     ToolResult,
     Workspace,
     WorkspaceChange,
@@ -43,19 +43,13 @@ class DivideInput:
     by: int
 
 
-class Divide:
+class Divide(ToolBase):
     """Tool that divides, with a bug for zero."""
 
     name: ClassVar = "Divide"
     description: ClassVar = "Divides a number."
     input_type: ClassVar = DivideInput
     access: ClassVar[Access] = "read"
-    is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = RESULT_CAP
-
-    def paths_affected(self, _arguments: DivideInput, _workspace: Workspace) -> list[Path]:
-        """Return no path."""
-        return []
 
     async def run(self, arguments: DivideInput, _workspace: Workspace) -> ToolResult:
         """Return the quotient if it is an integer."""

@@ -32,6 +32,7 @@ async def test_cells_show_number_id_source_and_outputs(workspace: Workspace) -> 
 
 
 async def test_range_counts_cells(workspace: Workspace) -> None:
+    assert (await _read(workspace, written(notebook()))).text == "[a.ipynb: 0 cells, python, nbformat 4.5]"
     result = await _read(workspace, written(analysis(minor=4)), offset=2, limit=1)
     assert "--- cell 2 code run=2 ---\nimport csv" in result.text
     assert "cell 1" not in result.text
@@ -40,10 +41,6 @@ async def test_range_counts_cells(workspace: Workspace) -> None:
     behind = await _read(workspace, written(analysis()), offset=5)
     assert behind.is_error
     assert "has only 4 cells, so there is no cell 5" in behind.text
-
-
-async def test_notebook_without_cells_is_shown(workspace: Workspace) -> None:
-    assert (await _read(workspace, written(notebook()))).text == "[a.ipynb: 0 cells, python, nbformat 4.5]"
 
 
 async def test_long_output_is_cut_but_long_source_is_not(workspace: Workspace) -> None:

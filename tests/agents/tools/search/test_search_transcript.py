@@ -18,6 +18,8 @@ from coterie.memory.compaction.result_clearing import clear_results
 from tests.agents.conversation_blocks import HEADER, text, thinking
 from tests.orchestrator.session_writer import reply
 
+pytestmark = pytest.mark.slow
+
 BOUNDARY = Boundary(
     trigger="threshold", by="notes", turn=3, tokens_before=9, tokens_after=5, left=4, kept=1, parts=["summary"]
 )
@@ -59,9 +61,8 @@ async def search(directory: Path, **arguments: Any) -> ToolResult:
 Past = tuple[Conversation, TranscriptWriter]
 
 
-@pytest.mark.slow
-async def test_results_show_turn_source_and_text_newest_first(past: Past, tmp_path: Path) -> None:
-    lines = (await search(tmp_path, pattern="port|conf/")).text.splitlines()
+async def test_results_show_turn_source_and_text_newest_first_without_own_calls(past: Past, tmp_path: Path) -> None:
+    lines = (await search(tmp_path, pattern="port|conf/|4711")).text.splitlines()
     assert lines[0] == 'turn 3, mail: <message from="scout"> port 99 </message>'
     assert lines[1].startswith("turn 2, result of Read: name = gateway port = 4711 padding padding")
     assert lines[2] == "turn 1, call Read: file_path: conf/a.ini"
@@ -70,12 +71,6 @@ async def test_results_show_turn_source_and_text_newest_first(past: Past, tmp_pa
     assert max(map(len, lines)) < 250
 
 
-@pytest.mark.slow
-async def test_search_does_not_find_its_own_calls(past: Past, tmp_path: Path) -> None:
-    assert (await search(tmp_path, pattern="4711")).text.count("\n") == 1
-
-
-@pytest.mark.slow
 async def test_cleared_and_compacted_texts_are_found_once(past: Past, tmp_path: Path) -> None:
     conversation, writer = past
     conversation.rewrite(clear_results(conversation.segments, {"t1"}))
@@ -92,7 +87,6 @@ async def test_cleared_and_compacted_texts_are_found_once(past: Past, tmp_path: 
     assert (await search(tmp_path, pattern="cleared")).text == "nothing matches 'cleared' in 3 turns"
 
 
-@pytest.mark.slow
 async def test_search_can_be_filtered_and_continued(past: Past, tmp_path: Path) -> None:
     first = (await search(tmp_path, pattern="PORT", ignore_case=True, limit=1)).text.splitlines()
     assert first[0].startswith("turn 3, mail")
@@ -104,7 +98,6 @@ async def test_search_can_be_filtered_and_continued(past: Past, tmp_path: Path) 
     assert (await search(tmp_path, pattern="port", who="user")).text.startswith("turn 1, user")
 
 
-@pytest.mark.slow
 async def test_turn_is_shown_with_long_texts_cut(past: Past, tmp_path: Path) -> None:
     shown = (await search(tmp_path, turn=2)).text
     assert shown.startswith("[result of Read]\nname = gateway\nport = 4711\npadding")
@@ -117,7 +110,6 @@ async def test_turn_is_shown_with_long_texts_cut(past: Past, tmp_path: Path) -> 
     )
 
 
-@pytest.mark.slow
 async def test_inherited_texts_of_fork_precede_its_first_turn(past: Past, tmp_path: Path) -> None:
     conversation, _ = past
     fork = tmp_path / "fork"
@@ -129,14 +121,12 @@ async def test_inherited_texts_of_fork_precede_its_first_turn(past: Past, tmp_pa
     assert lines[1].startswith("turn 0, result of Read")
 
 
-@pytest.mark.slow
 async def test_torn_last_line_is_skipped(past: Past, tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     path.write_bytes(path.read_bytes() + b'\n{"kind":"message","v":1,"role":"user","blocks":[{"type":"text","te')
     assert (await search(tmp_path, pattern="I look")).text.startswith("turn 1, assistant: I look.")
 
 
-@pytest.mark.slow
 async def test_exponential_expression_is_stopped(past: Past, tmp_path: Path) -> None:
     conversation, writer = past
     conversation.append("user", [text("a" * 40)])
@@ -146,7 +136,6 @@ async def test_exponential_expression_is_stopped(past: Past, tmp_path: Path) -> 
     assert result.text.startswith("The search was stopped after 0.5 s")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

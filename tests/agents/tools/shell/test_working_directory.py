@@ -16,6 +16,8 @@ from coterie.agents.tools.workspace.shell_process import SHELL
 from coterie.agents.tools.workspace.working_directory import ShellState
 from coterie.files import SeededFaults, file_faults
 
+pytestmark = pytest.mark.slow
+
 TOOLS: Mapping[str, Tool] = {"Bash": Bash(grace=0.1), "Read": Read()}
 
 
@@ -75,7 +77,6 @@ def _in_a_plain_shell(command: str, directory: Path) -> list[str]:
         ("mkdir 'a b\n'; cd 'a b\n'", "a b\n"),
     ],
 )
-@pytest.mark.slow
 async def test_next_command_starts_in_final_directory_of_previous(
     command: str, directory: str, workspace: Workspace
 ) -> None:
@@ -101,7 +102,6 @@ async def test_next_command_starts_in_final_directory_of_previous(
         "return 2",
     ],
 )
-@pytest.mark.slow
 async def test_command_runs_like_in_plain_shell(command: str, workspace: Workspace) -> None:
     expected = _in_a_plain_shell(command, workspace.root)
     (workspace.root / "sub").mkdir(exist_ok=True)
@@ -110,7 +110,6 @@ async def test_command_runs_like_in_plain_shell(command: str, workspace: Workspa
     assert os.listdir(workspace.scratch) == []  # noqa: PTH208 - names only
 
 
-@pytest.mark.slow
 async def test_users_bash_env_file_is_sourced(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     start_up = workspace.scratch / "it's mine"
     start_up.write_text("greet() { echo hello; }\n")
@@ -122,7 +121,6 @@ async def test_users_bash_env_file_is_sourced(workspace: Workspace, monkeypatch:
     assert await _bash(workspace, "true") == ToolResult(text="")
 
 
-@pytest.mark.slow
 async def test_timed_out_command_does_not_change_directory(workspace: Workspace) -> None:
     await _bash(workspace, "cd sub")
     assert (await _bash(workspace, "cd deep; sleep 100", timeout=0.2)).text == "[timed out after 0.2 s]"
@@ -140,7 +138,6 @@ async def test_timed_out_command_does_not_change_directory(workspace: Workspace)
         (r"mkdir $'caf\xe9'; cd caf*", "[the working directory is {root} again: {root}/caf\ufffd is not UTF-8]"),
     ],
 )
-@pytest.mark.slow
 async def test_command_ending_in_unusable_directory_resets_it_to_root(
     command: str, text: str, workspace: Workspace
 ) -> None:
@@ -149,7 +146,6 @@ async def test_command_ending_in_unusable_directory_resets_it_to_root(
     assert await _next(workspace) == "."
 
 
-@pytest.mark.slow
 async def test_directory_deleted_between_commands_resets_to_root(workspace: Workspace) -> None:
     await _bash(workspace, "cd sub/deep")
     (workspace.root / "sub" / "deep").rmdir()
@@ -169,7 +165,6 @@ def test_directory_replaced_by_link_is_refused(workspace: Workspace) -> None:
     assert workspace.shell.directory == workspace.root
 
 
-@pytest.mark.slow
 async def test_paths_of_other_tools_are_relative_to_root(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("root")
     (workspace.root / "sub" / "a.txt").write_text("sub")
@@ -177,7 +172,6 @@ async def test_paths_of_other_tools_are_relative_to_root(workspace: Workspace) -
     assert (await call_tool(TOOLS, "Read", {"file_path": "a.txt"}, workspace)).text == "     1\troot"
 
 
-@pytest.mark.slow
 async def test_command_is_refused_if_report_file_cannot_be_created(workspace: Workspace) -> None:
     with file_faults(SeededFaults(seed=1, full=1.0)):
         result = await _bash(workspace, "touch ran")
@@ -188,7 +182,6 @@ async def test_command_is_refused_if_report_file_cannot_be_created(workspace: Wo
     assert not (workspace.root / "ran").exists()
 
 
-@pytest.mark.slow
 async def test_command_may_delete_scratch_directory(workspace: Workspace) -> None:
     assert await _bash(workspace, f"rm -rf {workspace.scratch}/.shell-*; cd sub") == ToolResult(text="")
     assert await _next(workspace) == "."

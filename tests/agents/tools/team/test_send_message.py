@@ -19,18 +19,15 @@ async def send(mail: RouterHarness, tmp_path: Path, **arguments: Any) -> ToolRes
     return await call_tool({"SendMessage": tool}, "SendMessage", arguments, workspace)
 
 
-async def test_receipt_is_one_line(tmp_path: Path) -> None:
+async def test_result_has_receipt_for_each_recipient(tmp_path: Path) -> None:
     mail = RouterHarness()
     result = await send(mail, tmp_path, to="scout", message="Look.", summary="a look")
     [envelope] = await mail.received("scout")
     assert result.text == f"Stored for scout as {envelope.id}"
     assert (envelope.body, envelope.summary, envelope.kind) == ("Look.", "a look", "message")
-
-
-async def test_broadcast_result_has_receipt_for_each_recipient(tmp_path: Path) -> None:
-    result = await send(RouterHarness(), tmp_path, to="*", message="Stop.")
-    assert result.text.startswith("Stored for scout as ")
-    assert "; Stored for worker as " in result.text
+    broadcast = await send(mail, tmp_path, to="*", message="Stop.")
+    assert broadcast.text.startswith("Stored for scout as ")
+    assert "; Stored for worker as " in broadcast.text
 
 
 async def test_object_is_sent_with_its_type_and_references(tmp_path: Path) -> None:
