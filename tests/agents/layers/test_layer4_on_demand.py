@@ -105,7 +105,7 @@ async def test_impossible_request_changes_nothing(
     async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
         await run_loop(agent, LIMITS)
         before = agent.conversation.prefix_bytes()
-        by_hand = OnDemandCompaction(settings and CompactionStep(settings=settings))
+        by_hand = OnDemandCompaction(None if settings is None else CompactionStep(settings=settings))
         answer = await by_hand.run_request(agent, job)
         assert answer == NotCompacted(reason=reason, is_for_user=is_for_user)
         assert agent.conversation.prefix_bytes() == before

@@ -28,6 +28,15 @@ from tests.scenarios.api_server.http.http_peer import serving
 NINE = RunLimits(turns=9)
 
 
+async def hang(_: str) -> str:
+    await trio.sleep_forever()
+    return ""
+
+
+def never(_: str) -> str:
+    pytest.fail("the tool ran")
+
+
 async def test_loop_runs_until_model_makes_no_calls(tmp_path: Path) -> None:
     script = "default: [{thinking: hm, text: one, tools: [{Note: {text: a}}]}, {text: 'done: {{last_tool_result}}'}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note", act=str.upper)) as (agent, served):
@@ -144,9 +153,6 @@ async def test_permanent_model_error_ends_run(tmp_path: Path) -> None:
 
 
 async def test_denied_call_is_answered_and_tool_stays_in_request(tmp_path: Path) -> None:
-    def never(_: str) -> str:
-        pytest.fail("a denied tool ran")
-
     async def deny(tool: Tool, _arguments: Any, _workspace: Workspace) -> str:
         return f"{tool.name} is not for you"
 
@@ -228,10 +234,6 @@ async def test_interrupted_turn_keeps_results_and_can_continue(tmp_path: Path) -
 
 
 async def test_limit_of_seconds_ends_turn(tmp_path: Path) -> None:
-    async def hang(_: str) -> str:
-        await trio.sleep_forever()
-        return ""
-
     script = "default: [{tools: [{Note: {}}]}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note", act=hang)) as (agent, _):
         ended = await run_loop(agent, RunLimits(seconds=0.2))
@@ -291,9 +293,6 @@ async def test_call_with_invalid_json_is_answered_and_not_run(tmp_path: Path) ->
         await respond.start(200, [("content-type", "text/event-stream")])
         await respond.write("".join(map(lines, events)).encode())
         await respond.finish()
-
-    def never(_: str) -> str:
-        pytest.fail("a call without input was made")
 
     script = "default: [{text: unused}, {text: '{{last_tool_result}}'}]"
     async with open_agent(script, tmp_path, NotingTool(name="Read", act=never)) as (agent, _), serving(answer) as port:

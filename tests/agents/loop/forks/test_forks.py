@@ -34,6 +34,7 @@ SPAWN: dict[str, Any] = {
     "text": "I start them.",
     "tools": [{"Agent": {"text": str(n)}} for n in range(SIBLINGS)],
 }
+GO: dict[str, Any] = {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}
 DONE: dict[str, Any] = {"text": "All done."}
 
 
@@ -101,8 +102,9 @@ async def test_fork_inherits_images_parallel_calls_and_thinking(tmp_path: Path) 
 
 
 async def test_fork_after_rewrite_begins_with_rewritten_prefix(tmp_path: Path) -> None:
-    script = [READ, READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
-    async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(2), read=code) as family:
+    async with open_family(
+        tmp_path, [READ, READ, GO, DONE], spawn=lambda family: family.fork_many(2), read=code
+    ) as family:
         parent = family.parent
         await run_loop(parent, RunLimits(turns=2))
         results = [segment for segment in parent.conversation.segments if segment.block_type == "tool_result"]
@@ -116,7 +118,7 @@ async def test_fork_after_rewrite_begins_with_rewritten_prefix(tmp_path: Path) -
 
 async def test_fork_repeats_parents_cache_edits_and_adds_none(tmp_path: Path) -> None:
     settings = LayersSettings(clearing=ClearingSettings(by_api=False, trigger=2, keep=1))
-    script = [READ, READ, READ, READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
+    script = [READ, READ, READ, READ, GO, DONE]
     async with open_family(
         tmp_path,
         script,
@@ -142,7 +144,7 @@ async def test_fork_repeats_parents_cache_edits_and_adds_none(tmp_path: Path) ->
 
 
 async def test_fork_with_expired_cache_reports_expiry(tmp_path: Path) -> None:
-    script = [READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
+    script = [READ, GO, DONE]
 
     async def spawn(family: Family) -> None:
         await family.fork_many(1)
@@ -171,7 +173,7 @@ async def test_many_blocks_in_last_reply_do_not_hide_parents_cache_entry(tmp_pat
 
 
 async def test_fork_inherits_workspace_and_counts_its_own_turns(tmp_path: Path) -> None:
-    script = [READ, {"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
+    script = [READ, GO, DONE]
     seen = tmp_path / "seen.py"
     seen.write_text("x = 1")
     async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(1)) as family:
@@ -187,8 +189,7 @@ async def test_fork_inherits_workspace_and_counts_its_own_turns(tmp_path: Path) 
 
 async def test_fork_cannot_be_forked(tmp_path: Path) -> None:
     """The field `fork_of` prevents it, and without that field the directive in the conversation."""
-    script = [{"thinking": "Go.", "tools": [{"Agent": {"text": "1"}}]}, DONE]
-    async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(1)) as family:
+    async with open_family(tmp_path, [GO, DONE], spawn=lambda family: family.fork_many(1)) as family:
         await run_loop(family.parent, RunLimits(turns=10))
         (fork,) = family.forks
         assert is_fork(fork.conversation)

@@ -240,6 +240,7 @@ async def test_both_decoders_agree_on_unscriptable_replies(case: str) -> None:
     async with serving(answer) as port:
         reply, typed = await decode_both(f"http://127.0.0.1:{port}")
     assert facts_of(reply) == typed
+    assert all(block.is_whole for block in reply.blocks)
 
 
 def build(chunks: Iterable[bytes]) -> Facts:
