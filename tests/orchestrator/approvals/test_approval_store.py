@@ -14,7 +14,6 @@ from coterie.orchestrator.approvals.store import (
     Approval,
     ApprovalKey,
     ApprovalStore,
-    StoredApproval,
     read_approvals,
 )
 from coterie.session_directory import SessionDirectory
@@ -76,6 +75,7 @@ def nested(content: bytes) -> bytes:
         (edited(lambda file: file["approval"]["claim"].update(plan="rm -r /")), "by another process than the root"),  # type: ignore[index]
         (edited(lambda file: file.update(mac="")), "by another process than the root"),
         (edited(lambda file: file.update(mac="ÿ")), "by another process than the root"),
+        (msgspec.json.format, "by another process than the root"),
         (edited(lambda file: file.pop("mac")), "it cannot be read"),
         (edited(lambda file: file["approval"].update(state="granted")), "it cannot be read"),  # type: ignore[attr-defined]
         (edited(lambda file: file.update(v=2)), "unknown version"),
@@ -83,7 +83,7 @@ def nested(content: bytes) -> bytes:
         (lambda _: b"", "it cannot be read"),
         (nested, "it cannot be read"),
     ],
-    ids=["state", "plan", "no mac", "strange mac", "mac gone", "no such state", "version", "torn", "empty", "nested"],
+    ids=["state", "plan", "no mac", "odd mac", "spaces", "mac gone", "bad state", "version", "torn", "empty", "nested"],
 )
 def test_changed_file_is_not_trusted(
     session: SessionDirectory, records: ApprovalStore, change: Callable[[bytes], bytes], doubt: str
@@ -93,15 +93,6 @@ def test_changed_file_is_not_trusted(
     [kept] = read_approvals(session)
     assert kept.doubt is not None
     assert doubt in kept.doubt
-
-
-def test_added_whitespace_invalidates_the_signature(session: SessionDirectory, records: ApprovalStore) -> None:
-    path = path_of(records)
-    path.write_bytes(msgspec.json.format(path.read_bytes()))
-    [kept] = read_approvals(session)
-    assert kept == StoredApproval(
-        path=path, approval=FIRST, doubt="it was written or changed by another process than the root"
-    )
 
 
 def test_renamed_file_is_not_trusted(session: SessionDirectory, records: ApprovalStore) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from coterie.orchestrator.cli.model_access import MODEL_KEY_VARIABLES
+from coterie.session_directory import SessionDirectory
 
 
 @pytest.fixture
@@ -15,3 +16,10 @@ def checkout(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     (tmp_path / "project/.git").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "project")
     return tmp_path / "project"
+
+
+@pytest.fixture
+def newest_session(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+    """The newest session of the current directory."""
+    monkeypatch.chdir(tmp_path)
+    return session

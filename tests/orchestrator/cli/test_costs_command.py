@@ -29,16 +29,15 @@ LINES = (
 
 
 @pytest.fixture(autouse=True)
-def session(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+def session(newest_session: SessionDirectory) -> SessionDirectory:
     """The newest session of the working directory: a lead, a subagent, and cache misses."""
-    monkeypatch.chdir(tmp_path)
-    with Ledger.open(session.directory / LEDGER) as ledger:
+    with Ledger.open(newest_session.directory / LEDGER) as ledger:
         for each in LINES:
             ledger.append(each)
-    with open_writer(session.directory, "scout") as agent:
+    with open_writer(newest_session.directory, "scout") as agent:
         agent.write_event(CacheBroke(cause="expired", detail="too late", read_before=11_000, read_now=0))
         agent.write_event(CacheBroke(cause="expired", detail="again", read_before=11_000, read_now=0))
-    return session
+    return newest_session
 
 
 def costs(*arguments: str) -> Result:

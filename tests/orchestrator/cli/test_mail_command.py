@@ -120,7 +120,7 @@ def test_a_message_of_the_user_is_stored_with_a_receipt(box: Mail) -> None:
     assert (row["recipient"], row["receipt"]["transport"], row["refusal"]) == ("main", "file", None)
 
 
-def test_a_broadcast_reaches_every_agent_that_has_not_ended_and_reports_every_refusal(box: Mail) -> None:
+def test_a_broadcast_reaches_all_running_agents_and_reports_refusals(box: Mail) -> None:
     done = mail("send", "--to", "*", "all of you")
     assert [line.split(" as ")[0] for line in done.stdout.splitlines()] == ["stored for main", "stored for worker"]
     groups = {box.take(name)[0].envelope.group for name in ("main", "worker")}
@@ -145,6 +145,7 @@ def test_a_task_assignment_must_be_a_json_object(box: Mail) -> None:
         (["--to", "user", "hi"], "'user'"),
         (["--to", "gone", "hi"], "'gone'"),
         (["--to", "../../x", "hi"], "'../../x'"),
+        (["--to", "a/b", "hi"], "'a/b' is not a name"),
         (["--to", "worker", " \n"], "the text is empty"),
         (["--to", "worker", "\udcff"], "the text is not UTF-8"),
         (["--to", "worker", "--summary", "\udcff", "hi"], "the text is not UTF-8"),

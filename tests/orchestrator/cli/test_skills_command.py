@@ -36,7 +36,7 @@ def test_list_groups_skills_by_directory(tmp_path: Path) -> None:
     assert "`coterie skills check`" in done.stderr
 
 
-def test_show_has_starters_and_requested_permissions_and_suggests_the_closest_name() -> None:
+def test_show_has_starters_and_permissions_and_suggests_the_closest_name() -> None:
     done = coterie("skills", "show", "notes")
     assert ": agents and you\n" in done.output
     assert '"Write"' in done.output

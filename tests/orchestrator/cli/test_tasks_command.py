@@ -1,7 +1,6 @@
 """`coterie tasks` on the task list of a session."""
 
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -9,12 +8,7 @@ from click.testing import Result
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.cli.command_runner import coterie
 
-
-@pytest.fixture(autouse=True)
-def session(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    """The newest session of the working directory."""
-    monkeypatch.chdir(tmp_path)
-    return session
+pytestmark = pytest.mark.usefixtures("newest_session")
 
 
 def tasks(*arguments: str) -> Result:

@@ -50,8 +50,8 @@ LINES = (line("main", None, 1), line("mother", "main", 2), line("child", "mother
 def test_spending_is_summed_for_agent_and_ancestors(
     lines: tuple[LedgerEntry, ...], session: int, subtree: dict[str, int]
 ) -> None:
-    spent = sum_spending(lines)
-    assert (spent.session, spent.subtree) == (session, subtree)
+    in_subtrees = {name: Decimal(dollars) for name, dollars in subtree.items()}
+    assert sum_spending(lines) == PriorSpending(session=Decimal(session), subtree=in_subtrees)
 
 
 async def test_budgets_include_spending_of_earlier_roots() -> None:

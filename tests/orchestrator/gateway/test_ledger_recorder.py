@@ -176,15 +176,12 @@ async def test_interrupted_reply_has_exact_input_and_maximum_output(tmp_path: Pa
     assert team.gate.accounts.session.spent == dollars((broken, whole))
 
 
-async def test_unbilled_request_is_not_recorded(tmp_path: Path) -> None:
+async def test_unbilled_or_refused_call_is_not_recorded(tmp_path: Path) -> None:
     faults = HttpFault(kind="overloaded"), HttpFault(kind="error", status=400, error="invalid_request_error")
     async with open_team(tmp_path, *faults) as team:
         with pytest.raises(ModelRefusedRequest):
             await team.ask("main", begin())
         assert team.lines() == ()
-
-
-async def test_refused_call_is_not_recorded(tmp_path: Path) -> None:
     async with open_team(tmp_path, budget=Decimal("0.0001")) as team:
         with pytest.raises(BudgetSpent):
             await team.ask("main", begin())

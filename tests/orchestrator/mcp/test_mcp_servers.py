@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.shell_completion import ShellComplete
-from click.testing import CliRunner
 
 from coterie.agents.mcp.server_config import ServerConfig
-from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.doctor.configuration_checks import configuration_findings
 from coterie.orchestrator.mcp.host_protocol import ServerSpec
 from coterie.orchestrator.mcp.mcp_servers import approve_servers, load_servers
+from tests.orchestrator.cli.command_runner import coterie, offered, printed
 
 
 @pytest.fixture
@@ -71,31 +69,25 @@ def test_unreadable_server_file_is_reported(project: Path) -> None:
     ]
 
 
-def test_commands_list_and_approve_without_showing_secrets(project: Path) -> None:
+def test_commands_list_complete_and_approve_without_showing_secrets(project: Path) -> None:
     write(project / ".mcp.json", a={"command": "x", "env": {"K": "secret-value"}}, b={"url": "https://h", "z": 1})
-    runner = CliRunner()
-    listed = json.loads(runner.invoke(main, ["mcp", "list", "--json"]).stdout)
+    assert offered("mcp", "approve", "a") == ["a"]
+    listed = printed("mcp", "list")
     assert [(row["name"], row["where"], row["is_approved"]) for row in listed["servers"]] == [
         ("a", "x", False),
         ("b", "https://h", False),
     ]
     assert len(listed["problems"]) == 1
-    plain = runner.invoke(main, ["mcp", "list"])
+    plain = coterie("mcp", "list")
     assert plain.stdout == "a  project  x  needs approval\nb  project  https://h  needs approval\n"
     assert "secret-value" not in plain.output + json.dumps(listed)
-    assert runner.invoke(main, ["mcp", "approve"]).exit_code == 2
-    assert runner.invoke(main, ["mcp", "approve", "c"]).exit_code == 2
-    assert runner.invoke(main, ["mcp", "approve", "a", "--json"]).exit_code == 0
+    assert coterie("mcp", "approve").exit_code == 2
+    assert coterie("mcp", "approve", "c").exit_code == 2
+    assert coterie("mcp", "approve", "a", "--json").exit_code == 0
     assert [server.is_approved for server in load_servers(project).servers] == [True, False]
-    refused = runner.invoke(main, ["mcp", "test", "b"])
+    refused = coterie("mcp", "test", "b")
     assert (refused.exit_code, "`coterie mcp approve b`" in refused.stderr) == (2, True)
-    assert runner.invoke(main, ["mcp", "approve", "--all"]).stdout == "approved b: https://h\n"
-
-
-def test_shell_completion_lists_the_servers(project: Path) -> None:
-    write(project / ".mcp.json", tracker={"command": "x"}, other={"command": "y"})
-    shell = ShellComplete(main, {}, "coterie", "_COTERIE_COMPLETE")
-    assert [item.value for item in shell.get_completions(["mcp", "approve"], "tr")] == ["tracker"]
+    assert coterie("mcp", "approve", "--all").stdout == "approved b: https://h\n"
 
 
 def test_definition_server_needs_a_unique_name(project: Path) -> None:

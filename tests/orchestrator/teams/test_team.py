@@ -34,7 +34,8 @@ from coterie.session_directory import TASKS, SessionDirectory
 
 def every_field(type_: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Objects whose fields are drawn by *given*, or else by their type."""
-    return st.builds(type_, **{**dict.fromkeys(attrs.fields_dict(type_), ...), **given})
+    fields: dict[str, Any] = {**dict.fromkeys(attrs.fields_dict(type_), ...), **given}
+    return st.builds(type_, **fields)
 
 
 MEMBERS = every_field(
