@@ -20,7 +20,7 @@ from coterie.clock import Clock
 from coterie.files import Operation, SeededFaults, file_faults
 from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
 from coterie.mailbox.address import Address, OtherSession, Socket, parse_address
-from coterie.mailbox.contract import DeadLetter, MailLimits, Receipt
+from coterie.mailbox.contract import BridgeReceipt, DeadLetter, MailLimits, Receipt
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender
 from coterie.mailbox.errors import (
     BridgeRefused,
@@ -85,7 +85,7 @@ class Two:
             "away", self.root / "away", self.clock, self.dead.append, limits=limits or MailLimits(), patience=patience
         )
 
-    async def send(self, *bodies: str) -> list[Receipt]:
+    async def send(self, *bodies: str) -> list[BridgeReceipt]:
         """Send new messages from `away` to `home`."""
         return [await self.sending().send(self.write(body), HOME) for body in bodies]
 
