@@ -20,7 +20,7 @@ from coterie.clock import Clock
 from coterie.files import Operation, SeededFaults, file_faults
 from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
 from coterie.mailbox.address import Address, OtherSession, Socket, parse_address
-from coterie.mailbox.contract import DeadLetter, MailLimits, Receipt
+from coterie.mailbox.contract import BridgeReceipt, DeadLetter, MailLimits, Receipt
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender
 from coterie.mailbox.errors import (
     BridgeRefused,
@@ -84,6 +84,10 @@ class Two:
         return BridgeTransport(
             "away", self.root / "away", self.clock, self.dead.append, limits=limits or MailLimits(), patience=patience
         )
+
+    async def send(self, *bodies: str) -> list[BridgeReceipt]:
+        """Send new messages from `away` to `home`."""
+        return [await self.sending().send(self.write(body), HOME) for body in bodies]
 
     def held(self) -> HeldMail:
         """Return the held messages of `home`."""
@@ -180,7 +184,7 @@ async def test_socket_of_a_running_session_is_not_replaced(two: Two) -> None:
         with pytest.raises(BridgeUnusable, match="another process receives mail for session 'home'"):
             async with two.open():
                 pytest.fail("two listen")
-        await two.sending().send(two.write(), HOME)
+        await two.send("hello")
         assert path.exists()
     assert two.bodies == ["hello"]
 
@@ -190,7 +194,7 @@ async def test_the_socket_of_a_dead_session_is_replaced(two: Two) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     async with two.open():
-        assert (await two.sending().send(two.write(), HOME)).state == "accepted"
+        assert (await two.send("hello"))[0].state == "accepted"
 
 
 def test_process_of_another_user_is_refused() -> None:
@@ -208,7 +212,7 @@ async def test_peer_credentials_come_from_the_kernel(two: Two) -> None:
 
 async def test_message_gets_the_session_of_the_hello_and_kind_peer(two: Two) -> None:
     async with two.open():
-        receipt = await two.sending().send(two.write(), HOME)
+        [receipt] = await two.send("hello")
     assert (receipt.state, receipt.transport, receipt.recipient) == ("accepted", "bridge", "main")
     [letter] = two.delivered
     assert letter.sender == TRUE_SENDER
@@ -250,14 +254,14 @@ async def test_refusals_of_the_transport_reach_the_sender(two: Two) -> None:
     two.error = UnknownRecipient("mian", ("main",), ("main", "bob"))
     async with two.open():
         with pytest.raises(UnknownRecipient, match="did you mean main") as caught:
-            await two.sending().send(two.write(), HOME)
+            await two.send("hello")
     assert (caught.value.nearest, caught.value.known) == (("main",), ("main", "bob"))
 
 
 async def test_policy_refuse_is_reported_to_the_sender(two: Two) -> None:
     async with two.open(AcceptPolicy(policy="refuse")):
         with pytest.raises(BridgeRefused, match="bridge:home rejected the message: it accepts no mail"):
-            await two.sending().send(two.write(), HOME)
+            await two.send("hello")
 
 
 async def test_message_size_is_limited_to_one_frame(two: Two) -> None:
@@ -283,7 +287,7 @@ async def test_malformed_frame_is_refused_and_closes_the_connection(two: Two, ra
             assert (answer.outcome, answer.reason != "") == ("refused", True)
             with pytest.raises((trio.BrokenResourceError, EOFError)):
                 raise EOFError if await read_frame(stream) is None else AssertionError
-        assert (await two.sending().send(two.write(), HOME)).state == "accepted"
+        assert (await two.send("hello"))[0].state == "accepted"
 
 
 @pytest.mark.parametrize("kind", [Hello, DeliveryReply])
@@ -350,7 +354,7 @@ async def test_reply_from_another_session_is_refused(two: Two) -> None:
     async with two.open(session="impostor") as path:
         path.rename(path.with_name("home.sock"))
         with pytest.raises(BridgeRefused, match="session 'impostor' listens there"):
-            await two.sending().send(two.write(), HOME)
+            await two.send("hello")
 
 
 async def test_message_is_delivered_once_when_the_reply_was_lost(two: Two) -> None:
@@ -371,7 +375,7 @@ async def test_equal_messages_within_the_window_are_delivered_once(two: Two) -> 
         receipt = await two.sending().send(first, HOME)
         assert await two.sending().send(again, HOME) == receipt
         assert receipt.id == first.id
-        await two.sending().send(two.write("pong"), HOME)
+        await two.send("pong")
         await two.sending().send(attrs.evolve(again, id=MessageId("r1"), in_reply_to=MessageId("q1")), HOME)
         two.clock.advance(61)
         assert (await two.sending().send(later, HOME)).id == later.id
@@ -382,20 +386,19 @@ async def test_repeat_is_dropped_after_a_restart(two: Two) -> None:
     terms = attrs.evolve(ACCEPT, repeat_window=60)
     for _ in range(2):
         async with two.open(terms):
-            await two.sending().send(two.write("ping"), HOME)
+            await two.send("ping")
     assert two.bodies == ["ping"]
 
 
 async def test_rate_limit_tells_the_sender_when_to_retry(two: Two) -> None:
     async with two.open(AcceptPolicy(policy="accept", per_minute=30, burst=3)):
-        for number in range(3):
-            await two.sending().send(two.write(str(number)), HOME)
+        await two.send("0", "1", "2")
         with pytest.raises(
             BridgeRefused, match=r"'alice' may send 30 messages a minute; try again in [12]\.\d seconds"
         ):
-            await two.sending().send(two.write("4"), HOME)
+            await two.send("4")
         two.clock.advance(2)
-        await two.sending().send(two.write("5"), HOME)
+        await two.send("5")
     assert two.bodies == ["0", "1", "2", "5"]
 
 
@@ -490,8 +493,7 @@ async def test_message_is_held_once_when_its_id_was_not_stored(two: Two) -> None
 
 async def test_damaged_held_message_is_dead_lettered(two: Two) -> None:
     async with two.open(AcceptPolicy()):
-        await two.sending().send(two.write("one"), HOME)
-        await two.sending().send(two.write("two"), HOME)
+        await two.send("one", "two")
     damaged = min((two.root / "home/held").glob("*.json"))
     damaged.write_bytes(damaged.read_bytes().replace(b"one", b"0ne"))
     assert [letter.body for letter in await two.held().messages()] == ["two"]
@@ -500,26 +502,24 @@ async def test_damaged_held_message_is_dead_lettered(two: Two) -> None:
 
 async def test_held_mail_is_limited(two: Two) -> None:
     async with two.open(AcceptPolicy(held=MailLimits(messages=2))):
-        await two.sending().send(two.write("1"), HOME)
-        await two.sending().send(two.write("2"), HOME)
+        await two.send("1", "2")
         with pytest.raises(MailboxFull, match="2 of 2 messages"):
-            await two.sending().send(two.write("3"), HOME)
+            await two.send("3")
 
 
 async def test_mail_for_a_session_that_is_down_arrives_later_in_order(two: Two) -> None:
-    for number in range(5):
-        assert (await two.sending().send(two.write(str(number)), HOME)).state == "waiting"
+    assert {receipt.state for receipt in await two.send(*"01234")} == {"waiting"}
     async with two.open():
-        assert (await two.sending().send(two.write("5"), HOME)).state == "waiting", "it goes behind what waits"
+        assert (await two.send("5"))[0].state == "waiting", "it goes behind what waits"
         assert await two.sending().forward() == 6
-        assert (await two.sending().send(two.write("6"), HOME)).state == "accepted"
+        assert (await two.send("6"))[0].state == "accepted"
     assert two.bodies == list("0123456")
 
 
 async def test_mail_in_the_outbox_expires(two: Two) -> None:
     now = two.clock.now()
     await two.sending().send(two.write("short", expires=now + 60), HOME)
-    await two.sending().send(two.write("long"), HOME)
+    await two.send("long")
     sending = two.sending()
     two.clock.advance(61)
     await sending.forward()
@@ -530,19 +530,19 @@ async def test_mail_in_the_outbox_expires(two: Two) -> None:
 
 
 async def test_forwarded_message_that_is_refused_is_dead_lettered(two: Two) -> None:
-    await two.sending().send(two.write("1"), HOME)
+    await two.send("1")
     two.error = UnknownRecipient("main", (), ())
     async with two.open():
         await two.sending().forward()
         two.error = None
-        await two.sending().send(two.write("2"), HOME)
+        await two.send("2")
     assert [letter.reason for letter in two.dead] == ["refused"]
     assert two.bodies == ["2"]
 
 
 @pytest.mark.parametrize("error", [MailboxFull("main", 1, 1, "messages"), MailboxFailed("main", "disk full")])
 async def test_message_stays_in_the_outbox_on_a_temporary_error(two: Two, error: SendRefused | MailboxFailed) -> None:
-    await two.sending().send(two.write("1"), HOME)
+    await two.send("1")
     two.error = error
     async with two.open():
         assert await two.sending().forward() == 0
@@ -552,8 +552,7 @@ async def test_message_stays_in_the_outbox_on_a_temporary_error(two: Two, error:
 
 
 async def test_outbox_is_forwarded_at_the_rate_limit(two: Two) -> None:
-    for number in range(5):
-        await two.sending().send(two.write(str(number)), HOME)
+    await two.send(*"01234")
     async with two.open(AcceptPolicy(policy="accept", per_minute=60, burst=2)):
         assert await two.sending().forward() == 2
         two.clock.advance(60)
@@ -573,8 +572,7 @@ async def test_mail_for_a_socket_path_waits_in_the_outbox(two: Two, runtime: Pat
 
 async def test_only_one_process_forwards_a_queue(two: Two) -> None:
     """A double delivery would be dropped, but a double refusal would make two dead letters."""
-    for number in range(20):
-        await two.sending().send(two.write(str(number)), HOME)
+    await two.send(*map(str, range(20)))
     two.error = UnknownRecipient("main", (), ())
     async with two.open(), trio.open_nursery() as nursery:
         for _ in range(4):
@@ -592,7 +590,7 @@ async def test_outbox_is_limited(two: Two) -> None:
 
 async def test_disk_error_in_the_outbox_is_raised(two: Two) -> None:
     with file_faults(SeededFaults(1, full=1.0)), pytest.raises(MailboxFailed, match="No space left"):
-        await two.sending().send(two.write(), HOME)
+        await two.send("hello")
     async with two.open():
         assert await two.sending().forward() == 0
 
