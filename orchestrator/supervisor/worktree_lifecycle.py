@@ -18,6 +18,9 @@ from coterie.session_directory import SessionDirectory
 WORKTREE_RECORD = "worktree.json"
 """File name of the worktree record in an agent's directory."""
 
+_LISTING = trio.Lock()
+"""Held by each `git worktree` command: while one adds a worktree, others fail to read its incomplete directory."""
+
 
 @attrs.define(eq=False)
 class WorktreeFailed(Exception):
@@ -67,9 +70,10 @@ async def remove_worktree(worktree: Worktree) -> None:
     with commits stays, and `GitFailed` is raised. Raises `OSError` too.
     """
     await trio.to_thread.run_sync(_set_aside_sync, worktree)
-    listed = await worktree.git("worktree", "list", "--porcelain")
-    if f"worktree {worktree.path}" in listed.splitlines():
-        await worktree.git("worktree", "remove", "--force", "--force", str(worktree.path))
+    async with _LISTING:
+        listed = await worktree.git("worktree", "list", "--porcelain")
+        if f"worktree {worktree.path}" in listed.splitlines():
+            await worktree.git("worktree", "remove", "--force", "--force", str(worktree.path))
     if await worktree.tip() is not None:
         await worktree.git("update-ref", "-d", worktree.ref, worktree.base)
     await trio.to_thread.run_sync(_delete_sync, worktree)
@@ -124,7 +128,8 @@ async def _is_usable(worktree: Worktree) -> bool:
     if not worktree.path.exists():
         if await worktree.tip() in (None, worktree.base):
             return False
-        await worktree.git("worktree", "add", "--force", str(worktree.path), worktree.branch)
+        async with _LISTING:
+            await worktree.git("worktree", "add", "--force", str(worktree.path), worktree.branch)
     worktree.directory.mkdir(parents=True, exist_ok=True)
     return True
 
@@ -181,7 +186,8 @@ async def _create(worktree: Worktree) -> Worktree:
     options = ("--force", "--force", "--no-track", "-b", worktree.branch)
     ready = attrs.evolve(worktree, stage="ready")
     try:
-        await worktree.git("worktree", "add", *options, str(worktree.path), worktree.base)
+        async with _LISTING:
+            await worktree.git("worktree", "add", *options, str(worktree.path), worktree.base)
         await trio.to_thread.run_sync(save_worktree_record, ready)
     except BaseException:
         with (
