@@ -205,6 +205,14 @@ async def test_ignored_directory_is_listed_only_if_named(directory: str, names: 
     assert await _names(tmp_path / directory) == names
 
 
+async def test_empty_work_tree_has_no_files(tmp_path: Path) -> None:
+    _git(tmp_path, "init")
+    assert await _names(tmp_path) == []
+    _grow(tmp_path, "a.log")
+    (tmp_path / ".git" / "info" / "exclude").write_text("*.log\n")
+    assert await _names(tmp_path) == []
+
+
 @pytest.mark.parametrize("is_outer_a_repository", [True, False])
 async def test_nested_repositories_use_their_own_ignore_rules(is_outer_a_repository: bool, tmp_path: Path) -> None:
     _grow(tmp_path, "a.txt", "deep/inner/b.txt", "deep/inner/b.log")
