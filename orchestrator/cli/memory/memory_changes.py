@@ -106,7 +106,7 @@ def _path_of(store: MemoryStore, name: str, changes: Sequence[MemoryChange]) -> 
 def _select_changes(changes: Sequence[MemoryChange], id_: str | None) -> list[MemoryChange]:
     """The changes with the change or group id *id_*, oldest first. Raises `UsageRefused` if there are none."""
     if not changes:
-        raise UsageRefused("there are no changes yet")
+        raise UsageRefused("the memory has no changes yet; `coterie memory list` shows its files")
     if id_ is None:
         # Changes made by hand are recorded when they are detected, so being recorded last does not make them the last.
         last = next((change for change in reversed(changes) if change.author.by != "outside"), changes[-1])
