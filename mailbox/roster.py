@@ -61,10 +61,10 @@ class RosterState:
         """
         folded = check_name(name).casefold()
         if folded == USER:
-            raise NameInvalid(name, "it is the name of the user")
+            raise NameInvalid(name, "it is reserved for the human user; choose another name")
         holder = next((other for other in self.members if other.casefold() == folded), name)
         if holder != name:
-            raise NameInvalid(name, f"it differs from {holder!r} only in case")
+            raise NameInvalid(name, f"it differs from {holder!r} only in case; choose another name")
         start = self.starts.get(folded, 0) + 1
         if engagement is None:
             engagement = self.members[name].engagement if name in self.members else MemberOrigin()

@@ -135,7 +135,7 @@ def _print_trial(trial: FuzzTrial) -> None:
 
 @click.group()
 def scenario() -> None:
-    """Run scripted teams with real processes, files and sockets; only the model is scripted."""
+    """Run scenarios: tests of a team in which only the model is scripted; processes, files and sockets are real."""
 
 
 scenario.add_command(record)
@@ -145,14 +145,16 @@ scenario.add_command(record)
 @click.argument("names", nargs=-1, metavar="[NAME|FILE]...", shell_complete=complete_scenario)
 @click.option("--all", "is_all", is_flag=True, help="Run all shipped scenarios.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the API server's random choices.")
-@click.option("--faults", type=click.Path(path_type=Path), help="Add the faults of FILE.")
-@click.option("--repeat", type=click.IntRange(1), default=1, help="Number of runs of each; all runs must be equal.")
+@click.option("--faults", metavar="FILE", type=click.Path(path_type=Path), help="Add the faults in FILE.")
+@click.option(
+    "--repeat", type=click.IntRange(1), default=1, help="Run each scenario this often; all runs must be equal."
+)
 @click.option("--keep", "is_kept", is_flag=True, help="Keep the files of the last run and print where they are.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/scenarios.md.")
 def run(
     *, names: tuple[str, ...], is_all: bool, seed: int, faults: Path | None, repeat: int, is_kept: bool, is_json: bool
 ) -> None:
-    """Run scenarios by NAME or from a FILE. Exits 1 if one of them fails."""
+    """Run shipped scenarios by NAME, or a scenario FILE. Exits 1 if one of them fails."""
     with _usage_errors():
         chosen = _load_selected(names, is_all=is_all)
         chosen = [each if faults is None else load_faults(faults, each) for each in chosen]
@@ -199,14 +201,24 @@ def show(*, name: str) -> None:
 
 @scenario.command()
 @click.argument("name", metavar="NAME|FILE", shell_complete=complete_scenario)
-@click.option("--plans", type=click.IntRange(1), default=10, show_default=True, help="Number of random fault plans.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the first plan; each next plan adds 1.")
+@click.option(
+    "--plans", type=click.IntRange(1), default=10, show_default=True, help="Number of fault plans, and so of runs."
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the first fault plan; the next plan has this seed + 1.",
+)
 @click.option("--keep", "is_kept", is_flag=True, help="Keep the files of each run and print where they are.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/scenarios.md.")
 def fuzz(*, name: str, plans: int, seed: int, is_kept: bool, is_json: bool) -> None:
-    """Run a scenario under random faults and check invariants. Exits 1 if a plan fails.
+    """Run a scenario several times under random faults.
 
-    A run must finish the task or report why it did not; no message may be lost or delivered twice.
+    Each run uses another fault plan: a random set of faults, such as a failed model call or a killed process. A run
+    must finish the task or report why it did not, and no message may be lost or delivered twice. Exits 1 if a run
+    fails.
     """
     with _usage_errors():
         chosen = load_scenario(find_scenario(name))

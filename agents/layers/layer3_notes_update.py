@@ -167,7 +167,9 @@ def _prompt(path: Path, facts: Mapping[str, str]) -> str:
         raise ConfigInvalid(str(path), f"{exc}") from exc
     for name in _REQUIRED:
         if name not in find_slots(text):
-            raise ConfigInvalid(str(path), f"has no slot {{{{{name}}}}}, which the model needs to edit the notes")
+            raise ConfigInvalid(
+                str(path), f"has no slot {{{{{name}}}}}, which the model needs to edit the notes; add it"
+            )
     return text
 
 
@@ -175,7 +177,10 @@ def _user_text(path: Path) -> str:
     try:
         content = read_file(path, follow=True)
         if content is None:
-            raise ConfigInvalid(str(path), "does not exist, but the settings of session notes name it")
+            raise ConfigInvalid(
+                str(path),
+                "does not exist, but a setting in [layers.notes] names it; create the file or change the setting",
+            )
         return content.decode()
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "not UTF-8"

@@ -139,7 +139,7 @@ class RootConnection:
         """Handle the root's messages, and its requests in *nursery*, until it closes; then raise `ControlLost`."""
         handlers = MessageHandlers(on_message=self._handle_message, on_request=self._handle_request)
         await self._channel.serve(handlers, nursery)
-        raise ControlLost("the root has gone")
+        raise ControlLost("the root process of the session has ended")
 
     async def _handle_message(self, message: RootMessage) -> None:
         match message:

@@ -131,7 +131,7 @@ def acquire_dream_lock(directory: Path, clock: Clock) -> DreamLock:
     with _lock_changes(path):
         found = _reclaim(path, now)
         if found is not None and found.body is not None:
-            raise DreamRefused(f"another dream of {directory} is already running")
+            raise DreamRefused(f"another dream of {directory} is already running; try again after its end")
         body = _Body(owner=LockOwner.this(), before=None if found is None else found.at)
         _write(path, body, now)
         # File locks may not work between machines that share a disk; then the last writer owns the lock.
@@ -190,4 +190,4 @@ def _lock_changes(path: Path) -> Iterator[None]:
         with FileLock(f"{path}.guard", timeout=LOCK_TIMEOUT):
             yield
     except Timeout as exc:
-        raise DreamRefused(f"{path} is being written by another process") from exc
+        raise DreamRefused(f"{path} is being written by another process; try again") from exc

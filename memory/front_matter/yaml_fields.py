@@ -74,7 +74,7 @@ def parse_fields(text: str, first_line: int = 1) -> YamlFields:
         line = first_line if exc.problem_mark is None else builder.line(exc.problem_mark)
         raise YamlInvalid(line, exc.problem or "not readable") from exc
     except (yaml.YAMLError, UnicodeEncodeError) as exc:
-        raise YamlInvalid(first_line, "it has characters that YAML does not allow") from exc
+        raise YamlInvalid(first_line, "the text has characters that YAML does not allow") from exc
     return builder.finish()
 
 
@@ -126,7 +126,7 @@ class _Builder:
 
     def finish(self) -> YamlFields:
         if self.root is not None and self.root is not self.top.values:
-            raise YamlInvalid(self.first_line, "it is not made of `key: value` lines")
+            raise YamlInvalid(self.first_line, "the text is not made of `key: value` lines")
         return self.top
 
     def _scalar(self, event: yaml.ScalarEvent, line: int) -> str:
@@ -155,7 +155,7 @@ class _Builder:
 
     def _open(self, opened: _Open, line: int) -> None:
         if len(self.opened) == DEPTH:
-            raise YamlInvalid(line, f"it is nested more than {DEPTH} levels deep")
+            raise YamlInvalid(line, f"lists and mappings are nested more than {DEPTH} levels deep")
         self.opened.append(opened)
 
     def _add(self, value: Value, line: int) -> None:
@@ -172,4 +172,4 @@ class _Builder:
             above.fields.begin(value, line)
             above.key = value
         else:
-            raise YamlInvalid(line, "a key must be text")
+            raise YamlInvalid(line, "a key must be text, not a list or a mapping")

@@ -271,7 +271,7 @@ class LiveSession:
 def _checked_text(name: str, text: str) -> str:
     """Return *text* if it is not empty and valid Unicode. Raises `ConfigInvalid`."""
     if not text.strip():
-        raise ConfigInvalid(name, "it is empty")
+        raise ConfigInvalid(name, "it is empty; pass a text")
     try:
         text.encode()
     except UnicodeEncodeError as exc:

@@ -173,7 +173,7 @@ class PendingChild:
             raise StartTimeout
         self.child.send_signal(signal.SIGKILL)  # it may be alive with a closed report socket
         status = await self.child.wait()
-        raise StartFailed(f"it ended before it was ready, with status {status}", status=status)
+        raise StartFailed(f"the child process ended before it was ready, with status {status}", status=status)
 
     async def _receive(self) -> ChildReport | None:
         packet = await self.reports.recv(REPORT_LIMIT)

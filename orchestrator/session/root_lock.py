@@ -86,7 +86,9 @@ def open_root_record(session: SessionDirectory, clock: Clock) -> Iterator[RootId
     path = session.directory / ROOT_RECORD
     with _locked_record(session):
         if (other := find_root(session)) is not None:
-            raise ConfigInvalid("session", f"{session.id} is already running in process {other.pid}")
+            raise ConfigInvalid(
+                "session", f"{session.id} is already running in process {other.pid}; `coterie attach` shows it"
+            )
         replace_file(path, msgspec.json.encode({"v": VERSION, **attrs.asdict(ours)}) + b"\n", mode=0o600)
     try:
         yield ours
@@ -108,7 +110,9 @@ def _locked_record(session: SessionDirectory) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout as exc:
-        raise ConfigInvalid("session", f"{session.id} is being started or resumed by another process") from exc
+        raise ConfigInvalid(
+            "session", f"{session.id} is being started or resumed by another process; try again later"
+        ) from exc
     try:
         yield
     finally:

@@ -101,7 +101,7 @@ class AgentProcess:
         """
         if self.is_in_process:
             if host is None or host.connection is None or host.child is None:
-                raise StartFailed("the process of its parent has ended")
+                raise StartFailed("the process of the agent's parent has ended")
             self.child = task = host.connection.in_process.run(self.spec, host.child)
             await self._serve_until_exit(task, client, nullcontext(task.channel), task_status)
             return

@@ -144,11 +144,11 @@ class InProcessAgents:
         if len(payload) > MAX_SPEC_BYTES:
             raise StartFailed(f"the task is too long: its request has {len(payload):,} bytes, over {MAX_SPEC_BYTES:,}")
         if self._is_closed or host.has_ended():
-            raise StartFailed("its parent has ended")
+            raise StartFailed("the parent of the agent has ended")
         try:
             self._send(StartInProcess(line=number, duty=msgspec.Raw(payload)))
         except ControlLost as exc:
-            raise StartFailed(f"the process of its parent cannot be reached: {exc}") from exc
+            raise StartFailed(f"the process of the agent's parent cannot be reached: {exc}") from exc
         process = host.process if isinstance(host, InProcessAgent) else host
         assert isinstance(process, ChildProcess)
         agent = self._by_channel[number] = InProcessAgent(process, self._channels.open(number), number, self._send)

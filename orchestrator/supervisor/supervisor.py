@@ -141,7 +141,7 @@ class Supervisor:
             await self._release(run)
         # Not reached if the whole session ends: its open approvals can be decided after a resume.
         if (outcome := run.outcome) is None:
-            raise StartFailed(f"{run.stopped_by} stopped it before it was started")
+            raise StartFailed(f"agent {run.name} was stopped by {run.stopped_by} before it was started")
         await self.services.approvals.close_for_agent(run.name, outcome.incarnation)
         return outcome
 

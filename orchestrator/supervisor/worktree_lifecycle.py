@@ -151,7 +151,7 @@ async def _prepare(session: SessionDirectory, name: str, origin: Path) -> Worktr
         stage="making",
     )
     if await worktree.tip() is not None:
-        raise GitFailed(f"the branch {worktree.branch} already exists")
+        raise GitFailed(f"the branch {worktree.branch} already exists; delete or rename it")
     await trio.to_thread.run_sync(_prepare_sync, worktree)
     return worktree
 
@@ -176,7 +176,7 @@ def _prepare_sync(worktree: Worktree) -> None:
     if not (parent / ".gitignore").exists():
         replace_file(parent / ".gitignore", b"*\n", durable=False)
     if worktree.path.exists():
-        raise FileExistsError(f"{worktree.path} already exists")
+        raise FileExistsError(f"{worktree.path} already exists; remove it")
     save_worktree_record(worktree)
 
 

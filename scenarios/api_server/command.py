@@ -27,17 +27,27 @@ PORT = 8377
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 for a free one.")
-@click.option("--script", type=click.Path(path_type=Path), help="YAML file of replies.  [default: echo the request]")
-@click.option("--strict/--lenient", default=True, show_default=True, help="Refuse what the real API refuses.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Listen on this port; 0: any free one.",
+)
+@click.option(
+    "--script", type=click.Path(path_type=Path), help="Read model replies from this YAML file.  [default: echo]"
+)
+@click.option("--strict/--lenient", default=True, show_default=True, help="Reject what the real API rejects.")
 @click.option(
     "--seed", type=int, envvar="COTERIE_SEED", default=0, show_default=True, help="Seed of ids and random faults."
 )
-@click.option("--clock", type=click.Path(path_type=Path), envvar=CLOCK_FILE_VARIABLE, help="Share the clock in FILE.")
-@click.option("--token", envvar="COTERIE_CONTROL_TOKEN", help="Token of the control endpoint.  [default: random]")
-@click.option("--rpm", type=click.IntRange(1), help="Requests per minute, per key and model.")
-@click.option("--itpm", type=click.IntRange(1), help="Input tokens per minute.")
-@click.option("--otpm", type=click.IntRange(1), help="Output tokens per minute.")
+@click.option(
+    "--clock", type=click.Path(path_type=Path), envvar=CLOCK_FILE_VARIABLE, help="Use the simulated clock in this file."
+)
+@click.option("--token", envvar="COTERIE_CONTROL_TOKEN", help="Password of the control endpoint.  [default: random]")
+@click.option("--rpm", type=click.IntRange(1), help="Limit requests per minute, for each key and model.")
+@click.option("--itpm", type=click.IntRange(1), help="Limit input tokens per minute.")
+@click.option("--otpm", type=click.IntRange(1), help="Limit output tokens per minute.")
 @click.option("--while-stdin-open", is_flag=True, help="Stop when standard input closes, as when the parent exits.")
 @click.option("-v", "--verbose", is_flag=True, help="Print a line for each request to standard error.")
 @click.option("--json", "as_json", is_flag=True, help="Print the address as one line of JSON.")
@@ -56,7 +66,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Run the embedded Messages API server on this machine, without a key and without a network.
+    """Run a local server that emulates the Anthropic Messages API. It needs no API key and no network.
 
     Point any client of the API at it with ANTHROPIC_BASE_URL and any ANTHROPIC_API_KEY.
     """

@@ -73,7 +73,9 @@ PACE = 0.5
 def command(*, as_json: bool) -> None:
     """Run an agent that fixes a bug, a lead with forks and their costs, and a coordinator with its team.
 
-    The coordinator's team is shown on the board of `coterie attach`, if there is a terminal.
+    A lead is the first agent of a session. A fork is an agent that begins with a copy of the lead's conversation. A
+    coordinator is a lead that only delegates. The coordinator's team is shown in the live table of `coterie attach`, if
+    there is a terminal.
 
     Only the model is replaced: its replies come from a script, over HTTP, from the embedded server.
     """

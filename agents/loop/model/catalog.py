@@ -104,7 +104,7 @@ class ModelTable:
         model = self.find(name)
         if model is None:
             near = closest_match(name, [*self.models, *self.aliases])
-            hint = f"did you mean {', '.join(near)}?" if near else "see agents/models.toml"
+            hint = f"did you mean {', '.join(near)}?" if near else f"known models: {', '.join(sorted(self.aliases))}"
             raise ConfigInvalid("model", f"{name!r} is not a known model; {hint}")
         return model
 

@@ -150,7 +150,7 @@ class ReplyBuilder:
             event: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])
             self._dispatch(event)
         except (msgspec.DecodeError, KeyError, TypeError) as exc:
-            raise ReplyMalformed(f"event {data[:200]!r}: {exc!r}") from exc
+            raise ReplyMalformed(f"the API sent an invalid event {data[:200]!r}: {exc!r}") from exc
         return event
 
     def _dispatch(self, event: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ class SseParser:
         text = self._rest + chunk
         *events, self._rest = text.split(b"\n\n")
         if len(self._rest) > EVENT_LIMIT:
-            raise ReplyMalformed(f"an event of more than {EVENT_LIMIT} bytes")
+            raise ReplyMalformed(f"the API sent an event of more than {EVENT_LIMIT:,} bytes")
         for event in events:
             if data := _data(event):
                 yield data

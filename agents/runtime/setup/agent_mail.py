@@ -146,7 +146,10 @@ class ProcessMail:
                 files = await stack.enter_async_context(session_mail.files.open_inbox(name, incarnation, seen=seen))
                 local = await stack.enter_async_context(self._open_queue(seen, name, incarnation))
             except MailboxBusy as exc:
-                raise ConfigInvalid("session", f"{session.id} is running in another process") from exc
+                raise ConfigInvalid(
+                    "session",
+                    f"{session.id} is running in another process; watch it with `coterie attach {session.id}`",
+                ) from exc
             except MailboxError as exc:
                 raise ConfigInvalid(str(session_mail.directory), str(exc)) from exc
             kind: Literal["lead", "peer"] = "lead" if name == MAIN else "peer"

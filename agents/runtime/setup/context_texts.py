@@ -124,7 +124,7 @@ def _guidelines(path: Path) -> str:
         reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
         raise ConfigInvalid(str(path), f"cannot be read: {reason}") from exc
     if not text:
-        raise ConfigInvalid(str(path), "is missing or empty; the setting memory.guidelines names it")
+        raise ConfigInvalid(str(path), "is missing or empty; write the file, or change the setting memory.guidelines")
     return text
 
 

@@ -83,20 +83,20 @@ class Notebook:
         try:
             return cls._parse(text)
         except RecursionError as exc:
-            raise ValueError("its JSON is nested too deep") from exc
+            raise ValueError("the JSON is nested too deep") from exc
 
     @classmethod
     def _parse(cls, text: str) -> "Notebook":
         start = skip_space(text, int(text.startswith(_BYTE_ORDER_MARK)))
         members, end = read_members(text, start)
         if skip_space(text, end) != len(text):
-            raise ValueError("there is text after its end")
+            raise ValueError("there is text after the end of the JSON")
         values = {name: member.value for name, member in members.items()}
         version = (values.get("nbformat"), values.get("nbformat_minor", 0))
         if version[0] != 4 or not isinstance(version[1], int):
-            raise ValueError(f"its nbformat is {version[0]!r}; only version 4 is supported")
+            raise ValueError(f"nbformat is {version[0]!r}, but only version 4 is supported")
         if not isinstance(values.get("cells"), list) or not all(isinstance(each, dict) for each in values["cells"]):
-            raise ValueError("it has no list of cells")
+            raise ValueError("the notebook has no list of cells")
         array = members["cells"]
         return cls(
             text=text,

@@ -15,7 +15,7 @@ WIDEST = 24
 
 @click.group()
 def agents() -> None:
-    """List and check agent definitions."""
+    """List and check agent definitions: files with the prompt, the tools and the model of an agent type."""
 
 
 def _row(definition: AgentDefinition) -> dict[str, Any]:

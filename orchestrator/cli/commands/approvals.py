@@ -53,7 +53,7 @@ _json = json_option("approvals")
 
 @click.group()
 def approvals() -> None:
-    """List and answer approval requests of agents."""
+    """List and answer requests of agents for approval of a plan or a tool call."""
 
 
 @approvals.command("list")
@@ -61,7 +61,7 @@ def approvals() -> None:
 @click.option("--all", "is_all", is_flag=True, help="Also list decided and withdrawn requests.")
 @_json
 def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> None:
-    """List open requests. Lists those of SESSION [default: all running sessions].
+    """List open requests of SESSION [default: of all running sessions].
 
     Exits 1 if an approval file cannot be read.
     """
@@ -87,7 +87,7 @@ def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> 
 @_session
 @_json
 def show(*, id_: str, session: str | None, is_json: bool) -> None:
-    """Show a request with the whole plan or tool call."""
+    """Show a request with the whole plan or tool call. `coterie approvals list` shows each ID."""
     found = _find(id_, session)
     with open_output():
         click.echo(msgspec.json.encode(found.row()) if is_json else _details(found))
@@ -99,17 +99,29 @@ def show(*, id_: str, session: str | None, is_json: bool) -> None:
 @_session
 @_json
 def approve(*, id_: str, feedback: str, session: str | None, is_json: bool) -> None:
-    """Approve a request. The agent carries out its plan, or makes the tool call once."""
+    """Approve a request.
+
+    `coterie approvals list` shows each ID. The agent carries out its plan, or makes the tool call once.
+    """
     _decide(DecideApproval(id=id_, approve=True, feedback=_checked(feedback)), session, is_json=is_json)
 
 
 @approvals.command()
 @_id
-@click.option("--feedback", "-f", default="", metavar="TEXT", help="Name the mistake and the remedy. Required.")
+@click.option(
+    "--feedback",
+    "-f",
+    default="",
+    metavar="TEXT",
+    help="Tell the agent what is wrong and what to do instead. Required.",
+)
 @_session
 @_json
 def reject(*, id_: str, feedback: str, session: str | None, is_json: bool) -> None:
-    """Reject a request. The agent plans again, or continues without the tool call."""
+    """Reject a request.
+
+    `coterie approvals list` shows each ID. The agent plans again, or continues without the tool call.
+    """
     if not feedback.strip():
         raise UsageRefused("--feedback is missing; name the mistake and the remedy for the agent")
     _decide(DecideApproval(id=id_, approve=False, feedback=_checked(feedback)), session, is_json=is_json)

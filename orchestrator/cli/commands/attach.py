@@ -32,7 +32,9 @@ ENDS = {
 @click.argument("session", shell_complete=complete_session)
 @click.option("--agent", metavar="NAME", help="Show only this agent and the agents it started.")
 def attach(*, session: str, agent: str | None) -> None:
-    """Watch SESSION: its agents, their messages, open requests and costs. The beginning of its id is enough.
+    """Watch SESSION: its agents, their messages, open requests and costs.
+
+    SESSION is a session id of `coterie list`, or its beginning.
 
     On a terminal, `q` leaves and the session continues; `?` shows the other keys. Without a terminal, events are
     printed line by line. Exits with the exit code of the session: 0 if its task is done.

@@ -27,23 +27,26 @@ PATIENCE = 2.0
 @click.option(
     "--agent", default=MAIN, show_default=True, shell_complete=complete_running_agent, help="Agent to compact."
 )
-@click.option("--from", "first", type=click.IntRange(1), metavar="N", help="Summarise message N and all later ones.")
-@click.option("--up-to", "behind", type=click.IntRange(1), metavar="N", help="Summarise the messages before message N.")
+@click.option("--from", "first", type=click.IntRange(1), metavar="N", help="Replace message N and all later ones.")
+@click.option("--up-to", "behind", type=click.IntRange(1), metavar="N", help="Replace the messages before message N.")
 @click.option(
     "--script",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Read model replies from FILE; for a session that is not running.",
+    help="Read model replies from FILE, so that no Anthropic API key is needed; only if the session is not running.",
 )
 @json_option()
 def compact(
     *, session: str, agent: str, first: int | None, behind: int | None, script: Path | None, is_json: bool
 ) -> None:
-    """Replace the older part of an agent's conversation in SESSION by a summary. The beginning of the id is enough.
+    """Replace a part of an agent's conversation by a summary, so that the conversation has fewer tokens.
 
-    A running agent is compacted before its next model call, an idle one immediately. A session that is not running is
-    opened for the compaction only. N counts messages as `coterie logs --rendered` does. The transcript keeps every
-    message. Exits 1 if nothing could be compacted.
+    By default, the older part is replaced, and the newest messages stay. --from or --up-to choose another part; N
+    counts messages as `coterie logs --rendered` does. The transcript on disk keeps every message.
+
+    SESSION is a session id of `coterie list`, or its beginning. A running agent is compacted before its next model
+    call, an idle one immediately. A session that is not running is opened for the compaction only. Exits 1 if nothing
+    could be compacted.
     """
     if first is not None and behind is not None:
         raise click.UsageError("--from and --up-to cannot be used together; give one of them")

@@ -30,13 +30,17 @@ _COLUMNS = ("calls", "read", "written", "input", "output", "cached", "dollars")
 @click.command()
 @click.argument("session", required=False, shell_complete=complete_session)
 @click.option(
-    "--by", type=click.Choice(get_args(Grouping)), default="agent", show_default=True, help="Group the costs by this."
+    "--by",
+    type=click.Choice(get_args(Grouping)),
+    default="agent",
+    show_default=True,
+    help="Choose the rows of the table.",
 )
 @json_option("costs")
 def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
     """Show the costs of SESSION [default: newest session of this directory]. The beginning of its id is enough.
 
-    Exits 1 if a ledger entry cannot be read.
+    Exits 1 if an entry of the ledger, the file of recorded costs, cannot be read.
     """
     found = find_session(session)
     report = _report(found, by)

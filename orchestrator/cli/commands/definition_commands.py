@@ -62,8 +62,8 @@ class DefinitionCommands(Generic[Item]):
         """Add both commands to *group*."""
         text = (
             f"Check {self.noun} files.\n\n"
-            "PATH is a file or a directory [default: all files for the current directory]. Prints one line for each "
-            f"problem. Exits 1 if a problem is an error: a file that defines no {self.noun}."
+            f"PATH is a file or a directory [default: all {self.noun} files for the current directory]. Prints one "
+            f"line for each problem. Exits 1 if a file defines no {self.noun}; other problems are only warnings."
         )
 
         @group.command("list", help=f"List {self.noun}s by the directory of their files.")

@@ -25,7 +25,7 @@ from coterie.session_directory import SessionDirectory, list_session_ids
 def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
     """Find orphan processes, stale sockets, damaged files and unusable configuration.
 
-    Exits 1 if there are problems that matter, even if all of them were fixed.
+    Exits 1 if there are problems, even if all of them were fixed. Kept worktrees and torn last lines do not count.
     """
     found = _examine(SessionDirectory.find(session) if session else None)
     mended = _repair(found) if is_fixing else {}

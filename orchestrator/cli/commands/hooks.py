@@ -31,9 +31,10 @@ def hooks() -> None:
 @hooks.command("list")
 @json_option()
 def list_hooks(*, is_json: bool) -> None:
-    """List hooks by file, and show which of them run.
+    """List hooks, and show which of them run.
 
-    Lists all hooks that apply in the current directory. Exits 1 if a hook file has a problem.
+    A hook is a command that runs at an event of an agent. Lists all hooks that apply in the current directory. Exits 1
+    if a hook file has a problem.
     """
     settings = load_settings(Path.cwd(), {}, os.environ)
     sources = find_hook_sources(Path.cwd(), settings)
@@ -59,9 +60,10 @@ def list_hooks(*, is_json: bool) -> None:
 @hooks.command("approve")
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Approve without a prompt; the hooks are still printed.")
 def approve_hooks(*, is_sure: bool) -> None:
-    """Approve the hooks of this project. A changed hook must be approved again.
+    """Approve the hooks of this project.
 
-    Prints every command first. Files that a command starts, such as scripts of the project, are not covered.
+    A hook is a command that runs at an event of an agent. A changed hook must be approved again. Prints every command
+    first. A later change of a script that a command starts needs no new approval.
     """
     if is_called_by_agent():
         raise UsageRefused("hooks can only be approved by the user, not by an agent")

@@ -30,13 +30,13 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 @click.group()
 def mcp() -> None:
-    """List, approve and test MCP servers."""
+    """List, approve and test MCP servers: programs that give agents more tools."""
 
 
 @mcp.command("list")
 @json_option()
 def list_servers(*, is_json: bool) -> None:
-    """List MCP servers and problems of their files. Lists the servers for the current directory."""
+    """List MCP servers and problems of their files. Lists the servers that apply in the current directory."""
     found = load_servers(Path.cwd())
     if is_json:
         rows = [_row(server) for server in found.servers]
@@ -55,7 +55,7 @@ def list_servers(*, is_json: bool) -> None:
 @click.option("--all", "is_all", is_flag=True, help="Approve all servers that need approval.")
 @json_option()
 def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
-    """Approve MCP servers of this project. A changed server must be approved again."""
+    """Approve MCP servers of this project. `coterie mcp list` shows NAMES. A changed server must be approved again."""
     if is_called_by_agent():
         raise UsageRefused("MCP servers can only be approved by the user, not by an agent")
     found = load_servers(Path.cwd())

@@ -89,7 +89,9 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="Set the output: json: one summary at the end; stream-json: one event per line, see docs/events.md.",
         ),
-        click.option("--max-turns", type=click.IntRange(1), help="Limit the model calls of the agent.  [default: 200]"),
+        click.option(
+            "--max-turns", type=click.IntRange(1), help="Limit the model calls of each agent.  [default: 200]"
+        ),
         click.option(
             "--max-budget-usd",
             type=_Dollars(),
@@ -98,29 +100,33 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--permission-mode",
             type=click.Choice(get_args(Mode)),
-            help="Set how calls are decided: default: read in the directory, ask for the rest; acceptEdits: also edit "
-            "there; plan: read only; dontAsk: deny instead of asking; bypassPermissions: allow everything.  "
+            help="Choose which tool calls are allowed: default: read files in the directory, ask for the rest; "
+            "acceptEdits: also edit files in the directory; plan: read only; dontAsk: deny instead of asking; "
+            "bypassPermissions: allow everything.  "
             "[default: default]",
         ),
         click.option(
             "--sandbox",
             type=click.Choice(get_args(SandboxMode)),
-            help="Confine the commands of agents, see docs/sandbox.md.  [default: none]",
+            help="Confine the shell commands of agents; see docs/sandbox.md.  [default: none]",
         ),
         click.option(
             "--script",
             metavar="FILE",
             type=click.Path(path_type=Path),
-            help="Read model replies from FILE, without a key.",
+            help="Read model replies from FILE, so that no Anthropic API key is needed.",
         ),
         click.option(
-            "--detach", "is_detached", is_flag=True, help="Return when the session has started; see `coterie list`."
+            "--detach",
+            "is_detached",
+            is_flag=True,
+            help="Return when the session has started, and let it run; watch it with `coterie attach`.",
         ),
         click.option(
             "--live/--no-live",
             "is_live",
             default=None,
-            help="Show a board of all agents.  [default: for a team, on a terminal of at least 60x15]",
+            help="Show a live table of all agents.  [default: for a team, on a terminal of at least 60x15]",
         ),
         click.option("--bare", "is_bare", is_flag=True, help="Run without instruction files, skills and memories."),
     )
@@ -137,7 +143,12 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
     shell_complete=complete_agent_type,
     help="Use this agent type; list them with `coterie agents list`.",
 )
-@click.option("--coordinator", "is_coordinator", is_flag=True, help="Make the lead delegate all work to other agents.")
+@click.option(
+    "--coordinator",
+    "is_coordinator",
+    is_flag=True,
+    help="Make the lead (the first agent) delegate all work to other agents.",
+)
 @click.option(
     "--team", "team_file", metavar="FILE", type=click.Path(path_type=Path), help="Start with the team in FILE (TOML)."
 )
@@ -177,7 +188,9 @@ def run(
 @click.argument("message", required=False)
 @_shared_options
 def resume(*, session: str, message: str | None, **shared: Any) -> None:
-    """Resume SESSION where it stopped, or continue it with a new MESSAGE. The beginning of its id is enough.
+    """Resume SESSION where it stopped, or continue it with a new MESSAGE.
+
+    SESSION is a session id of `coterie list`, or its beginning.
 
     The agent continues with exactly the same conversation. An interrupted tool call is not run again; its result says
     that it was interrupted.

@@ -19,7 +19,7 @@ from coterie.orchestrator.cli.shared_options import json_option
 
 @click.group()
 def skills() -> None:
-    """List, show and check skills."""
+    """List, show and check skills: files of instructions that an agent loads when it needs them."""
 
 
 def _row(skill: Skill) -> dict[str, Any]:

@@ -32,13 +32,16 @@ _json = json_option("doctor")
 @click.command()
 @click.argument("session", shell_complete=complete_session)
 @click.argument("agent", required=False, shell_complete=complete_running_agent)
-@click.option("--now", "is_at_once", is_flag=True, help="Kill all processes of the session immediately.")
+@click.option(
+    "--now", "is_at_once", is_flag=True, help="Kill all processes of the session immediately; not with AGENT."
+)
 @_json
 def stop(*, session: str, agent: str | None, is_at_once: bool, is_json: bool) -> None:
     """Stop the running SESSION with all its agents, or only AGENT and the agents it started.
 
-    The beginning of the session's id is enough. A stopped session can be resumed. An agent that was stopped alone is
-    not restarted by later messages. Exits 1 if the session has not ended in time.
+    SESSION is a session id of `coterie list`, or its beginning. A stopped session can be resumed. An agent that was
+    stopped alone is not restarted by later messages. The command waits 30 seconds, or as long as the session reports
+    that its agents need. Exits 1 if the session has not ended then.
     """
     if agent is not None and is_at_once:
         raise click.UsageError(
@@ -63,9 +66,12 @@ def stop(*, session: str, agent: str | None, is_at_once: bool, is_json: bool) ->
 @click.command()
 @click.argument("session", shell_complete=complete_session)
 @click.argument("agent", shell_complete=complete_running_agent)
-@_json
+@json_option()
 def background(*, session: str, agent: str, is_json: bool) -> None:
-    """Move AGENT of SESSION to the background: its parent continues, and gets the report as a message."""
+    """Move AGENT to the background: the agent that started it no longer waits, and gets the report as a message.
+
+    SESSION is a session id of `coterie list`, or its beginning. It must be running.
+    """
     found, root = _running(session)
     trio.run(send_request, root, MoveToBackground(name=agent))
     words = f"moved {agent} of session {found.id} to the background"

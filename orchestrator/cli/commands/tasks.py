@@ -40,15 +40,19 @@ _description = click.option("--description", "-d", metavar="TEXT", help="Describ
 
 @click.group()
 def tasks() -> None:
-    """Show and change the task list of a session."""
+    """Show and change the task list that the agents of a session share."""
 
 
 @tasks.command("list")
 @session_option
 @click.option(
-    "--state", "states", type=click.Choice(get_args(TaskState)), multiple=True, help="List this state; repeatable."
+    "--state",
+    "states",
+    type=click.Choice(get_args(TaskState)),
+    multiple=True,
+    help="List only tasks in this state; repeatable.",
 )
-@click.option("--owner", metavar="NAME", shell_complete=complete_recipient, help="List tasks of this agent.")
+@click.option("--owner", metavar="NAME", shell_complete=complete_recipient, help="List only tasks of this agent.")
 @_json
 def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str | None, is_json: bool) -> None:
     """List tasks, without deleted ones. Exits 1 if a task file cannot be read."""

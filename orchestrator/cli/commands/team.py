@@ -19,7 +19,7 @@ from coterie.orchestrator.teams.team_tables import TeamFileProblem, TeamInvalid
 
 @click.group()
 def team() -> None:
-    """Check a team file."""
+    """Check a team file, which describes a lead (the first agent), other agents and their tasks."""
 
 
 @team.command()

@@ -70,11 +70,15 @@ HistoryView = Literal["rendered", "layers", "dropped"]
 def context_history_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options of `ContextHistoryOptions` to a command."""
     options = (
-        click.option("--turn", type=int, metavar="N", help="Select the turn for --rendered."),
-        click.option("--rendered", is_flag=True, help="Show the request of a turn and the source of each part."),
-        click.option("--bytes", "as_bytes", is_flag=True, help="Print only the request body; with --rendered."),
-        click.option("--layers", is_flag=True, help="Show what filled the context, turn by turn."),
-        click.option("--dropped", is_flag=True, help="Show what left the context and the files that hold it."),
+        click.option("--turn", type=int, metavar="N", help="Choose the turn (model call) for --rendered."),
+        click.option(
+            "--rendered", is_flag=True, help="Show the request of turn N, and the source of each part; needs --turn."
+        ),
+        click.option("--bytes", "as_bytes", is_flag=True, help="Print only the request body; needs --rendered."),
+        click.option("--layers", is_flag=True, help="Show what filled the context of the model, turn by turn."),
+        click.option(
+            "--dropped", is_flag=True, help="Show what was removed from the context, and the files that keep it."
+        ),
     )
     for option in reversed(options):
         function = option(function)

@@ -18,12 +18,17 @@ from coterie.orchestrator.control.requests import ReleaseHeldMessage
 
 
 @click.command()
-@click.option("--release", metavar="ID", shell_complete=complete_held, help="Deliver this message.")
-@click.option("--drop", metavar="ID", shell_complete=complete_held, help="Move this message to the dead letters.")
+@click.option("--release", metavar="ID", shell_complete=complete_held, help="Deliver the message with this id.")
+@click.option(
+    "--drop", metavar="ID", shell_complete=complete_held, help="Do not deliver this message; move it to `mail dead`."
+)
 @session_option
 @json_option
 def held(*, release: str | None, drop: str | None, session: str | None, is_json: bool) -> None:
-    """List held messages of other sessions. They are not delivered until you release them."""
+    """List held messages from other sessions.
+
+    A held message is not delivered until you release it.
+    """
     if release is not None and drop is not None:
         raise click.UsageError("--release and --drop cannot be used together; give one of them")
 
@@ -41,11 +46,13 @@ def held(*, release: str | None, drop: str | None, session: str | None, is_json:
 
 
 @click.command()
-@click.option("--drop", metavar="ID", shell_complete=complete_outgoing, help="Move this message to the dead letters.")
+@click.option(
+    "--drop", metavar="ID", shell_complete=complete_outgoing, help="Do not send this message; move it to `mail dead`."
+)
 @session_option
 @json_option
 def outgoing(*, drop: str | None, session: str | None, is_json: bool) -> None:
-    """List queued messages to other sessions. They are sent when those sessions run."""
+    """List queued messages to other sessions. Each is sent when the other session runs."""
 
     async def act(mail: SessionMail) -> None:
         if drop is not None:

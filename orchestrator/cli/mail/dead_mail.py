@@ -20,14 +20,21 @@ from coterie.orchestrator.control.requests import ResendDeadLetter
 
 
 @click.command()
-@click.option("--resend", type=int, metavar="NUMBER", shell_complete=complete_dead, help="Send this message again.")
-@click.option("--all", "is_whole", is_flag=True, help="Also list messages that were sent again.")
+@click.option(
+    "--resend",
+    type=int,
+    metavar="NUMBER",
+    shell_complete=complete_dead,
+    help="Send the dead letter with this number again.",
+)
+@click.option("--all", "is_whole", is_flag=True, help="Also list dead letters that were sent again.")
 @session_option
 @json_option
 def dead(*, resend: int | None, is_whole: bool, session: str | None, is_json: bool) -> None:
-    """List messages that could not be delivered, or send one again.
+    """List dead letters, or send one again.
 
-    A message that is sent again is a new message with the same sender and text; its dead letter is no longer listed.
+    A dead letter is a message that could not be delivered. A message that is sent again is a new message with the same
+    sender and text; its dead letter is no longer listed.
     """
     if resend is not None and is_whole:
         raise click.UsageError("--resend and --all cannot be used together; give one of them")
@@ -47,10 +54,11 @@ def dead(*, resend: int | None, is_whole: bool, session: str | None, is_json: bo
 @session_option
 @json_option
 def sweep(*, names: tuple[str, ...], session: str | None, is_json: bool) -> None:
-    """Move abandoned messages to the dead letters.
+    """Move messages that no agent will read to the dead letters.
 
-    Without NAME this is the mail of all agents that were removed from the roster. An agent that has ended can still be
-    resumed and read its mail; give its NAME if it will not be.
+    Dead letters are undelivered messages that `coterie mail dead` lists. Moves the messages to agent NAME [default: to
+    all agents that are no longer on the session's list of agents]. An agent that has ended can still be resumed and
+    read its messages; give its NAME only if it will not be resumed.
     """
 
     async def act(mail: SessionMail) -> None:

@@ -39,7 +39,7 @@ HEAD = ("NAME", "STATE", "START", "WAITING", "BYTES", "OLDEST")
 def list_mailboxes(*, session: str | None, is_json: bool) -> None:
     """List mailboxes and their pending messages.
 
-    Agents that were removed from the roster are listed while they have mail, and so are queues for other sessions.
+    An agent that no longer belongs to the session is listed while it has messages; so are queues for other sessions.
     """
     with open_output():
         run_with_mail(session, partial(_list, is_json=is_json))
@@ -51,7 +51,7 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
 @session_option
 @json_option
 def read(*, name: str, is_following: bool, session: str | None, is_json: bool) -> None:
-    """Show the pending messages of NAME. They stay pending: none is acknowledged."""
+    """Show the pending messages of agent NAME. The agent still gets them."""
     with open_output():
         run_with_mail(session, partial(_read, name=name, is_following=is_following, is_json=is_json))
 
@@ -63,8 +63,8 @@ def read(*, name: str, is_following: bool, session: str | None, is_json: bool) -
 def watch(*, is_whole: bool, session: str | None, is_json: bool) -> None:
     """Show all messages as they move, until Ctrl-C.
 
-    A message is stored in a mailbox, and delivered once it is in the transcript of its recipient. It may also be held
-    until you release it, or become a dead letter.
+    A message is stored in a mailbox, and delivered once it is in the transcript of its recipient. A message of
+    another session may be held until you release it. A message that cannot be delivered becomes a dead letter.
     """
     with open_output():
         run_with_mail(session, partial(_watch, is_whole=is_whole, is_json=is_json))

@@ -67,14 +67,15 @@ _WHERE = {
     required=True,
     metavar="ADDRESS",
     shell_complete=complete_recipient,
-    help="Send to this agent name, main (the lead), * (all agents), uds:PATH or bridge:SESSION.",
+    help="Send to an agent by name, main (the first agent), * (all agents), or to another session: bridge:ID, or "
+    "uds:PATH with the path of its socket.",
 )
 @click.option(
     "--kind",
     type=click.Choice(get_args(MessageKind)),
     default="message",
     metavar="KIND",
-    help="Set the kind: message or task_assignment.  [default: message]",
+    help="Set the kind: message, or task_assignment, whose TEXT is a JSON object with task_id.  [default: message]",
 )
 @click.option("--summary", metavar="TEXT", help="Summarise the message in 5 to 10 words.")
 @session_option

@@ -18,10 +18,10 @@ class MemoryCommands(CommandTable):
         "recall": CommandEntry(f"{_HERE}.recall_query:recall", "Show the memories that match a query."),
         "check": CommandEntry(f"{_HERE}.memory_check:check", "Find problems of memories and repair the index."),
         "extract": CommandEntry(f"{_HERE}.extract:extract", "Save memories from a session."),
-        "dream": CommandEntry(f"{_HERE}.dream:dream", "Consolidate memories, and decide pending deletions."),
+        "dream": CommandEntry(f"{_HERE}.dream:dream", "Tidy memories by an agent (a dream), and decide its deletions."),
         "log": CommandEntry(f"{_HERE}.memory_changes:log", "List changes of memories."),
         "diff": CommandEntry(f"{_HERE}.memory_changes:diff", "Show the diff of a change."),
-        "undo": CommandEntry(f"{_HERE}.memory_changes:undo", "Undo a change."),
+        "undo": CommandEntry(f"{_HERE}.memory_changes:undo", "Undo a change, or all changes of a dream."),
         "instructions": CommandEntry(
             f"{_HERE}.instructions:instructions", "Show everything that is loaded into an agent's context."
         ),
@@ -31,4 +31,4 @@ class MemoryCommands(CommandTable):
 
 @click.group(cls=MemoryCommands)
 def memory() -> None:
-    """Show, check and change what agents remember."""
+    """Show, check and change memories: notes that agents keep in files from one session to the next."""

@@ -182,7 +182,7 @@ def _show_index(store: MemoryStore, *, is_json: bool) -> None:
 def _show_memory(store: MemoryStore, path: str, *, is_json: bool) -> None:
     content = store.read(path)
     if content is None:
-        raise UsageRefused(sanitize(f"{path} does not exist"))
+        raise UsageRefused(sanitize(f"{path} does not exist; `coterie memory list` lists all memories"))
     topic = parse_entry(content, path)
     last = next((change for change in reversed(store.changes()) if change.path == path), None)
     if is_json:

@@ -104,7 +104,7 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 
 @click.command()
-@click.option("--dry-run", "is_dry", is_flag=True, help="Dream without changing the memory: every hunk waits.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Do not change the memories: all hunks wait.")
 @click.option(
     "--apply",
     "approved",
@@ -112,15 +112,18 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
     flag_value=WAITING,
     metavar="[ID]",
     shell_complete=complete_dream,
-    help="Apply the waiting hunks of dream ID.  [default ID: newest dream with waiting hunks]",
+    help="Approve and apply the waiting hunks of dream ID.  [default ID: newest dream with waiting hunks]",
 )
 @click.option(
     "--reject", "rejected", metavar="ID", shell_complete=complete_dream, help="Drop the waiting hunks of dream ID."
 )
-@click.option("--list", "is_listing", is_flag=True, help="List dreams and show their waiting hunks.")
+@click.option("--list", "is_listing", is_flag=True, help="List dreams with their ids, and show their waiting hunks.")
 @click.option("--model", shell_complete=complete_model, help="Use the model with this id or alias.  [default: sonnet]")
 @click.option(
-    "--script", metavar="FILE", type=click.Path(path_type=Path), help="Read model replies from FILE, without a key."
+    "--script",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Read model replies from FILE, so that no Anthropic API key is needed.",
 )
 @scope_options
 @json_option
@@ -135,11 +138,14 @@ def dream(
     place: MemoryScope,
     is_json: bool,
 ) -> None:
-    """Consolidate the memory of this project from its last sessions, even if no dream is due.
+    """Run a dream: an agent tidies the memories of this project, with the help of its last sessions.
 
-    An agent works on a copy. Additions and moves are applied immediately; a hunk that would lose a statement waits for
-    --apply or --reject. Undo a dream with `coterie memory undo dream-ID`. Exits 1 if there was no dream, or if no
-    approved hunk could be applied.
+    Dreams also run automatically, at most once a day; this command runs one immediately. The agent changes a copy. Its
+    changes are divided into hunks. A hunk that adds or moves text is applied immediately. A hunk that would delete a
+    statement waits until you decide with --apply or --reject.
+
+    Undo a whole dream with `coterie memory undo dream-ID`. Exits 1 if no dream could be run, or if --apply could apply
+    no hunk.
     """
     if (is_dry + is_listing + (approved is not None) + (rejected is not None)) > 1:
         raise click.UsageError("--dry-run, --apply, --reject and --list cannot be used together; give one of them")

@@ -20,15 +20,18 @@ LAYER = "extraction"
 @click.command()
 @click.argument("session", shell_complete=complete_session)
 @click.option(
-    "--script", metavar="FILE", type=click.Path(path_type=Path), help="Read model replies from FILE, without a key."
+    "--script",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Read model replies from FILE, so that no Anthropic API key is needed.",
 )
 @json_option("memory")
 def extract(*, session: str, script: Path | None, is_json: bool) -> None:
-    """Save memories from SESSION to the memory of its project. The beginning of its id is enough.
+    """Let the model read SESSION and save memories for the project of SESSION.
 
-    SESSION must not be running, because a running session extracts memories when its agent finishes. It is opened for
-    the extraction only. Turns that were extracted before are read again only if there are no new ones. Exits 1 if the
-    model call failed, or if a memory could not be saved.
+    SESSION is a session id, or its beginning. SESSION must not be running, because a running session extracts memories
+    when its agent finishes. Turns that were extracted before are read again only if there are no new ones. Exits 1 if
+    the model call failed, or if a memory could not be saved.
     """
     found = SessionDirectory.find(session)
     if is_running(found):

@@ -29,7 +29,7 @@ AUTHOR = Author(by="user", why="memory undo")
 @scope_options
 @json_option
 def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: bool) -> None:
-    """List changes of the memory NAME, the newest first [default: changes of all memories]."""
+    """List the changes of memory NAME with their ids, the newest first [default: changes of all memories]."""
     with open_output(), open_store(place) as store:
         changes = _history(store)
         if name is not None:
@@ -50,7 +50,10 @@ def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: boo
 @scope_options
 @json_option
 def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
-    """Show the diff of the change or group ID, such as a dream [default: the change that `undo` would undo]."""
+    """Show the diff of a change [default: the change that `coterie memory undo` would undo].
+
+    ID is the number of a change in `coterie memory log`, or dream-ID for all changes of a dream.
+    """
     with open_output(), open_store(place) as store:
         changes = _select_changes(_history(store), id_)
         if is_json:
@@ -67,9 +70,10 @@ def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
 @scope_options
 @json_option
 def undo(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
-    """Undo the change or group ID, such as a dream [default: the last change that was not made by hand].
+    """Undo a change of a memory [default: the last change that was not made by hand].
 
-    An undo is a change that can be undone too. Exits 1 without any change if the memory has changed again since.
+    ID is the number of a change in `coterie memory log`, or dream-ID for all changes of a dream. An undo can be undone
+    too. Exits 1 without any change if the memory has changed again since.
     """
     with open_output(), open_store(place) as store:
         chosen = _select_changes(store.changes(), id_)
@@ -102,7 +106,7 @@ def _path_of(store: MemoryStore, name: str, changes: Sequence[MemoryChange]) -> 
 def _select_changes(changes: Sequence[MemoryChange], id_: str | None) -> list[MemoryChange]:
     """The changes with the change or group id *id_*, oldest first. Raises `UsageRefused` if there are none."""
     if not changes:
-        raise UsageRefused("there are no changes yet")
+        raise UsageRefused("the memory has no changes yet; `coterie memory list` shows its files")
     if id_ is None:
         # Changes made by hand are recorded when they are detected, so being recorded last does not make them the last.
         last = next((change for change in reversed(changes) if change.author.by != "outside"), changes[-1])

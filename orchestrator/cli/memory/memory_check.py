@@ -24,11 +24,13 @@ SHOWN = 300
 
 
 @click.command()
-@click.option("--fix", "is_fixing", is_flag=True, help="Repair the index; undo it with `coterie memory undo`.")
+@click.option(
+    "--fix", "is_fixing", is_flag=True, help="Repair the index (the list of memories); undo with `memory undo`."
+)
 @scope_options
 @json_option
 def check(*, is_fixing: bool, place: MemoryScope, is_json: bool) -> None:
-    """Find problems of memories, and print the share of memories that mislead.
+    """Find problems of memories, and print the share of memories that are contradicted, duplicate or out of date.
 
     Problems are: files missing from the index, index entries without a file, a line or an index that is too long,
     duplicates, contradictions that a rule can detect, files and symbols in back-ticks that the current project does not

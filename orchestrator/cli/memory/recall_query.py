@@ -59,8 +59,13 @@ class _QueryLine(msgspec.Struct):
     metavar="FILE",
     help='Read queries from FILE, one per line, as text or as JSON with "query"; - is standard input.',
 )
-@click.option("--local", is_flag=True, help="Use the local ranker instead of a model.")
-@click.option("--script", metavar="FILE", type=click.Path(path_type=Path), help="Read model replies from FILE.")
+@click.option("--local", is_flag=True, help="Choose by a keyword search instead of a model.")
+@click.option(
+    "--script",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Read model replies from FILE, so that no API key is needed.",
+)
 @scope_options
 @json_option
 def recall(
@@ -75,8 +80,9 @@ def recall(
 ) -> None:
     """Show the memories that match QUERY, best first, with their scores.
 
-    The model of the setting memory.recall.model chooses, as in a session. The local ranker chooses with --local, with
-    the setting memory.recall.by = "local", and without an API key. Scores of a model only give the order.
+    A model chooses (setting memory.recall.model), as in a session; its scores only give the order. A keyword search
+    (the local ranker) chooses with --local, with the setting memory.recall.by = "local", and without an Anthropic API
+    key.
 
     With --json, prints one line for each query.
     """

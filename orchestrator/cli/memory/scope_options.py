@@ -28,14 +28,15 @@ _OPTIONS = (
     click.option(
         "--scope",
         type=click.Choice(get_args(ScopeName)),
-        help="Select the memories: auto is this project's, the others belong to --agent.  [default: auto]",
+        help="Choose the memories: auto: of this project; user, project or local: of the agent type in --agent.  "
+        "[default: auto; with --agent: the scope in its definition]",
     ),
     click.option(
         "--agent",
         "kind",
         metavar="TYPE",
         shell_complete=complete_agent_type,
-        help="Select the memories of this agent type.",
+        help="Choose the memories of this agent type.",
     ),
     click.option(
         "--dir",

@@ -23,7 +23,7 @@ AUTHOR = Author(by="user", why="memory snapshot")
 @scope_options
 @json_option
 def snapshot(*, place: MemoryScope, is_json: bool) -> None:
-    """Copy the memories of an agent type, see --agent, to a directory that the project can commit.
+    """Copy the memories of the agent type in --agent to a directory of the project, which can be committed.
 
     An agent of that type with an empty memory starts with the snapshot. Files of the snapshot that the memory no longer
     has are deleted.

@@ -125,7 +125,7 @@ class McpConnection:
                     if not (cursor := page.next_cursor):
                         break
         except trio.TooSlowError as exc:
-            raise ToolListFailed(f"no answer within {self.limit:g} seconds") from exc
+            raise ToolListFailed(f"the server did not answer within {self.limit:g} seconds") from exc
         except Exception as exc:
             raise ToolListFailed(self.server.redact(" ".join(str(exc).split()))) from exc
         return tools, live.client.instructions or ""
@@ -200,7 +200,7 @@ class McpConnection:
                     raise
                 with trio.move_on_after(CLOSE_TIMEOUT):
                     raise ServerGone(transport.problem or await process.wait_ended()) from group
-                raise ServerGone("it closed its output") from group
+                raise ServerGone("the server closed its output") from group
 
     def _begin(self, live: _Live) -> None:
         self._live = live

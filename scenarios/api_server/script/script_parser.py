@@ -152,7 +152,7 @@ def _one_of(node: YamlNode, known: tuple[str, ...]) -> str:
 def _refusal(node: YamlNode, stop: str) -> dict[str, str | None]:
     fields = node.known_fields(("category", "explanation"))
     if stop != "refusal":
-        raise node.refuse("refusal goes with `stop: refusal` only")
+        raise node.refuse("refusal can be used only with `stop: refusal`")
     category, explanation = fields.get("category"), fields.get("explanation")
     return {
         "category": None if category is None or category.value is None else _one_of(category, REFUSAL_CATEGORIES),

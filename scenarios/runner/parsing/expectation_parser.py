@@ -48,7 +48,7 @@ def _share(node: YamlNode) -> float:
 def _order(node: YamlNode) -> tuple[EventPattern, ...]:
     patterns = tuple(EVENT.parse(item) for item in node.items("a list of events"))
     if len(patterns) < 2:
-        raise node.refuse("an order needs two events at least")
+        raise node.refuse("an order needs at least two events; add another event")
     return patterns
 
 
@@ -59,7 +59,7 @@ def _states(node: YamlNode) -> list[tuple[int, str, str]]:
 
 def _strays(node: YamlNode) -> None:
     if node.value != 0:
-        raise node.refuse("strays must be 0")
+        raise node.refuse("strays must be 0, because a run must leave no process")
 
 
 _STATES: Schema = {"type": "object", "minProperties": 1, "additionalProperties": _STATE.schema}
@@ -135,13 +135,13 @@ def _expectations(node: YamlNode, errors: ParseErrors) -> list[ScenarioCheck]:
     parsed: Any = type_.parse(value, errors, name) if isinstance(type_, Keys) else type_.parse(value)
     if _TIMES in fields:
         if name != "event":
-            raise fields[_TIMES].refuse("times goes with event only")
+            raise fields[_TIMES].refuse("times can be used only with event; remove it")
         return [EventSeen(line=node.line, pattern=parsed, times=COUNT.parse(fields[_TIMES]))]
     if name == "state":
         return [StateIs(line=line, agent=agent, state=state) for line, agent, state in parsed]
     if name == "file":
         is_missing = parsed.pop("missing", False)
         if is_missing and len(parsed) > 1:
-            raise value.fields()["missing"].refuse("missing goes with path only")
+            raise value.fields()["missing"].refuse("missing can be used only with path; remove it")
         return [FileIs(line=value.line, is_missing=is_missing, **parsed)]
     return [_CHECKS[name](value.line, parsed)]

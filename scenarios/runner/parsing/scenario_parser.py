@@ -119,7 +119,7 @@ def _root(path: Path) -> YamlNode:
     except LineInvalid as exc:
         raise ScenarioInvalid(path, (exc,)) from exc
     if root is None:
-        raise ScenarioInvalid(path, (LineInvalid(1, "the scenario is empty"),))
+        raise ScenarioInvalid(path, (LineInvalid(1, "the scenario is empty; docs/scenarios.md lists its keys"),))
     return root
 
 
@@ -320,8 +320,9 @@ def _flag(option: str) -> Callable[[YamlNode], tuple[str, ...]]:
 
 def _model(node: YamlNode) -> tuple[str, ...]:
     name = node.text()
-    if known_models().find(name) is None:
-        raise node.refuse(f"{name!r} is not a known model")
+    known = known_models()
+    if known.find(name) is None:
+        raise node.refuse(f"{name!r} is not a known model; {known_names_hint(name, [*known.aliases, *known.models])}")
     return "--model", name
 
 

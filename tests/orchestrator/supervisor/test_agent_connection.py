@@ -187,7 +187,7 @@ async def test_agent_is_stopped_when_its_root_disconnects() -> None:
             near.close()
             await trio.sleep_forever()
 
-    with trio.fail_after(10), pytest.raises(ControlLost, match="the root has gone"):
+    with trio.fail_after(10), pytest.raises(ControlLost, match="the root process of the session has ended"):
         await work()
 
 

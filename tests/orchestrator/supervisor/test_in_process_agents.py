@@ -157,7 +157,7 @@ async def test_in_process_start_fails_without_a_host() -> None:
 
 
 async def test_in_process_agents_are_lost_with_the_connection() -> None:
-    with pytest.RaisesGroup(pytest.RaisesExc(match="the root has gone"), flatten_subgroups=True):
+    with pytest.RaisesGroup(pytest.RaisesExc(match="the root process"), flatten_subgroups=True):
         async with open_shared_process() as house, open_in_process_host(house.agent.station, house.live):
             guest = house.run("wait")
             await trio.testing.wait_all_tasks_blocked(0.01)
@@ -165,7 +165,7 @@ async def test_in_process_agents_are_lost_with_the_connection() -> None:
             with trio.CancelScope(shield=True):
                 await guest.wait_ended()
             assert (guest.status, guest.is_lost) == (KILLED, True)
-            with pytest.raises(StartFailed, match="its parent has ended"):
+            with pytest.raises(StartFailed, match="the parent of the agent has ended"):
                 house.run("done")
             await trio.sleep_forever()
 

@@ -175,10 +175,10 @@ async def test_invalid_change_is_refused_without_effect(
     [
         ("{", "Expecting"),
         ("[]", "Expecting '{'"),
-        ('{"nbformat": 3, "worksheets": []}', "its nbformat is 3"),
+        ('{"nbformat": 3, "worksheets": []}', "nbformat is 3"),
         ('{"nbformat": 4, "cells": {}}', "no list of cells"),
         ('{"nbformat": 4, "cells": [1]}', "no list of cells"),
-        (written(analysis()) + "}", "text after its end"),
+        (written(analysis()) + "}", "text after the end"),
         ('{"cells": ' + "[" * 200_000, "nested too deep"),
     ],
 )

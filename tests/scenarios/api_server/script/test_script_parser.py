@@ -153,7 +153,7 @@ BAD = {
     "default: [{text: a, signal: [[b]]}]": (1, "signal[1] must be a name, not a list"),
     "default:\n- text: a\n  stop: end_trun": (3, "unknown stop 'end_trun'; did you mean 'end_turn'?"),
     "default: [{stop: refusal, refusal: {category: cybr}}]": (1, "unknown category 'cybr'; did you mean 'cyber'?"),
-    "default: [{text: a, refusal: {category: cyber}}]": (1, "refusal goes with `stop: refusal` only"),
+    "default: [{text: a, refusal: {category: cyber}}]": (1, "refusal can be used only with `stop: refusal`"),
     "default:\n- text: a\n  fault: overlaoded": (3, "unknown fault 'overlaoded'; did you mean 'overloaded'?"),
     "default:\n- text: a\n  fault:\n    kind: cut\n    aftr: 1": (4, "a fault has no 'aftr'; did you mean 'after'?"),
     "default: [{text: a, tools: []}]": (1, "tools is an empty list; expected a list of tool calls"),
