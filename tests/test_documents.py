@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,7 +124,6 @@ def test_scenario_and_team_of_the_readme_load(home: Path, tmp_path: Path) -> Non
     blocks = _FENCE.findall((ROOT / "README.md").read_text())
     [team] = [block for language, block in blocks if language == "toml" and "[[members]]" in block]
     [scenario] = [block for language, block in blocks if language == "yaml"]
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)  # noqa: S607 - the git of the machine
     (tmp_path / "team.toml").write_text(team)
     (tmp_path / "worker-crash.yaml").write_text(scenario)
     assert [member.name for member in load_team(tmp_path / "team.toml", tmp_path).members] == ["builder", "critic"]

@@ -178,7 +178,8 @@ def _skipped_lines(directory: Path) -> Iterator[str]:
                 yield f"{path} was skipped: it is a link"
             elif not os.access(path, os.R_OK):
                 yield f"{path} was skipped: it cannot be read"
-    yield from (f"{exc.filename} was skipped: {exc.strerror}" for exc in errors)
+    is_new = not directory.exists()  # a project without memories
+    yield from (f"{exc.filename} was skipped: {exc.strerror}" for exc in errors if not is_new)
 
 
 def _print(store: MemoryStore, query: str, found: list[RankedMemory], *, has_heading: bool) -> None:
