@@ -225,7 +225,7 @@ async def test_merged_inbox_acknowledges_in_the_inbox_of_each_message() -> None:
         assert [d.envelope.body for d in taken] == ["near", "far"]
         await box.acknowledge([d.envelope.id for d in taken])
         await box.acknowledge([taken[0].envelope.id])
-        with pytest.raises(ValueError, match="not taken"):
+        with pytest.raises(ValueError, match="cannot acknowledge message unknown"):
             await box.acknowledge([MessageId("unknown")])
     assert harness.local.backlog("scout").messages == harness.files.backlog("scout").messages == 0
 

@@ -80,12 +80,12 @@ def test_context_prompt_names_directory_platform_and_date() -> None:
 
 
 def test_missing_fact_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs date, platform"):
+    with pytest.raises(ValueError, match="without a value: date, platform"):
         render("context", directory="/")
 
 
 def test_unused_fact_is_refused() -> None:
-    with pytest.raises(ValueError, match="no use for weather"):
+    with pytest.raises(ValueError, match="no slot for weather"):
         render("agent", weather="fine")
 
 

@@ -115,6 +115,7 @@ def test_list_of_an_empty_memory_creates_nothing(tmp_path: Path) -> None:
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr.count("\n") == 1
     assert rows("list") == rows("log") == []
+    assert "skipped" not in run("recall", "--local", "staging port").stderr
     assert not (tmp_path / "home").exists()
 
 
