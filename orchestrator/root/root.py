@@ -183,9 +183,7 @@ async def open_root(
         supervisor = Supervisor.build(services, runs, agents, grace=grace)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run_reaper)
-            nursery.start_soon(
-                cleanup.supervise, lambda reason: log.emit(LayerFailed(layer="cleanup_daemon", reason=reason))
-            )
+            nursery.start_soon(cleanup.supervise, lambda reason: log.emit(LayerFailed(layer="cleanup", reason=reason)))
             nursery.start_soon(servers.supervise)
             opened = SessionRoot(session=session, supervisor=supervisor, gateway=gateway, cleanup=cleanup, mcp=servers)
             async with open_control_server(listener, opened.handle_request):

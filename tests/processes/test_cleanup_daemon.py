@@ -211,7 +211,7 @@ async def test_killed_cleanup_daemon_is_replaced_and_reported(project: Path) -> 
         told = [observed.event for observed in read_session(tree.session.directory)]
         failed = [event for event in told if isinstance(event, LayerFailed)]
         assert [(event.layer, event.reason) for event in failed] == [
-            ("cleanup_daemon", "the cleanup daemon ended with status -9 and is restarted")
+            ("cleanup", "the cleanup daemon ended with status -9 and is restarted")
         ]
 
 
