@@ -25,7 +25,7 @@ class MessageRecorded(Event, frozen=True, kw_only=True, tag="message"):
 
 
 class ReplyRecorded(Event, frozen=True, kw_only=True, tag="replied"):
-    """A model call has a reply; the members have its usage."""
+    """A model call got a reply; the fields have its token usage and cost."""
 
     turn: int
     message_id: str

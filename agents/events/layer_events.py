@@ -10,7 +10,7 @@ Mechanism = Literal["time", "cache", "api", "size"]
 """Way in which tool results left the context.
 
 By time, by an edit of the cache, by the API, or by the size of images and documents, which exceeded the limit of a
-request. Views write "left the context by" before the value.
+request. Views write "cleared by" before the value.
 """
 Cause = Literal["model", "betas", "parameters", "tools", "system", "messages", "expired", "server"]
 """Cause of a cache miss; "server" means that no known cause applies."""

@@ -61,7 +61,7 @@ def run_finished_event(ended: RunEnded) -> Finished:
 
 
 ReportEnd = Callable[[RunEnded], Awaitable[None]]
-"""Sends the result of a run to the parent."""
+"""Function that sends the result of a run to the parent."""
 
 
 @attrs.frozen(kw_only=True)

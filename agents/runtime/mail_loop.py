@@ -23,7 +23,7 @@ from coterie.mailbox.message_bodies import ShutdownResponse
 IdleWait = Callable[[Agent, Callable[[], Awaitable[None]]], Awaitable[None]]
 """Waits for mail by calling the given function, and serves other requests during the wait.
 
-The function may return early, with the messages already in the conversation.
+The `IdleWait` may return before mail arrives, if a request that it served has put messages into the conversation.
 """
 
 

@@ -163,7 +163,7 @@ class TaskParser:
     _members: Collection[str]
 
     def tasks(self, tables: Sequence[object]) -> tuple[TeamTask, ...]:
-        """Parse the tables of the tasks, as far as they are valid; each task follows the tasks that block it."""
+        """Parse the tables of the tasks; each task follows the tasks that block it. None if the file has a problem."""
         read = [self._task(("tasks", index), table) for index, table in enumerate(tables)]
         places = {task.key: index for index, task in reversed(list(enumerate(read))) if task.key}
         for index, task in enumerate(read):

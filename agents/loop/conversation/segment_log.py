@@ -32,7 +32,7 @@ class SegmentLog:
 
     segments: list[Segment] = attrs.field(factory=list)
     _pieces: list[bytes] = attrs.field(factory=list)
-    """Alternately the glue and the data of each segment."""
+    """For each segment the JSON punctuation before its block (its glue), then the bytes of the block."""
     _chunks: list[Chunk] = attrs.field(factory=list)
     _loose: int = 0
     """Number of bytes behind the last chunk."""

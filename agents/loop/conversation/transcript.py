@@ -292,5 +292,5 @@ def _epoch(before: Conversation | None, record: EpochRecord) -> Conversation:
 
 def _marks(record: EpochRecord | MarksRecord, length: int) -> MarkerHistory:
     if any(mark is not None and not 0 <= mark < length for mark in (record.previous, record.shared)):
-        raise ValueError("a marker is outside the conversation")
+        raise ValueError("the position of a cache marker is outside the conversation")
     return MarkerHistory(previous=record.previous, shared=record.shared)

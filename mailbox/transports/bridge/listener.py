@@ -50,7 +50,7 @@ class AcceptPolicy:
     per_minute: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
     """Messages of one sender per minute, in the long run."""
     burst: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """Messages of one sender in quick succession."""
+    """Greatest number of messages that one sender may send in quick succession."""
     repeat_window: float = 60.0
     """Seconds in which equal messages of one sender are stored once; 0 stores all of them."""
     held: MailLimits = attrs.field(factory=lambda: MailLimits(messages=1_000))
