@@ -14,11 +14,11 @@ from coterie.clock import Clock
 from coterie.session_directory import SessionDirectory
 from tests import warm_start
 from tests.descendants import descendants
+from tests.examples import DEFAULT, EXPLORING, examples
 
 # Every run uses the same examples, so only a change of the code changes the result; `make soak` searches for new ones.
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("exploring")
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+settings.register_profile("coterie", examples(DEFAULT), derandomize=not EXPLORING)
+settings.load_profile("coterie")
 
 # Hooks of the user must not run in tests.
 os.environ["CLAUDE_CONFIG_DIR"] = os.devnull

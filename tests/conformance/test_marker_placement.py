@@ -25,7 +25,6 @@ from tests.embedded_server import open_sdk, open_served
 
 MODEL = "claude-opus-5-5"
 TOOL = b'{"name":"Bash","description":"Run a command.","input_schema":{"type":"object"}}'
-TURNS = 500
 CALLS = 30
 """Largest number of parallel tool calls in a reply."""
 BEYOND_LOOKBACK = 25
@@ -74,9 +73,9 @@ class Expected:
         self.end, self.cached = last, bill.cached
 
 
-def replies(dice: random.Random) -> Iterator[tuple[list[bytes], list[bytes]]]:
+def replies(turns: int, dice: random.Random) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """Return replies and answers of many turns, from a single word to dozens of blocks."""
-    for turn in range(TURNS):
+    for turn in range(turns):
         calls = [f"toolu_{turn}_{n}" for n in range(dice.choice([*FEW, dice.randint(4, CALLS)]))]
         said = dice.choice([[], [thinking()], [text("I see.")], [thinking(), text("So.")], [text("")]])
         said += [text(f"Point {n}.") for n in range(dice.choice([*FEW, BEYOND_LOOKBACK]))]
@@ -89,11 +88,12 @@ def replies(dice: random.Random) -> Iterator[tuple[list[bytes], list[bytes]]]:
 
 
 @pytest.mark.slow
-async def test_each_of_five_hundred_turns_reads_exactly_the_cached_prefix() -> None:
+@pytest.mark.parametrize("turns", [150, pytest.param(500, marks=pytest.mark.soak)])
+async def test_each_of_many_turns_reads_exactly_the_cached_prefix(turns: int) -> None:
     conversation = begun()
     expected = Expected(conversation)
     async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served) as sdk:
-        for said, told in replies(random.Random(7)):
+        for said, told in replies(turns, random.Random(7)):
             rendered = whole(conversation)
             expected.check(rendered, await send_raw(sdk, rendered.body))
             conversation.sent(rendered)

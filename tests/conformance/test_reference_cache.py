@@ -20,6 +20,7 @@ from tests.conformance.random_histories import STEPS, Begin, Event, History, Sen
 from tests.conformance.raw_requests import send_raw
 from tests.conformance.reference_cache import Begun, ReferenceCache
 from tests.embedded_server import Served, open_sdk, open_served
+from tests.examples import examples
 
 TABLE = load_models()
 
@@ -141,8 +142,8 @@ async def check_history_over_http(steps: list[Step]) -> None:
             await server.act(event, nursery)
 
 
-EXAMPLES = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-HTTP_EXAMPLES = settings(EXAMPLES, max_examples=60)
+EXAMPLES = examples(150, suppress_health_check=[HealthCheck.too_slow])
+HTTP_EXAMPLES = settings(EXAMPLES, max_examples=20)
 
 
 @pytest.mark.slow

@@ -1,12 +1,13 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.files import SeededFaults, TornWrite, file_faults, frame_record
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.dead_letters import DeadLetters, ResendRecord
+from tests.examples import examples
 from tests.mailbox.file_mail import envelope
 
 
@@ -118,7 +119,7 @@ def test_dead_letter_records_of_another_version_are_skipped(tmp_path: Path) -> N
 
 
 @given(garbage=st.binary(max_size=200))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_garbage_between_dead_letters_is_skipped(tmp_path_factory: pytest.TempPathFactory, garbage: bytes) -> None:
     dead = DeadLetters(tmp_path_factory.mktemp("dead"))
     dead.add(dead_letter(b"one"))

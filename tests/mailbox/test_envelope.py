@@ -3,7 +3,7 @@ from typing import get_args
 import attrs
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.mailbox.address import LONGEST_NAME
@@ -18,6 +18,7 @@ from coterie.mailbox.envelope import (
     new_message_id,
 )
 from coterie.mailbox.errors import EnvelopeCorrupt
+from tests.examples import examples
 
 KEY = b"alice's key"
 
@@ -55,7 +56,7 @@ def _envelope() -> Envelope:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(envelopes)
 def test_envelope_survives_a_round_trip(envelope: Envelope) -> None:
     data = envelope.to_bytes()
@@ -63,7 +64,7 @@ def test_envelope_survives_a_round_trip(envelope: Envelope) -> None:
     assert Envelope.from_bytes(data) == envelope
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(envelopes, st.binary(min_size=1, max_size=32))
 def test_signature_survives_a_round_trip(envelope: Envelope, key: bytes) -> None:
     travelled = Envelope.from_bytes(envelope.sign(key).to_bytes())
@@ -72,14 +73,14 @@ def test_signature_survives_a_round_trip(envelope: Envelope, key: bytes) -> None
     assert not envelope.is_signed_with(key)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.binary())
 def test_garbage_raises_only_envelope_corrupt(data: bytes) -> None:
     with pytest.raises(EnvelopeCorrupt):
         Envelope.from_bytes(data)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(envelopes, st.data())
 def test_damaged_envelope_parses_or_raises_envelope_corrupt(envelope: Envelope, data: st.DataObject) -> None:
     raw = bytearray(envelope.to_bytes())

@@ -1,13 +1,14 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.definition_files import FileProblem
 from coterie.agents.definitions.definition_parser import parse_definition
 from coterie.agents.hooks.hook import Hook
+from tests.examples import examples
 
 PATH = Path("reviewer.md")
 
@@ -187,7 +188,7 @@ def test_imperfect_definition_is_used_with_a_problem(text: str, description: str
     assert any(str(each).startswith(f"reviewer.md{problem}") for each in problems)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.sampled_from(["name", "description", "tools", "maxTurns", "model", "x"])), st.text(), st.text())
 def test_no_text_raises(keys: list[str], value: str, body: str) -> None:
     _read("\n".join(["---", *(f"{key}: {value}" for key in keys), "---", body]))

@@ -32,6 +32,7 @@ from tests.agents.opened_layers import open_notes
 from tests.agents.resumed_agent import open_resumed_agent
 from tests.agents.scripted_agent import NotingTool, open_agent
 from tests.embedded_server import Served
+from tests.examples import examples
 
 CONTEXT = "The project is called Rosebud."
 COLD = 301.0
@@ -311,7 +312,7 @@ def check(story: Dialogue) -> None:
         trio.run(partial(run_dialogue, story, Path(directory)))
 
 
-BRIEF = settings(max_examples=60, deadline=None)
+BRIEF = examples(25)
 LONG = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 
 

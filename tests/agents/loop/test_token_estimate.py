@@ -4,7 +4,7 @@ import base64
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.loop.context_window import WindowMeter
@@ -22,6 +22,7 @@ from coterie.agents.loop.model.usage import Usage
 from coterie.errors import ConfigInvalid
 from tests.agents.conversation_blocks import image, text, tool_use
 from tests.agents.tools.files.pdf_files import pdf
+from tests.examples import examples
 
 
 def test_text_has_four_bytes_per_token_and_json_two() -> None:
@@ -56,7 +57,7 @@ def test_block_is_estimated_by_type(block: bytes, tokens: int) -> None:
     assert estimate_block(block) == tokens
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.binary(max_size=50) | st.recursive(st.none() | st.text(), st.lists).map(lambda v: json.dumps(v).encode()))
 def test_estimate_never_fails(block: bytes) -> None:
     assert estimate_block(b'{"type":"tool_result","content":%s}' % block) >= 0

@@ -6,13 +6,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coterie.agents.permissions.commands.command_line import SimpleCommand
 from coterie.agents.permissions.commands.command_parser import MAX_CHARACTERS, parse_command
 from coterie.agents.permissions.commands.command_pattern import CommandPattern
 from tests.agents.permissions.real_bash import ran_by_bash
+from tests.examples import examples
 
 LITERAL: dict[str, list[list[str]]] = {
     "aa": [["aa"]],
@@ -174,7 +175,7 @@ def test_expanded_word_is_not_literal(text: str) -> None:
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(words, min_size=1, max_size=6))
 def test_words_survive_quoting(given_words: list[str]) -> None:
     text = shlex.join(given_words)
@@ -186,7 +187,7 @@ def test_words_survive_quoting(given_words: list[str]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None)
+@examples(80)
 @given(st.lists(st.sampled_from(FRAGMENTS), min_size=2, max_size=14).map("".join))
 @example(">&-bb")
 @example("1{}\\{a,b}")

@@ -6,12 +6,13 @@ from typing import Any, Literal
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described, input_schema, parse_input
 from coterie.scenarios.api_server.rules.schema import check_schema, violations
+from tests.examples import examples
 
 
 @attrs.frozen(kw_only=True)
@@ -112,7 +113,7 @@ def _instances(draw: st.DrawFn) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@examples(50)
 @given(_instances())
 def test_instances_match_schema_and_parse_back_equal(instance: Any) -> None:
     schema = input_schema(type(instance))
@@ -123,7 +124,7 @@ def test_instances_match_schema_and_parse_back_equal(instance: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@examples(50)
 @given(
     st.dictionaries(
         st.sampled_from(["pattern", "mode", "limit", "paths", "weight", "is_exact", "other"]),

@@ -10,7 +10,7 @@ import attrs
 import filelock
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
@@ -33,6 +33,7 @@ from coterie.mailbox.tasks.errors import (
 )
 from coterie.mailbox.tasks.task import HISTORY_LIMIT, USER, Task, TaskChange, TaskId, TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
+from tests.examples import examples
 
 LEAD = TaskOwner(name="main", incarnation=1)
 ANN = TaskOwner(name="ann", incarnation=1)
@@ -450,7 +451,7 @@ async def test_task_errors_are_mailbox_errors() -> None:
     assert not issubclass(TasksFailed, TaskRefused)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(garbage=st.binary(max_size=200))
 def test_invalid_task_bytes_raise_value_error(garbage: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - which words it has depends on the bytes
@@ -466,7 +467,7 @@ def _reaches(edges: set[tuple[int, int]], start: int, end: int) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(edges=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=14))
 def test_no_sequence_of_dependencies_creates_a_cycle(
     tmp_path_factory: pytest.TempPathFactory, edges: list[tuple[int, int]]

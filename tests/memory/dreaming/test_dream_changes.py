@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from coterie.memory.dreaming.apply_hunks import CHANGED, TAKEN_BACK, reject_hunks
 from coterie.memory.dreaming.dream_change import DreamChange, find_change, load_changes
 from coterie.memory.dreaming.statements import facts_in, missing_facts
 from coterie.memory.errors import DreamRefused
+from tests.examples import examples
 from tests.memory.dreaming.manual_dream import USER, ManualDream, states, topic
 
 ANN = topic("ann", "Ann likes tea. She works in Ghent.")
@@ -268,7 +269,7 @@ FILES = st.dictionaries(st.sampled_from(["a.md", "b.md", "c.md", "d.md"]), BODIE
 
 
 @pytest.mark.slow
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=FILES, after=FILES)
 def test_no_sentence_is_lost_without_approval(
     tmp_path_factory: pytest.TempPathFactory, before: dict[str, str], after: dict[str, str]

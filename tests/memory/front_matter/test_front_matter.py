@@ -2,11 +2,12 @@ import string
 import time
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from coterie.memory.front_matter.front_matter import FrontMatter, parse_front_matter
 from coterie.memory.front_matter.yaml_fields import DEPTH, Value
+from tests.examples import examples
 
 TEXTS = [
     ("description: Use when: asked", "Use when: asked"),
@@ -204,7 +205,7 @@ LINES = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(50, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(LINES, max_size=12).map("\n".join) | st.text(), st.sampled_from(["", "---\n"]))
 @example("---\n? a\n: b\n", "")
 def test_no_text_raises(text: str, head: str) -> None:
@@ -219,7 +220,7 @@ def test_no_text_raises(text: str, head: str) -> None:
 WORDS = st.text(alphabet=st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]), min_size=1).map(str.strip)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(WORDS.filter(bool))
 def test_field_after_an_invalid_value_is_kept(words: str) -> None:
     """Any text of one field leaves the neighbouring fields intact."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.memory.instructions import loader
@@ -22,6 +22,7 @@ from coterie.memory.instructions.loader import (
     load_instructions,
 )
 from tests.data import absent
+from tests.examples import examples
 
 CORPUS = Path(__file__).parents[3] / "../shared/data/parser_corpus/parser_corpus.jsonl.gz"
 
@@ -173,7 +174,7 @@ def test_escaped_space_belongs_to_an_include_path() -> None:
     assert find_includes(r"@my\ notes.md x") == [IncludeReference(1, "my notes.md")]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.text(alphabet="`~ @a\n>-.\\\r", max_size=200))
 def test_includes_of_any_text_have_correct_line_numbers(text: str) -> None:
     lines = text.split("\n")

@@ -9,7 +9,7 @@ from functools import partial
 import attrs
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -20,6 +20,7 @@ from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import GatewayClient, ModelGateway
 from coterie.orchestrator.gateway.permit import CallCost
+from tests.examples import examples
 from tests.orchestrator.gateway.gateway_calls import OPUS
 
 PARENTS = {"lead": None, "a": "lead", "b": "lead", "aa": "a"}
@@ -229,7 +230,7 @@ async def run_fanout(draw: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@examples(60)
 @given(draw=st.data())
 def test_random_fan_out_keeps_budgets_and_ends_all_waits(draw: st.DataObject) -> None:
     trio.run(run_fanout, draw, clock=MockClock(autojump_threshold=0))

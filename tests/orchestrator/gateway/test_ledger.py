@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.loop.model.catalog import known_models
@@ -17,6 +17,7 @@ from coterie.files import SeededFaults, TornWrite, file_faults, frame_record
 from coterie.orchestrator.gateway.cache_savings import cost_alternatives
 from coterie.orchestrator.gateway.cost_totals import CostTotals, group_costs, per_100_turns, sum_costs
 from coterie.orchestrator.gateway.ledger import DamagedEntry, Ledger, LedgerEntry, read_ledger
+from tests.examples import examples
 
 MODEL = known_models().get("claude-opus-5-5")
 PRICE = MODEL.prices[0]
@@ -47,7 +48,7 @@ def line(agent: str = "main", *, parent: str | None = None, **facts: Any) -> Led
     return LedgerEntry(agent=agent, parent=parent, usage=usage, **{**basic, **facts})
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(lines)
 def test_a_line_is_read_as_it_was_written(written: LedgerEntry) -> None:
     data = written.to_bytes()
@@ -208,7 +209,7 @@ def test_an_unknown_model_stays_as_it_was_billed() -> None:
     assert set(attrs.astuple(other)) == {Decimal(7)}
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.lists(lines, max_size=6))
 def test_the_bill_lies_between_the_alternatives(some: list[LedgerEntry]) -> None:
     other, cost = cost_alternatives(some), sum((CostTotals.of(each) for each in some), CostTotals()).cost

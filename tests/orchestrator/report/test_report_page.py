@@ -10,7 +10,7 @@ from typing import Any, get_args
 import attrs
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from coterie.agents.events.agent_events import ProgressSummarized
@@ -23,6 +23,7 @@ from coterie.orchestrator.report.page import GENERATOR, HEAD_BYTES, render_page
 from coterie.orchestrator.report.report_data import ApprovalSummary, NotableEvent, SessionFacts, UnreadableFile
 from coterie.orchestrator.report.timeline import STATES
 from coterie.orchestrator.session.overview import END_STATES
+from tests.examples import examples
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.report.html_page import Page, source_of
 from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, crowded, fixed_parser
@@ -292,7 +293,7 @@ def usual(full: SessionFacts) -> set[tuple[str, frozenset[str]]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.one_of(st.sampled_from(HOSTILE), st.text(), st.lists(st.sampled_from(HOSTILE)).map("".join)))
 def test_no_text_becomes_markup(full: SessionFacts, usual: set[tuple[str, frozenset[str]]], text: str) -> None:
     """A page in which every text is hostile has only elements that harmless pages have too."""

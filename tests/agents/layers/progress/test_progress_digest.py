@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.layers.progress.digest import Digest, digest_size, entry_of
@@ -14,6 +14,7 @@ from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.segment import Segment
 from coterie.agents.loop.model.catalog import Role, load_models
 from coterie.agents.loop.model.usage import Usage
+from tests.examples import examples
 
 MODELS = load_models()
 HAIKU = MODELS.get("haiku")
@@ -193,7 +194,7 @@ def test_digest_over_its_size_continues_with_latest_part() -> None:
     assert epoch > 1
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(st.tuples(st.booleans(), st.text(min_size=1, max_size=300), st.booleans()), max_size=8))
 def test_each_request_of_epoch_begins_with_all_answered_requests(
     turns: list[tuple[bool, str, bool]],

@@ -3,12 +3,13 @@
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.layers.prompt_cache.keepalive import LEAST_LOSS, choose_next_ttl, keepalive_plan, refreshes_needed
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.usage import Ttl, Usage
+from tests.examples import examples
 
 MODELS = load_models()
 MINUTE = 60.0
@@ -28,7 +29,7 @@ def test_refresh_and_loss_of_100k_tokens(model: str, ttl: Ttl, refresh: str, los
     assert plan.interval == {"5m": 280, "1h": 3580}[ttl]
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     model=st.sampled_from(sorted(MODELS.models)),
     tokens=st.integers(0, 200_000),

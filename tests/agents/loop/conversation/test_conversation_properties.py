@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.loop.conversation.conversation import Conversation
@@ -16,6 +16,7 @@ from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.transcript import TranscriptWriter, load_transcript
 from coterie.agents.loop.model.catalog import Role
 from tests.agents.conversation_blocks import HEADER, MESSAGES, SYSTEMS, TOOLS, image
+from tests.examples import examples
 
 
 @attrs.define(eq=False)
@@ -124,7 +125,7 @@ def act(pairs: list[Pair], directory: Path, action: tuple[str, int, Any]) -> Non
 
 @pytest.mark.slow
 @given(TOOLS, SYSTEMS, st.lists(ACTIONS, max_size=15))
-@settings(max_examples=150, deadline=None)
+@examples(60)
 def test_any_history_has_bytes_and_hashes_of_single_pass(
     tools: list[bytes], system: list[bytes], actions: list[tuple[str, int, Any]]
 ) -> None:
@@ -138,7 +139,7 @@ def test_any_history_has_bytes_and_hashes_of_single_pass(
 
 @pytest.mark.slow
 @given(TOOLS, SYSTEMS, st.lists(MESSAGES, min_size=1, max_size=5), st.text(max_size=9), st.text(max_size=9))
-@settings(max_examples=100, deadline=None)
+@examples(40)
 def test_siblings_share_every_byte_before_directive(
     tools: list[bytes], system: list[bytes], messages: list[tuple[Role, Sequence[bytes]]], one: str, other: str
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from coterie.agents.errors import TranscriptCorrupt
@@ -15,10 +15,9 @@ from coterie.agents.loop.conversation.transcript import LoadedTranscript, Transc
 from coterie.clock import Clock
 from coterie.files import Operation, TornWrite, file_faults
 from tests.agents.conversation_blocks import HEADER, RAW_INPUTS, image, text, thinking, tool_result, tool_use
+from tests.examples import examples
 
-REUSES_DIRECTORY = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+REUSES_DIRECTORY = examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def assert_same(loaded: LoadedTranscript, conversation: Conversation) -> None:

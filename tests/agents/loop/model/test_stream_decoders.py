@@ -10,7 +10,7 @@ import pytest
 import trio
 from anthropic._streaming import SSEDecoder
 from anthropic.lib.streaming._messages import accumulate_event
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.loop.model.catalog import load_models
@@ -23,6 +23,7 @@ from coterie.scenarios.api_server.http.http_connection import HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder
 from tests.agents.conversation_blocks import CHARACTERS, RAW_INPUTS
 from tests.embedded_server import open_served
+from tests.examples import examples
 from tests.scenarios.api_server.http.http_peer import serving
 
 Event = dict[str, Any]
@@ -325,7 +326,7 @@ def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@examples(50)
 @given(streams(), st.lists(st.integers(0, 10_000), max_size=12))
 def test_both_decoders_agree_for_any_chunk_boundaries(stream: bytes, places: list[int]) -> None:
     chunks = cut(stream, places)
@@ -333,7 +334,7 @@ def test_both_decoders_agree_for_any_chunk_boundaries(stream: bytes, places: lis
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(streams())
 def test_both_decoders_agree_on_single_bytes(stream: bytes) -> None:
     chunks = [stream[index : index + 1] for index in range(len(stream))]

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from coterie.agents.tools.files.edit import COMPARED, SHOWN, WIDTH, Edit
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from tests.examples import examples
 
 
 async def _edit(workspace: Workspace, old: str, new: str, *, file_path: str = "a.txt", **value: Any) -> ToolResult:
@@ -186,7 +187,7 @@ async def _edited(workspace: Workspace, text: str, old: str, new: str) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(_edits(), st.booleans())
 def test_edit_is_exactly_one_replacement(
     tmp_path_factory: pytest.TempPathFactory, edit: tuple[str, str, str], has_carriage_returns: bool

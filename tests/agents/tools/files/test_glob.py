@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.errors import ToolFailed
@@ -17,6 +17,7 @@ from coterie.agents.tools.files.directory_walk import list_files
 from coterie.agents.tools.files.glob import SHOWN, Glob, GlobInput
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 from coterie.glob_pattern import GlobPattern
+from tests.examples import examples
 
 
 def _grow(root: Path, *names: str) -> None:
@@ -146,7 +147,7 @@ def test_many_stars_match_in_linear_time() -> None:
     assert not GlobPattern.parse("**/a/" * 60 + "b").matches("a/" * 400 + "c")
 
 
-@settings(max_examples=80, deadline=None)
+@examples(40)
 @given(
     parts=st.lists(st.text("ab.", min_size=1, max_size=3), min_size=1, max_size=4),
     steps=st.lists(st.sampled_from(["**", "*", "a", "?b", "a*", "*.b"]), min_size=1, max_size=4),

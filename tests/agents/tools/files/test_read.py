@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.loop.conversation.token_estimate import estimate_text
 from coterie.agents.tools.files.read import EMPTY, NOT_UTF8, TOKEN_LIMIT, Read
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from tests.examples import examples
 
 
 async def _read(workspace: Workspace, file_path: str, **value: Any) -> ToolResult:
@@ -122,7 +123,7 @@ async def test_long_line_is_cut_between_characters(workspace: Workspace) -> None
     assert over == "     3\t" + "y" * 2_000 + " [line cut after 2,000 characters; it has 2,001 bytes]"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     lines=st.lists(st.text(st.characters(exclude_characters="\n\0", codec="utf-8"), max_size=20), min_size=1),
     repeat=st.sampled_from([1, 1, 700]),

@@ -11,12 +11,13 @@ from typing import Any
 import psutil
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.tools.search.grep import WORKER, Grep, GrepInput
 from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, search
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from tests.examples import examples
 
 EVIL = "(a+)+$"
 """Takes exponential time for many letters a followed by another character."""
@@ -271,7 +272,7 @@ async def test_output_matches_other_search_programs(pattern: str, options: str, 
         assert told.stdout.decode().splitlines() == expected
 
 
-@settings(max_examples=80, deadline=None)
+@examples(40)
 @given(lines=st.lists(st.sampled_from(["x", "", "y", "-"]), max_size=14), context=st.integers(0, 3))
 def test_context_shows_each_line_near_a_match_once(
     lines: list[str], context: int, tmp_path_factory: pytest.TempPathFactory

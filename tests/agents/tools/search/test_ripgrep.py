@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.tools.search.byte_pattern import SAME_LETTERS, byte_pattern
@@ -22,10 +22,10 @@ from coterie.agents.tools.search.grep import FIRST_BATCH, Grep
 from coterie.agents.tools.search.grep_worker import LARGEST, SNIFFED, GrepRequest, Mode, search
 from coterie.agents.tools.search.ripgrep import BATCH, files_without, installed_ripgrep
 from coterie.agents.tools.tool import Workspace, call_tool
+from tests.examples import examples
 
 MODES: tuple[Mode, ...] = ("files_with_matches", "content", "count")
 FILES = 250
-EXAMPLES = 150
 
 
 @pytest.fixture(scope="session")
@@ -130,7 +130,7 @@ ORDERS = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=EXAMPLES, deadline=None)
+@examples(40)
 @given(expression=EXPRESSIONS, order=ORDERS)
 def test_result_is_same_with_ripgrep_for_any_files(
     expression: str, order: dict[str, Any], ripgrep: str, files: list[tuple[str, str]]
@@ -140,7 +140,7 @@ def test_result_is_same_with_ripgrep_for_any_files(
 
 
 @pytest.mark.slow
-@settings(max_examples=EXAMPLES, deadline=None)
+@examples(40)
 @given(expression=SCRAWLS, order=ORDERS)
 def test_result_is_same_with_ripgrep_for_any_expression(
     expression: str, order: dict[str, Any], ripgrep: str, files: list[tuple[str, str]]

@@ -226,7 +226,7 @@ class MailboxModel(RuleBasedStateMachine):
 
 TestFileModel = pytest.mark.slow(MailboxModel.TestCase)
 TestFileModel.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -101,7 +101,7 @@ class SteppedMail(RuleBasedStateMachine):
 
 
 def test_stepped_processes_match_the_model(zygote: Zygote) -> None:
-    run_machine(zygote, examples=40, steps=40)
+    run_machine(zygote, examples=20, steps=40)
 
 
 @pytest.mark.soak

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.files import BlockFile, Operation, SeededFaults, file_faults
@@ -17,6 +17,7 @@ from coterie.mailbox.transports.file.fast_stat import fast_fstat, fast_stat
 from coterie.mailbox.transports.file.journal import recover
 from coterie.mailbox.transports.file.log_segments import find_journals, segment_path
 from coterie.mailbox.transports.file.transport import FileTransport
+from tests.examples import examples
 from tests.mailbox.file_mail import DeadLetterList, Disk, FailsFrom, Names, crash, envelope, take_sequences, transport
 
 FAILED = r"bytes were written|Input/output error"
@@ -241,7 +242,7 @@ async def test_damaged_copy_is_not_restored_and_others_are(tmp_path: Path, disk:
 
 
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_damaged_journal_damages_no_log(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     root = tmp_path_factory.mktemp("mail")
     trio.run(_send_and_crash, root)

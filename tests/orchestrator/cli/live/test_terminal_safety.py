@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
@@ -32,6 +32,7 @@ from coterie.orchestrator.cli.live.controller import BoardController, Selection
 from coterie.orchestrator.cli.live.detail_pane import detail_lines
 from coterie.orchestrator.cli.live.live_view import print_last_board
 from coterie.session_directory import SessionDirectory
+from tests.examples import examples
 from tests.orchestrator.cli.live.board_session import BoardSession
 from tests.orchestrator.gateway.test_ledger import line
 
@@ -94,7 +95,7 @@ def painted(lines: list[Text], width: int, height: int) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@examples(60, suppress_health_check=[HealthCheck.too_slow])
 @given(words)
 def test_board_has_only_text_and_known_sequences(text: str) -> None:
     board = full_board(text)
@@ -106,7 +107,7 @@ def test_board_has_only_text_and_known_sequences(text: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(text=words)
 def test_details_have_only_text_and_known_sequences(tmp_path: Path, text: str) -> None:
     board = full_board(text)
@@ -117,7 +118,7 @@ def test_details_have_only_text_and_known_sequences(tmp_path: Path, text: str) -
 
 
 @pytest.mark.slow
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@examples(40, suppress_health_check=[HealthCheck.too_slow])
 @given(words)
 def test_last_board_has_no_sequences(text: str) -> None:
     with contextlib.redirect_stdout(io.StringIO()) as output:

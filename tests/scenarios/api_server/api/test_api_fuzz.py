@@ -17,6 +17,7 @@ from coterie.scenarios.api_server.caching.context_editing import BETA, CLEAR_THI
 from coterie.scenarios.api_server.control_endpoint import PREFIX, TOKEN_HEADER
 from coterie.scenarios.api_server.rules.thinking_signatures import ThinkingSigner
 from tests.embedded_server import Served, open_served
+from tests.examples import examples
 from tests.scenarios.api_server.api.api_client import AUTH, ApiPeer, ask, control, named, open_peer, request
 from tests.scenarios.api_server.request_samples import (
     EPHEMERAL,
@@ -318,7 +319,7 @@ def test_requests_that_once_failed_are_answered(body: dict[str, Any], change: Ch
 
 SPOILT = st.lists(spoilt(), min_size=1, max_size=20)
 CONTROLS = st.lists(controls(), min_size=1, max_size=20)
-BRIEF = settings(max_examples=100, deadline=None)
+BRIEF = examples(30)
 LONG = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 
 

@@ -2,13 +2,14 @@ import base64
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.scenarios.api_server.caching.prompt_digest import build_prompt_digest
 from coterie.scenarios.api_server.caching.token_count import count_block, count_blocks
 from coterie.scenarios.api_server.request.api_request import ApiRequest
 from tests.agents.tools.files.pdf_files import pdf
+from tests.examples import examples
 from tests.scenarios.api_server.request_samples import (
     EPHEMERAL,
     assistant,
@@ -71,7 +72,7 @@ def test_a_block_counts_by_its_kind(block: dict[str, Any], tokens: int) -> None:
     assert count_block({**block, "cache_control": EPHEMERAL}) == tokens
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(any_blocks, max_size=4))
 def test_any_json_is_counted_and_the_count_is_additive(blocks: list[dict[str, Any]]) -> None:
     assert all(count_block(block) >= 0 for block in blocks)
@@ -119,7 +120,7 @@ def test_thinking_that_is_always_on_is_adaptive_when_nothing_is_said() -> None:
 roles = st.sampled_from(["user", "assistant", "system"])
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     st.lists(
         st.builds(

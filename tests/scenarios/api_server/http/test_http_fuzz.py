@@ -3,9 +3,10 @@ import contextlib
 import attrs
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.scenarios.api_server.http.http_peer import HASTY, assert_serves, connect, read_to_end, serving
 
 VALID = (
@@ -95,14 +96,14 @@ def visit_together(party: list[Visit]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(visits(st.binary(max_size=4000)))
 def test_any_bytes_end_in_an_answer_or_a_close(party: list[Visit]) -> None:
     visit_together(party)
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@examples(30)
 @given(visits(mutated()))
 def test_malformed_requests_end_in_an_answer_or_a_close(party: list[Visit]) -> None:
     visit_together(party)

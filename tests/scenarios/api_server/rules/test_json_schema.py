@@ -1,11 +1,12 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.scenarios.api_server.request.errors import ApiError
 from coterie.scenarios.api_server.rules.schema import check_schema, violations
+from tests.examples import examples
 
 Schema = dict[str, Any]
 
@@ -172,7 +173,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@examples(80)
 @given(value=JSON, schema=JSON)
 def test_any_schema_is_taken_or_refused_and_any_value_checked(value: Any, schema: Any) -> None:
     refusal(schema)

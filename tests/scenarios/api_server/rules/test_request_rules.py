@@ -3,7 +3,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.scenarios.api_server.request.api_request import ApiRequest, Block
@@ -11,6 +11,7 @@ from coterie.scenarios.api_server.request.errors import ApiError
 from coterie.scenarios.api_server.rules.block_rules import KNOWN_TYPES
 from coterie.scenarios.api_server.rules.rule_list import check_request, check_size
 from tests.agents.tools.files.pdf_files import pdf
+from tests.examples import examples
 from tests.scenarios.api_server.request_samples import assistant, make_call, text, tool, tool_result, tool_use, user
 
 OLD = "2023-06-01"
@@ -501,7 +502,7 @@ ROLES = st.sampled_from(["user", "assistant", "system"])
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@examples(50)
 @given(
     messages=st.lists(
         st.fixed_dictionaries({"role": ROLES, "content": st.lists(BLOCKS, max_size=3)}), min_size=1, max_size=4

@@ -3,12 +3,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.scenarios.api_server.request.api_request import ApiRequest, Block
 from coterie.scenarios.api_server.request.errors import ApiError
 from coterie.scenarios.api_server.rules.thinking_signatures import ThinkingSigner
+from tests.examples import examples
 from tests.scenarios.api_server.request_samples import (
     EPHEMERAL,
     assistant,
@@ -108,7 +109,7 @@ def test_a_signature_and_redacted_data_cannot_stand_for_each_other(signer: Think
 SIGNED = base64.b64decode(new_signer().sign(make_call(HELLO, model=BOUND), "hm", ()))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(position=st.integers(0, len(SIGNED) - 1), mask=st.integers(1, 255))
 def test_no_byte_of_a_signature_can_change(position: int, mask: int) -> None:
     """Not even those that name the model, which would make the block another model's and so ignored."""
@@ -118,7 +119,7 @@ def test_no_byte_of_a_signature_can_change(position: int, mask: int) -> None:
     assert refusal(new_signer(), make_call(HELLO, assistant(block), NEXT, model=BOUND)) == INVALID
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(junk=st.text(max_size=120))
 def test_any_text_is_parsed_as_a_signature_without_an_exception(junk: str) -> None:
     block = {"type": "thinking", "thinking": "hm", "signature": junk}

@@ -2,7 +2,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.loop.model.catalog import load_models
@@ -11,6 +11,7 @@ from coterie.scenarios.api_server.request.errors import ApiError
 from coterie.scenarios.api_server.script import reply_selection
 from coterie.scenarios.api_server.script.reply_selection import ReplySelector, SelectedReply
 from coterie.scenarios.api_server.script.script_parser import parse_script
+from tests.examples import examples
 
 MODELS = load_models()
 
@@ -283,7 +284,7 @@ def test_selector_state_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(
     times=st.lists(st.integers(1, 4), min_size=1, max_size=6),
     asked=st.lists(st.integers(1, 24), min_size=1, max_size=20),

@@ -4,12 +4,13 @@ from textwrap import dedent
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coterie.scenarios.api_server.script.http_faults import HttpFault
 from coterie.scenarios.api_server.script.script_parser import Script, ScriptInvalid, load_script, parse_script
 from coterie.scenarios.api_server.script.scripted_reply import ScriptedReply
+from tests.examples import examples
 
 
 def read(text: str) -> tuple[ScriptedReply, ...]:
@@ -248,7 +249,7 @@ SPACES = st.sampled_from([" ", "\n", "\n  ", ": ", ", ", "\n- ", ""])
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@examples(80)
 @given(st.text(max_size=60) | st.lists(st.tuples(WORDS, SPACES), max_size=30).map(lambda w: "".join(map("".join, w))))
 @example("\ufeff")
 @example("%YAML 9.9\n---\na")
@@ -286,7 +287,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(st.dictionaries(TEXT, JSON, max_size=3))
 def test_tool_input_is_parsed_unchanged(value: dict[str, object]) -> None:
     text = yaml.safe_dump({"default": [{"tools": [{"name": "T", "input": value}]}]}, allow_unicode=True)
