@@ -80,11 +80,6 @@ def test_incarnation_inherits_the_engagement_of_the_last_one() -> None:
     assert roster.join("bob", editing).engagement == editing
 
 
-def test_roster_without_engagements_can_be_decoded() -> None:
-    old = b'{"members":{"bob":{"name":"bob","incarnation":1,"state":"idle"}},"starts":{"bob":1},"v":1}'
-    assert RosterState.from_bytes(old).members["bob"] == Member(name="bob", incarnation=1, state="idle")
-
-
 def test_returned_members_are_a_snapshot() -> None:
     roster = LocalRoster()
     roster.join("bob")

@@ -16,7 +16,6 @@ from trio.testing import wait_all_tasks_blocked
 
 from coterie.clock import Clock
 from coterie.files import Operation, file_faults
-from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.tasks.errors import (
     DependencyCycle,
     TaskBlocked,
@@ -26,7 +25,6 @@ from coterie.mailbox.tasks.errors import (
     TaskInvalid,
     TaskListFull,
     TaskOwned,
-    TaskRefused,
     TasksBusy,
     TasksFailed,
     UnknownTask,
@@ -298,12 +296,6 @@ async def test_cached_task_is_read_again_after_a_change(tasks: TaskList, task_id
         await tasks.get(task_id)
 
 
-async def test_task_files_are_indented_json(tasks: TaskList) -> None:
-    await made(tasks, 1)
-    lines = (tasks.directory / "000001.json").read_text().splitlines()
-    assert lines[:3] == ["{", '  "id": 1,', '  "subject": "task 1",']
-
-
 DAMAGE = [b"", b"{", b'{"id": 2}', b"\xff", b"[" * 100_000, b"null"]
 
 
@@ -444,11 +436,6 @@ async def test_started_change_completes_when_cancelled(tasks: TaskList, task_id:
             await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
     assert (await tasks.get(task_id)).owner == ANN
-
-
-async def test_task_errors_are_mailbox_errors() -> None:
-    assert issubclass(TaskRefused, MailboxError)
-    assert not issubclass(TasksFailed, TaskRefused)
 
 
 @examples(40)

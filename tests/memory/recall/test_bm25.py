@@ -171,15 +171,6 @@ def test_cache_locked_at_open_is_left_to_its_owner(
     left.close()
 
 
-def test_closed_ranker_raises(store: Path, tmp_path: Path) -> None:
-    ranker = Bm25Ranker.open(store, tmp_path / "cache.db")
-    ranker.close()
-    with pytest.raises(sqlite3.ProgrammingError):
-        ranker.rank("ports and servers")
-    with pytest.raises(sqlite3.ProgrammingError):
-        ranker.refresh()
-
-
 def test_ranker_sees_changes_of_another_process(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
     assert paths(ranker, "giraffe") == []
     write(store, "new.md", "A giraffe.")
@@ -300,19 +291,6 @@ def test_frequent_word_alone_looks_up_the_last_files(tmp_path: Path, monkeypatch
             write(store, f"{number}.md", "server")
             ranker.refresh()
         assert set(paths(ranker, "server")) == {"3.md", "4.md", "5.md"}
-
-
-def test_counted_word_scores_every_occurrence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = tmp_path / "memory"
-    for number in range(5):
-        write(store, f"{number}.md", "giraffe" + " server" * (number + 1) + " other" * (5 - number))
-    with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
-        ranker.refresh()
-        exact = ranker.rank("giraffe server")
-        monkeypatch.setattr(bm25, "LOOKED_AT", 6)
-        assert [(one.path, round(one.score, 9)) for one in ranker.rank("giraffe server")] == [
-            (one.path, round(one.score, 9)) for one in exact
-        ]
 
 
 def test_interrupted_refresh_keeps_its_finished_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
