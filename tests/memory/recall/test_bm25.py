@@ -171,6 +171,15 @@ def test_cache_locked_at_open_is_left_to_its_owner(
     left.close()
 
 
+def test_closed_ranker_raises(store: Path, tmp_path: Path) -> None:
+    ranker = Bm25Ranker.open(store, tmp_path / "cache.db")
+    ranker.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        ranker.rank("ports and servers")
+    with pytest.raises(sqlite3.ProgrammingError):
+        ranker.refresh()
+
+
 def test_ranker_sees_changes_of_another_process(store: Path, tmp_path: Path, ranker: Bm25Ranker) -> None:
     assert paths(ranker, "giraffe") == []
     write(store, "new.md", "A giraffe.")

@@ -515,3 +515,12 @@ async def test_disk_error_in_the_outbox_is_raised(two: Two) -> None:
         await two.send("hello")
     async with two.open():
         assert await two.sending().forward() == 0
+
+
+async def test_concurrent_sends_keep_their_call_order(two: Two) -> None:
+    sending = two.sending()
+    async with two.open(), trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(sending.send, two.write(str(number)), HOME)
+            await wait_all_tasks_blocked()
+    assert two.bodies == [str(number) for number in range(20)]

@@ -72,6 +72,18 @@ async def test_full_segment_is_sealed_and_the_next_continues_in_order(tmp_path: 
         assert take_sequences(inbox) == list(range(1, 51))
 
 
+async def test_writer_stopped_in_an_append_does_not_block_others(tmp_path: Path) -> None:
+    mail = transport(tmp_path, segment_bytes=1500)
+    await mail.send(envelope(1))
+    with (tmp_path / "ada" / "000001.log").open("rb") as stopped:
+        fcntl.flock(stopped, fcntl.LOCK_SH)
+        await send(mail, *range(2, 9))
+        assert [path.name for path in (tmp_path / "ada").glob("*.log")] == ["000001.log"]
+    await mail.send(envelope(9))
+    async with mail.open_inbox("ada", 1) as inbox:
+        assert take_sequences(inbox) == list(range(1, 10))
+
+
 async def test_acknowledged_segments_are_deleted_but_the_last_two(tmp_path: Path) -> None:
     mail = transport(tmp_path, segment_bytes=2000)
     async with mail.open_inbox("ada", 1) as inbox:
