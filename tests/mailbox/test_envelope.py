@@ -1,7 +1,6 @@
 from typing import get_args
 
 import attrs
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,35 +127,6 @@ def test_unknown_fields_are_ignored() -> None:
     assert Envelope.from_bytes(data) == _envelope()
 
 
-@pytest.mark.parametrize("field", [field.name for field in attrs.fields(Envelope) if field.name != "mac"])
-def test_mac_covers_every_field(field: str) -> None:
-    signed = _envelope().sign(KEY)
-    other: dict[str, object] = {
-        "sender": attrs.evolve(signed.sender, kind="human"),
-        "recipient": attrs.evolve(signed.recipient, incarnation=1),
-        "kind": "idle",
-        "sequence": 2,
-        "created": 2.5,
-        "expires": 2.5,
-        "v": 2,
-    }
-    changed = msgspec.convert({**attrs.asdict(signed), field: _plain(other.get(field, "other"))}, Envelope)
-    assert signed.is_signed_with(KEY)
-    assert changed != signed
-    assert not changed.is_signed_with(KEY)
-
-
-def _plain(value: object) -> object:
-    return msgspec.to_builtins(value)
-
-
 @pytest.mark.parametrize("mac", [None, "", "0" * 32, "\u00e9" * 32, "\0", "x" * 100_000])
 def test_malformed_mac_is_invalid(mac: str | None) -> None:
     assert not attrs.evolve(_envelope(), mac=mac).is_signed_with(KEY)
-
-
-def test_envelope_expires_exactly_at_its_time() -> None:
-    envelope = attrs.evolve(_envelope(), expires=100.0)
-    assert not envelope.is_expired(99.999)
-    assert envelope.is_expired(100.0)
-    assert not _envelope().is_expired(1e18)

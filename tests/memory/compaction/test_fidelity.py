@@ -1,21 +1,14 @@
 """Detection of terms that a summary lost: paths, names and numbers, each as a separate word."""
 
-import gzip
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.memory.compaction.fidelity import find_lost_terms
-from coterie.memory.compaction.summary_text import block_text, message_texts
-from tests.data import absent
+from coterie.memory.compaction.summary_text import block_text
 
-TRAJECTORIES = Path(__file__).parents[3] / "../shared/data/trajectories/swe_agent_demos.jsonl.gz"
 WORDS = st.sampled_from(
     (
         "src/app.py",
@@ -92,33 +85,6 @@ def test_term_is_lost_exactly_if_it_is_missing_afterwards(before: list[list[str]
 def test_any_text_loses_no_terms_of_itself(text: str, more: str) -> None:
     assert find_lost_terms([text], f"{more} {text}") == []
     assert set(find_lost_terms([text], more)) <= set(find_lost_terms([text], ""))
-
-
-def trajectories() -> Iterator[list[str]]:
-    """Yield the texts of recorded agent runs."""
-    if not TRAJECTORIES.exists():
-        pytest.skip(absent(TRAJECTORIES))
-    with gzip.open(TRAJECTORIES, "rt") as file:
-        for line in file:
-            conversation = Conversation.begin(KeyHeader(model="m"))
-            for message in json.loads(line)["messages"]:
-                blocks = message["content"]
-                blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks
-                conversation.append(message["role"], [json.dumps(block).encode() for block in blocks])
-            yield message_texts(conversation.segments)
-
-
-def test_files_of_recorded_runs_are_terms() -> None:
-    runs = list(trajectories())
-    with_paths = [
-        run for run in runs if any(word.endswith(".py") for text in run for word in find_lost_terms([text], ""))
-    ]
-    assert len(with_paths) > len(runs) / 2
-    for run in runs:
-        assert find_lost_terms(run[-10:], "\n".join(run)) == []
-        assert find_lost_terms(run[-10:], "") == list(
-            dict.fromkeys(w for text in run[:-11:-1] for w in find_lost_terms([text], ""))
-        )
 
 
 def test_block_text_is_the_readable_text() -> None:

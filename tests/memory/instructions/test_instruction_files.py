@@ -1,9 +1,6 @@
 """Instruction files: order, includes, and tolerance of unusable entries."""
 
-import gzip
-import json
 import os
-from collections import Counter
 from pathlib import Path
 
 import attrs
@@ -21,10 +18,7 @@ from coterie.memory.instructions.loader import (
     Instructions,
     load_instructions,
 )
-from tests.data import absent
 from tests.examples import examples
-
-CORPUS = Path(__file__).parents[3] / "../shared/data/parser_corpus/parser_corpus.jsonl.gz"
 
 
 @pytest.fixture
@@ -323,28 +317,6 @@ def test_file_name_that_is_not_utf8_is_encodable(places: InstructionPaths) -> No
     Path(os.fsdecode(os.fsencode(rules) + b'/\xff".md')).write_text("x")
     assert '\ufffd".md' in _load(places).to_text()
     _load(places).to_text().encode()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not CORPUS.exists(), reason=absent(CORPUS))
-def test_every_recorded_file_loads(places: InstructionPaths) -> None:
-    names = {"claude_md": "CLAUDE.md", "agents_md": "AGENTS.md", "rule": ".claude/rules/a.md"}
-    (places.project / ".claude/rules").mkdir(parents=True)
-    counts: Counter[str] = Counter()
-    with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:
-        for row in map(json.loads, lines):
-            if row["kind"] in names:
-                path = places.project / names[row["kind"]]
-                path.write_bytes(row["text"].encode())
-                (file,) = _load(places).files
-                whole = row["text"].removeprefix("\ufeff")
-                assert file.text.strip() == (whole.rpartition("\n---\n")[2] if file.paths else whole).strip()
-                counts[row["kind"]] += 1
-                counts["for some files"] += bool(file.paths)
-                counts["mentions"] += len(find_includes(whole))
-                path.unlink()
-    print(dict(counts))  # noqa: T201 - shown by `pytest -rP`
-    assert (counts["agents_md"], counts["claude_md"], counts["rule"], counts["for some files"]) == (132, 73, 5, 3)
 
 
 @pytest.mark.parametrize("name", ["claude.md", "Claude.md", "agents.md", "Agents.MD", ".claude/claude.md"])

@@ -302,19 +302,6 @@ def test_frequent_word_alone_looks_up_the_last_files(tmp_path: Path, monkeypatch
         assert set(paths(ranker, "server")) == {"3.md", "4.md", "5.md"}
 
 
-def test_counted_word_scores_every_occurrence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = tmp_path / "memory"
-    for number in range(5):
-        write(store, f"{number}.md", "giraffe" + " server" * (number + 1) + " other" * (5 - number))
-    with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
-        ranker.refresh()
-        exact = ranker.rank("giraffe server")
-        monkeypatch.setattr(bm25, "LOOKED_AT", 6)
-        assert [(one.path, round(one.score, 9)) for one in ranker.rank("giraffe server")] == [
-            (one.path, round(one.score, 9)) for one in exact
-        ]
-
-
 def test_interrupted_refresh_keeps_its_finished_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.memory.recall.index_cache.BATCH", 2)
     store = tmp_path / "memory"

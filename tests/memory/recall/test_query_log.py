@@ -9,8 +9,6 @@ from coterie.clock import Clock
 from coterie.memory.errors import MemoryRefused
 from coterie.memory.recall import query_log
 from coterie.memory.recall.query_log import KEPT, LONGEST, log_query, read_queries
-from coterie.memory.store.change import Author
-from coterie.memory.store.memory_store import MemoryStore
 
 
 def test_queries_are_logged_in_order_without_duplicates(tmp_path: Path) -> None:
@@ -62,12 +60,3 @@ def test_query_log_is_not_written_through_a_link(tmp_path: Path) -> None:
         log_query(tmp_path / "memory", "which port", [], Clock())
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert read_queries(tmp_path / "memory") == []
-
-
-def test_query_log_does_not_affect_the_store(tmp_path: Path) -> None:
-    store = MemoryStore.at(tmp_path)
-    log_query(tmp_path, "which port", [], Clock())
-    store.write("a.md", b"text", Author(by="user"), base=None)
-    assert store.paths() == ["a.md"]
-    assert [change.path for change in store.changes() if change.path != "MEMORY.md"] == ["a.md"]
-    assert read_queries(tmp_path) == ["which port"]

@@ -214,11 +214,6 @@ def test_valid_edits_are_applied_in_one_transaction(store: MemoryStore) -> None:
     assert store.index() == "# Dreamed\n- [All](ab.md)\n- [b](b.md)\n- [d](d.md) \N{EM DASH} unlinked\n"
 
 
-def test_apply_without_valid_edits_makes_no_change(store: MemoryStore) -> None:
-    applied = store.apply([PendingEdit(path="a.md", base=b"x", content=b"y")], AUTHOR, group="g")
-    assert (applied.changes, len(applied.dropped), store.changes()) == ((), 1, [])
-
-
 def test_ids_grow_when_the_clock_is_set_back(tmp_path: Path) -> None:
     clock = Clock()
     store = MemoryStore.at(tmp_path / "memory", clock)
@@ -294,14 +289,6 @@ def test_unwritable_directory_raises_os_error(store: MemoryStore) -> None:
     finally:
         store.directory.chmod(0o700)
     assert len(store.changes()) == 1
-
-
-def test_deep_directory_is_listed(store: MemoryStore) -> None:
-    store.directory.mkdir(parents=True)
-    for number in range(300):
-        (store.directory / f"{number:03}.md").touch()
-    (store.directory / "not.txt").touch()
-    assert len(store.paths()) == 300
 
 
 @given(st.binary(max_size=50), st.binary(max_size=50), st.text(max_size=20))

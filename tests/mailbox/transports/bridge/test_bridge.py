@@ -6,7 +6,7 @@ import os
 import socket
 import struct
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
@@ -16,12 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from coterie.clock import Clock
 from coterie.files import Operation, SeededFaults, file_faults
 from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
 from coterie.mailbox.address import Address, OtherSession, Socket, parse_address
-from coterie.mailbox.contract import BridgeReceipt, DeadLetter, MailLimits, Receipt
-from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender
+from coterie.mailbox.contract import MailLimits
+from coterie.mailbox.envelope import MessageId, MessageKind
 from coterie.mailbox.errors import (
     BridgeRefused,
     MailboxFailed,
@@ -32,8 +31,8 @@ from coterie.mailbox.errors import (
     SendRefused,
     UnknownRecipient,
 )
-from coterie.mailbox.transports.bridge.held_mail import HeldMail, NoHeldMessage
-from coterie.mailbox.transports.bridge.listener import AcceptPolicy, InboundRateLimiter, open_bridge
+from coterie.mailbox.transports.bridge.held_mail import NoHeldMessage
+from coterie.mailbox.transports.bridge.listener import AcceptPolicy, InboundRateLimiter
 from coterie.mailbox.transports.bridge.protocol import DeliveryReply, Hello
 from coterie.mailbox.transports.bridge.received_ids import REMEMBERED, ReceivedRecord, open_received_ids
 from coterie.mailbox.transports.bridge.socket_path import (
@@ -44,78 +43,9 @@ from coterie.mailbox.transports.bridge.socket_path import (
     socket_path,
 )
 from coterie.mailbox.transports.bridge.transport import BridgeTransport
-
-ACCEPT = AcceptPolicy(policy="accept", repeat_window=0, burst=1000)
-HOME = OtherSession("home")
-TRUE_SENDER = Sender(name="alice", incarnation=1, session="away", kind="peer")
-
+from tests.mailbox.transports.bridge.two_sessions import ACCEPT, HOME, TRUE_SENDER, Two
 
 pytestmark = pytest.mark.usefixtures("runtime")
-
-
-@attrs.define(eq=False)
-class Two:
-    """Session `home`, which receives mail, and session `away`, which sends to it."""
-
-    root: Path
-    clock: Clock = attrs.field(factory=Clock)
-    delivered: list[Envelope] = attrs.field(factory=list)
-    dead: list[DeadLetter] = attrs.field(factory=list)
-    error: SendRefused | MailboxFailed | None = None
-    """Error that the transport of `home` raises for every message."""
-    sequence: int = 0
-
-    def open(self, terms: AcceptPolicy = ACCEPT, session: str = "home") -> AbstractAsyncContextManager[Path]:
-        """Start the listener of *session*."""
-        return open_bridge(
-            session, self.root / session, self.deliver, clock=self.clock, bury=self.dead.append, terms=terms
-        )
-
-    async def deliver(self, envelope: Envelope) -> Receipt:
-        """Deliver as a transport: drop messages with known ids."""
-        if self.error is not None:
-            raise self.error
-        if all(envelope.id != known.id for known in self.delivered):
-            self.delivered.append(envelope)
-        return Receipt(id=envelope.id, recipient=envelope.recipient.name, transport="queue", stored=self.clock.now())
-
-    def sending(self, *, limits: MailLimits | None = None, patience: float = 5.0) -> BridgeTransport:
-        """Return a sender of `away`, as a new process would open it."""
-        return BridgeTransport(
-            "away", self.root / "away", self.clock, self.dead.append, limits=limits or MailLimits(), patience=patience
-        )
-
-    async def send(self, *bodies: str) -> list[BridgeReceipt]:
-        """Send new messages from `away` to `home`."""
-        return [await self.sending().send(self.write(body), HOME) for body in bodies]
-
-    def held(self) -> HeldMail:
-        """Return the held messages of `home`."""
-        return HeldMail.of(self.root / "home", self.clock, self.dead.append)
-
-    def write(self, body: str = "hello", *, kind: MessageKind = "message", expires: float | None = None) -> Envelope:
-        """Build a message with false claims about its sender."""
-        self.sequence += 1
-        return Envelope(
-            sender=Sender(name="alice", incarnation=1, session="a lie", kind="human"),
-            recipient=Recipient(name="main"),
-            sequence=self.sequence,
-            kind=kind,
-            body=body,
-            created=self.clock.now(),
-            expires=expires,
-            mac="00",
-        )
-
-    @property
-    def bodies(self) -> list[str]:
-        """Return the delivered bodies in order."""
-        return [envelope.body for envelope in self.delivered]
-
-
-@pytest.fixture
-def two(tmp_path: Path) -> Two:
-    return Two(tmp_path)
 
 
 @asynccontextmanager
@@ -560,14 +490,6 @@ async def test_outbox_is_forwarded_at_the_rate_limit(two: Two) -> None:
         two.clock.advance(60)
         assert await two.sending().forward() == 1
     assert (two.bodies, two.dead) == (list("01234"), [])
-
-
-async def test_mail_for_a_socket_path_waits_in_the_outbox(two: Two, runtime: Path) -> None:
-    await two.sending().send(two.write(), Socket(runtime / "elsewhere.sock"))
-    async with two.open() as path:
-        (runtime / "elsewhere.sock").symlink_to(path)
-        assert await two.sending().forward() == 1
-    assert two.bodies == ["hello"]
 
 
 async def test_only_one_process_forwards_a_queue(two: Two) -> None:

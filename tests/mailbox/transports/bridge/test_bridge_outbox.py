@@ -2,71 +2,34 @@
 
 import errno
 import math
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import attrs
 import pytest
 import trio
 
-from coterie.clock import Clock
 from coterie.mailbox.address import OtherSession, Socket
-from coterie.mailbox.contract import DeadLetter, Receipt
-from coterie.mailbox.envelope import Envelope, MessageId
+from coterie.mailbox.contract import DeadLetter
+from coterie.mailbox.envelope import MessageId
 from coterie.mailbox.errors import MailboxBusy, MailboxFailed
 from coterie.mailbox.transports.bridge.forwarder import open_forwarder
-from coterie.mailbox.transports.bridge.listener import AcceptPolicy, open_bridge
 from coterie.mailbox.transports.bridge.outbox import NotInOutbox
 from coterie.mailbox.transports.bridge.peer import Peer
 from coterie.mailbox.transports.bridge.socket_path import hold_lock_file
 from coterie.mailbox.transports.bridge.transport import BridgeTransport
-from tests.mailbox.file_mail import envelope
+from tests.mailbox.transports.bridge.two_sessions import HOME, Two
 
-HOME = OtherSession("home")
 PATIENCE = 5.0
 """Seconds after which a test fails instead of waiting on."""
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
 
-@attrs.define(eq=False)
-class Away:
-    """Session `away`, whose mail waits until session `home` listens."""
-
-    root: Path
-    clock: Clock = attrs.field(factory=Clock)
-    dead: list[DeadLetter] = attrs.field(factory=list)
-    arrived: list[str] = attrs.field(factory=list)
-    has_arrived: trio.Event = attrs.field(factory=trio.Event)
-
-    def sending(self) -> BridgeTransport:
-        """Return a bridge transport, as a new process of `away` would open it."""
-        return BridgeTransport("away", self.root / "away", self.clock, self.dead.append)
-
-    def home(self) -> AbstractAsyncContextManager[Path]:
-        """Start the listener of `home`."""
-        terms = AcceptPolicy(policy="accept", repeat_window=0)
-        return open_bridge("home", self.root / "home", self._take, clock=self.clock, bury=self.dead.append, terms=terms)
-
-    def write(self, body: str) -> Envelope:
-        """Build a message with the current time."""
-        return attrs.evolve(envelope(1, body), created=self.clock.now())
-
-    async def wait(self, body: str, address: OtherSession | Socket = HOME) -> MessageId:
-        """Send a message that must wait, and return its id."""
-        receipt = await self.sending().send(self.write(body), address)
-        assert receipt.state == "waiting"
-        return receipt.id
-
-    async def _take(self, letter: Envelope) -> Receipt:
-        self.arrived.append(letter.body)
-        self.has_arrived.set()
-        return Receipt(id=letter.id, recipient="ada", transport="queue", stored=0.0)
-
-
-@pytest.fixture
-def away(tmp_path: Path) -> Away:
-    return Away(tmp_path)
+async def queue_mail(two: Two, body: str, address: OtherSession | Socket = HOME) -> MessageId:
+    """Send a message that must wait in the outbox, and return its id."""
+    receipt = await two.sending().send(two.write(body), address)
+    assert receipt.state == "waiting"
+    return receipt.id
 
 
 def refuse(failure: MailboxFailed) -> None:
@@ -74,65 +37,65 @@ def refuse(failure: MailboxFailed) -> None:
     raise failure
 
 
-async def test_outbox_counts_mail_by_session(away: Away, runtime: Path) -> None:
-    before = away.clock.now()
+async def test_outbox_counts_mail_by_session(two: Two, runtime: Path) -> None:
+    before = two.clock.now()
     for body in ("one", "two"):
-        await away.wait(body)
-    await away.wait("three", Socket(runtime / "elsewhere.sock"))
-    home, elsewhere = await away.sending().outgoing.queues()
+        await queue_mail(two, body)
+    await queue_mail(two, "three", Socket(runtime / "elsewhere.sock"))
+    home, elsewhere = await two.sending().outgoing.queues()
     assert (home.address, home.is_listening, home.backlog.messages) == ("bridge:home", False, 2)
     assert home.backlog.oldest is not None
-    assert before <= home.backlog.oldest <= away.clock.now()
+    assert before <= home.backlog.oldest <= two.clock.now()
     assert home.backlog.bytes > 2 * elsewhere.backlog.bytes - 100
     assert (elsewhere.address, elsewhere.backlog.messages) == (f"uds:{runtime}/elsewhere.sock", 1)
-    found = await away.sending().outgoing.messages()
+    found = await two.sending().outgoing.messages()
     assert [(address, letter.body) for address, letter in found[:2]] == [("bridge:home", "one"), ("bridge:home", "two")]
 
 
-async def test_outbox_shows_a_listening_session(away: Away) -> None:
-    await away.wait("one")
-    async with away.home():
-        [queue] = await away.sending().outgoing.queues()
+async def test_outbox_shows_a_listening_session(two: Two) -> None:
+    await queue_mail(two, "one")
+    async with two.open():
+        [queue] = await two.sending().outgoing.queues()
     assert queue.is_listening
-    [queue] = await away.sending().outgoing.queues()
+    [queue] = await two.sending().outgoing.queues()
     assert not queue.is_listening
 
 
-async def test_listing_leaves_a_damaged_message_in_the_outbox(away: Away) -> None:
-    await away.wait("one")
-    await away.wait("two")
-    first = min((away.root / "away" / "outgoing" / "home").glob("*.json"))
+async def test_listing_leaves_a_damaged_message_in_the_outbox(two: Two) -> None:
+    await queue_mail(two, "one")
+    await queue_mail(two, "two")
+    first = min((two.root / "away" / "outgoing" / "home").glob("*.json"))
     first.write_bytes(b"garbage")
-    [queue] = await away.sending().outgoing.queues()
+    [queue] = await two.sending().outgoing.queues()
     assert queue.backlog.messages == 2
     assert queue.backlog.oldest is not None, "that of the other one"
-    assert [letter.body for _, letter in await away.sending().outgoing.messages()] == ["two"]
-    assert (first.exists(), away.dead) == (True, [])
+    assert [letter.body for _, letter in await two.sending().outgoing.messages()] == ["two"]
+    assert (first.exists(), two.dead) == (True, [])
 
 
-async def test_dropped_message_is_dead_lettered_and_others_arrive(away: Away) -> None:
-    await away.wait("one")
-    id_ = await away.wait("two")
-    await away.sending().outgoing.drop(id_)
+async def test_dropped_message_is_dead_lettered_and_others_arrive(two: Two) -> None:
+    await queue_mail(two, "one")
+    id_ = await queue_mail(two, "two")
+    await two.sending().outgoing.drop(id_)
     with pytest.raises(NotInOutbox, match="no message in the outbox"):
-        await away.sending().outgoing.drop(id_)
-    async with away.home():
-        await away.sending().forward()
-    [letter] = away.dead
+        await two.sending().outgoing.drop(id_)
+    async with two.open():
+        await two.sending().forward()
+    [letter] = two.dead
     assert (letter.reason, letter.mailbox, letter.envelope and letter.envelope.body) == (
         "refused",
         "bridge:home",
         "two",
     )
-    assert away.arrived == ["one"]
+    assert two.bodies == ["one"]
 
 
-async def test_message_being_forwarded_cannot_be_dropped(away: Away) -> None:
-    id_ = await away.wait("one")
-    with hold_lock_file(away.root / "away" / "outgoing" / "home" / "claim"), pytest.raises(MailboxBusy):
-        await away.sending().outgoing.drop(id_)
-    assert away.dead == []
-    await away.sending().outgoing.drop(id_)
+async def test_message_being_forwarded_cannot_be_dropped(two: Two) -> None:
+    id_ = await queue_mail(two, "one")
+    with hold_lock_file(two.root / "away" / "outgoing" / "home" / "claim"), pytest.raises(MailboxBusy):
+        await two.sending().outgoing.drop(id_)
+    assert two.dead == []
+    await two.sending().outgoing.drop(id_)
 
 
 @attrs.define(eq=False)
@@ -148,36 +111,36 @@ class Watched(BridgeTransport):
         return taken
 
 
-async def test_forwarder_wakes_when_a_session_starts_to_listen(away: Away) -> None:
-    await away.wait("hello")
-    sending = Watched("away", away.root / "away", away.clock, away.dead.append)
+async def test_forwarder_wakes_when_a_session_starts_to_listen(two: Two) -> None:
+    await queue_mail(two, "hello")
+    sending = Watched("away", two.root / "away", two.clock, two.dead.append)
     with trio.fail_after(PATIENCE):
         async with open_forwarder(sending, refuse, every=math.inf):
             await sending.has_looked.wait()
-            async with away.home():
-                await away.has_arrived.wait()
-    assert away.arrived == ["hello"]
+            async with two.open():
+                await two.has_delivered.wait()
+    assert two.bodies == ["hello"]
 
 
-async def test_forwarder_wakes_when_another_process_adds_a_message(away: Away) -> None:
+async def test_forwarder_wakes_when_another_process_adds_a_message(two: Two) -> None:
     """The first message for a session, and one added when its directory exists."""
     with trio.fail_after(PATIENCE):
-        async with open_forwarder(away.sending(), refuse, every=math.inf), away.home():
+        async with open_forwarder(two.sending(), refuse, every=math.inf), two.open():
             for body in ("one", "two", "three"):
-                away.has_arrived = trio.Event()
-                spool = away.sending().outgoing.spool_of(Peer.at(HOME))
-                await trio.to_thread.run_sync(spool.put, away.write(body))
-                await away.has_arrived.wait()
-    assert away.arrived == ["one", "two", "three"]
+                two.has_delivered = trio.Event()
+                spool = two.sending().outgoing.spool_of(Peer.at(HOME))
+                await trio.to_thread.run_sync(spool.put, two.write(body))
+                await two.has_delivered.wait()
+    assert two.bodies == ["one", "two", "three"]
 
 
-async def test_forwarder_polls_for_sockets_in_other_directories(away: Away, runtime: Path) -> None:
-    await away.wait("hello", Socket(runtime / "elsewhere.sock"))
+async def test_forwarder_polls_for_sockets_in_other_directories(two: Two, runtime: Path) -> None:
+    await queue_mail(two, "hello", Socket(runtime / "elsewhere.sock"))
     with trio.fail_after(PATIENCE):
-        async with open_forwarder(away.sending(), refuse, every=0.01), away.home() as path:
+        async with open_forwarder(two.sending(), refuse, every=0.01), two.open() as path:
             (runtime / "elsewhere.sock").symlink_to(path)
-            await away.has_arrived.wait()
-    assert away.arrived == ["hello"]
+            await two.has_delivered.wait()
+    assert two.bodies == ["hello"]
 
 
 @attrs.define(eq=False)
@@ -198,17 +161,17 @@ class FullDisk:
         self._token.run_sync_soon(self.has_room.set)
 
 
-async def test_disk_error_is_reported_once_and_forwarding_continues(away: Away) -> None:
+async def test_disk_error_is_reported_once_and_forwarding_continues(two: Two) -> None:
     disk, told = FullDisk(refusals=3), list[str]()
-    await away.wait("too late")
-    away.clock.advance(8 * 24 * 3600)
-    sending = attrs.evolve(away.sending(), store_dead_letter=disk.bury)
+    await queue_mail(two, "too late")
+    two.clock.advance(8 * 24 * 3600)
+    sending = attrs.evolve(two.sending(), store_dead_letter=disk.bury)
     with trio.fail_after(PATIENCE):
         async with open_forwarder(sending, lambda failure: told.append(str(failure)), every=0.01):
             await disk.has_room.wait()
-            await away.wait("hello")
-            async with away.home():
-                await away.has_arrived.wait()
+            await queue_mail(two, "hello")
+            async with two.open():
+                await two.has_delivered.wait()
     assert told == ["the mailbox of 'bridge:home': [Errno 28] No space left on device"]
     assert [letter.reason for letter in disk.buried] == ["expired"]
-    assert away.arrived == ["hello"]
+    assert two.bodies == ["hello"]

@@ -19,7 +19,7 @@ from coterie.mailbox.transports.file import transport as transport_module
 from coterie.mailbox.transports.file import wakeup
 from coterie.mailbox.transports.file.group_commit import GroupCommit
 from coterie.mailbox.transports.file.transport import FileTransport
-from tests.mailbox.file_mail import DeadLetterList, FailsFrom, envelope, take_sequences, transport
+from tests.mailbox.file_mail import DeadLetterList, envelope, take_sequences, transport
 
 ROOT = Path(__file__).parents[4]
 IS_ROOT = os.geteuid() == 0
@@ -70,25 +70,6 @@ async def test_full_segment_is_sealed_and_the_next_continues_in_order(tmp_path: 
     assert [path.stat().st_mode & 0o200 for path in segments] == [0] * (len(segments) - 1) + [0o200]
     async with mail.open_inbox("ada", 1) as inbox:
         assert take_sequences(inbox) == list(range(1, 51))
-
-
-async def test_writer_with_a_sealed_segment_moves_to_the_next(tmp_path: Path) -> None:
-    one, two = (transport(tmp_path, segment_bytes=1500) for _ in range(2))
-    for sequence in range(1, 41):
-        await (one if sequence % 2 else two).send(envelope(sequence))
-    async with one.open_inbox("ada", 1) as inbox:
-        assert take_sequences(inbox) == list(range(1, 41))
-
-
-async def test_next_writer_creates_the_segment_after_a_sealed_one(tmp_path: Path, mail: FileTransport) -> None:
-    """The sealing process was killed before it created the next segment."""
-    await mail.send(envelope(1))
-    (tmp_path / "ada" / "000001.log").chmod(0o400)
-    async with mail.open_inbox("ada", 1) as inbox:
-        assert take_sequences(inbox) == [1]
-        await mail.send(envelope(2))
-        assert take_sequences(inbox) == [2]
-    assert (tmp_path / "ada" / "000002.log").exists()
 
 
 async def test_writer_stopped_in_an_append_does_not_block_others(tmp_path: Path) -> None:
@@ -154,47 +135,6 @@ async def test_incomplete_record_is_not_returned_while_its_writer_lives(tmp_path
             log.write(record[100:])
         assert take_sequences(inbox) == [2]
     assert dead_letters.letters == []
-
-
-async def test_garbage_in_a_log_is_dead_lettered_with_its_bytes(tmp_path: Path) -> None:
-    dead_letters = DeadLetterList()
-    mail = transport(tmp_path, dead_letters)
-    await mail.send(envelope(1))
-    with (tmp_path / "ada" / "000001.log").open("ab") as log:
-        log.write(b"\x00\xff rubbish\n" + frame_record(b'{"valid":"json"}') + b"x" * 600_000 + b"\n")
-    await mail.send(envelope(2))
-    async with mail.open_inbox("ada", 1) as inbox:
-        assert take_sequences(inbox) == [1, 2]
-    assert dead_letters.reasons() == ["corrupt"] * 3
-    assert dead_letters.letters[0].raw == b"\x00\xff rubbish"
-    assert dead_letters.letters[2].raw == b"x" * 600_000
-
-
-async def test_message_stored_twice_is_delivered_once(mail: FileTransport) -> None:
-    """Also if the copy arrives after the acknowledgement, or another reader has the mailbox."""
-    sent = [envelope(1), envelope(2), envelope(3)]
-    for one in (*sent, *sent):
-        await mail.send(one)
-    async with mail.open_inbox("ada", 1) as inbox:
-        assert take_sequences(inbox) == [1, 2, 3]
-        await inbox.acknowledge([sent[0].id, sent[2].id])
-        await mail.send(sent[0])
-        assert take_sequences(inbox) == []
-    for one in sent:
-        await mail.send(one)
-    async with mail.open_inbox("ada", 1) as inbox:
-        assert take_sequences(inbox) == [2]
-
-
-async def test_only_messages_taken_before_are_marked_as_again(mail: FileTransport) -> None:
-    await send(mail, 1, 2)
-    async with mail.open_inbox("ada", 1) as inbox:
-        assert [delivery.is_again for delivery in inbox.take_nowait(1)] == [False]
-    await mail.send(envelope(3))
-    async with mail.open_inbox("ada", 1):
-        pass
-    async with mail.open_inbox("ada", 1) as inbox:
-        assert [delivery.is_again for delivery in inbox.take_nowait()] == [True, False, False]
 
 
 async def test_unreadable_cursor_loses_no_mail(tmp_path: Path, mail: FileTransport) -> None:
@@ -327,18 +267,6 @@ async def test_reader_polls_without_socket_and_inotify(tmp_path: Path, monkeypat
         assert take_sequences(inbox) == [1]
 
 
-async def test_wait_ignores_mail_that_was_taken(mail: FileTransport) -> None:
-    async with mail.open_inbox("ada", 1) as inbox:
-        await send(mail, 1, 2)
-        assert len(inbox.take_nowait(1)) == 1
-        with trio.fail_after(0.1):
-            await inbox.wait()
-        assert take_sequences(inbox) == [2]
-        with trio.move_on_after(0.03) as scope:
-            await inbox.wait()
-        assert scope.cancelled_caught
-
-
 async def test_torn_record_of_a_dead_writer_is_dead_lettered_without_new_mail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,15 +364,6 @@ async def test_wait_and_acknowledge_always_execute_a_checkpoint(tmp_path: Path, 
                 await inbox.wait()
 
 
-async def test_full_disk_is_raised_and_nothing_is_stored(mail: FileTransport) -> None:
-    await mail.send(envelope(1))
-    with file_faults(SeededFaults(seed=0, full=1.0)), pytest.raises(MailboxFailed, match="No space left"):
-        await mail.send(envelope(2))
-    await mail.send(envelope(3))
-    async with mail.open_inbox("ada", 1) as inbox:
-        assert take_sequences(inbox) == [1, 3]
-
-
 async def test_file_at_the_path_of_a_mailbox_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "ada").write_text("a file where the mailbox should be")
     with pytest.raises(MailboxFailed, match="ada"):
@@ -498,15 +417,6 @@ async def test_failed_sync_gives_no_receipt_to_any_sharer(tmp_path: Path) -> Non
     assert len(failures) == 10
 
 
-async def test_rotation_with_power_durability_keeps_every_receipt(tmp_path: Path) -> None:
-    mail = transport(tmp_path, durability="power", segment_bytes=3000)
-    async with trio.open_nursery() as nursery:
-        for sequence in range(1, 61):
-            nursery.start_soon(mail.send, envelope(sequence))
-    async with mail.open_inbox("ada", 1) as inbox:
-        assert sorted(take_sequences(inbox)) == list(range(1, 61))
-
-
 async def test_commit_does_not_join_a_running_write() -> None:
     runs: list[int] = []
     value = 0
@@ -519,18 +429,6 @@ async def test_commit_does_not_join_a_running_write() -> None:
             await trio.lowlevel.checkpoint()
     assert runs[-1] == 5
     assert len(runs) <= 3
-
-
-async def test_concurrent_commits_share_a_write_in_the_event_loop() -> None:
-    threads: list[int] = []
-    commit = GroupCommit(lambda: None, lambda _: threads.append(threading.get_ident()))
-    while threads[-1:] != [threading.get_ident()]:
-        await commit.run()
-    threads.clear()
-    async with trio.open_nursery() as nursery:
-        for _ in range(5):
-            nursery.start_soon(commit.run)
-    assert threads == [threading.get_ident()]
 
 
 async def test_commit_waits_for_others_only_after_sharing_a_write(
@@ -569,27 +467,6 @@ async def test_commit_moves_to_a_thread_when_the_disk_becomes_slow(monkeypatch: 
     assert not commit.run_exclusive()
     await commit.run()
     assert [thread == threading.get_ident() for thread in threads] == [True, True, True, False]
-
-
-@pytest.mark.parametrize("number", range(1, 12))
-async def test_reader_crash_at_any_operation_loses_and_duplicates_nothing(tmp_path: Path, number: int) -> None:
-    """Acknowledged messages are not delivered again; the others are."""
-    mail = transport(tmp_path, segment_bytes=1500)
-    await send(mail, *range(1, 13))
-    acknowledged: set[int] = set()
-    with file_faults(FailsFrom(number)):
-        try:
-            async with mail.open_inbox("ada", 1) as inbox:
-                for delivery in inbox.take_nowait():
-                    await inbox.acknowledge([delivery.envelope.id])
-                    acknowledged.add(delivery.envelope.sequence)
-        except MailboxFailed:
-            pass
-    async with mail.open_inbox("ada", 1) as inbox:
-        left = take_sequences(inbox)
-    # The last one may have been acknowledged by a rename that could not be confirmed.
-    assert set(range(1, 13)) - acknowledged - set(left) <= {max(acknowledged, default=0) + 1}
-    assert not acknowledged & set(left)
 
 
 async def test_a_closed_inbox_cannot_be_used(tmp_path: Path) -> None:

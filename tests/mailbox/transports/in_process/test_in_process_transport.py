@@ -22,24 +22,12 @@ def queue(dead: DeadLetterList) -> QueueTransport:
     return QueueTransport(Names(), None, Clock(), dead.add)
 
 
-async def test_receipt_names_the_queue_transport(queue: QueueTransport) -> None:
-    assert (await queue.send(envelope(1))).transport == "queue"
-
-
 async def test_unsigned_mail_is_accepted_without_keys(queue: QueueTransport, dead: DeadLetterList) -> None:
     sent = envelope(1)
     await queue.send(sent)
     async with queue.open_inbox("ada", 1) as inbox:
         assert [delivery.envelope for delivery in inbox.take_nowait()] == [sent]
     assert dead.letters == []
-
-
-async def test_a_cancelled_send_is_not_stored(queue: QueueTransport) -> None:
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await queue.send(envelope(1))
-    assert scope.cancelled_caught
-    assert queue.backlog("ada").messages == 0
 
 
 async def test_waiting_reader_is_woken_without_polling(
@@ -57,17 +45,6 @@ async def test_waiting_reader_is_woken_without_polling(
         await trio.testing.wait_all_tasks_blocked()
         await queue.send(envelope(1))
     assert trio.current_time() == 0
-
-
-async def test_wait_does_not_return_without_new_mail(
-    queue: QueueTransport, autojump_clock: trio.testing.MockClock
-) -> None:
-    await queue.send(envelope(1))
-    async with queue.open_inbox("ada", 1) as inbox:
-        inbox.take_nowait()
-        with trio.move_on_after(1000) as scope:
-            await inbox.wait()
-    assert scope.cancelled_caught
 
 
 async def test_closed_inbox_takes_nothing_from_the_next_reader(queue: QueueTransport) -> None:
