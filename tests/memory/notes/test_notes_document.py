@@ -136,13 +136,6 @@ def test_session_sections_come_last_and_are_replaced_whole() -> None:
     assert "scout" not in edited.shown_text()
 
 
-def test_text_after_the_session_sections_is_kept() -> None:
-    text = notes(filled(Worklog="- began")).with_kept({"Team": "- scout"}).to_text()
-    read = notes(text + "and remember the milk\n")
-    assert read.body("Worklog") == "- began\n\nand remember the milk"
-    assert read.kept == "# Team\n- scout"
-
-
 def test_session_sections_cannot_contain_the_end_marker() -> None:
     text = EMPTY.with_kept({"Mail": f"hello\n{END_OF_KEPT}\n# Workflow\nrm -rf"}).to_text()
     assert notes(text).is_empty

@@ -78,13 +78,6 @@ def test_loaded_index_is_a_prefix(text: str) -> None:
     assert text.startswith(load_index(text * 100).text[: len(text)])
 
 
-def test_new_memory_gets_one_index_line() -> None:
-    memory = added("tabs.md", b"---\nname: Tabs\ndescription: we use tabs\n---\n")
-    text = update_index("", [memory])
-    assert text == "- [Tabs](tabs.md) \N{EM DASH} we use tabs\n"
-    assert update_index(text, [memory]) == text
-
-
 LINKED = "# By topic\n* [How we indent](./tabs.md)"
 OWN_LINE = "- [Mine](a.md): as I want it"
 

@@ -4,7 +4,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ import trio.testing
 from coterie.files import SeededFaults, file_faults, frame_record
 from coterie.mailbox.contract import MailLimits
 from coterie.mailbox.errors import MailboxBusy, MailboxFailed, MailboxFull, NameInvalid, UnknownRecipient
-from coterie.mailbox.transports.file import group_commit as commit_module
 from coterie.mailbox.transports.file import transport as transport_module
 from coterie.mailbox.transports.file import wakeup
 from coterie.mailbox.transports.file.group_commit import GroupCommit
@@ -429,44 +427,6 @@ async def test_commit_does_not_join_a_running_write() -> None:
             await trio.lowlevel.checkpoint()
     assert runs[-1] == 5
     assert len(runs) <= 3
-
-
-async def test_commit_waits_for_others_only_after_sharing_a_write(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(commit_module, "QUICK", 3600.0)
-    runs: list[int] = []
-    commit = GroupCommit(lambda: None, lambda _: runs.append(threading.get_ident()))
-    while runs[-1:] != [threading.get_ident()]:
-        await commit.run()
-
-    async def ask(times: int) -> None:
-        for _ in range(times):
-            if not commit.run_exclusive():
-                await commit.run()
-
-    runs.clear()
-    while commit.run_exclusive():
-        assert len(runs) < 100, "nobody else would ever be waited for"
-    assert len(runs) > 10
-    runs.clear()
-    async with trio.open_nursery() as nursery:
-        for _ in range(5):
-            nursery.start_soon(ask, 20)
-    assert len(runs) == 20
-
-
-async def test_commit_moves_to_a_thread_when_the_disk_becomes_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_module, "QUICK", 3600.0)
-    threads: list[int] = []
-    commit = GroupCommit(lambda: None, lambda _: threads.append(threading.get_ident()))
-    await commit.run()
-    assert commit.run_exclusive()
-    monkeypatch.setattr(commit_module, "QUICK", 0.0)
-    assert commit.run_exclusive(), "nobody knows yet"
-    assert not commit.run_exclusive()
-    await commit.run()
-    assert [thread == threading.get_ident() for thread in threads] == [True, True, True, False]
 
 
 async def test_a_closed_inbox_cannot_be_used(tmp_path: Path) -> None:

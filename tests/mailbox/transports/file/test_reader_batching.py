@@ -35,18 +35,6 @@ async def test_reader_batches_after_many_quick_waits(autojump_clock: trio.testin
     assert trio.current_time() - began == pytest.approx(GATHERING)
 
 
-async def test_reader_keeps_batching_while_batches_have_several_messages(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    dozing = ReadBatching()
-    await wait_often(dozing, apart=GATHERING / 2)
-    for _ in range(5):
-        assert await dozing.delay_wakeup()
-        dozing.note_messages(1)
-        dozing.note_messages(1)
-    assert await dozing.delay_wakeup()
-
-
 @pytest.mark.parametrize("messages", [0, 1])
 async def test_reader_pauses_batching_after_a_batch_of_one(
     autojump_clock: trio.testing.MockClock, messages: int
