@@ -41,10 +41,6 @@ def test_schema_contains_types_defaults_and_descriptions() -> None:
         "required": ["pattern"],
         "additionalProperties": False,
     }
-
-
-def test_omitted_fields_get_defaults_and_integer_is_accepted_for_number() -> None:
-    assert parse_input(Search, {"pattern": "x"}) == Search(pattern="x")
     weight = parse_input(Search, {"pattern": "x", "weight": 3}).weight
     assert (weight, type(weight)) == (3.0, float)
 

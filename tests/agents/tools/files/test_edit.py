@@ -1,7 +1,6 @@
 """Tests of the Edit tool; `test_write` has the refusals that all tools with write access share."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,28 +9,20 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from coterie.agents.tools.files.edit import COMPARED, SHOWN, WIDTH, Edit
-from coterie.agents.tools.files.read import Read
-from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.agents.tools.tool import ToolResult, Workspace
+from tests.agents.tools.tool_calls import call, seen_file
 from tests.examples import examples
 
 
-async def _edit(workspace: Workspace, old: str, new: str, *, file_path: str = "a.txt", **value: Any) -> ToolResult:
-    value = {"file_path": file_path, "old_string": old, "new_string": new, **value}
-    return await call_tool({"Edit": Edit()}, "Edit", value, workspace)
+async def _edit(workspace: Workspace, old: str, new: str, **value: Any) -> ToolResult:
+    value = {"file_path": "a.txt", "old_string": old, "new_string": new, **value}
+    return await call(Edit(), workspace, **value)
 
 
 async def _refusal(workspace: Workspace, old: str, new: str = "new", **value: Any) -> str:
     result = await _edit(workspace, old, new, **value)
     assert result.is_error
     return result.text
-
-
-async def _seen_file(workspace: Workspace, text: str) -> Path:
-    path = workspace.root / "a.txt"
-    path.write_bytes(text.encode())
-    result = await call_tool({"Read": Read()}, "Read", {"file_path": "a.txt", "limit": 1}, workspace)
-    assert not result.is_error
-    return path
 
 
 def _numbered(first: int, *lines: str) -> str:
@@ -52,28 +43,20 @@ EDITS: dict[str, tuple[str, str, str, str, str]] = {
 async def test_change_is_shown_with_surrounding_lines(
     text: str, old: str, new: str, edited: str, shown: str, workspace: Workspace
 ) -> None:
-    path = await _seen_file(workspace, text)
+    path = await seen_file(workspace, text)
     assert await _edit(workspace, old, new) == ToolResult(text=f"edited a.txt: 1 replacement{shown}")
     assert path.read_bytes().decode() == edited
 
 
-async def test_edited_file_counts_as_read_until_it_changes(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "one")
-    assert not (await _edit(workspace, "one", "two")).is_error
-    assert not (await _edit(workspace, "two", "three")).is_error
-    path.write_text("three!")
-    assert "changed since" in await _refusal(workspace, "three")
-
-
 async def test_replace_all_replaces_every_occurrence(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "a b\na\nb a\n")
+    path = await seen_file(workspace, "a b\na\nb a\n")
     result = await _edit(workspace, "a", "aa", replace_all=True)
     assert result.text.startswith("edited a.txt: 3 replacements\n     1\taa b\n")
     assert path.read_text() == "aa b\naa\nb aa\n"
 
 
 async def test_long_change_is_shown_in_part(workspace: Workspace) -> None:
-    await _seen_file(workspace, "here\n")
+    await seen_file(workspace, "here\n")
     _, *lines = (await _edit(workspace, "here", f"{'x' * 1000}\n" * 100)).text.split("\n")
     assert len(lines) == SHOWN
     assert lines[0] == "     1\t" + "x" * WIDTH
@@ -94,14 +77,14 @@ async def test_long_change_is_shown_in_part(workspace: Workspace) -> None:
 async def test_line_ends_of_file_are_used(
     text: str, old: str, new: str, edited: str | None, workspace: Workspace
 ) -> None:
-    path = await _seen_file(workspace, text)
+    path = await seen_file(workspace, text)
     assert (await _edit(workspace, old, new)).is_error == (edited is None)
     assert path.read_bytes().decode() == (text if edited is None else edited)
 
 
 @pytest.mark.parametrize(("old", "new"), [("old", "old"), ("a\n", "a\r\n")])
 async def test_edit_without_change_is_refused(old: str, new: str, workspace: Workspace) -> None:
-    await _seen_file(workspace, "a\r\nold\r\n")
+    await seen_file(workspace, "a\r\nold\r\n")
     assert "nothing would change" in await _refusal(workspace, old, new)
 
 
@@ -119,6 +102,7 @@ NOT_FOUND: dict[str, tuple[str, str, str]] = {
     "space": ("import\n", " ", "Nothing in the file resembles it"),
     "surrogate": ("import\n", chr(0xD800), "Nothing in the file resembles it"),
     "many matches": ("x\n" * 2_000, "x", "2,000 times in a.txt, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more."),
+    "several": ("x\ny x\n\nx\n", "x", "occurs 3 times in a.txt, on lines 1, 2, 4."),
     "overlapping": ("\nababa\n", "aba", "occurs 2 times in a.txt, on lines 2, 2."),
 }
 """Case -> text of the file, old_string, part of the refusal."""
@@ -126,16 +110,11 @@ NOT_FOUND: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize(("text", "old", "reason"), NOT_FOUND.values(), ids=NOT_FOUND)
 async def test_unclear_old_string_is_refused_with_place(text: str, old: str, reason: str, workspace: Workspace) -> None:
-    await _seen_file(workspace, text)
-    assert reason in await _refusal(workspace, old)
-
-
-async def test_multiple_matches_are_refused_with_lines(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "x\ny x\n\nx\n")
-    refusal = await _refusal(workspace, "x")
-    assert "occurs 3 times in a.txt, on lines 1, 2, 4." in refusal
-    assert "replace_all" in refusal
-    assert path.read_text() == "x\ny x\n\nx\n"
+    path = await seen_file(workspace, text)
+    told = await _refusal(workspace, old)
+    assert reason in told
+    assert ("replace_all" in told) == (" times in a.txt" in reason)
+    assert path.read_text() == text
 
 
 async def test_missing_file_is_refused_with_similar_names(workspace: Workspace) -> None:
@@ -146,7 +125,7 @@ async def test_missing_file_is_refused_with_similar_names(workspace: Workspace) 
 
 
 async def test_edit_that_exceeds_size_limit_is_refused(workspace: Workspace) -> None:
-    path = await _seen_file(workspace, "x" * 10_000)
+    path = await seen_file(workspace, "x" * 10_000)
     assert "would exceed the limit of 8 MB" in await _refusal(workspace, "x", "y" * 1_000_000, replace_all=True)
     assert path.read_text() == "x" * 10_000
 
@@ -154,9 +133,8 @@ async def test_edit_that_exceeds_size_limit_is_refused(workspace: Workspace) -> 
 @pytest.mark.slow
 async def test_closest_line_is_found_in_bounded_time(workspace: Workspace) -> None:
     """Long similar lines are the worst case; lines after the limit are not compared."""
-    await _seen_file(
-        workspace, "".join(f"value_{n} = compute({'first, second, ' * 15})\n" for n in range(3 * COMPARED))
-    )
+    lines = (f"value_{n} = compute({'first, second, ' * 15})\n" for n in range(3 * COMPARED))
+    await seen_file(workspace, "".join(lines))
     with trio.fail_after(20):
         refusal = await _refusal(workspace, f"valeu_77 = compute({'first, second, ' * 15})")
     assert "The closest line is 78:\n    78\tvalue_77 = " in refusal
@@ -180,7 +158,7 @@ def _edits(draw: st.DrawFn) -> tuple[str, str, str]:
 
 
 async def _edited(workspace: Workspace, text: str, old: str, new: str) -> str:
-    path = await _seen_file(workspace, text)
+    path = await seen_file(workspace, text)
     result = await _edit(workspace, old, new)
     assert not result.is_error, result.text
     return path.read_bytes().decode()

@@ -15,8 +15,9 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files import directory_walk
 from coterie.agents.tools.files.directory_walk import list_files
 from coterie.agents.tools.files.glob import SHOWN, Glob, GlobInput
-from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.glob_pattern import GlobPattern
+from tests.agents.tools.tool_calls import call
 from tests.examples import examples
 
 
@@ -34,7 +35,7 @@ def _git(directory: Path, *arguments: str) -> None:
 
 
 async def _glob(workspace: Workspace, pattern: str, **value: Any) -> ToolResult:
-    return await call_tool({"Glob": Glob()}, "Glob", {"pattern": pattern, **value}, workspace)
+    return await call(Glob(), workspace, pattern=pattern, **value)
 
 
 async def _names(directory: Path) -> list[str]:
@@ -62,16 +63,12 @@ async def test_files_of_same_age_are_sorted_by_path(workspace: Workspace) -> Non
     assert (await _glob(workspace, "**")).text == "a\nb/x\nc"
 
 
-async def test_paths_are_relative_to_project_for_subdirectory(workspace: Workspace) -> None:
+async def test_paths_inside_project_are_relative_and_others_absolute(workspace: Workspace) -> None:
     _grow(workspace.root, "src/a.py", "lib/a.py")
     assert (await _glob(workspace, "*.py", path="src")).text == "src/a.py"
     assert (await _glob(workspace, "*.py", path=str(workspace.root / "lib"))).text == "lib/a.py"
-
-
-async def test_paths_outside_project_are_absolute(workspace: Workspace) -> None:
-    _grow(workspace.root, "inside/x", "outside/a.py")
-    inside = Workspace(root=workspace.root / "inside", scratch=workspace.root)
-    assert (await _glob(inside, "*.py", path="../outside")).text == str(workspace.root / "outside" / "a.py")
+    inside = Workspace(root=workspace.root / "src", scratch=workspace.root)
+    assert (await _glob(inside, "*.py", path="../lib")).text == str(workspace.root / "lib" / "a.py")
 
 
 async def test_hundred_files_are_shown_and_the_rest_counted(workspace: Workspace) -> None:
@@ -84,27 +81,23 @@ async def test_hundred_files_are_shown_and_the_rest_counted(workspace: Workspace
 
 
 @pytest.mark.parametrize(
-    ("pattern", "words"),
+    ("pattern", "path", "words"),
     [
-        ("/etc/*", "leads out"),
-        ("src/../../*", "leads out"),
-        ("{a,/b}", "leads out"),
-        ("{a,b", "without a matching }"),
-        ("{a,b}" * 7, "more than 64 alternatives"),
-        ("{" * 249 + "}" * 249, "no file matches"),
-        ("{,}" * 166, "more than 64 alternatives"),
-        ("*" * 501, "the limit is 500"),
+        *((pattern, None, "leads out") for pattern in ("/etc/*", "src/../../*", "{a,/b}")),
+        *((pattern, None, "more than 64 alternatives") for pattern in ("{a,b}" * 7, "{,}" * 166)),
+        ("{a,b", None, "without a matching }"),
+        ("{" * 249 + "}" * 249, None, "no file matches"),
+        ("*" * 501, None, "the limit is 500"),
+        ("*", "nowhere", "No such file"),
+        ("*", "a.py", "Not a directory"),
     ],
 )
-async def test_invalid_pattern_is_refused(pattern: str, words: str, workspace: Workspace) -> None:
-    assert words in (await _glob(workspace, pattern)).text
-
-
-@pytest.mark.parametrize(("path", "words"), [("nowhere", "No such file"), ("a.py", "Not a directory")])
-async def test_non_directory_is_refused(path: str, words: str, workspace: Workspace) -> None:
+async def test_invalid_pattern_or_directory_is_refused(
+    pattern: str, path: str | None, words: str, workspace: Workspace
+) -> None:
     _grow(workspace.root, "a.py")
-    result = await _glob(workspace, "*", path=path)
-    assert (result.is_error, words in result.text) == (True, True)
+    result = await _glob(workspace, pattern, path=path)
+    assert (words in result.text, result.is_error) == (True, words != "no file matches")
 
 
 def test_affected_path_is_link_target(workspace: Workspace) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from coterie.agents.tools.files.images import MAX_IMAGE_BYTES, MAX_SIDE
 from coterie.agents.tools.files.read import Read
-from coterie.agents.tools.tool import Image, ToolResult, Workspace, call_tool
+from coterie.agents.tools.tool import Image, ToolResult, Workspace
 from tests.agents.tools.files.notebook_files import png
+from tests.agents.tools.tool_calls import call
 
 
 def _gif(width: int, height: int) -> bytes:
@@ -43,7 +44,7 @@ def _extended(width: int, height: int) -> bytes:
 
 async def _read(workspace: Workspace, content: bytes, name: str = "picture") -> ToolResult:
     (workspace.root / name).write_bytes(content)
-    return await call_tool({"Read": Read()}, "Read", {"file_path": name}, workspace)
+    return await call(Read(), workspace, file_path=name)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +65,7 @@ async def test_image_is_shown_regardless_of_name(content: bytes, media_type: str
         text=f"[notes.txt: {media_type}, 640 x 480 pixels, {len(content):,} bytes]",
         images=(Image(media_type=media_type, data=base64.b64encode(content).decode()),),
     )
-
-
-async def test_image_follows_text_in_block(workspace: Workspace) -> None:
-    block = msgspec.json.decode((await _read(workspace, png(2, 2))).block("toolu_1"))
-    assert [part["type"] for part in block["content"]] == ["text", "image"]
+    assert [part["type"] for part in msgspec.json.decode(result.block("toolu_1"))["content"]] == ["text", "image"]
 
 
 async def test_image_may_exceed_text_limit(workspace: Workspace) -> None:
@@ -95,14 +92,9 @@ async def test_too_large_image_is_refused_with_advice(content: bytes, reason: st
 
 
 DAMAGED = [
-    png(640, 480)[:16],
-    png(0, 480),
-    _gif(640, 480)[:6] + b"\0",
-    _jpeg(640, 480)[:24],
-    b"\xff\xd8\xff\xe0\0\0" + b"\xff" * 100,
-    _lossy(640, 480)[:25],
-    _webp(b"ALPH", b"\0" * 20),
     *(picture[:-2] for picture in (png(640, 480), _gif(640, 480), _jpeg(640, 480), _lossy(640, 480))),
+    *(png(640, 480)[:16], png(0, 480), _gif(640, 480)[:6] + b"\0", _jpeg(640, 480)[:24], _lossy(640, 480)[:25]),
+    *(b"\xff\xd8\xff\xe0\0\0" + b"\xff" * 100, _webp(b"ALPH", b"\0" * 20)),
 ]
 
 
@@ -116,9 +108,7 @@ DAMAGED = [
 )
 async def test_damaged_image_or_other_binary_is_refused(content: bytes, reason: str, workspace: Workspace) -> None:
     result = await _read(workspace, content)
-    assert result.is_error
-    assert not result.images
-    assert reason in result.text
+    assert (result.is_error, result.images, reason in result.text) == (True, (), True)
 
 
 async def test_text_mentioning_image_type_is_text(workspace: Workspace) -> None:

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,32 +11,17 @@ from hypothesis import strategies as st
 
 from coterie.agents.tools.files.notebook import Notebook
 from coterie.agents.tools.files.notebook_edit import NotebookEdit
-from coterie.agents.tools.files.read import Read
-from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.agents.tools.tool import Workspace
 from tests.agents.tools.files.notebook_files import LAYOUTS, analysis, code, notebook, prose, written
+from tests.agents.tools.tool_calls import call, refusal, seen_file
 
-
-async def _seen(workspace: Workspace, text: str, name: str = "a.ipynb") -> Path:
-    path = workspace.root / name
-    path.write_bytes(text.encode())
-    await call_tool({"Read": Read()}, "Read", {"file_path": name}, workspace)
-    return path
-
-
-async def _edit(workspace: Workspace, **value: Any) -> ToolResult:
-    value = {"notebook_path": "a.ipynb", **value}
-    return await call_tool({"NotebookEdit": NotebookEdit()}, "NotebookEdit", value, workspace)
+_seen = partial(seen_file, name="a.ipynb")
+_edit, _refusal = (partial(do, NotebookEdit(), notebook_path="a.ipynb") for do in (call, refusal))
 
 
 async def _done(workspace: Workspace, **value: Any) -> None:
-    result = await _edit(workspace, **value)
+    result = await call(NotebookEdit(), workspace, notebook_path="a.ipynb", **value)
     assert not result.is_error, result.text
-
-
-async def _refusal(workspace: Workspace, **value: Any) -> str:
-    result = await _edit(workspace, **value)
-    assert result.is_error
-    return result.text
 
 
 @pytest.mark.parametrize("end", ["\n", ""])
@@ -51,36 +36,22 @@ async def test_replaced_cell_equals_output_of_original_writer(workspace: Workspa
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("after", [0, 1, 4])
-async def test_inserted_cell_equals_output_of_original_writer(workspace: Workspace, layout: str, after: int) -> None:
+@pytest.mark.parametrize(("count", "after"), [(0, 0), (4, 0), (4, 1), (4, 4)])
+async def test_inserted_cell_equals_output_of_original_writer_and_can_be_deleted(
+    workspace: Workspace, layout: str, count: int, after: int
+) -> None:
     value = analysis()
-    path = await _seen(workspace, written(value, layout))
+    del value["cells"][count:]
+    before = written(value, layout)
+    path = await _seen(workspace, before)
     where = {"cell_number": after} if after else {}
     result = await _edit(workspace, edit_mode="insert", cell_type="code", new_source="x = 1\n", **where)
     id_ = json.loads(path.read_text())["cells"][after]["id"]
     assert result.text == f"inserted cell {after + 1} (id {id_}), code in a.ipynb"
     value["cells"].insert(after, code(["x = 1\n"], id_=id_))
     assert path.read_text() == written(value, layout)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("number", [1, 2, 4])
-async def test_deleted_cell_equals_output_of_original_writer(workspace: Workspace, layout: str, number: int) -> None:
-    value = analysis()
-    path = await _seen(workspace, written(value, layout))
-    await _done(workspace, edit_mode="delete", cell_number=number)
-    del value["cells"][number - 1]
-    assert path.read_text() == written(value, layout)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-async def test_last_cell_can_be_deleted_and_first_one_inserted(workspace: Workspace, layout: str) -> None:
-    path = await _seen(workspace, written(notebook(prose(["a"], id_="a")), layout))
-    await _done(workspace, edit_mode="delete", cell_id="a")
-    assert path.read_text() == written(notebook(), layout)
-    await _done(workspace, edit_mode="insert", cell_type="markdown", new_source="b")
-    id_ = json.loads(path.read_text())["cells"][0]["id"]
-    assert path.read_text() == written(notebook(prose(["b"], id_=id_)), layout)
+    await _done(workspace, edit_mode="delete", **({"cell_id": id_} if after else {"cell_number": 1}))
+    assert path.read_text() == before
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -105,10 +76,8 @@ async def test_unusual_formatting_of_other_cells_is_kept(workspace: Workspace) -
     )
     path = await _seen(workspace, odd)
     await _done(workspace, cell_number=2, new_source="new\nlines")
-    expected = (
-        odd.replace('"old"', '"new\\nlines"').replace('[{"output_type":"stream"}]', "[]").replace(":7}", ":null}")
-    )
-    assert path.read_bytes() == expected.encode()
+    expected = odd.replace('"old"', '"new\\nlines"').replace('[{"output_type":"stream"}]', "[]")
+    assert path.read_bytes() == expected.replace(":7}", ":null}").encode()
 
 
 async def test_old_notebook_gets_no_ids(workspace: Workspace) -> None:
@@ -180,18 +149,16 @@ async def test_invalid_change_is_refused_without_effect(
         ('{"nbformat": 4, "cells": [1]}', "no list of cells"),
         (written(analysis()) + "}", "text after the end"),
         ('{"cells": ' + "[" * 200_000, "nested too deep"),
+        (
+            written(notebook(code(["a"], id_="x"), code(["b"], id_="x"))),
+            "2 cells have the id 'x': give one cell_number of",
+        ),
     ],
 )
-async def test_invalid_notebook_is_not_changed(workspace: Workspace, text: str, reason: str) -> None:
+async def test_invalid_or_ambiguous_notebook_is_not_changed(workspace: Workspace, text: str, reason: str) -> None:
     path = await _seen(workspace, text)
-    assert reason in await _refusal(workspace, cell_number=1, new_source="x")
+    assert reason in await _refusal(workspace, cell_id="x", new_source="y")
     assert path.read_text() == text
-
-
-async def test_duplicate_id_is_ambiguous(workspace: Workspace) -> None:
-    await _seen(workspace, written(notebook(code(["a"], id_="x"), code(["b"], id_="x"))))
-    refusal = await _refusal(workspace, cell_id="x", new_source="c")
-    assert "2 cells have the id 'x': give one cell_number of 1, 2" in refusal
 
 
 _SOURCES = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40)

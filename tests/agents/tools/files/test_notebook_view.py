@@ -9,13 +9,14 @@ import pytest
 from coterie.agents.tools.files.images import MAX_IMAGE_BYTES
 from coterie.agents.tools.files.notebook_view import MAX_IMAGES, OUTPUT_LIMIT
 from coterie.agents.tools.files.read import Read
-from coterie.agents.tools.tool import Image, ToolResult, Workspace, call_tool
+from coterie.agents.tools.tool import Image, ToolResult, Workspace
 from tests.agents.tools.files.notebook_files import PICTURE, analysis, code, notebook, png, prose, stream, written
+from tests.agents.tools.tool_calls import call
 
 
 async def _read(workspace: Workspace, text: str, **value: Any) -> ToolResult:
     (workspace.root / "a.ipynb").write_bytes(text.encode())
-    return await call_tool({"Read": Read()}, "Read", {"file_path": "a.ipynb", **value}, workspace)
+    return await call(Read(), workspace, file_path="a.ipynb", **value)
 
 
 async def test_cells_show_number_id_source_and_outputs(workspace: Workspace) -> None:
@@ -88,7 +89,7 @@ async def test_image_that_api_rejects_is_not_sent(workspace: Workspace, data: st
     assert reason in result.text
 
 
-async def test_other_outputs_are_named_or_shown_as_text(workspace: Workspace) -> None:
+async def test_other_outputs_and_half_a_character_are_shown_as_text(workspace: Workspace) -> None:
     outputs = [
         {"data": {"text/html": ["<b>hi</b>"]}, "output_type": "display_data"},
         {"data": {"application/x-widget": {}}, "output_type": "display_data"},
@@ -96,15 +97,11 @@ async def test_other_outputs_are_named_or_shown_as_text(workspace: Workspace) ->
         {"output_type": "error", "ename": "E", "evalue": "v", "traceback": []},
         "no output",
     ]
-    result = await _read(workspace, written(notebook(code(["d"], *outputs))))  # type: ignore[arg-type]  # on purpose
+    result = await _read(workspace, written(notebook(code(["d\ud800"], *outputs)), "by four"))  # type: ignore[arg-type]  # on purpose
     assert result.text.endswith(
-        "d\n[output text/html]\n<b>hi</b>\n[output application/x-widget: not shown]\n[output empty: not shown]\n"
+        "d?\n[output text/html]\n<b>hi</b>\n[output application/x-widget: not shown]\n[output empty: not shown]\n"
         "[output error]\nE: v"
     )
-
-
-async def test_unpaired_surrogate_is_replaced(workspace: Workspace) -> None:
-    result = await _read(workspace, written(notebook(prose(["a\ud800b"])), "by four"))
     assert msgspec.json.decode(result.block("t"))
 
 

@@ -1,6 +1,7 @@
 """Tests of the tracking of read file versions."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,11 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.read import Read
-from coterie.agents.tools.tool import Workspace, call_tool
+from coterie.agents.tools.tool import Workspace
 from coterie.agents.tools.workspace.read_tracking import FILE_LIMIT, LARGEST, ReadFiles
+from tests.agents.tools.tool_calls import call
+
+_read = partial(call, Read(), file_path="a.txt")
 
 
 @pytest.fixture
@@ -19,43 +23,24 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def seen(path: Path) -> ReadFiles:
-    """Files read by an agent that has seen the version "one"."""
+def test_changed_file_must_be_read_again(path: Path) -> None:
+    """A change is also detected if time and size are the same; a touched file is no changed one."""
     seen = ReadFiles()
     seen.record(path, b"one\n")
-    return seen
-
-
-def test_unread_file_must_be_read_first(path: Path) -> None:
-    with pytest.raises(ToolFailed, match=r"has not been read yet\. Read it first"):
-        ReadFiles().check(path)
-
-
-def test_current_version_passes_even_if_touched(path: Path, seen: ReadFiles) -> None:
-    seen.check(path)
     os.utime(path, ns=(1, 1))
     seen.check(path)
-
-
-def test_changed_file_must_be_read_again(path: Path, seen: ReadFiles) -> None:
-    """A change is also detected if time and size are the same."""
-    before = path.stat()
     path.write_text("two\n")
     with pytest.raises(ToolFailed, match=r"has changed since it was read\. Read it again"):
         seen.check(path)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(path, ns=(1, 1))
     with pytest.raises(ToolFailed, match="has changed"):
         seen.check(path)
     seen.record(path, b"two\n")
     seen.check(path)
-
-
-def test_given_content_is_checked_instead_of_file(path: Path, seen: ReadFiles) -> None:
     with pytest.raises(ToolFailed, match="has changed"):
-        seen.check(path, b"two\n")
+        seen.check(path, b"given instead of the file")
     path.unlink()
-    seen.check(path, b"one\n")
+    seen.check(path, b"two\n")
 
 
 def test_oldest_file_is_forgotten_and_not_taken_over_limit() -> None:
@@ -88,42 +73,30 @@ def test_changes_are_taken_once_and_can_be_restored(path: Path) -> None:
         assert each.take_changes() == {}
         each.record(path, b"two\n")
         assert list(each.take_changes()) == [str(path)]
+    latin = Path(os.fsdecode(b"/caf\xe9"))
+    seen.record(latin, b"")
+    seen.check(latin, b"")
+    assert seen.take_changes() == {}, "a path that is not UTF-8 cannot be recorded"
 
 
-def test_non_utf8_path_is_tracked_but_not_taken() -> None:
-    seen = ReadFiles()
-    path = Path(os.fsdecode(b"/caf\xe9"))
-    seen.record(path, b"")
-    seen.check(path, b"")
-    assert seen.take_changes() == {}
-
-
-async def _read(workspace: Workspace, **value: object) -> bool:
-    return not (await call_tool({"Read": Read()}, "Read", {"file_path": "a.txt", **value}, workspace)).is_error
-
-
-@pytest.mark.parametrize("value", [{}, {"offset": 1, "limit": 1}])
-async def test_file_shown_by_read_is_recorded_even_in_part(
-    path: Path, workspace: Workspace, value: dict[str, int]
-) -> None:
+async def test_file_shown_by_read_is_recorded_for_its_agent_alone(path: Path, workspace: Workspace) -> None:
     other = Workspace(root=path.parent, scratch=path.parent)
-    assert await _read(workspace, **value)
-    workspace.seen.check(path)
-    with pytest.raises(ToolFailed, match="not been read"):
-        other.seen.check(path)
-
-
-async def test_file_that_read_did_not_show_is_not_recorded(path: Path, workspace: Workspace) -> None:
-    assert not await _read(workspace, offset=5)
+    assert (await _read(workspace, offset=5)).is_error
     with trio.CancelScope() as scope:
         scope.cancel()
         await _read(workspace)
     with pytest.raises(ToolFailed, match="not been read"):
         workspace.seen.check(path)
+    for each, value in ((workspace, {}), (other, {"offset": 1, "limit": 1})):
+        with pytest.raises(ToolFailed, match="not been read"):
+            each.seen.check(path)
+        assert not (await _read(each, **value)).is_error
+        each.seen.check(path)
 
 
-async def test_too_large_file_is_shown_but_not_recorded(path: Path, workspace: Workspace) -> None:
-    (workspace.root / "a.txt").write_bytes(b"x\n" * (LARGEST // 2 + 1))
-    assert await _read(workspace, limit=1)
+async def test_too_large_file_is_shown_but_not_recorded(workspace: Workspace) -> None:
+    path = workspace.root / "a.txt"
+    path.write_bytes(b"x\n" * (LARGEST // 2 + 1))
+    assert not (await _read(workspace, limit=1)).is_error
     with pytest.raises(ToolFailed, match="not been read"):
         workspace.seen.check(path)
