@@ -16,11 +16,12 @@ from tests.agents.tools.files.notebook_files import LAYOUTS, analysis, code, not
 from tests.agents.tools.tool_calls import call, refusal, seen_file
 
 _seen = partial(seen_file, name="a.ipynb")
-_edit, _refusal = (partial(do, NotebookEdit(), notebook_path="a.ipynb") for do in (call, refusal))
+_edit = partial(call, NotebookEdit(), notebook_path="a.ipynb")
+_refusal = partial(refusal, NotebookEdit(), notebook_path="a.ipynb")
 
 
 async def _done(workspace: Workspace, **value: Any) -> None:
-    result = await call(NotebookEdit(), workspace, notebook_path="a.ipynb", **value)
+    result = await _edit(workspace, **value)
     assert not result.is_error, result.text
 
 
