@@ -218,11 +218,10 @@ async def test_end_of_job_is_notified_once_unless_it_was_shown(tmp_path: Path) -
         told = f"Background job bash_2 ended with exit code 0: true {'x' * 71} ..."
         assert _jobs(workspace).take_finished() == [told]
         await _continue(workspace, go)
-        assert (await _kill(workspace)).text == "bash_1: already ended with exit code 3"
         assert _jobs(workspace).take_finished() == ["Background job bash_1 ended with exit code 3: read < go exit 3"]
         await _start(workspace, "exit 4")
         await _end_of(workspace, "bash_3")
-        await _output(workspace, "bash_3")
+        assert (await _kill(workspace, "bash_3")).text == "bash_3: already ended with exit code 4"
         assert _jobs(workspace).take_finished() == []
 
 

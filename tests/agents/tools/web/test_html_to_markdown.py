@@ -15,10 +15,8 @@ URL = "https://example.org/a/b"
         ("<h1>A &amp; B</h1><h3>C</h3>text", "# A & B\n\n### C\n\ntext"),
         ("<p>one\n two</p><p>three", "one two\n\nthree"),
         ("a<br>b", "a\nb"),
-        (
-            "<a href='/x'>to\nx</a> and <a href='#y'>y</a> <a href='javascript:z()'>z</a>",
-            "[to x](https://example.org/x) and y z",
-        ),
+        ("<a href='/x'>to\nx</a> and <a href='#y'>y</a>", "[to x](https://example.org/x) and y"),
+        ("<a href='javascript:z()'>z</a>", "z"),
         ("<a href='c?d=1#e'><b>bold</b></a>", "[**bold**](https://example.org/a/c?d=1#e)"),
         ("<a href='http://[bad'>x</a>", "[x](http://[bad)"),
         ("<ul><li>a<li>b<ul><li>c<li>d</ul><li>e</ul>f", "- a\n- b\n  - c\n  - d\n- e\n\nf"),

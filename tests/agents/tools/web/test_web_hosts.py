@@ -29,15 +29,10 @@ from coterie.errors import ConfigInvalid
         ("10.0.0.0/8", "http://10.1.2.3", True),
         ("10.0.0.0/8", "http://10.1.2.3:8080", False),
         ("[::1]:8080", "http://[::1]:8080/x", True),
-        ("bücher.example", "https://bücher.example", False),
         ("xn--bcher-kva.example", "https://bücher.example", True),
     ],
 )
 def test_host_list_matches_host_and_port(listed: str, url: str, *, is_allowed: bool) -> None:
-    if not listed.isascii():
-        with pytest.raises(ConfigInvalid):
-            HostList.parse([listed])
-        return
     assert HostList.parse([listed]).allows(WebAddress.parse(url)) is is_allowed
 
 
@@ -64,7 +59,9 @@ def test_invalid_addresses_are_refused(url: str, reason: str) -> None:
     assert "secret" not in refused.value.reason
 
 
-@pytest.mark.parametrize("text", ["http://example.org", "exa mple", "a/b", "example.org:x", "*.*.org", ".org", ""])
+@pytest.mark.parametrize(
+    "text", ["http://example.org", "exa mple", "a/b", "example.org:x", "bücher.example", "*.*.org", ".org", ""]
+)
 def test_invalid_host_entry_is_refused_with_its_source(text: str) -> None:
     with pytest.raises(ConfigInvalid, match=r"settings\.toml.*which is not a host; write docs\.python\.org") as refused:
         HostList.parse(["ok.org", text], ["settings.toml", "settings.toml"])
@@ -83,6 +80,6 @@ def test_private_address_is_not_public(place: str) -> None:
     assert not is_public(ip_address(place))
 
 
-@pytest.mark.parametrize("place", ["93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "::ffff:93.184.215.14"])
-def test_internet_address_is_public(place: str) -> None:
-    assert is_public(ip_address(place))
+def test_internet_address_is_public() -> None:
+    public = ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "::ffff:93.184.215.14")
+    assert all(is_public(ip_address(place)) for place in public)
