@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from coterie.scenarios.api_server.caching.prompt_digest import build_prompt_digest
 from coterie.scenarios.api_server.caching.token_count import count_block, count_blocks
-from coterie.scenarios.api_server.request.api_request import ApiRequest
 from tests.agents.tools.files.pdf_files import pdf
 from tests.examples import examples
 from tests.scenarios.api_server.request_samples import (
@@ -27,7 +26,6 @@ PDF: dict[str, Any] = {
     "type": "document",
     "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="},
 }
-OLD_MODEL = "claude-haiku-4-5"
 
 odd_values: st.SearchStrategy[Any] = st.sampled_from(
     [
@@ -42,6 +40,8 @@ fields = st.sampled_from(["text", "thinking", "content", "input", "name", "sourc
 any_blocks = st.builds(
     lambda kind, fields: {"type": kind, **fields}, block_types, st.dictionaries(fields, odd_values, max_size=3)
 )
+typed_blocks = any_blocks.filter(lambda block: isinstance(block["type"], str))
+roles = st.sampled_from(["user", "assistant", "system"])
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,6 @@ def test_positions_run_from_tools_over_system_to_messages() -> None:
     assert prompt.total == prompt.tokens_of(0) + 14
 
 
-def test_a_prompt_that_grows_keeps_the_digests_it_had() -> None:
-    first = build_prompt_digest(make_call(user(text("a"))))
-    second = build_prompt_digest(make_call(user(text("a")), assistant(text("b")), user(text("c"))))
-    assert second.digests[:1] == first.digests
-    assert len(set(second.digests)) == 3
-
-
 def test_message_boundaries_and_roles_are_part_of_the_cache_key() -> None:
     calls = [
         make_call(user(text("a"), text("b"))),
@@ -106,32 +99,18 @@ def test_message_boundaries_and_roles_are_part_of_the_cache_key() -> None:
     assert len({build_prompt_digest(call).digests[-1] for call in calls}) == len(calls)
 
 
-def _full_call(**changes: Any) -> ApiRequest:
-    request: dict[str, Any] = {"tools": [tool("A"), tool("B")], "system": [text("s")], **changes}
-    return make_call(*request.pop("messages", [user(text("a"))]), **request)
-
-
 def test_thinking_that_is_always_on_is_adaptive_when_nothing_is_said() -> None:
-    plain = _full_call(model="claude-opus-5-5")
-    explicit = _full_call(model="claude-opus-5-5", thinking={"type": "adaptive"}, output_config={"effort": "medium"})
+    plain = make_call(model="claude-opus-5-5")
+    explicit = make_call(model=plain.model.id, thinking={"type": "adaptive"}, output_config={"effort": "medium"})
     assert build_prompt_digest(plain).digests == build_prompt_digest(explicit).digests
-
-
-roles = st.sampled_from(["user", "assistant", "system"])
 
 
 @examples(50)
 @given(
     st.lists(
-        st.builds(
-            lambda role, blocks: {"role": role, "content": blocks},
-            roles,
-            st.lists(any_blocks.filter(lambda block: isinstance(block["type"], str)), max_size=3),
-        ),
-        min_size=1,
-        max_size=4,
+        st.fixed_dictionaries({"role": roles, "content": st.lists(typed_blocks, max_size=3)}), min_size=1, max_size=4
     ),
-    st.sampled_from(["claude-opus-5", OLD_MODEL]),
+    st.sampled_from(["claude-opus-5", "claude-haiku-4-5"]),
 )
 def test_any_request_that_parses_has_a_prompt(messages: list[dict[str, Any]], model: str) -> None:
     prompt = build_prompt_digest(make_call(*messages, model=model))
