@@ -2,10 +2,8 @@
 
 from typing import Any
 
-import pytest
-
 from tests.embedded_server import Served, open_served
-from tests.scenarios.api_server.api.api_client import ApiAnswer, ask, control, request
+from tests.scenarios.api_server.api.api_client import ask, control, request
 from tests.scenarios.api_server.request_samples import EPHEMERAL, sized
 
 CONTROLS = ("clock", "faults", "signal", "requests")
@@ -18,18 +16,14 @@ async def refused(served: Served, name: str, body: Any, method: str | None = Non
     return answer.error
 
 
-@pytest.mark.parametrize("name", [*CONTROLS, "no-such-control"])
-@pytest.mark.parametrize("token", ["wrong", "tökén"])
-async def test_nothing_opens_without_the_token(name: str, token: str) -> None:
+async def test_nothing_opens_without_the_token_and_a_key_is_none() -> None:
     async with open_served(token="right") as served:  # noqa: S106 - a token of this test alone
-        answer = await control(served, name, token=token)
-        assert (answer.status, answer.json["error"]["type"]) == (401, "authentication_error")
-        assert "x-coterie-token" in answer.error
-        assert "right" not in answer.error
-
-
-async def test_api_key_does_not_open_the_control_endpoint() -> None:
-    async with open_served() as served:
+        for name in (*CONTROLS, "no-such-control"):
+            for token in ("wrong", "tökén"):
+                answer = await control(served, name, token=token)
+                assert (answer.status, answer.json["error"]["type"]) == (401, "authentication_error")
+                assert "x-coterie-token" in answer.error
+                assert "right" not in answer.error
         assert (await ask(served, path="/_coterie/requests", method="GET")).status == 401
 
 
@@ -56,32 +50,31 @@ async def test_moving_the_clock_ages_the_cache() -> None:
         assert await read(served) == 0
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"advance": None},
-        {"advance": "300"},
-        {"advance": True},
-        {"advance": [1]},
-        {"advance": 10**400},
-        {"advance": 1e300},
-        {"advance": -1e12},
-    ],
-)
-async def test_invalid_clock_advance_is_refused(body: dict[str, Any]) -> None:
+CLOCK = ({"advance": value} for value in (None, "300", True, [1], 10**400, 1e300, -1e12))
+FAULTS = {
+    "unknown fault 'overlaoded'; did you mean 'overloaded'?": {"kind": "overlaoded"},
+    "a fault is a kind or a mapping": {"faults": ["cut", 7]},
+    "unknown fault ['cut']": {"faults": ["cut", {"kind": ["cut"]}]},
+}
+NO_OBJECTS = (b"{", b"[]", b"null", b'"x"', b'{"advance": NaN}', b'{"name": "\xff"}', b"[" * 100_000, b'{"a": 1e999}')
+
+
+async def test_invalid_body_is_refused_with_the_reason_and_changes_nothing() -> None:
     async with open_served() as served:
-        assert (await refused(served, "clock", body)).startswith("advance: ")
+        for advance in ({}, *CLOCK):
+            assert (await refused(served, "clock", advance)).startswith("advance: ")
+        for words, fault in FAULTS.items():
+            assert words in await refused(served, "faults", fault)
+        for signal in ({}, {"name": ""}, {"name": 5}, {"name": ["a"]}):
+            assert (await refused(served, "signal", signal)).startswith("name: ")
+        for since in ("-1", "x", "1.5", "", "9" * 5000):
+            assert (await refused(served, f"requests?since={since}", b"", "GET")).startswith("since: ")
+        for name in ("clock", "faults", "signal"):
+            for body in NO_OBJECTS:
+                assert "must be a JSON object" in await refused(served, name, body)
         assert (await control(served, "clock")).json["offset"] == 0
-
-
-@pytest.mark.parametrize(
-    "body", [b"{", b"[]", b"null", b'"x"', b'{"advance": NaN}', b'{"name": "\xff"}', b"[" * 100_000, b'{"a": 1e999}']
-)
-@pytest.mark.parametrize("name", ["clock", "faults", "signal"])
-async def test_a_body_that_is_no_json_object_is_refused(name: str, body: bytes) -> None:
-    async with open_served() as served:
-        assert "must be a JSON object" in await refused(served, name, body)
+        assert (await control(served, "faults")).json == {"faults": []}
+        assert (await control(served, "signal")).json == {"raised": []}
         assert (await ask(served)).status == 200
 
 
@@ -99,49 +92,13 @@ async def test_faults_are_added_listed_and_cleared() -> None:
         assert (await ask(served)).status == 200
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({"kind": "overlaoded"}, "unknown fault 'overlaoded'; did you mean 'overloaded'?"),
-        ({"faults": ["cut", 7]}, "a fault is a kind or a mapping"),
-        ({"faults": ["cut", {"kind": ["cut"]}]}, "unknown fault ['cut']"),
-    ],
-)
-async def test_a_wrong_fault_is_refused_with_the_reason_and_none_is_added(body: dict[str, Any], words: str) -> None:
+async def test_a_wrong_method_and_an_unknown_control_are_told_the_right_ones() -> None:
     async with open_served() as served:
-        assert words in await refused(served, "faults", body)
-        assert (await control(served, "faults")).json == {"faults": []}
-
-
-@pytest.mark.parametrize("body", [{}, {"name": ""}, {"name": 5}, {"name": ["a"]}])
-async def test_a_signal_needs_a_name(body: dict[str, Any]) -> None:
-    async with open_served() as served:
-        assert (await refused(served, "signal", body)).startswith("name: ")
-
-
-@pytest.mark.parametrize(("name", "method"), [("clock", "PUT"), ("signal", "DELETE"), ("requests", "POST")])
-async def test_a_wrong_method_is_told_the_right_ones(name: str, method: str) -> None:
-    async with open_served() as served:
-        answer = await control(served, name, {"advance": 1}, method=method)
-        assert (answer.status, answer.json["error"]["type"]) == (405, "invalid_request_error")
-        assert "use GET" in answer.error
-
-
-async def test_an_unknown_control_is_told_the_known_ones() -> None:
-    async with open_served() as served:
-        answer: ApiAnswer = await control(served, "clocks")
+        for name, method in (("clock", "PUT"), ("signal", "DELETE"), ("requests", "POST")):
+            answer = await control(served, name, {"advance": 1}, method=method)
+            assert (answer.status, answer.json["error"]["type"]) == (405, "invalid_request_error")
+            assert "use GET" in answer.error
+        answer = await control(served, "clocks")
         assert answer.status == 404
         assert all(f"/_coterie/{name}" in answer.error for name in CONTROLS)
-
-
-@pytest.mark.parametrize("since", ["-1", "x", "1.5", "", "9" * 5000])
-async def test_request_log_with_invalid_since_is_refused(since: str) -> None:
-    async with open_served() as served:
-        assert (await refused(served, f"requests?since={since}", b"", "GET")).startswith("since: ")
-
-
-async def test_the_control_side_is_not_in_the_request_log() -> None:
-    async with open_served() as served:
-        await control(served, "clock")
-        await control(served, "nothing")
-        assert (await control(served, "requests")).json == {"requests": []}
+        assert (await control(served, "requests")).json == {"requests": []}, "the control side is not in the log"

@@ -50,11 +50,11 @@ async def test_an_error_takes_the_place_of_the_answer(
     assert entry["fault"] == (fault if isinstance(fault, str) else fault["kind"])
 
 
-@pytest.mark.parametrize("body", [request(), STREAM])
-async def test_a_disconnect_comes_before_any_byte(body: dict[str, Any]) -> None:
-    answer, entry = await answer_with_fault("disconnect", body)
+@pytest.mark.parametrize(("fault", "body"), [("disconnect", request()), ("disconnect", STREAM), ("cut", request())])
+async def test_a_disconnect_and_a_cut_of_a_whole_answer_come_before_any_byte(fault: str, body: dict[str, Any]) -> None:
+    answer, entry = await answer_with_fault(fault, body)
     assert (answer.status, answer.body, answer.is_whole) == (None, b"", False)
-    assert (entry["fault"], entry["error"]) == ("disconnect", "client_gone")
+    assert (entry["fault"], entry["error"]) == (fault, "client_gone")
 
 
 @pytest.mark.parametrize("after", [0, 1, 4, WHOLE - 1])
@@ -65,43 +65,29 @@ async def test_a_cut_lets_so_many_events_through(after: int) -> None:
     assert entry["usage"] is not None
 
 
-async def test_a_cut_of_a_whole_answer_leaves_nothing() -> None:
-    answer, _ = await answer_with_fault("cut")
-    assert (answer.status, answer.body, answer.is_whole) == (None, b"", False)
-
-
-async def test_an_error_event_ends_a_stream_in_order() -> None:
+async def test_an_error_event_ends_a_stream_in_order_and_is_else_an_error() -> None:
     answer, entry = await answer_with_fault({"kind": "error_event", "after": 2}, STREAM)
     assert (answer.status, answer.is_whole) == (200, True)
     *before, last = answer.events
     assert [event["type"] for event in before] == ["message_start", "content_block_start"]
-    assert last == {
-        "type": "error",
-        "error": {"type": "overloaded_error", "message": "injected fault: error_event"},
-    }
+    error = {"type": "overloaded_error", "message": "injected fault: error_event"}
+    assert last == {"type": "error", "error": error}
     assert (entry["status"], entry["fault"]) == (200, "error_event")
+    whole, _ = await answer_with_fault({"kind": "error_event", "error": "api_error"})
+    assert (whole.status, whole.json["error"]["type"]) == (500, "api_error")
 
 
-async def test_an_error_event_of_a_whole_answer_is_an_error() -> None:
-    answer, _ = await answer_with_fault({"kind": "error_event", "error": "api_error"})
-    assert (answer.status, answer.json["error"]["type"]) == (500, "api_error")
-
-
-@pytest.mark.parametrize("body", [request(), STREAM])
-async def test_stalled_stream_continues_after_its_seconds(body: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "pause", "body", "least"),
+    [("stall", 0.05, request(), 0.05), ("stall", 0.05, STREAM, 0.05), ("slow", 0.01, STREAM, 0.01 * WHOLE)],
+)
+async def test_stalled_or_slow_answer_comes_whole(kind: str, pause: float, body: dict[str, Any], least: float) -> None:
     began = time.perf_counter()
-    answer, _ = await answer_with_fault({"kind": "stall", "seconds": 0.05}, body)
-    assert time.perf_counter() - began >= 0.05
+    answer, _ = await answer_with_fault({"kind": kind, "seconds": pause}, body)
+    assert time.perf_counter() - began >= least
     assert answer.is_whole
     if body is STREAM:
         assert len(answer.events) == WHOLE
-
-
-async def test_a_slow_stream_takes_its_time_between_events() -> None:
-    began = time.perf_counter()
-    answer, _ = await answer_with_fault({"kind": "slow", "seconds": 0.01}, STREAM)
-    assert time.perf_counter() - began >= 0.01 * WHOLE
-    assert len(answer.events) == WHOLE
 
 
 async def test_a_refused_request_writes_no_cache() -> None:

@@ -28,18 +28,12 @@ async def test_pages_go_both_ways() -> None:
         assert (page.first_id, page.last_id, page.has_more) == (ids[2], ids[4], True)
         page = await client.models.list(limit=3, before_id=ids[5])
         assert ([model.id for model in page.data], page.has_more) == (ids[2:5], True)
+        page = await client.models.list(limit=5, before_id=ids[2])
+        assert ([model.id for model in page.data], page.has_more) == (ids[:2], False)
         page = await client.models.list(limit=3, after_id=ids[-2])
         assert ([model.id for model in page.data], page.has_more) == ([ids[-1]], False)
         page = await client.models.list(limit=3, after_id=ids[-1])
         assert (page.data, page.has_more) == ([], False)
-
-
-async def test_the_first_page_back_holds_no_more_than_there_is_before_the_cursor() -> None:
-    async with open_served(models=MODELS) as served, open_strict_sdk(served) as client:
-        ids = [model.id async for model in client.models.list()]
-        page = await client.models.list(limit=5, before_id=ids[2])
-    assert [model.id for model in page.data] == ids[:2]
-    assert page.has_more is False
 
 
 @pytest.mark.parametrize("name", ["claude-haiku-4-5", "claude-haiku-4-5-20251001"])
@@ -56,10 +50,7 @@ async def test_a_model_is_found_by_id_and_by_alias(name: str) -> None:
     ("query", "words"),
     [
         ("limit=0", "limit: Input should be between 1 and 1000"),
-        ("limit=1001", "limit:"),
-        ("limit=many", "limit:"),
-        ("limit=-1", "limit:"),
-        ("limit=" + "9" * 5000, "limit:"),
+        *((f"limit={limit}", "limit:") for limit in ("1001", "many", "-1", "9" * 5000)),
         ("after_id=none", "after_id: 'none' is not in the list"),
         ("before_id=", "before_id: '' is not in the list"),
     ],

@@ -5,21 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
+import trio
 
-from coterie.agents.loop.model.catalog import ModelTable, load_models
+from coterie.agents.loop.model.catalog import load_models
 from tests.embedded_server import open_served
 from tests.scenarios.api_server.api.api_client import ask, open_strict_sdk, request, script_replying
 from tests.scenarios.api_server.request_samples import sized, text, tool, user
 
 CALLS = 'default: [{text: "I look.", tools: [{Read: {path: "a long path to a file"}}], times: always}]'
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> ModelTable:
-    """The models, with one whose window holds a hundred tokens."""
-    path = tmp_path / "models.toml"
-    path.write_text("[models.claude-opus-5]\nwindow = 100\n")
-    return load_models(path)
 
 
 @pytest.mark.parametrize(
@@ -107,24 +100,20 @@ async def test_the_earliest_stop_sequence_ends_the_text() -> None:
     assert message["usage"]["output_tokens"] == 1
 
 
-async def test_a_full_window_ends_the_reply(small: ModelTable) -> None:
-    async with open_served(script_replying("x" * 400), models=small) as served:
-        message = (await ask(served, request(messages=[user(sized(60))]))).json
-        assert (message["content"], message["stop_reason"]) == ([sized(40)], "model_context_window_exceeded")
-        assert message["usage"]["output_tokens"] == 40
-        message = (await ask(served, request(messages=[user(sized(100))]))).json
-        assert (message["content"], message["stop_reason"]) == ([], "model_context_window_exceeded")
-
-
-async def test_max_tokens_within_the_window_is_still_max_tokens(small: ModelTable) -> None:
-    async with open_served(script_replying("x" * 400), models=small) as served:
-        message = (await ask(served, request(max_tokens=10, messages=[user(sized(60))]))).json
-    assert message["stop_reason"] == "max_tokens"
-
-
 @pytest.mark.parametrize("is_strict", [True, False])
-async def test_a_prompt_beyond_the_window_is_refused(*, is_strict: bool, small: ModelTable) -> None:
-    async with open_served(models=small, is_strict=is_strict) as served:
-        for path in ("/v1/messages", "/v1/messages/count_tokens"):
-            answer = await ask(served, request(messages=[user(sized(101))]), path=path)
+async def test_a_full_window_ends_the_reply_or_refuses_the_prompt(*, is_strict: bool, tmp_path: Path) -> None:
+    """With one model whose window holds a hundred tokens."""
+    path = tmp_path / "models.toml"
+    await trio.Path(path).write_text("[models.claude-opus-5]\nwindow = 100\n")
+    async with open_served(script_replying("x" * 400), models=load_models(path), is_strict=is_strict) as served:
+        for tokens, limit, rest, reason in (
+            (60, 1000, [sized(40)], "model_context_window_exceeded"),
+            (60, 10, [sized(10)], "max_tokens"),
+            (100, 1000, [], "model_context_window_exceeded"),
+        ):
+            message = (await ask(served, request(messages=[user(sized(tokens))], max_tokens=limit))).json
+            assert (message["content"], message["stop_reason"]) == (rest, reason)
+            assert message["usage"]["output_tokens"] == (len(rest[0]["text"]) // 4 if rest else 0)
+        for url in ("/v1/messages", "/v1/messages/count_tokens"):
+            answer = await ask(served, request(messages=[user(sized(101))]), path=url)
             assert (answer.status, answer.error) == (400, "prompt is too long: 101 tokens > 100 maximum")

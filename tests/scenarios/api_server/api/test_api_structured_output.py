@@ -32,6 +32,10 @@ async def test_a_reply_that_keeps_to_the_schema_goes_out_as_it_is() -> None:
             message = await client.messages.create(**params)
         assert message.content[0].type == "text"
         assert message.content[0].text == GOOD
+    async with open_served(script_replying("Oslo")) as served:
+        older = request(output_format=FORMAT["output_config"]["format"])
+        answer = await ask(served, older, anthropic_version="2023-06-01")
+        assert "script reply default[1] is not the JSON" in answer.error
 
 
 @pytest.mark.parametrize(
@@ -51,28 +55,21 @@ async def test_a_reply_that_breaks_the_schema_is_the_scripts_fault(said: str, wo
         assert words in answer.error
 
 
-async def test_output_format_parameter_is_checked_too() -> None:
-    body = request(output_format=FORMAT["output_config"]["format"])
-    async with open_served(script_replying("Oslo")) as served:
-        answer = await ask(served, body, anthropic_version="2023-06-01")
-        assert "script reply default[1] is not the JSON" in answer.error
-        assert (await ask(served, body)).error.startswith("output_format: Extra inputs are not permitted")
-
-
 BUILT_IN = [{"type": "bash_20250124", "name": "bash", "strict": True}, {"type": "mcp_toolset", "strict": True}]
 
 
 @pytest.mark.parametrize(
     ("script", "fields", "is_strict"),
     [
-        pytest.param(script_replying("no", stop="refusal"), FORMAT, True, id="refused"),
-        pytest.param(script_replying(GOOD), {**FORMAT, "max_tokens": 2}, True, id="cut"),
-        pytest.param(calling("Read", path="a"), {**FORMAT, "tools": [tool("Read")]}, True, id="a tool call first"),
-        pytest.param(calling("Plan", nonsense=1), {"tools": [LOOSE]}, True, id="a tool that is not strict"),
-        pytest.param(calling("bash", command="ls"), {"tools": BUILT_IN}, True, id="a built-in tool has no schema"),
-        pytest.param(script_replying("Oslo"), {**FORMAT, "tools": [STRICT]}, False, id="a text, if lenient"),
-        pytest.param(calling("Plan", nonsense=1), {**FORMAT, "tools": [STRICT]}, False, id="a call, if lenient"),
+        (script_replying("no", stop="refusal"), FORMAT, True),
+        (script_replying(GOOD), {**FORMAT, "max_tokens": 2}, True),
+        (calling("Read", path="a"), {**FORMAT, "tools": [tool("Read")]}, True),
+        (calling("Plan", nonsense=1), {"tools": [LOOSE]}, True),
+        (calling("bash", command="ls"), {"tools": BUILT_IN}, True),
+        (script_replying("Oslo"), {**FORMAT, "tools": [STRICT]}, False),
+        (calling("Plan", nonsense=1), {**FORMAT, "tools": [STRICT]}, False),
     ],
+    ids=["refused", "cut", "tool call", "not strict", "built-in tool", "text if lenient", "call if lenient"],
 )
 async def test_reply_is_exempt_from_the_schema(script: str, fields: dict[str, Any], *, is_strict: bool) -> None:
     async with open_served(script, is_strict=is_strict) as served:

@@ -22,6 +22,9 @@ def refused(limiter: RateLimiter, now: float = NOW) -> ApiError:
 
 
 def test_without_limits_everything_is_admitted_and_nothing_is_said() -> None:
+    for limit in (0, -1):
+        with pytest.raises(ValueError, match="requests"):
+            RateLimits(requests=limit)
     limiter = RateLimiter(RateLimits())
     for _ in range(1000):
         limiter.admit("key", "model", NOW)
@@ -31,12 +34,13 @@ def test_without_limits_everything_is_admitted_and_nothing_is_said() -> None:
 
 
 def test_the_requests_of_a_minute_are_admitted_at_once_and_no_more() -> None:
-    limiter = RateLimiter(RateLimits(requests=3))
-    for _ in range(3):
-        limiter.admit("key", "model", NOW)
+    """Keys and models are counted apart, and the headers of a refusal are those of any answer."""
+    limiter = RateLimiter(RateLimits(requests=3, input_tokens=1000))
+    for key, model in [("key", "model")] * 3 + [("key", "another"), ("another", "model")]:
+        limiter.admit(key, model, NOW)
     error = refused(limiter)
     assert (error.status, error.kind) == (429, "rate_limit_error")
-    assert dict(error.headers)["retry-after"] == "21"
+    assert error.headers == (("retry-after", "21"), *limiter.headers("key", "model", NOW))
     assert "3 requests per minute for model" in error.message
 
 
@@ -57,12 +61,6 @@ def test_a_bucket_admits_a_request_at_a_moment(limit: int, moments: list[tuple[f
             refused(limiter, NOW + moment)
 
 
-def test_keys_and_models_are_counted_apart() -> None:
-    limiter = RateLimiter(RateLimits(requests=1))
-    for key, model in (("a", "x"), ("a", "y"), ("b", "x")):
-        limiter.admit(key, model, NOW)
-
-
 @pytest.mark.parametrize(
     ("limits", "words"),
     [(RateLimits(input_tokens=6000), "6,000 input tokens"), (RateLimits(output_tokens=6000), "6,000 output tokens")],
@@ -77,18 +75,11 @@ def test_overdrawn_tokens_hold_back_the_next_request(limits: RateLimits, words: 
     limiter.admit("key", "model", NOW + 11)
 
 
-def test_a_refused_request_is_not_counted() -> None:
-    limiter = RateLimiter(RateLimits(requests=5, input_tokens=1000))
-    limiter.settle("key", "model", input_tokens=1000, output_tokens=0, now=NOW)
-    refused(limiter)
-    assert header(limiter, "requests-remaining") == "5"
-
-
-def test_of_several_limits_the_longest_wait_is_named() -> None:
-    limiter = RateLimiter(RateLimits(requests=1, output_tokens=60))
-    limiter.admit("key", "model", NOW)
+def test_of_several_limits_the_longest_wait_is_named_and_a_refusal_not_counted() -> None:
+    limiter = RateLimiter(RateLimits(requests=5, output_tokens=60))
     limiter.settle("key", "model", input_tokens=0, output_tokens=180, now=NOW)
     error = refused(limiter)
+    assert header(limiter, "requests-remaining") == "5"
     assert "output tokens" in error.message
     assert dict(error.headers)["retry-after"] == "122"
 
@@ -113,27 +104,11 @@ def test_headers_tell_limit_remaining_and_reset() -> None:
     )
 
 
-def test_the_headers_of_a_refusal_are_those_of_any_answer() -> None:
-    limiter = RateLimiter(RateLimits(requests=1, input_tokens=1000))
-    limiter.admit("key", "model", NOW)
-    error = refused(limiter)
-    assert error.headers[1:] == limiter.headers("key", "model", NOW)
-
-
-def test_what_is_overdrawn_remains_as_zero() -> None:
-    limiter = RateLimiter(RateLimits(input_tokens=1000))
+def test_remaining_tokens_are_never_negative_and_not_over_the_limit() -> None:
+    limiter = RateLimiter(RateLimits(input_tokens=1_600))
+    assert header(limiter, "tokens-remaining") == "1600"
     limiter.settle("key", "model", input_tokens=5000, output_tokens=0, now=NOW)
     assert header(limiter, "input-tokens-remaining") == "0"
-
-
-def test_rounding_never_promises_more_than_the_limit() -> None:
-    assert header(RateLimiter(RateLimits(input_tokens=1_600)), "tokens-remaining") == "1600"
-
-
-@pytest.mark.parametrize("limit", [0, -1])
-def test_rate_limit_below_one_is_refused(limit: int) -> None:
-    with pytest.raises(ValueError, match="requests"):
-        RateLimits(requests=limit)
 
 
 def test_accounts_with_full_buckets_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,26 +20,9 @@ VALID = (
 STINGY = attrs.evolve(HASTY, body=10_000, header_bytes=2_000, headers_within=0.02, body_within=0.02, idle=0.02)
 
 WORDS = (
-    b"\r\n",
-    b"\r\n\r\n",
-    b"\n",
-    b"\x00",
-    b"\xff",
-    b" ",
-    b":",
-    b"%",
-    b"?",
-    b"[",
-    b"CONNECT ",
-    b"HEAD ",
-    b"HTTP/9.9",
-    b"Content-Length: 99999999\r\n",
-    b"Content-Length: 0\r\n",
-    b"Transfer-Encoding: chunked\r\n",
-    b"ffffffff\r\n",
-    b"Expect: 100-continue\r\n",
-    b"Connection: close\r\n",
-    b"Upgrade: x\r\n",
+    *(b"\r\n", b"\r\n\r\n", b"\n", b"\x00", b"\xff", b" ", b":", b"%", b"?", b"[", b"CONNECT ", b"HEAD ", b"HTTP/9.9"),
+    *(b"Content-Length: 99999999\r\n", b"Content-Length: 0\r\n", b"Transfer-Encoding: chunked\r\n", b"ffffffff\r\n"),
+    *(b"Expect: 100-continue\r\n", b"Connection: close\r\n", b"Upgrade: x\r\n"),
 )
 
 
@@ -82,7 +65,10 @@ async def pay(port: int, visit: Visit) -> None:
             assert answer == b"" or answer.startswith(b"HTTP/1.1 ")
 
 
-def visit_together(party: list[Visit]) -> None:
+@pytest.mark.slow
+@examples(45)
+@given(visits(st.binary(max_size=4000)) | visits(mutated()))
+def test_any_bytes_and_malformed_requests_end_in_an_answer_or_a_close(party: list[Visit]) -> None:
     """All clients connect together, so that their timeouts run in parallel; `serving` limits the total time."""
 
     async def main() -> None:
@@ -93,17 +79,3 @@ def visit_together(party: list[Visit]) -> None:
             await assert_serves(port)
 
     trio.run(main)
-
-
-@pytest.mark.slow
-@examples(15)
-@given(visits(st.binary(max_size=4000)))
-def test_any_bytes_end_in_an_answer_or_a_close(party: list[Visit]) -> None:
-    visit_together(party)
-
-
-@pytest.mark.slow
-@examples(30)
-@given(visits(mutated()))
-def test_malformed_requests_end_in_an_answer_or_a_close(party: list[Visit]) -> None:
-    visit_together(party)

@@ -23,16 +23,13 @@ from tests.scenarios.api_server.http.http_peer import (
 )
 
 
-async def test_a_port_in_use_is_an_error_of_the_start() -> None:
+async def test_a_port_in_use_and_a_host_that_is_not_loopback_are_errors_of_the_start() -> None:
     async with serving() as port:
         with pytest.raises(OSError, match="in use"):
             await serve_http(Site(), port=port)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.org", ""])  # noqa: S104 - refused
-async def test_only_loopback_is_listened_on(host: str) -> None:
-    with pytest.raises(ValueError, match="loopback only"):
-        await serve_http(Site(), host=host)
+    for host in ("0.0.0.0", "192.0.2.1", "::", "example.org", ""):  # noqa: S104 - refused
+        with pytest.raises(ValueError, match="loopback only"):
+            await serve_http(Site(), host=host)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.2"])
@@ -53,14 +50,11 @@ def descriptor_limit() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_as_many_descriptors_as_allowed_are_asked_for(descriptor_limit: int) -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, descriptor_limit))
-    async with serving():
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (descriptor_limit, descriptor_limit)
-
-
 async def test_connection_waits_when_descriptors_are_exhausted(descriptor_limit: int) -> None:
+    """The server asks for as many descriptors as are allowed."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, descriptor_limit))
     async with serving() as port:
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (descriptor_limit, descriptor_limit)
         with socket.create_connection(("127.0.0.1", port)) as early:
             resource.setrlimit(resource.RLIMIT_NOFILE, (3, descriptor_limit))
             await wait_all_tasks_blocked(0.01)

@@ -45,6 +45,7 @@ BUDGETS_GONE = (
     '"output_config.effort" to control thinking behavior.'
 )
 OUTPUT_LIMIT = "64001 > 64000, which is the maximum allowed number of output tokens for claude-opus-4-5"
+NO_SAMPLING = "not supported with anthropic-version 2026-10-21"
 IMAGE_TYPES = "Input should be 'image/jpeg', 'image/png', 'image/gif', 'image/webp'"
 
 HELLO = user(text("hello"))
@@ -159,10 +160,9 @@ REFUSED: list[tuple[ApiRequest, str]] = [
     (formatted(type="json_schema", schema={"type": "object"}), f"output_config.format.schema: {STRICT_OBJECT}"),
     (make_call(output_format=FORMAT), "output_format: Extra inputs are not permitted. Use `output_config.format`."),
     (make_call(stop_sequences=[" \n"]), "stop_sequences: each stop sequence must contain non-whitespace"),
-    *(
-        (make_call(**{name: value}), f"{name}: not supported with anthropic-version 2026-10-21")
-        for name, value in (("temperature", 1.0), ("top_p", 0.9), ("top_k", 4))
-    ),
+    (make_call(temperature=1.0), f"temperature: {NO_SAMPLING}"),
+    (make_call(top_p=0.9), f"top_p: {NO_SAMPLING}"),
+    (make_call(top_k=4), f"top_k: {NO_SAMPLING}"),
     (budgeted(max_tokens=64_001), f"max_tokens: {OUTPUT_LIMIT}"),
     (make_call(max_tokens=0, stream=True), f"{PREWARM} `stream`: true"),
     (budgeted(BUDGET, max_tokens=0), f"{PREWARM} `thinking` enabled"),

@@ -1,3 +1,4 @@
+import contextlib
 from typing import Any
 
 import attrs
@@ -71,17 +72,12 @@ def test_slot_values_are_not_expanded_again() -> None:
     assert fill("<{{last_user_text}}>", facts) == "<{{agent}} {{nonsense}}>"
 
 
-def test_every_string_of_a_value_is_filled_and_stays_a_string() -> None:
-    value = {"n": "{{turn}}", "list": ["{{agent}}", 3, None], "{{turn}}": {"deep": "x{{turn}}"}}
-    assert fill(value, FACTS) == {"n": "7", "list": ["lead", 3, None], "{{turn}}": {"deep": "x7"}}
-
-
-def test_the_template_itself_is_never_changed() -> None:
-    value: dict[str, Any] = {"list": ["a"], "deep": {}}
+def test_every_string_of_a_value_is_filled_without_changing_the_template() -> None:
+    value: dict[str, Any] = {"n": "{{turn}}", "list": ["{{agent}}", 3, None], "{{turn}}": {"deep": "x{{turn}}"}}
     filled = fill(value, FACTS)
+    assert filled == {"n": "7", "list": ["lead", 3, None], "{{turn}}": {"deep": "x7"}}
     filled["list"].append("b")
-    filled["deep"]["c"] = 1
-    assert value == {"list": ["a"], "deep": {}}
+    assert fill(value, FACTS)["list"] == ["lead", 3, None]
 
 
 @pytest.mark.parametrize(
@@ -95,40 +91,35 @@ def test_the_template_itself_is_never_changed() -> None:
         ("style={{color: 1}}", "unknown slot {{color: 1}}; expected one of"),
         ("a {{turn", "the slot '{{turn' is not closed. (A literal {{ is written {{open}}.)"),
         ("{{match.2}}", "{{match.2}}: the regular expression has 1 groups"),
+        ("{{/(/}}", "/(/ is not a regular expression"),
     ],
 )
 def test_a_slot_that_cannot_be_filled_is_refused_beforehand(text: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=r"slot|match") as caught:
+    with pytest.raises(ValueError, match=r"slot|match|regular") as caught:
         check_template(text, groups=1)
-    assert str(caught.value).startswith(reason)
-
-
-def test_match_needs_a_regular_expression() -> None:
+    assert reason in str(caught.value)
     with pytest.raises(ValueError, match=r"\{\{match.0\}\} needs a `when` with a regular expression"):
         check_template("{{match.0}}")
 
 
-@pytest.mark.parametrize("slot", ["agent", "incarnation", "last_user_text", "tool_result.0", "tool_id.0", "match.1"])
+@pytest.mark.parametrize(
+    "slot", ["agent", "incarnation", "last_user_text", "tool_result.0", "tool_id.0", "match.1", "/never/"]
+)
 def test_a_fact_the_request_lacks_is_an_error_and_not_an_empty_string(slot: str) -> None:
     with pytest.raises(SlotEmpty) as caught:
         fill(f"{{{{{slot}}}}}", NOTHING)
     assert str(caught.value) == f"the request has no value for {{{{{slot}}}}}"
 
 
-@given(st.text(alphabet="{}turnopae .0", max_size=30))
-def test_text_that_passes_the_check_can_be_filled(text: str) -> None:
-    try:
-        check_template(text)
-    except ValueError:
-        return
-    assert isinstance(fill(text, FACTS), str)
-
-
-@given(st.text(max_size=30))
-def test_any_text_can_be_written_with_its_braces_escaped(text: str) -> None:
-    written = text.replace("{{", "{{open}}")
+@given(st.text(alphabet="{}turnopae .0", max_size=30), st.text(max_size=30))
+def test_text_that_passes_the_check_can_be_filled(text: str, any_text: str) -> None:
+    """Any text passes if its braces are escaped."""
+    written = any_text.replace("{{", "{{open}}")
     check_template(written)
-    assert fill(written, FACTS) == text
+    assert fill(written, FACTS) == any_text
+    with contextlib.suppress(ValueError):
+        check_template(text)
+        assert isinstance(fill(text, FACTS), str)
 
 
 def test_facts_are_read_from_the_request() -> None:
@@ -152,16 +143,11 @@ def test_facts_are_read_from_the_request() -> None:
 
 
 def test_last_tool_result_may_be_earlier_and_system_text_is_not_user_text() -> None:
-    facts = RequestFacts(
-        call=call(message("user", result("old")), message("user", "new"), message("system", "be kind")), turn=1
-    )
-    assert (facts.last_tool_result, facts.tool_results) == ("old", ())
-    assert facts.last_user_text == "new"
-
-
-@pytest.mark.parametrize("content", [None, 3, [3, {"type": "text"}], [{"type": "text", "text": 5}]])
-def test_a_malformed_result_has_an_empty_text(content: Any) -> None:
-    assert RequestFacts(call=call(message("user", result(content))), turn=1).tool_results == ("",)
+    messages = message("user", result("old")), message("user", "new"), message("system", "be kind")
+    facts = RequestFacts(call=call(*messages), turn=1)
+    assert (facts.last_tool_result, facts.tool_results, facts.last_user_text) == ("old", (), "new")
+    for malformed in (None, 3, [3, {"type": "text"}], [{"type": "text", "text": 5}]):
+        assert RequestFacts(call=call(message("user", result(malformed))), turn=1).tool_results == ("",)
 
 
 @pytest.mark.parametrize(
@@ -171,10 +157,3 @@ def test_a_malformed_result_has_an_empty_text(content: Any) -> None:
 def test_an_expression_is_found_where_it_stands_last(slot: str, value: str) -> None:
     check_template(f"{{{{{slot}}}}}")
     assert fill(f"<{{{{{slot}}}}}>", FACTS) == f"<{value}>"
-
-
-def test_expression_without_match_or_with_an_error_is_refused() -> None:
-    with pytest.raises(SlotEmpty, match="no value for"):
-        fill("{{/never/}}", FACTS)
-    with pytest.raises(ValueError, match=r"/\(/ is not a regular expression"):
-        check_template("{{/(/}}")
