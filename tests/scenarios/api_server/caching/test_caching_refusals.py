@@ -1,0 +1,175 @@
+"""Markers, cache edits and context edits that the API refuses, in its words; tests/conformance has the others."""
+
+from typing import Any
+
+import pytest
+
+from coterie.agents.loop.model.catalog import load_models
+from coterie.scenarios.api_server.caching.breakpoints import find_breakpoints
+from coterie.scenarios.api_server.caching.context_editing import BETA, PLACEHOLDER, apply_edits
+from coterie.scenarios.api_server.caching.prompt_digest import build_prompt_digest
+from coterie.scenarios.api_server.request.api_request import ApiRequest, Block
+from coterie.scenarios.api_server.request.errors import ApiError
+from tests.scenarios.api_server.request_samples import (
+    EPHEMERAL,
+    HOUR,
+    assistant,
+    make_call,
+    sized,
+    text,
+    thinking,
+    tool,
+    tool_result,
+    tool_use,
+    user,
+)
+
+EDITS_BETA = load_models().betas["cache_edits"]
+MARKED = text(cache_control=EPHEMERAL)
+ORDER = (
+    "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. "
+    "Note that blocks are processed in the following order: `tools`, `system`, `messages`."
+)
+DEFERRED = (
+    "Tool 'A' cannot have both defer_loading=true and cache_control set. "
+    "Tools with defer_loading cannot use prompt caching."
+)
+TOO_MANY = "A maximum of 4 blocks with cache_control may be provided. Found 5."
+TOP_LEVEL = "cache_control can only be set on top-level content blocks"
+EMPTY = "cache_control cannot be set for empty text blocks"
+EXTRA = "Extra inputs are not permitted"
+
+
+def one(block: Block, **params: Any) -> ApiRequest:
+    """A request of one block."""
+    return make_call(user(block), **params)
+
+
+def control(value: Any) -> ApiRequest:
+    """A request with one marker."""
+    return one(text(cache_control=value))
+
+
+def delete(*references: str) -> Block:
+    return {"type": "cache_edits", "edits": [{"type": "delete", "cache_reference": each} for each in references]}
+
+
+def deleting(block: Block, *, place: int = 4) -> ApiRequest:
+    """A request of two tool rounds, with a block behind the result that is *place* messages from the beginning."""
+    rounds = [user(sized(10))]
+    for id_ in ("toolu_a", "toolu_b"):
+        rounds += [assistant(tool_use(id_)), user(tool_result(id_, "x" * 400))]
+    rounds[place]["content"].append(block)
+    return make_call(*rounds, betas=[EDITS_BETA])
+
+
+def clearing(*edits: Any) -> ApiRequest:
+    return make_call(betas=[BETA], context_management={"edits": list(edits)})
+
+
+THINKING = "clear_thinking_20251015"
+TOOLS: dict[str, Any] = {"type": "clear_tool_uses_20250919", "trigger": {"type": "tool_uses", "value": 0}}
+FIRST, PATH, EDITS = "messages.0.content.0", "messages.4.content.1", "context_management.edits"
+
+REFUSED = [
+    (control({"type": "eternal"}), f"{FIRST}.cache_control.type: Input should be 'ephemeral'"),
+    (control({"type": "ephemeral", "ttl": "2h"}), f"{FIRST}.cache_control.ttl: Input should be '5m' or '1h'"),
+    (control("ephemeral"), f"{FIRST}.cache_control: Input should be a valid dictionary"),
+    (one(text("", cache_control=EPHEMERAL)), f"{FIRST}.text: {EMPTY}"),
+    (make_call(system=[text("", cache_control=EPHEMERAL)]), f"system.0.text: {EMPTY}"),
+    (make_call(assistant(thinking(cache_control=EPHEMERAL))), f"{FIRST}.thinking.cache_control: {EXTRA}"),
+    (
+        make_call(assistant({"type": "redacted_thinking", "data": "x", "cache_control": EPHEMERAL})),
+        f"{FIRST}.redacted_thinking.cache_control: {EXTRA}",
+    ),
+    (one(tool_result("1", [text(), MARKED])), f"{FIRST}.content.1.cache_control: {TOP_LEVEL}"),
+    (make_call(tools=[tool("A", defer_loading=True, cache_control=EPHEMERAL)]), DEFERRED),
+    (make_call(user(*[MARKED] * 5)), TOO_MANY),
+    (make_call(user(*[MARKED] * 4, text()), cache_control=EPHEMERAL), TOO_MANY),
+    (
+        make_call(tools=[tool(cache_control=EPHEMERAL)], system=[text(cache_control=HOUR)]),
+        f"system.0.cache_control.ttl: {ORDER}",
+    ),
+    (make_call(user(MARKED, text(), text(cache_control=HOUR))), f"messages.0.content.2.cache_control.ttl: {ORDER}"),
+    (make_call(user(MARKED, text()), cache_control=HOUR), f"cache_control.ttl: {ORDER}"),
+    (
+        one(MARKED, cache_control=HOUR),
+        "cache_control.ttl: the last cacheable block already has a cache_control with ttl='5m'",
+    ),
+    (make_call(cache_control={"type": "other"}), "cache_control.type: Input should be 'ephemeral'"),
+    (
+        deleting(delete("toolu_z")),
+        f"{PATH}.edits.0.cache_reference: no `tool_result` of toolu_z is in this request",
+    ),
+    (
+        deleting(delete("toolu_b"), place=2),
+        "messages.2.content.1.edits.0.cache_reference: the `tool_result` of toolu_b is after this block",
+    ),
+    (deleting({"type": "cache_edits"}), f"{PATH}.edits: Input should be a list of at least one edit"),
+    (deleting(delete()), f"{PATH}.edits: Input should be a list of at least one edit"),
+    (deleting({"type": "cache_edits", "edits": ["x"]}), f"{PATH}.edits.0: Input should be a valid dictionary"),
+    (
+        deleting({"type": "cache_edits", "edits": [{"type": "insert", "cache_reference": "toolu_a"}]}),
+        f"{PATH}.edits.0.type: Input should be 'delete'",
+    ),
+    (
+        deleting({"type": "cache_edits", "edits": [{"type": "delete"}]}),
+        f"{PATH}.edits.0.cache_reference: Input should be a valid string",
+    ),
+    (
+        deleting({"type": "cache_edits", "edits": [{"type": "delete", "cache_reference": "toolu_a", "why": 1}]}),
+        f"{PATH}.edits.0.why: {EXTRA}",
+    ),
+    (clearing({"type": "forget_all"}), f"{EDITS}.0.type: Invalid value 'forget_all'"),
+    (clearing({}), f"{EDITS}.0: Object missing required field `type`"),
+    (clearing("all"), f"{EDITS}.0: Expected `object`, got `str`"),
+    (clearing(TOOLS, {"type": THINKING}), f"{EDITS}: `{THINKING}` must be the first edit"),
+    (clearing(TOOLS, TOOLS), f"{EDITS}: each type of edit may be given once"),
+    (
+        clearing({"type": THINKING, "keep": {"type": "thinking_turns", "value": 0}}),
+        f"{EDITS}.0.keep.value: Expected `int` >= 1",
+    ),
+    (clearing({**TOOLS, "trigger": {"type": "days", "value": 1}}), f"{EDITS}.0.trigger.type: Invalid value 'days'"),
+    (
+        clearing({**TOOLS, "keep": {"type": "tool_uses", "value": -1}}),
+        f"{EDITS}.0.keep.value: Expected `int` >= 0",
+    ),
+    (clearing({**TOOLS, "keeps": 1}), f"{EDITS}.0: Object contains unknown field `keeps`"),
+    (make_call(betas=[BETA], context_management={"edits": "all"}), f"{EDITS}: Input should be a valid list"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message[:50] for _, message in REFUSED])
+def test_request_that_breaks_a_rule_of_caching_is_refused(call: ApiRequest, message: str) -> None:
+    with pytest.raises(ApiError) as refusal:
+        find_breakpoints(call, build_prompt_digest(call, cache_edits_beta=EDITS_BETA))
+    assert (refusal.value.status, refusal.value.message) == (400, message)
+
+
+def test_null_marker_is_none_and_automatic_caching_falls_back_on_the_tools() -> None:
+    null = make_call(user(text("a", cache_control=None)), cache_control=None)
+    assert find_breakpoints(null, build_prompt_digest(null)) == ()
+    empty = make_call(user(text("")), tools=[tool()], cache_control=EPHEMERAL)
+    [marker] = find_breakpoints(empty, build_prompt_digest(empty))
+    assert (marker.index, marker.ttl) == (0, "5m")
+
+
+def test_second_deletion_of_the_same_result_has_no_effect() -> None:
+    call = deleting(delete("toolu_a", "toolu_b"))
+    call.messages[-1].content[1]["edits"].append(delete("toolu_a")["edits"][0])
+    assert build_prompt_digest(call, cache_edits_beta=EDITS_BETA).deletions == ((5, 2 * 104),)
+
+
+def test_small_result_and_call_without_result_are_not_cleared() -> None:
+    def cleared(tokens: int) -> list[str]:
+        messages = [user(text("q"))]
+        for number in range(4):
+            messages.append(assistant(tool_use(f"toolu_{number}", path="a" * 90)))
+            messages.append(user(tool_result(f"toolu_{number}", "x" * 4 * tokens)))
+        messages.append(assistant(tool_use("open", path="a" * 90)))
+        edits = {"edits": [{**TOOLS, "clear_tool_inputs": True}]}
+        edited = apply_edits(make_call(*messages, betas=[BETA], context_management=edits))
+        blocks = [block for message in edited.messages for block in message.content if block["type"] == "tool_result"]
+        return [each["tool_use_id"] for each in blocks if each["content"] == [{"type": "text", "text": PLACEHOLDER}]]
+
+    assert (cleared(100), cleared(1)) == (["toolu_0"], [])
