@@ -1,9 +1,6 @@
 """The authorizer opens one prompt at a time, keeps grants in memory and reports its decisions."""
 
-from pathlib import Path
-
 import attrs
-import pytest
 import trio
 import trio.testing
 
@@ -16,11 +13,6 @@ from coterie.agents.tools.shell.bash import Bash, BashInput
 from coterie.agents.tools.tool import Workspace, call_tool
 
 PUSH = Rule.parse("Bash(git push:*)", "test")
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path / "scratch")
 
 
 @attrs.define(eq=False)
@@ -54,15 +46,6 @@ async def _denial(authority: Authorizer, workspace: Workspace, command: str = "g
     return await authority.denial(Bash(), BashInput(command=command), workspace)
 
 
-async def test_allow_once_applies_to_one_call(workspace: Workspace) -> None:
-    asker = _asker(AllowOnce(), AllowOnce())
-    authority = Authorizer(Permissions(), asker)
-    assert await _denial(authority, workspace) is None
-    assert await _denial(authority, workspace) is None
-    assert len(asker.questions) == 2
-    assert authority.granted == []
-
-
 async def test_allow_for_session_applies_to_all_calls_of_the_rule(workspace: Workspace) -> None:
     asker = _asker(AllowForSession(), DenyCall())
     authority = Authorizer(Permissions(), asker)
@@ -80,19 +63,13 @@ async def test_a_refusal_carries_its_reason_to_the_model(workspace: Workspace) -
     assert result.text == "The user refused this call: use a branch"
 
 
-async def test_unclear_command_can_only_be_allowed_once(workspace: Workspace) -> None:
-    asker = _asker(AllowForSession(), AllowForSession())
+async def test_allow_once_and_allow_for_an_unclear_command_apply_to_one_call(workspace: Workspace) -> None:
+    asker = _asker(AllowOnce(), AllowForSession(), AllowOnce(), AllowForSession())
     authority = Authorizer(Permissions(), asker)
-    for _ in range(2):
-        assert await _denial(authority, workspace, "ls $(pwd)") is None
+    for command in ("git push", "ls $(pwd)", "git push", "ls $(pwd)"):
+        assert await _denial(authority, workspace, command) is None
     assert authority.granted == []
-    assert len(asker.questions) == 2
-
-
-async def test_denial_names_the_rule_to_add_without_a_user(workspace: Workspace) -> None:
-    reason = await _denial(Authorizer(Permissions()), workspace)
-    assert reason is not None
-    assert "the rule Bash(git push:*)" in reason
+    assert len(asker.questions) == 4
 
 
 async def test_ask_rule_allowed_for_session_asks_no_more_for_that_call(workspace: Workspace) -> None:
@@ -103,35 +80,27 @@ async def test_ask_rule_allowed_for_session_asks_no_more_for_that_call(workspace
     assert await _denial(authority, workspace, "git push b") is not None
 
 
-async def test_prompt_is_skipped_when_an_earlier_answer_covers_it(workspace: Workspace) -> None:
-    asker = ScriptedAsker([AllowForSession()])
+async def test_one_prompt_is_open_at_a_time_and_skipped_if_an_answer_covers_it(workspace: Workspace) -> None:
+    asker = ScriptedAsker([AllowForSession(), AllowOnce(), AllowOnce()])
     authority = Authorizer(Permissions(), asker)
     denials: list[str | None] = []
 
-    async def call() -> None:
-        denials.append(await _denial(authority, workspace))
+    async def call(command: str) -> None:
+        denials.append(await _denial(authority, workspace, command))
 
     async with trio.open_nursery() as nursery:
-        for _ in range(5):
-            nursery.start_soon(call)
+        nursery.start_soon(call, "git push")
         await trio.testing.wait_all_tasks_blocked()
-        asker.is_open.set()
-    assert denials == [None] * 5
-    assert len(asker.questions) == 1
-    assert authority.granted == [PUSH]
-
-
-async def test_only_one_prompt_is_open_at_a_time(workspace: Workspace) -> None:
-    asker = ScriptedAsker([AllowOnce(), AllowOnce(), AllowOnce()])
-    authority = Authorizer(Permissions(), asker)
-    async with trio.open_nursery() as nursery:
-        for command in ("git push", "make", "ls"):
-            nursery.start_soon(_denial, authority, workspace, command)
+        for command in ("git push", "git push -f", "make", "ls"):
+            nursery.start_soon(call, command)
         await trio.testing.wait_all_tasks_blocked()
         assert len(asker.questions) == 1
         assert await authority.denial(Read(), ReadInput(file_path="a"), workspace) is None
         asker.is_open.set()
+    assert denials == [None] * 5
+    assert [question.subject for question in asker.questions[:1]] == ["git push"]
     assert len(asker.questions) == 3
+    assert authority.granted == [PUSH]
 
 
 async def test_cancelled_prompt_grants_nothing_and_the_next_one_opens(workspace: Workspace) -> None:
@@ -145,13 +114,6 @@ async def test_cancelled_prompt_grants_nothing_and_the_next_one_opens(workspace:
     asker.is_open.set()
     assert await _denial(authority, workspace) is None
     assert len(asker.questions) == 2
-
-
-async def test_replaced_permissions_apply_to_the_next_call(workspace: Workspace) -> None:
-    authority = Authorizer(Permissions(mode="plan"))
-    assert await _denial(authority, workspace) is not None
-    authority.permissions = Permissions(mode="bypassPermissions")
-    assert await _denial(authority, workspace) is None
 
 
 async def test_decision_is_reported_unless_the_mode_simply_allows(workspace: Workspace) -> None:
@@ -177,3 +139,5 @@ async def test_decision_is_reported_unless_the_mode_simply_allows(workspace: Wor
         ("Read", "denied", "helper"),
     ]
     assert told[-1].reason == "none of that"
+    authority.permissions = Permissions(mode="bypassPermissions")
+    assert await _denial(authority, workspace, "rm x") is None

@@ -57,15 +57,7 @@ async def test_helper_reads_project_and_memory_and_writes_only_memory(workspace:
         (Write(), WriteInput(file_path=str(memory / "../home/a.md"), content="x")),
     ]
     for tool, arguments in outside:
-        reason = await _denial(workspace, tool, arguments)
-        assert reason is not None
-        assert "is outside" in reason
-
-
-async def test_every_other_tool_is_denied(workspace: Workspace) -> None:
-    reason = await _denial(workspace, KillBash(), KillBashInput(bash_id="1"))
-    assert reason is not None
-    assert "cannot be used here" in reason
+        assert "is outside" in (await _denial(workspace, tool, arguments) or "")
 
 
 @pytest.mark.parametrize(
@@ -97,19 +89,14 @@ async def test_read_only_command_inside_is_allowed(workspace: Workspace, command
     ],
 )
 async def test_command_that_writes_or_reads_outside_is_denied(workspace: Workspace, command: str, reason: str) -> None:
-    denied = await _denial(workspace, Bash(), BashInput(command=command))
-    assert denied is not None
-    assert reason in denied
+    assert reason in (await _denial(workspace, Bash(), BashInput(command=command)) or "")
 
 
-async def test_deny_rules_of_agent_and_parent_apply_to_the_helper(workspace: Workspace) -> None:
+async def test_deny_rules_apply_and_other_tools_and_invalid_paths_do_not_work(workspace: Workspace) -> None:
     rule = "Read(src/**)"
-    assert await _denial(workspace, Read(), ReadInput(file_path="src/a.py"), rule) == (
-        f"The rule {rule} denies this call."
-    )
+    denied = await _denial(workspace, Read(), ReadInput(file_path="src/a.py"), rule)
+    assert denied == f"The rule {rule} denies this call."
     assert await _denial(workspace, Read(), ReadInput(file_path="b.py"), rule) is None
-
-
-async def test_invalid_path_is_a_tool_failure(workspace: Workspace) -> None:
+    assert "cannot be used here" in (await _denial(workspace, KillBash(), KillBashInput(bash_id="1")) or "")
     with pytest.raises(ToolFailed):
         await _denial(workspace, Read(), ReadInput(file_path="a\0b"))

@@ -1,5 +1,6 @@
 """Rules for files and protected paths, with disguised paths."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     return Workspace(root=root, scratch=tmp_path / "home/session")
 
 
+EDITORS, SEARCHES = "Edit Write NotebookEdit", "Read Grep Glob"
+
+
 def _call(tool: str, path: str) -> tuple[Tool, Any]:
     calls: dict[str, tuple[Tool, Any]] = {
         "Read": (Read(), ReadInput(file_path=path)),
@@ -59,7 +63,7 @@ def _rules(workspace: Workspace, *texts: str) -> tuple[Rule, ...]:
     return tuple(Rule.parse(text.replace("TOP", str(workspace.root.parent)), "test") for text in texts)
 
 
-@pytest.mark.parametrize("tool", ["Read", "Grep", "Glob"])
+@pytest.mark.parametrize("tool", SEARCHES.split())
 @pytest.mark.parametrize("path", ["src/a.py", "src/../src/a.py", "./src", "missing/c", ".git/config", "TOP/root/src"])
 def test_reading_inside_is_allowed(workspace: Workspace, tool: str, path: str) -> None:
     assert _judge(Permissions(), tool, path, workspace) == Allowed()
@@ -88,7 +92,7 @@ PROTECTED = [
 ]
 
 
-@pytest.mark.parametrize("tool", ["Edit", "Write", "NotebookEdit"])
+@pytest.mark.parametrize("tool", EDITORS.split())
 @pytest.mark.parametrize("path", PROTECTED)
 def test_protected_path_can_only_be_edited_in_bypass_mode(workspace: Workspace, tool: str, path: str) -> None:
     rules = _rules(workspace, "Edit", "Edit(/**)", "*")
@@ -105,12 +109,11 @@ def test_accept_edits_allows_other_paths(workspace: Workspace, path: str) -> Non
     assert isinstance(_judge(Permissions(), "Edit", path, workspace), NeedsPrompt)
 
 
-def test_a_custom_project_directory_is_protected_too(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_project_directory_is_protected_and_own_results_are_readable(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COTERIE_PROJECT_DIR", ".team")
     assert isinstance(_judge(Permissions(mode="acceptEdits"), "Edit", ".team/agents/a.md", workspace), Denied)
-
-
-def test_agent_may_read_its_own_stored_results(workspace: Workspace) -> None:
     results = "TOP/home/session/tool-results"
     for tool in ("Read", "Grep"):
         assert _judge(Permissions(), tool, f"{results}/t1.txt", workspace) == Allowed()
@@ -118,77 +121,75 @@ def test_agent_may_read_its_own_stored_results(workspace: Workspace) -> None:
         assert isinstance(_judge(Permissions(), tool, "TOP/home/other/tool-results/t", workspace), NeedsPrompt)
 
 
-@pytest.mark.parametrize(
-    ("rule", "tool", "path"),
-    [
-        *(
-            ("Edit(src/**)", tool, path)
-            for tool in ("Edit", "Write", "NotebookEdit")
-            for path in ("src/a.py", "src/lib/b", "alias/../src/x")
-        ),
-        *(("Edit(src)", "Edit", path) for path in ("src/a.py", "src/lib/b")),
-        *(("Edit(*.py)", "Edit", path) for path in ("a.py", "src/lib/a.py")),
-        *(("Edit(./*.py)", "Edit", path) for path in ("a.py", "./src/../a.py")),
-        *(("Edit(src/*.{py,md})", "Write", path) for path in ("src/a.py", "src/b.md")),
-        *(("Edit(TOP/other/**)", "Edit", path) for path in ("TOP/other/x", "up/other/x", "../other/x")),
-        *(("Read(TOP/**)", tool, path) for tool in ("Read", "Grep", "Glob") for path in ("TOP/secret", "out", "up")),
-        *(("Read(TOP/secret)", "Read", path) for path in ("../secret", "out")),
-        *((rule, "Write", "src/x") for rule in ("Edit", "Write", "*", "Write(src/**)", "Edit(**)", "Edit(./**)")),
-        *((rule, "Grep", "/etc") for rule in ("Read", "Grep", "Grep(/etc)", "Read(/etc/)", "Read(/**)")),
-    ],
-)
+Cases = Mapping[str, Mapping[str, str]]
+"""Rule -> tools -> paths, both separated by spaces."""
+
+
+def _each(cases: Cases) -> pytest.MarkDecorator:
+    """One case for each tool and path under its rule."""
+    return pytest.mark.parametrize(
+        ("rule", "tool", "path"),
+        [
+            (rule, tool, path)
+            for rule, calls in cases.items()
+            for tools in calls
+            for tool in tools.split()
+            for path in calls[tools].split()
+        ],
+    )
+
+
+COVERED: Cases = {
+    "Edit(src/**)": {EDITORS: "src/a.py src/lib/b alias/../src/x"},
+    "Edit(src)": {"Edit": "src/a.py src/lib/b"},
+    "Edit(*.py)": {"Edit": "a.py src/lib/a.py"},
+    "Edit(./*.py)": {"Edit": "a.py ./src/../a.py"},
+    "Edit(src/*.{py,md})": {"Write": "src/a.py src/b.md"},
+    "Edit(TOP/other/**)": {"Edit": "TOP/other/x up/other/x ../other/x"},
+    "Read(TOP/**)": {SEARCHES: "TOP/secret out up"},
+    "Read(TOP/secret)": {"Read": "../secret out"},
+    **{rule: {"Write": "src/x"} for rule in ("Edit", "Write", "*", "Write(src/**)", "Edit(**)", "Edit(./**)")},
+    **{rule: {"Grep": "/etc"} for rule in ("Read", "Grep", "Grep(/etc)", "Read(/etc/)", "Read(/**)")},
+}
+
+
+@_each(COVERED)
 def test_allow_rule_covers_its_path_and_everything_below(workspace: Workspace, rule: str, tool: str, path: str) -> None:
     verdict = _judge(Permissions(allow=_rules(workspace, rule)), tool, path, workspace)
     assert isinstance(verdict, Allowed)
     assert verdict.by == rule.replace("TOP", str(workspace.root.parent))
 
 
-@pytest.mark.parametrize(
-    ("rule", "tool", "path"),
-    [
-        *(
-            ("Edit(src/**)", "Edit", path)
-            for path in ("a.py", "srcx/a", "src/../a.py", "src/../../secret", "lib/src/a")
-        ),
-        *(("Edit(src/*.py)", "Edit", path) for path in ("src/lib/a.py", "src/a.pyc", "src/a.py/../../x", "a.py")),
-        *(("Edit(./*.py)", "Edit", path) for path in ("src/a.py",)),
-        *(("Edit(**)", "Edit", path) for path in ("../secret", "out", "up/secret", "/etc/passwd")),
-        *(("Edit(out)", "Edit", path) for path in ("out", "../secret")),
-        *(("Edit(up/**)", "Edit", path) for path in ("up/secret", "../secret")),
-        *(("Read(src/**)", "Edit", path) for path in ("src/a.py",)),
-        *(("Edit(TOP/**)", "Read", path) for path in ("TOP/secret",)),
-        *(("Read(TOP/*.txt)", "Grep", path) for path in ("TOP", "..")),
-        *(("Write(src/**)", "Edit", path) for path in ("src/a.py",)),
-        *(("Bash", "Edit", path) for path in ("src/a.py",)),
-    ],
-)
+NOT_COVERED: Cases = {
+    "Edit(src/**)": {"Edit": "a.py srcx/a src/../a.py src/../../secret lib/src/a"},
+    "Edit(src/*.py)": {"Edit": "src/lib/a.py src/a.pyc src/a.py/../../x a.py"},
+    "Edit(./*.py)": {"Edit": "src/a.py"},
+    "Edit(**)": {"Edit": "../secret out up/secret /etc/passwd"},
+    "Edit(out)": {"Edit": "out ../secret"},
+    "Edit(up/**)": {"Edit": "up/secret ../secret"},
+    "Edit(TOP/**)": {"Read": "TOP/secret"},
+    "Read(TOP/*.txt)": {"Grep": "TOP .."},
+    **{rule: {"Edit": "src/a.py"} for rule in ("Read(src/**)", "Write(src/**)", "Bash")},
+}
+
+
+@_each(NOT_COVERED)
 def test_an_allow_rule_covers_nothing_else(workspace: Workspace, rule: str, tool: str, path: str) -> None:
     assert isinstance(_judge(Permissions(allow=_rules(workspace, rule)), tool, path, workspace), NeedsPrompt)
 
 
-@pytest.mark.parametrize(
-    ("rule", "tool", "path"),
-    [
-        *(
-            ("Read(vault/**)", tool, path)
-            for tool in ("Read", "Grep")
-            for path in ("vault/key", "alias/key", "src/../vault/key")
-        ),
-        *(("Read(vault/**)", tool, path) for tool in ("Grep", "Glob") for path in (".", "vault", "alias", "up", "/")),
-        *(("Read(alias/**)", tool, path) for tool in ("Read", "Grep") for path in ("vault/key", "alias/key")),
-        *(("Read(.env)", tool, path) for tool in ("Read", "Grep") for path in (".env", "./src/../.env", "src/.env")),
-        *(("Read(.env)", tool, path) for tool in ("Grep", "Glob") for path in (".", "up/root")),
-        *(("Read(*.py)", "Grep", path) for path in ("src", ".", "src/a.py")),
-        *(("Read(TOP/secret)", tool, path) for tool in ("Read", "Grep") for path in ("out", "../secret", "TOP/secret")),
-        *(("Read(TOP/secret)", "Grep", path) for path in ("up", "..", "/")),
-        *(
-            ("Edit(src/**)", tool, path)
-            for tool in ("Edit", "Write", "NotebookEdit")
-            for path in ("src/a.py", "up/root/src/new", "src/lib/../b")
-        ),
-        *((rule, "Write", "src/x") for rule in ("Edit", "Write", "*", "Edit(x)", "Edit(src/?)")),
-    ],
-)
+MATCHED: Cases = {
+    "Read(vault/**)": {"Read Grep": "vault/key alias/key src/../vault/key", "Grep Glob": ". vault alias up /"},
+    "Read(alias/**)": {"Read Grep": "vault/key alias/key"},
+    "Read(.env)": {"Read Grep": ".env ./src/../.env src/.env", "Grep Glob": ". up/root"},
+    "Read(*.py)": {"Grep": "src . src/a.py"},
+    "Read(TOP/secret)": {"Read Grep": "out ../secret TOP/secret", "Grep": "up .. /"},
+    "Edit(src/**)": {EDITORS: "src/a.py up/root/src/new src/lib/../b"},
+    **{rule: {"Write": "src/x"} for rule in ("Edit", "Write", "*", "Edit(x)", "Edit(src/?)")},
+}
+
+
+@_each(MATCHED)
 def test_deny_rule_matches_behind_links_and_inside_searches(
     workspace: Workspace, rule: str, tool: str, path: str
 ) -> None:
@@ -197,18 +198,17 @@ def test_deny_rule_matches_behind_links_and_inside_searches(
         assert isinstance(_judge(permissions, tool, path, workspace), Denied)
 
 
-@pytest.mark.parametrize(
-    ("rule", "tool", "path"),
-    [
-        *(("Read(vault/**)", "Grep", path) for path in ("src", "src/a.py", "missing")),
-        *(("Read(.env)", "Grep", path) for path in ("src", "vault")),
-        *(("Read(*.py)", "Grep", path) for path in ("vault", "src/lib")),
-        *(("Read(missing/**)", "Grep", path) for path in (".", "src")),
-        *(("Read(loop/**)", "Grep", path) for path in ("src",)),
-        *(("Edit(vault/**)", "Read", path) for path in ("vault/key",)),
-        *(("Read(vault/**)", "Write", path) for path in ("vault/key",)),
-    ],
-)
+UNMATCHED: Cases = {
+    "Read(vault/**)": {"Grep": "src src/a.py missing", "Write": "vault/key"},
+    "Read(.env)": {"Grep": "src vault"},
+    "Read(*.py)": {"Grep": "vault src/lib"},
+    "Read(missing/**)": {"Grep": ". src"},
+    "Read(loop/**)": {"Grep": "src"},
+    "Edit(vault/**)": {"Read": "vault/key"},
+}
+
+
+@_each(UNMATCHED)
 def test_deny_rule_ignores_other_paths(workspace: Workspace, rule: str, tool: str, path: str) -> None:
     permissions = Permissions(mode="acceptEdits", deny=_rules(workspace, rule))
     assert _judge(permissions, tool, path, workspace) == Allowed()

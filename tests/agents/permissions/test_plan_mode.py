@@ -96,10 +96,17 @@ async def test_agent_may_only_read_until_its_plan_is_approved(tmp_path: Path) ->
     assert agent.did == ["plan_pending 1. A.", "running", "plan_pending 1. C.", "running"]
 
 
-async def test_approval_restores_only_the_agents_own_permissions(tmp_path: Path) -> None:
-    agent = Agent(tmp_path, BY_LEAD, [YES], mode="acceptEdits")
+async def test_approval_restores_the_agents_own_permissions_and_a_lost_approver_nothing(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, BY_LEAD, [ControlLost("the root has gone"), YES], mode="acceptEdits")
+    with pytest.raises(ControlLost):
+        await agent.planning.submit("1.", [])
+    assert await agent.may() == {"read"}
     await agent.planning.submit("1.", [])
     assert await agent.may() == {"read", "write", "edit"}
+    resumed = Agent(tmp_path, BY_LEAD, is_approved=True)
+    assert await resumed.may() == set(CALLS)
+    assert (await resumed.planning.submit("1.", [])).approve
+    assert resumed.court.plans == []
 
 
 async def test_agent_without_a_plan_policy_is_unrestricted(tmp_path: Path) -> None:
@@ -108,20 +115,6 @@ async def test_agent_without_a_plan_policy_is_unrestricted(tmp_path: Path) -> No
     with pytest.raises(ToolFailed, match="No plan was requested"):
         await agent.planning.submit("1.", [])
     assert agent.did == []
-
-
-async def test_approval_before_a_crash_stays_valid(tmp_path: Path) -> None:
-    agent = Agent(tmp_path, BY_LEAD, is_approved=True)
-    assert await agent.may() == set(CALLS)
-    assert (await agent.planning.submit("1.", [])).approve
-    assert agent.court.plans == []
-
-
-async def test_lost_approver_grants_nothing(tmp_path: Path) -> None:
-    agent = Agent(tmp_path, BY_LEAD, [ControlLost("the root has gone")])
-    with pytest.raises(ControlLost):
-        await agent.planning.submit("1.", [])
-    assert await agent.may() == {"read"}
 
 
 @pytest.mark.parametrize("is_approved", [False, True], ids=["by a yes", "before a crash"])
@@ -137,12 +130,7 @@ async def test_rule_approval_allows_changes_only_of_its_paths(tmp_path: Path, is
     for path in ("tests/test_a.py", "tests/deep/x", "docs/a.md", "src/../tests/x", f"{tmp_path}/tests/x"):
         assert await agent.denial_of_write(path) is None, path
     for path in ("a.py", "tests/../a.py", "tests/link/a.py", "docs/a.txt", "/etc/x", f"{tmp_path}/a.py"):
-        reason = await agent.denial_of_write(path)
-        assert (
-            reason == "The rule that approved your plan lets you change only tests/**, docs/*.md, and run no command."
-        )
-
-
-def test_invalid_plan_rule_is_an_error_before_any_call(tmp_path: Path) -> None:
+        reason = "The rule that approved your plan lets you change only tests/**, docs/*.md, and run no command."
+        assert await agent.denial_of_write(path) == reason
     with pytest.raises(ConfigInvalid, match="the rule over plans"):
         Agent(tmp_path, PlanPolicy(by="rule", paths=("../x",)))
