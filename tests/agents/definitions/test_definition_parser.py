@@ -54,35 +54,24 @@ def test_all_keys_are_read() -> None:
         scope="project",
         source=PATH,
     )
-
-
-def test_a_name_and_a_description_are_enough() -> None:
-    definition, problems = _with()
-    assert problems == []
-    assert definition == AgentDefinition(
-        name="reviewer", description="Reviews.", prompt="Look closely.", scope="project", source=PATH
+    assert _with() == (
+        AgentDefinition(name="reviewer", description="Reviews.", prompt="Look closely.", scope="project", source=PATH),
+        [],
     )
-    assert (definition.tools, definition.process) == (None, "own")
 
 
 @pytest.mark.parametrize(
     ("line", "tools"),
     [
-        ("tools: Read, Grep", ("Read", "Grep")),
-        ("tools: Read Grep", ("Read", "Grep")),
-        ("tools: [Read, Grep]", ("Read", "Grep")),
+        *((f"tools: {said}", ("Read", "Grep")) for said in ("Read, Grep", "Read Grep", "[Read, Grep]")),
+        *((f"tools: {said}", ("Read", "Grep")) for said in ("Read, Read,, Grep,", "'`Read`, \"Grep\"'")),
         ("tools:\n  - Read\n  - Grep", ("Read", "Grep")),
-        ("tools: Read, Read,, Grep,", ("Read", "Grep")),
         ("tools: [mcp__x__y, Read]", ("mcp__x__y", "Read")),
         ("tools: Bash(a (b), c), Read", ("Bash(a (b), c)", "Read")),
-        ("tools: '`Read`, \"Grep\"'", ("Read", "Grep")),
         ("tools: [Bash(a, b), Read]", ("Bash(a, b)", "Read")),
         ("tools:\n  - Bash(git: x)\n  - Read", ("Bash(git: x)", "Read")),
         ("tools: []", ()),
-        ("tools: '*'", None),
-        ("tools: [Read, '*']", None),
-        ("tools: All tools", None),
-        ("model: inherit", None),
+        *((line, None) for line in ("tools: '*'", "tools: [Read, '*']", "tools: All tools", "model: inherit")),
     ],
 )
 def test_tools_are_read_however_they_are_separated(line: str, tools: tuple[str, ...] | None) -> None:
@@ -130,6 +119,11 @@ def test_invalid_value_is_reported_with_its_line_and_ignored(line: str, severity
     assert definition.max_turns == (3 if line == "max_turns: 3" else None)
 
 
+def test_exact_spelling_wins_over_another_spelling() -> None:
+    definition, [problem] = _with("max_turns: 3", "maxTurns: 4")
+    assert (definition.max_turns, problem.line) == (4, 4)
+
+
 @pytest.mark.parametrize(
     ("line", "tools", "disallowed"),
     [
@@ -145,11 +139,6 @@ def test_unreadable_limit_allows_nothing_and_unknown_tools_stay(
 ) -> None:
     definition, _ = _with(line)
     assert (definition.tools, definition.disallowed_tools) == (tools, disallowed)
-
-
-def test_exact_spelling_wins_over_another_spelling() -> None:
-    definition, [problem] = _with("max_turns: 3", "maxTurns: 4")
-    assert (definition.max_turns, problem.line) == (4, 4)
 
 
 @pytest.mark.parametrize(

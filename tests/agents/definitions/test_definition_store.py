@@ -28,15 +28,11 @@ def _errors(found: AgentDefinitions) -> list[str]:
     return [f"{problem.path.name}: {problem.reason}" for problem in found.problems if problem.severity == "error"]
 
 
-def test_built_in_definitions_have_no_problems(project: Path) -> None:
+def test_built_in_definitions_have_no_problems_and_readers_can_only_read(project: Path) -> None:
     found = load_definitions(project)
     assert found.by_name.keys() == BUILT_IN
     assert found.problems == ()
     assert {definition.scope for definition in found.by_name.values()} == {"built-in"}
-
-
-def test_the_built_in_readers_can_only_read_and_share_a_process(project: Path) -> None:
-    found = load_definitions(project)
     for name in ("explore", "plan"):
         assert found.get(name).tools == ("Read", "Grep", "Glob", "SearchTranscript")
         assert found.get(name).process == "shared"
@@ -45,6 +41,8 @@ def test_the_built_in_readers_can_only_read_and_share_a_process(project: Path) -
     assert "Bash" in verifier
     assert not {"Write", "Edit"} & set(verifier)
     assert found.get("general-purpose").tools is None
+    with pytest.raises(ConfigInvalid, match="unknown agent type 'explorer'; did you mean explore"):
+        found.get("explorer")
 
 
 def test_later_directory_wins_with_a_note(project: Path, tmp_path: Path) -> None:
@@ -79,11 +77,6 @@ def test_project_directory_can_be_changed_and_is_read_once(project: Path, monkey
     assert (found.get("x").scope, found.problems) == ("project", ())
 
 
-def test_an_unknown_name_is_refused_with_the_nearest(project: Path) -> None:
-    with pytest.raises(ConfigInvalid, match="unknown agent type 'explorer'; did you mean explore"):
-        load_definitions(project).get("explorer")
-
-
 def test_unreadable_files_are_errors_and_the_others_stay(project: Path) -> None:
     agents = project / ".coterie/agents"
     _write(agents / "good.md", "good")
@@ -116,16 +109,13 @@ def test_links_are_followed_and_a_cycle_is_searched_once(project: Path) -> None:
     assert _errors(found) == [f"back: the link leads to {agents}, which has already been searched"]
 
 
-def test_file_instead_of_the_directory_is_an_error(project: Path) -> None:
-    _write(project / ".coterie/agents", "x")
-    assert _errors(load_definitions(project)) == ["agents: cannot be read: Not a directory"]
-
-
 def test_readmes_hidden_files_and_other_files_are_skipped(project: Path) -> None:
     agents = project / ".coterie/agents"
     for name in ("README.md", ".#x.md", ".old/x.md", "x.txt", "x.md~"):
         _write(agents / name, "x")
     assert load_definitions(project).by_name.keys() == BUILT_IN
+    _write(project / ".claude/agents", "x")
+    assert _errors(load_definitions(project)) == ["agents: cannot be read: Not a directory"]
 
 
 def test_one_file_or_one_directory_can_be_read_alone(tmp_path: Path) -> None:

@@ -29,8 +29,7 @@ FLAWED = """{
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     for place in ("home", "claude", "project/.git", "project/.claude", "project/.coterie"):
@@ -70,13 +69,9 @@ def test_hooks_of_all_files_are_combined_with_their_owner(project: Path) -> None
     assert len(hook_sources(project / "deeper", HookSettings(), project.parent / "managed.toml")) == 7
 
 
-def test_the_files_of_another_product_can_be_left_out(project: Path) -> None:
+def test_files_can_be_left_out_and_the_project_can_switch_off_only_its_own(project: Path) -> None:
     write_all(project)
     assert [command for _, command in commands(project, HookSettings(claude=False))] == ["1", "2", "6", "7"]
-
-
-def test_project_can_only_switch_off_its_own_hooks(project: Path) -> None:
-    write_all(project)
     write_json(project / ".claude/settings.local.json", "5", disableAllHooks=True)
     assert [command for _, command in commands(project)] == ["1", "2", "3", "6", "7"]
     write_json(project.parent / "claude/settings.json", "3", disableAllHooks=True)

@@ -1,10 +1,10 @@
-"""Parser of hooks: valid hooks are used, and every problem is reported."""
+"""Parser of hooks, in which valid ones are used and every problem is reported, and the matching with events."""
 
 from typing import Any
 
 import pytest
 
-from coterie.agents.hooks.hook import Hook
+from coterie.agents.hooks.hook import Hook, HookEvent, check_matcher, content_of, matches, matching_hooks
 from coterie.agents.hooks.hook_parser import HookParser
 
 
@@ -69,21 +69,62 @@ def test_all_problems_are_reported_and_valid_hooks_stay() -> None:
     assert len(flaws) == 14
 
 
-@pytest.mark.parametrize("value", [None, [], "x", 3, True])
-def test_non_table_is_a_problem(value: Any) -> None:
-    hooks, [(place, reason)] = read(value)
-    assert (hooks, place) == ((), ())
-    assert reason.startswith("hooks must be a table of events")
-
-
-@pytest.mark.parametrize("timeout", [0, -1, True, "soon", 601, float("inf"), float("nan"), [], 10**400])
-def test_invalid_timeout_is_a_problem(timeout: Any) -> None:
-    hooks, flaws = read({"Stop": [{"command": "x", "timeout": timeout}]})
-    assert hooks[0].timeout == 60.0
-    assert len(flaws) == 1
+def test_value_that_is_no_table_and_invalid_timeouts_are_problems() -> None:
+    for value in (None, [], "x", 3, True):
+        hooks, [(place, reason)] = read(value)
+        assert (hooks, place) == ((), ())
+        assert reason.startswith("hooks must be a table of events")
+    for timeout in (0, -1, True, "soon", 601, float("inf"), float("nan"), [], 10**400):
+        hooks, flaws = read({"Stop": [{"command": "x", "timeout": timeout}]})
+        assert (hooks[0].timeout, len(flaws)) == (60.0, 1)
 
 
 def test_events_of_other_products_are_listed_without_a_problem() -> None:
     reader = HookParser("settings.json")
     assert reader.parse({"UserPromptSubmit": [{"hooks": []}], "Notification": "anything"}) == ()
     assert (reader.elsewhere, reader.problems) == (["UserPromptSubmit", "Notification"], [])
+
+
+def hook(event: HookEvent, matcher: str, command: str, timeout: float = 60.0) -> Hook:
+    return Hook(event=event, matcher=matcher, command=command, timeout=timeout, source="x")
+
+
+@pytest.mark.parametrize(
+    ("matcher", "meant", "others"),
+    [
+        ("", "Bash", ""),
+        ("*", "Bash", ""),
+        ("Bash", "Bash", "BashOutput"),
+        ("bash", "", "Bash"),
+        ("Edit|Write", "Write", "Rewrite"),
+        ("Task", "Agent", "TaskUpdate"),
+        ("Agent", "Agent", ""),
+        ("Read|Task", "Agent", ""),
+        ("^Task$", "Agent", ""),
+        ("mcp__.*", "mcp__files__read", "Read"),
+        ("Notebook.*", "NotebookEdit", ""),
+        ("^Bash", "BashOutput", ""),
+        ("(Edit|Write)$", "Edit", ""),
+    ],
+)
+def test_matcher_is_a_name_several_names_or_an_expression(matcher: str, meant: str, others: str) -> None:
+    assert [name for name in f"{meant} {others}".split() if matches(matcher, name)] == meant.split()
+    assert check_matcher(matcher) is None
+
+
+def test_hooks_run_in_their_order_and_the_same_command_once() -> None:
+    hooks = [
+        hook("PreToolUse", "Edit", "other"),
+        hook("PreToolUse", "Bash", "b"),
+        hook("PostToolUse", "Bash", "after"),
+        hook("PreToolUse", "", "a"),
+        hook("PreToolUse", "*", "b"),
+    ]
+    assert [each.command for each in matching_hooks(hooks, "PreToolUse", "Bash")] == ["b", "a"]
+
+
+def test_approved_content_covers_behavior_but_not_the_source() -> None:
+    base = hook("Stop", "", "x")
+    assert content_of([base]) == content_of([Hook(event="Stop", command="x", source="elsewhere")])
+    others = [hook("Stop", "", "y"), hook("Stop", "a", "x"), hook("SubagentStop", "", "x"), hook("Stop", "", "x", 1.0)]
+    assert len({content_of([base]), content_of([base, base]), *(content_of([each]) for each in others)}) == 6

@@ -52,29 +52,18 @@ async def test_hook_messages_are_in_the_order_of_the_calls(tmp_path: Path) -> No
         assert [b"about b" in block for block in blocks] == [False, False, False, True]
 
 
-async def test_expression_matches_only_tools_of_mcp_servers(tmp_path: Path) -> None:
-    tools = (NotingTool(name="mcp__files__read"), NotingTool(name="Read"))
+async def test_hooks_run_only_for_matching_known_tools_and_after_success(tmp_path: Path) -> None:
+    tools = (NotingTool(name="mcp__files__read"), NotingTool(name="Note"))
     async with open_agent("default: [{text: x}]", tmp_path, *tools) as (agent, _):
-        fit(agent, tmp_path, ("PreToolUse", "mcp__.*", "echo no servers >&2; exit 2"))
+        servers, unknown = ("mcp__.*", "echo no servers >&2; exit 2"), ("Nota", "touch hooked; exit 2")
+        fit(agent, tmp_path, ("PreToolUse", *servers), ("PreToolUse", *unknown), ("PostToolUse", "", "touch hooked"))
         denied = await agent.caller(agent, call("mcp__files__read", "a"))
         assert (denied.is_error, denied.text.endswith("no servers")) == (True, True)
-        assert (await agent.caller(agent, call("Read", "a"))).text == "a"
-
-
-async def test_unknown_tool_runs_no_hook(tmp_path: Path) -> None:
-    async with open_agent("default: [{text: x}]", tmp_path, NotingTool(name="Note")) as (agent, _):
-        fit(agent, tmp_path, ("PreToolUse", "", "touch hooked; exit 2"))
         assert "did you mean Note?" in (await agent.caller(agent, call("Nota", "a"))).text
-        assert not (tmp_path / "hooked").exists()
-
-
-async def test_failed_call_runs_no_post_tool_hook(tmp_path: Path) -> None:
-    async with open_agent("default: [{text: x}]", tmp_path, NotingTool(name="Note")) as (agent, _):
-        fit(agent, tmp_path, ("PostToolUse", "", "touch hooked"))
         wrong = {"id": "1", "name": "Note", "input": {"txt": "a"}}
         assert (await agent.caller(agent, wrong)).is_error
         assert not (tmp_path / "hooked").exists()
-        assert not (await agent.caller(agent, call("Note", "a"))).is_error
+        assert (await agent.caller(agent, call("Note", "a"))).text == "a"
         assert (tmp_path / "hooked").exists()
 
 

@@ -1,8 +1,11 @@
 from pathlib import Path
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from coterie.agents.loop.conversation.token_estimate import TEXT_BYTES
 from coterie.agents.skills.skill import Skill, parse_skill
+from coterie.agents.skills.skill_text import skill_listing
 
 PATH = Path("/skills/release-notes/SKILL.md")
 
@@ -41,15 +44,12 @@ def test_unused_keys_are_notes_and_allowed_tools_grant_nothing() -> None:
     assert "grants no permissions" in problems[4]
 
 
-@pytest.mark.parametrize("name", ["Release Notes", "release_notes", "x" * 65, ""])
-def test_invalid_name_is_replaced_by_that_of_the_directory(name: str) -> None:
-    skill, problems = read(f"name: {name}", "description: b")
-    assert skill is not None
-    assert skill.name == "release-notes"
-    assert "name of the directory is used: release-notes" in problems[0]
-
-
-def test_skill_without_a_valid_name_or_text_is_an_error() -> None:
+def test_invalid_name_is_replaced_by_that_of_the_directory_or_an_error() -> None:
+    for name in ("Release Notes", "release_notes", "x" * 65, ""):
+        skill, problems = read(f"name: {name}", "description: b")
+        assert skill is not None
+        assert skill.name == "release-notes"
+        assert "name of the directory is used: release-notes" in problems[0]
     skill, [problem] = read("name: A B", "description: b", path=Path("/skills/A B/SKILL.md"))
     assert skill is None
     assert problem.startswith("2 error: 'A B' is not a valid name: a name is at most 64 lower-case letters")
@@ -68,3 +68,36 @@ def test_a_missing_description_is_the_first_paragraph_and_a_long_one_is_cut() ->
     assert skill is not None
     assert len(skill.description) == 1_024
     assert "2,000 characters" in problems[0]
+
+
+def listed(name: str, description: str = "Does it.") -> Skill:
+    path = Path("/skills", name, "SKILL.md")
+    return Skill(name=name, description=description, scope="user", source=path, file=path)
+
+
+def lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("- ")]
+
+
+def test_a_skill_is_a_line_with_the_beginning_of_its_description() -> None:
+    assert skill_listing([], 2_000) == ""
+    told = lines(skill_listing([listed("a"), listed("b", "x" * 1_000)], 2_000))
+    assert told == ["- a: Does it.", f"- b: {'x' * 247}..."]
+
+
+def test_descriptions_are_shortened_before_a_skill_is_omitted() -> None:
+    many = [listed(f"skill-{number:03}", "words " * 40) for number in range(300)]
+    told = lines(skill_listing(many[:100], 2_000))
+    assert [line.endswith("...") for line in told] == [True] * 100
+    told = lines(skill_listing(many, 500))
+    assert told[0] == "- skill-000"
+    assert told[-1].startswith(f"- ... and {300 - len(told) + 1} more")
+
+
+@given(st.lists(st.text(max_size=300), max_size=60), st.integers(200, 3_000))
+def test_a_listing_keeps_its_budget_and_its_frame(descriptions: list[str], budget: int) -> None:
+    found = [listed(f"s{number}", " ".join(text.split())) for number, text in enumerate(descriptions)]
+    text = skill_listing(found, budget)
+    assert len(text.encode()) <= budget * TEXT_BYTES + 100
+    assert text.count("</skills>") == bool(found)
+    assert text == skill_listing(found, budget)
