@@ -70,11 +70,13 @@ def test_all_problems_are_reported_and_valid_hooks_stay() -> None:
 
 
 def test_value_that_is_no_table_and_invalid_timeouts_are_problems() -> None:
-    for value in (None, [], "x", 3, True):
+    no_tables: tuple[Any, ...] = (None, [], "x", 3, True)
+    for value in no_tables:
         hooks, [(place, reason)] = read(value)
         assert (hooks, place) == ((), ())
         assert reason.startswith("hooks must be a table of events")
-    for timeout in (0, -1, True, "soon", 601, float("inf"), float("nan"), [], 10**400):
+    no_seconds: tuple[Any, ...] = (0, -1, True, "soon", 601, float("inf"), float("nan"), [], 10**400)
+    for timeout in no_seconds:
         hooks, flaws = read({"Stop": [{"command": "x", "timeout": timeout}]})
         assert (hooks[0].timeout, len(flaws)) == (60.0, 1)
 

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from coterie.agents.prompts import PROMPTS, render
@@ -14,20 +12,11 @@ FACTS = {
     "compaction_part": {"earlier": "Nothing.", "part": "It began."},
     "context": {"directory": "/project", "platform": "Linux", "date": "2026-11-16"},
     "dream": {
-        "bytes": "25,000",
-        "date": "2026-11-16",
-        "directory": "/copy",
-        "evidence": "/evidence.md",
-        "lines": "200",
-        "transcripts": "- /sessions",
-        "turns": "30",
+        "date": "2026-11-16", "directory": "/copy", "evidence": "/evidence.md", "transcripts": "- /sessions",
+        "bytes": "25,000", "lines": "200", "turns": "30",
     },
     "extraction": {
-        "count": "2",
-        "directory": "/memory",
-        "manifest": "(none yet)",
-        "date": "2026-11-16",
-        "turns": "5",
+        "date": "2026-11-16", "directory": "/memory", "manifest": "(none yet)", "count": "2", "turns": "5",
     },
     "fork_worktree": {"directory": "/tree", "origin": "/project"},
     "instructions": {"files": "Be kind."},
@@ -79,15 +68,8 @@ def test_context_prompt_names_directory_platform_and_date() -> None:
     ]
 
 
-def test_missing_fact_is_refused() -> None:
+def test_missing_or_unused_fact_is_refused() -> None:
     with pytest.raises(ValueError, match="without a value: date, platform"):
         render("context", directory="/")
-
-
-def test_unused_fact_is_refused() -> None:
     with pytest.raises(ValueError, match="no slot for weather"):
         render("agent", weather="fine")
-
-
-def test_prompts_are_files_beside_the_code() -> None:
-    assert Path(PROMPTS, "agent.md").is_file()

@@ -41,25 +41,13 @@ def test_kernel_without_landlock_is_reported() -> None:
     needs("bubblewrap")
     with tempfile.TemporaryFile() as filter_:
         # Load the system call number; fail with ENOSYS for Landlock, allow all others.
-        code = (
-            (0x20, 0, 0, 0),
-            (0x15, 0, 1, launch.CREATE_RULESET),
-            (0x06, 0, 0, 0x00050026),
-            (0x06, 0, 0, 0x7FFF0000),
-        )
+        fail, allow = (0x06, 0, 0, 0x00050026), (0x06, 0, 0, 0x7FFF0000)
+        code = ((0x20, 0, 0, 0), (0x15, 0, 1, launch.CREATE_RULESET), fail, allow)
         filter_.write(b"".join(_instruction(*line) for line in code))
         filter_.seek(0)
         number = filter_.fileno()
-        held = [
-            backends.find_bubblewrap() or "",
-            "--dev-bind",
-            "/",
-            "/",
-            "--seccomp",
-            str(number),
-            *_python("landlock"),
-        ]
-        said = _output_of(held, number)
+        options = ["--dev-bind", "/", "/", "--seccomp", str(number)]
+        said = _output_of([backends.find_bubblewrap() or "", *options, *_python("landlock")], number)
     assert said == (
         "this kernel has no Landlock; version 3 (Linux 6.2) is required; "
         'install bubblewrap and set sandbox = "bubblewrap"'
@@ -76,12 +64,6 @@ def _python(way: str) -> list[str]:
 
 def _output_of(command: list[str], *descriptors: int) -> str:
     path = str(Path(coterie.__file__).parents[1])
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=True,
-        pass_fds=descriptors,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, pass_fds=descriptors, env=environment)
     return done.stdout.strip()
