@@ -1,7 +1,5 @@
 """Tests of Write and Edit on memories."""
 
-import os
-import unicodedata
 from pathlib import Path
 
 import pytest
@@ -148,22 +146,3 @@ async def test_store_reached_by_link_is_recognised(desk: MemoryWorkspace, tmp_pa
         result = await call(Write(), workspace, file_path=str(tmp_path / name), content=name)
         assert not result.is_error, result.text
     assert desk.store.read("a.md") == b"memory/a.md"
-
-
-async def test_hard_link_is_not_written_through(desk: MemoryWorkspace, tmp_path: Path) -> None:
-    victim = tmp_path / "victim.md"
-    victim.write_text("mine\n")
-    desk.store.directory.mkdir()
-    os.link(victim, desk.store.directory / "a.md")
-    await desk.read("a.md")
-    await desk.write(desk.path("a.md"), "changed\n")
-    assert victim.read_text() == "mine\n"
-
-
-async def test_names_equal_on_other_systems_are_one_file(desk: MemoryWorkspace) -> None:
-    name = unicodedata.normalize("NFC", "café.md")
-    assert not (await desk.write(desk.path(name))).is_error
-    for twin in (unicodedata.normalize("NFD", name), name.upper().replace(".MD", ".md"), "Café.md"):
-        assert (await desk.write(desk.path(twin), "twin\n")).is_error
-    assert desk.store.paths() == [name]
-    assert desk.store.read(name) == b"A fact.\n"

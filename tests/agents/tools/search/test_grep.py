@@ -1,7 +1,6 @@
 """Tests of the Grep tool with real files."""
 
 import os
-import shutil
 import subprocess
 import sys
 from functools import partial
@@ -14,7 +13,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.tools.search.grep import WORKER, Grep, GrepInput
+from coterie.agents.tools.search.grep import WORKER, Grep
 from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, search
 from coterie.agents.tools.tool import ToolResult, Workspace
 from tests.agents.tools.tool_calls import call
@@ -50,7 +49,7 @@ async def _content(workspace: Workspace, pattern: str, **value: Any) -> list[str
         ("run", {}, "readme.md\nsrc/main.py\nsrc/note.txt"),
         (r"def \w+\(", {"output_mode": "content"}, "src/main.py:3:def main():\nsrc/main.py:6:def Run():"),
         ("[Rr]un", {"output_mode": "count"}, "readme.md:2\nsrc/main.py:2\nsrc/note.txt:1"),
-        ("how", {"output_mode": "count"}, "src/note.txt:1"),
+        (r"^\s+\w", {"output_mode": "count"}, "src/main.py:2"),
         ("DEF RUN", {"ignore_case": True}, "src/main.py"),
         ("DEF RUN", {}, "no line matches 'DEF RUN' (3 files searched)"),
         ("run", {"glob": "*.py"}, "src/main.py"),
@@ -220,40 +219,6 @@ def test_worker_ends_itself_after_its_lifetime() -> None:
         f"import runpy, signal; signal.alarm = lambda s: exit(s); runpy.run_path({str(WORKER)!r}, run_name='__main__')"
     )
     assert subprocess.run([sys.executable, "-I", "-c", script], check=False).returncode == 60
-
-
-def test_affected_path_is_searched_path(tree: Workspace) -> None:
-    (tree.root / "link").symlink_to("/etc/passwd")
-    assert Grep().paths_affected(GrepInput(pattern="x", path="link"), tree) == [Path("/etc/passwd")]
-    assert Grep().paths_affected(GrepInput(pattern="x"), tree) == [tree.root.resolve()]
-
-
-EXPECTED = {
-    ("run", "-n"): ["readme.md:2:run, run", "src/main.py:4:    run()", "src/note.txt:1:how to run"],
-    ("run", "-nC1"): [
-        *("readme.md-1-Run it.", "readme.md:2:run, run", "--", "src/main.py-3-def main():", "src/main.py:4:    run()"),
-        *("src/main.py-5-", "--", "src/note.txt:1:how to run"),
-    ],
-    (r"^\s+\w", "-c"): ["src/main.py:2"],
-    ("(R|r)un|os", "-l"): ["readme.md", "src/main.py", "src/note.txt"],
-}
-
-
-@pytest.mark.parametrize(("pattern", "options"), EXPECTED)
-async def test_output_matches_other_search_programs(pattern: str, options: str, tree: Workspace) -> None:
-    """Compared with ripgrep if it is installed."""
-    values: dict[str, dict[str, Any]] = {
-        "-n": {"output_mode": "content"},
-        "-nC1": {"output_mode": "content", "context": 1},
-        "-c": {"output_mode": "count"},
-        "-l": {},
-    }
-    expected = EXPECTED[pattern, options]
-    assert (await _grep(tree, pattern, **values[options])).text.split("\n") == expected
-    if ripgrep := shutil.which("rg"):
-        command = [ripgrep, "--sort=path", "--no-heading", "--color=never", options, pattern, "readme.md", "src"]
-        told = await trio.run_process(command, cwd=tree.root, capture_stdout=True)
-        assert told.stdout.decode().splitlines() == expected
 
 
 @examples(40)

@@ -1,7 +1,6 @@
 import contextlib
 import errno
 import json
-import weakref
 
 import attrs
 import pytest
@@ -9,13 +8,12 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.scenarios.api_server.http.http_connection import ClientGone, HttpLimits, HttpRequest
-from coterie.scenarios.api_server.http.http_server import Responder, serve_http
+from coterie.scenarios.api_server.http.http_server import Responder
 from tests.scenarios.api_server.http.http_peer import (
     HASTY,
     LAST_GET,
     ROOT_GET,
     HttpAnswer,
-    Site,
     connect,
     read_one,
     read_to_end,
@@ -245,21 +243,3 @@ async def test_abort_resets_the_connection() -> None:
         assert caught.value.__cause__.errno == errno.ECONNRESET
         with pytest.raises(trio.BrokenResourceError):
             await talk(port, ROOT_GET)
-
-
-async def test_a_held_stream_does_not_hold_its_request() -> None:
-    kept: list[object] = []
-
-    @attrs.define(eq=False)
-    class Forgetful(Site):
-        async def handle(self, request: HttpRequest, respond: Responder) -> None:
-            reference = weakref.ref(request)
-            del request
-            kept.append(reference())
-            await respond.send(200, [], b"")
-
-    async with trio.open_nursery() as nursery:
-        port = await nursery.start(serve_http, Forgetful())
-        await talk(port, LAST_GET)
-        nursery.cancel_scope.cancel()
-    assert kept == [None]
