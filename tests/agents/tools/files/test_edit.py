@@ -1,6 +1,5 @@
 """Tests of the Edit tool; `test_write` has the refusals that all tools with write access share."""
 
-import os
 from typing import Any
 
 import pytest
@@ -115,13 +114,6 @@ async def test_unclear_old_string_is_refused_with_place(text: str, old: str, rea
     assert reason in told
     assert ("replace_all" in told) == (" times in a.txt" in reason)
     assert path.read_text() == text
-
-
-async def test_missing_file_is_refused_with_similar_names(workspace: Workspace) -> None:
-    (workspace.root / "main.py").touch()
-    refusal = await _refusal(workspace, "x", file_path="man.py")
-    assert refusal == f"man.py does not exist; did you mean main.py in {workspace.root}?"
-    assert os.listdir(workspace.root) == ["main.py"]  # noqa: PTH208 - names only
 
 
 async def test_edit_that_exceeds_size_limit_is_refused(workspace: Workspace) -> None:

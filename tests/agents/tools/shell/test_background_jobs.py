@@ -129,21 +129,6 @@ async def test_filter_shows_only_matching_lines_and_loses_nothing_if_it_fails(tm
         assert (await _output(workspace)).text == "[bash_1: ended with exit code 0]"
 
 
-async def test_concurrent_reads_lose_nothing(tmp_path: Path) -> None:
-    async with _opened(tmp_path) as workspace:
-        await _run(workspace, "echo one")
-        shown: list[str] = []
-
-        async def look() -> None:
-            shown.append((await _output(workspace)).text)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(look)
-            nursery.start_soon(look)
-        assert "one\n[bash_1: ended with exit code 0]" in shown
-        assert (await _output(workspace)).text == "[bash_1: ended with exit code 0]"
-
-
 async def test_output_is_kept_up_to_limit_with_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.agents.tools.workspace.background_jobs.MAX_OUTPUT", 2 * 1024 * 1024)
     async with _opened(tmp_path) as workspace:

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import anthropic
 import pytest
 
 from coterie.scenarios.api_server.http.http_connection import HttpLimits
-from tests.embedded_server import open_sdk, open_served
+from tests.embedded_server import open_served
 from tests.scenarios.api_server.api.api_client import ask, open_peer, request
 from tests.scenarios.api_server.request_samples import text, user
 
@@ -101,15 +100,3 @@ async def test_a_good_answer_has_its_id_and_its_organization() -> None:
     assert [answer.headers["request-id"] for answer in answers] == logged
     assert all(answer.headers["anthropic-organization-id"] for answer in answers)
     assert all(name.startswith("req_") for name in logged)
-
-
-async def test_the_sdk_raises_its_own_errors() -> None:
-    refused: list[tuple[dict[str, Any], type[anthropic.APIStatusError]]] = [
-        (request(model="claude-none"), anthropic.NotFoundError),
-        (request(stop_sequences=[" "]), anthropic.BadRequestError),
-    ]
-    async with open_served() as served, open_sdk(served) as client:
-        for params, error in refused:
-            with pytest.raises(error) as caught:
-                await client.messages.create(**params)
-            assert caught.value.request_id == served.requests[-1]["request_id"]

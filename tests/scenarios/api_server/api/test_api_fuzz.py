@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from coterie.agents.loop.model.catalog import known_models
 from coterie.scenarios.api_server.caching.context_editing import BETA, CLEAR_THINKING, CLEAR_TOOL_USES
-from coterie.scenarios.api_server.control_endpoint import PREFIX, TOKEN_HEADER
 from coterie.scenarios.api_server.rules.thinking_signatures import ThinkingSigner
 from tests.embedded_server import Served, open_served
 from tests.examples import examples
-from tests.scenarios.api_server.api.api_client import AUTH, ApiPeer, ask, control, named, open_peer, request
+from tests.scenarios.api_server.api.api_client import AUTH, ApiPeer, ask, named, open_peer, request
 from tests.scenarios.api_server.request_samples import (
     EPHEMERAL,
     HOUR,
@@ -240,40 +239,6 @@ async def put_up_with_all(requests: Spoilt, *, is_strict: bool) -> None:
         assert (await ask(served)).json["content"] == [text("good")]
 
 
-async def put_up_with_controls(requests: list[tuple[str, bytes]]) -> None:
-    async with open_served(SCRIPT) as served:
-        async with open_peer(served) as peer:
-            for name, body in requests:
-                await peer.send("POST", PREFIX + name, {TOKEN_HEADER: served.server.options.token}, body)
-                answer = await peer.read()
-                assert not served.server.bugs, served.server.bugs[0]
-                assert answer.status == 200 or answer.error
-        await control(served, "faults", method="DELETE")
-        assert (await ask(served)).json["content"] == [text("good")]
-
-
-CONTROLLED = ("clock", "faults", "signal")
-WRITTEN = {
-    "clock": {"advance": 300},
-    "signal": {"name": "go"},
-    "faults": {
-        "faults": [
-            "cut",
-            {"kind": "error", "status": 500, "error": "api_error", "retry_after": 1},
-            {"kind": "stall", "after": 1, "seconds": 1, "count": 2, "probability": 0.5},
-            {"kind": "slow", "agent": "a", "purpose": "p", "turn": 1, "model": "m", "seconds": 1},
-        ]
-    },
-}
-
-
-@st.composite
-def controls(draw: st.DrawFn) -> tuple[str, bytes]:
-    """A control and a spoilt body for it."""
-    name = draw(st.sampled_from(CONTROLLED))
-    return name, draw(changes(list(places(WRITTEN[name])))).applied(msgspec.json.encode(WRITTEN[name]))
-
-
 @pytest.mark.parametrize("is_strict", [True, False])
 async def test_requests_are_valid_before_they_are_changed(*, is_strict: bool) -> None:
     async with open_served(SCRIPT, is_strict=is_strict) as served, open_peer(served) as peer:
@@ -303,7 +268,6 @@ async def test_requests_that_once_failed_are_answered(body: dict[str, Any], chan
 
 
 SPOILT = st.lists(spoilt(), min_size=1, max_size=20)
-CONTROLS = st.lists(controls(), min_size=1, max_size=20)
 
 
 @pytest.mark.slow
@@ -311,13 +275,6 @@ CONTROLS = st.lists(controls(), min_size=1, max_size=20)
 @given(requests=SPOILT, is_strict=st.booleans())
 def test_malformed_request_is_answered(requests: Spoilt, *, is_strict: bool) -> None:
     trio.run(partial(put_up_with_all, requests, is_strict=is_strict))
-
-
-@pytest.mark.slow
-@examples(30)
-@given(requests=CONTROLS)
-def test_malformed_control_request_is_answered(requests: list[tuple[str, bytes]]) -> None:
-    trio.run(put_up_with_controls, requests)
 
 
 @pytest.mark.soak

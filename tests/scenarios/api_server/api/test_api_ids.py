@@ -61,14 +61,6 @@ async def test_a_turn_asked_again_is_answered_the_same_under_another_request_id(
     assert len(set(logged)) == 4
 
 
-async def test_retry_after_a_cut_stream_gets_the_same_message() -> None:
-    script = "default: [{text: one, fault: {kind: cut, after: 2}}, {text: two}]"
-    async with open_served(script) as served:
-        cut, whole = [await ask(served, request(stream=True), **named("a")) for _ in range(2)]
-    assert (cut.is_whole, whole.is_whole) == (False, True)
-    assert cut.events == whole.events[:2]
-
-
 async def test_sdk_retries_get_the_same_reply() -> None:
     """A client without names is known to retry by the header its SDK counts in."""
     script = "default: [{text: one, fault: {kind: overloaded, retry_after: 0.01, count: 2}}, {text: two}]"

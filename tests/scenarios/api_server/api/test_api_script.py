@@ -10,7 +10,6 @@ import trio.testing
 
 from tests.embedded_server import Served, open_served
 from tests.scenarios.api_server.api.api_client import AUTH, ApiAnswer, ask, control, named, open_peer, request, until
-from tests.scenarios.api_server.request_samples import tool
 
 PAIR = """
 writer:
@@ -73,21 +72,6 @@ async def test_a_reply_that_fails_raises_no_signal(fault: str) -> None:
         assert (await control(served, "signal")).json == {"raised": []}
         await ask(served, request(stream=True), **named("a"))
         assert (await control(served, "signal")).json == {"raised": ["gone"]}
-
-
-async def test_a_request_nothing_answers_is_shown_the_nearest_rule() -> None:
-    script = """
-default:
-  - {text: a, when: {last_user_text: fix, tool: Write, turn: 9}}
-  - {text: b, when: {last_user_text: "/tests? (pass|fail)/", tool: Read}}
-"""
-    async with open_served(script) as served:
-        answer = await ask(served, request("all is well", tools=[tool("Read")]), **named("coder", 3))
-        [entry] = served.requests
-    assert (answer.status, entry["reply"]) == (400, None)
-    asked, nearest = answer.error.split("\n")
-    assert asked == "no scripted reply for agent 'coder', purpose 'turn', turn 3; last user text: 'all is well'"
-    assert nearest.startswith("script test.yaml line 4: rule needs last_user_text matching /tests? (pass|fail)/")
 
 
 async def test_a_delay_holds_the_reply_back_and_a_pace_each_event() -> None:

@@ -104,13 +104,6 @@ def test_headers_tell_limit_remaining_and_reset() -> None:
     )
 
 
-def test_remaining_tokens_are_never_negative_and_not_over_the_limit() -> None:
-    limiter = RateLimiter(RateLimits(input_tokens=1_600))
-    assert header(limiter, "tokens-remaining") == "1600"
-    limiter.settle("key", "model", input_tokens=5000, output_tokens=0, now=NOW)
-    assert header(limiter, "input-tokens-remaining") == "0"
-
-
 def test_accounts_with_full_buckets_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limiter, "ACCOUNTS", 10)
     limiter = RateLimiter(RateLimits(requests=1))
