@@ -211,42 +211,37 @@ def test_request_the_api_refuses_is_refused_in_its_words_and_taken_when_lenient(
     assert refusal(call, strict=False) is None
 
 
+TOOLS = [tool("x" * 128), tool("A-z_9", type="custom"), {"type": "bash_20250124", "name": "bash"}]
+MIXED = {"metadata": {"user_id": "u"}, "service_tier": "auto", "weather": {"city": "Oslo"}, "temperature": None}
+SEARCH = {"type": "server_tool_use", "id": "srv", "name": "web_search", "input": {}}
+
+
 @pytest.mark.parametrize(
     "call",
     [
         make_call(model=BOUND, tool_choice={"type": "auto", "disable_parallel_tool_use": True}, tools=[tool()]),
-        make_call(model=BOUND, tool_choice={"type": "none"}, tools=[tool()]),
-        make_call(tool_choice=ANY, tools=[tool()]),
-        make_call(tool_choice=READ, tools=[tool()]),
-        make_call(tool_choice=None),
-        make_call(tools=[tool("a"), tool("b")]),
-        make_call(tools=[tool("x" * 128), tool("A-z_9", type="custom")]),
-        make_call(tools=[{"type": "bash_20250124", "name": "bash"}, {"type": "browser_toolset_20260801"}]),
+        make_call(model=BOUND, tool_choice={"type": "none"}, tools=[tool()], system=[text("be brief")]),
+        make_call(tool_choice=ANY, tools=[tool()], stop_sequences=["END"]),
+        make_call(tool_choice=READ, tools=[tool(), tool("b")], thinking={"type": "between_tools"}),
+        make_call(
+            tool_choice=None, tools=[*TOOLS, {"type": "browser_toolset_20260801"}], thinking={"type": "disabled"}
+        ),
         tooled(name="Read", strict=True, input_schema=FORMAT["schema"]),
-        make_call(thinking={"type": "adaptive", "display": "omitted"}),
-        make_call(thinking={"type": "between_tools"}),
-        make_call(thinking={"type": "disabled"}),
         budgeted(BUDGET, max_tokens=2001),
         make_call(model=ADAPTIVE, thinking={"type": "enabled", "budget_tokens": 1024}, max_tokens=4000),
         make_call(model=ADAPTIVE, thinking={"type": "adaptive"}),
-        make_call(output_config={"effort": "xhigh", "format": FORMAT}),
-        make_call(output_config={"effort": None, "format": None}),
-        make_call(stop_sequences=["END"]),
-        make_call(temperature=None, metadata={"user_id": "u"}, service_tier="auto", weather={"city": "Oslo"}),
+        make_call(
+            output_config={"effort": "xhigh", "format": FORMAT}, thinking={"type": "adaptive", "display": "omitted"}
+        ),
+        make_call(output_config={"effort": None, "format": None}, **MIXED),
         budgeted(max_tokens=64_000),
         make_call(max_tokens=128_000),
-        make_call(max_tokens=0),
         make_call(max_tokens=0, thinking={"type": "adaptive"}, output_config={"effort": "low"}),
         make_call(max_tokens=0, tools=[tool()], tool_choice={"type": "auto"}),
-        make_call(system=[text("be brief")]),
-        make_call(system(text("s")), HELLO),
-        make_call(assistant(COMPACTED), HELLO),
-        make_call(HELLO, assistant(COMPACTED)),
-        make_call(HELLO, assistant({"type": "server_tool_use", "id": "srv", "name": "web_search", "input": {}})),
-        make_call(HELLO, system(text("s"))),
-        make_call(HELLO, HELLO, assistant(text("a")), assistant(text("b")), HELLO),
-        make_call(user(DOCUMENT, IMAGE)),
-        make_call(user(text("so", citations=[])), assistant(CITED), HELLO),
+        make_call(system(text("s")), HELLO, assistant(COMPACTED)),
+        make_call(assistant(COMPACTED), HELLO, assistant(SEARCH)),
+        make_call(HELLO, HELLO, assistant(text("a")), assistant(text("b")), HELLO, system(text("s"))),
+        make_call(user(DOCUMENT, IMAGE), user(text("so", citations=[])), assistant(CITED), HELLO),
         said(THOUGHT, text("so")),
         make_call(user({"type": "web_fetch_tool_result"}, {"type": "search_result"}, {"type": "container_upload"})),
         make_call(system({"type": "tool_addition", "tool": {"type": "tool_reference", "name": "Read"}}), HELLO),

@@ -1,4 +1,4 @@
-"""Rules for files and protected paths, with disguised paths."""
+"""Rules for files and protected paths, with disguised paths, for agent types, and for hosts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from coterie.agents.errors import ToolFailed
 from coterie.agents.permissions import path_pattern
 from coterie.agents.permissions.permissions import Permissions
-from coterie.agents.permissions.rules import Rule
+from coterie.agents.permissions.rules import RoleLimit, Rule
 from coterie.agents.permissions.types import Allowed, Denied, Mode, NeedsPrompt, Verdict
 from coterie.agents.tools.files.edit import Edit, EditInput
 from coterie.agents.tools.files.glob import Glob, GlobInput
@@ -17,7 +17,11 @@ from coterie.agents.tools.files.notebook_edit import NotebookEdit, NotebookEditI
 from coterie.agents.tools.files.read import Read, ReadInput
 from coterie.agents.tools.files.write import Write, WriteInput
 from coterie.agents.tools.search.grep import Grep, GrepInput
+from coterie.agents.tools.team.agent_tool import AgentInput, AgentTool
 from coterie.agents.tools.tool import Tool, Workspace
+from coterie.agents.tools.web.hosts import HostList, WebAddress
+from coterie.agents.tools.web.web_fetch import PageCache, WebFetch, WebFetchInput
+from coterie.errors import ConfigInvalid
 
 
 @pytest.fixture
@@ -249,3 +253,88 @@ def test_proposed_path_rule_is_narrow_and_sufficient(workspace: Workspace, tool:
     assert proposed.text == rule.replace("TOP", str(workspace.root.parent))
     for allow in (proposed, Rule.parse(proposed.text, "test")):
         assert isinstance(_judge(Permissions(allow=(allow,)), tool, path, workspace), Allowed)
+
+
+async def _nothing(_address: WebAddress, _hosts: tuple[HostList, ...]) -> str:
+    return ""
+
+
+# The tools never run: permissions only look at the call.
+AGENT = AgentTool(spawner=None, mail=None, agent_types={})  # type: ignore[arg-type]
+FETCH = WebFetch(hosts=(), cache=PageCache(lambda: 0.0), load=_nothing)
+
+
+def _parsed(*texts: str) -> tuple[Rule, ...]:
+    return tuple(Rule.parse(text, "test") for text in texts)
+
+
+def _judge_start(permissions: Permissions, kind: str, workspace: Workspace) -> Verdict:
+    return permissions.evaluate(AGENT, AgentInput(description="l", prompt="L.", subagent_type=kind), workspace)
+
+
+def _judge_fetch(permissions: Permissions, url: str, workspace: Workspace) -> Verdict:
+    return permissions.evaluate(FETCH, WebFetchInput(url=url), workspace)
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_meant"),
+    [
+        *((rule, True) for rule in ("Agent", "Agent(*)", "Agent(tester)", "Agent(reviewer, tester)")),
+        *((rule, False) for rule in ("Agent(reviewer)", "Agent(test)", "Read")),
+    ],
+)
+def test_rule_matches_the_agent_types_it_names(workspace: Workspace, rule: str, *, is_meant: bool) -> None:
+    assert isinstance(_judge_start(Permissions(deny=_parsed(rule)), "tester", workspace), Denied) is is_meant
+
+
+def test_definition_that_names_agent_types_starts_no_others(workspace: Workspace) -> None:
+    only = _parsed("Agent(reviewer, tester)")
+    permissions = Permissions(limits=(RoleLimit(name="x", reason="no", allowed=frozenset({"Agent"}), only=only),))
+    assert not isinstance(_judge_start(permissions, "tester", workspace), Denied)
+    assert isinstance(_judge_start(permissions, "deployer", workspace), Denied)
+
+
+@pytest.mark.parametrize(
+    ("rule", "url", "is_meant"),
+    [
+        *((rule, "https://a.org", True) for rule in ("WebFetch", "WebFetch(*)", "*")),
+        ("WebFetch(domain:a.org)", "https://A.org:8443/x", True),
+        ("WebFetch(domain:a.org)", "https://www.a.org", False),
+        ("WebFetch(domain:*.a.org)", "https://www.a.org", True),
+        ("WebFetch(domain:*.a.org)", "https://a.org", False),
+        ("WebFetch(domain:127.0.0.1)", "http://127.0.0.1:80", True),
+        *((rule, "https://a.org", False) for rule in ("Read", "Bash")),
+    ],
+)
+def test_rule_matches_hosts(rule: str, url: str, workspace: Workspace, *, is_meant: bool) -> None:
+    assert isinstance(_judge_fetch(Permissions(deny=_parsed(rule)), url, workspace), Denied) is is_meant
+    asked = _judge_fetch(Permissions(ask=_parsed(rule)), url, workspace)
+    assert isinstance(asked, NeedsPrompt) is is_meant
+    if isinstance(asked, NeedsPrompt):
+        assert asked.question.subject == url
+
+
+def test_session_approval_applies_to_host(workspace: Workspace) -> None:
+    asked = _judge_fetch(Permissions(ask=_parsed("WebFetch")), "https://a.org/x", workspace)
+    assert isinstance(asked, NeedsPrompt)
+    assert asked.question.rules == ("WebFetch(domain:a.org)",)
+
+
+@pytest.mark.parametrize("mode", ["default", "plan", "dontAsk"])
+def test_a_listed_host_needs_no_permission(mode: Mode, workspace: Workspace) -> None:
+    assert _judge_fetch(Permissions(mode=mode), "https://a.org", workspace) == Allowed()
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("Agent(reviewer,,tester)", r"names of agent types.*Agent\(reviewer\)"),
+        *(
+            (f"WebFetch({host})", "write for example WebFetch")
+            for host in ("a.org", "domain:", "domain:a/b", "https://a.org")
+        ),
+    ],
+)
+def test_invalid_rule_is_refused_with_an_example(text: str, hint: str) -> None:
+    with pytest.raises(ConfigInvalid, match=hint):
+        Rule.parse(text, "test")
