@@ -212,7 +212,12 @@ def test_request_the_api_refuses_is_refused_in_its_words_and_taken_when_lenient(
 
 
 TOOLS = [tool("x" * 128), tool("A-z_9", type="custom"), {"type": "bash_20250124", "name": "bash"}]
-MIXED = {"metadata": {"user_id": "u"}, "service_tier": "auto", "weather": {"city": "Oslo"}, "temperature": None}
+MIXED: dict[str, Any] = {
+    "metadata": {"user_id": "u"},
+    "service_tier": "auto",
+    "weather": {"city": "Oslo"},
+    "temperature": None,
+}
 SEARCH = {"type": "server_tool_use", "id": "srv", "name": "web_search", "input": {}}
 
 
