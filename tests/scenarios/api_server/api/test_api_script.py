@@ -20,6 +20,8 @@ writer:
   - {text: final, until: [drafted, reviewed]}
 reviewer:
   - {text: "two typos", until: drafted, signal: reviewed}
+lead: [{text: first, asked: asks, until: told}]
+peer: [{text: between, until: asks, signal: told}]
 """
 
 
@@ -34,38 +36,44 @@ def awaits(served: Served, *names: str) -> Callable[[], bool]:
     return lambda: signals.awaited == sorted(names)
 
 
+async def turn(served: Served, said: list[str], agent: str, number: int = 1) -> None:
+    """Ask for a turn, and note the reply when it comes."""
+    said.append(text_of(await ask(served, **named(agent, number))))
+
+
 async def test_signals_order_the_turns_of_two_agents() -> None:
     """The last turn is asked for first; each answer comes when those it depends on are out."""
-    order: list[str] = []
-
-    async def turn(served: Served, agent: str, number: int) -> None:
-        order.append(text_of(await ask(served, **named(agent, number))))
-
+    said: list[str] = []
     async with open_served(PAIR) as served, trio.open_nursery() as nursery:
-        nursery.start_soon(turn, served, "writer", 2)
+        nursery.start_soon(turn, served, said, "writer", 2)
         await until(awaits(served, "drafted", "reviewed"))
-        nursery.start_soon(turn, served, "reviewer", 1)
+        nursery.start_soon(turn, served, said, "reviewer")
         await until(lambda: len(served.server.control.signals._waiting) == 2)  # noqa: SLF001 - both must have arrived
-        assert order == []
-        nursery.start_soon(turn, served, "writer", 1)
-    assert order == ["draft", "two typos", "final"]
+        assert said == []
+        nursery.start_soon(turn, served, said, "writer")
+    assert said == ["draft", "two typos", "final"]
+
+
+async def test_a_reply_that_waits_has_told_before_that_it_was_asked_for() -> None:
+    """So another can come while the first is being answered: neither before nor behind."""
+    said: list[str] = []
+    async with open_served(PAIR) as served, trio.open_nursery() as nursery:
+        nursery.start_soon(turn, served, said, "peer")
+        await until(awaits(served, "asks"))
+        nursery.start_soon(turn, served, said, "lead")
+    assert said == ["between", "first"]
 
 
 async def test_the_control_side_raises_a_signal() -> None:
+    said: list[str] = []
     async with open_served("default: [{text: go, until: approved}]") as served, trio.open_nursery() as nursery:
-        answers: list[ApiAnswer] = []
-
-        async def wait() -> None:
-            answers.append(await ask(served))
-
-        nursery.start_soon(wait)
+        nursery.start_soon(turn, served, said, "writer")
         await until(awaits(served, "approved"))
         assert (await control(served, "signal", {"name": "other"})).json == {"raised": ["other"]}
         assert awaits(served, "approved")()
         assert (await control(served, "signal", {"name": "approved"})).json == {"raised": ["approved", "other"]}
-        await until(lambda: bool(answers))
+        await until(lambda: said == ["go"])
         assert (await control(served, "signal")).json == {"raised": ["approved", "other"]}
-    assert text_of(answers[0]) == "go"
 
 
 @pytest.mark.parametrize("fault", ["{kind: error_event, after: 2}", "cut", "overloaded", "disconnect"])
@@ -110,21 +118,6 @@ async def test_a_client_that_leaves_frees_its_task(script: str, *, is_streamed: 
         assert (entry["error"], entry["reply"]) == ("client_gone", "default[1]")
         await until(lambda: trio.lowlevel.current_statistics().tasks_living <= tasks)
         assert served.server.control.signals.awaited == []
-
-
-async def test_a_reply_that_waits_has_told_before_that_it_was_asked_for() -> None:
-    """So another can come while the first is being answered: neither before nor behind."""
-    script = "lead: [{text: first, asked: asks, until: told}]\npeer: [{text: between, until: asks, signal: told}]"
-    order: list[str] = []
-
-    async def turn(served: Served, agent: str) -> None:
-        order.append(text_of(await ask(served, **named(agent, 1))))
-
-    async with open_served(script) as served, trio.open_nursery() as nursery:
-        nursery.start_soon(turn, served, "peer")
-        await until(awaits(served, "asks"))
-        nursery.start_soon(turn, served, "lead")
-    assert order == ["between", "first"]
 
 
 CALLS = "default: [{text: first, tools: [{Read: {path: a}}, {Read: {path: b}}], times: always}]"
@@ -173,12 +166,10 @@ async def test_a_turn_asked_again_is_answered_the_same_under_another_request_id(
     script = "default: [{text: one, tools: [{Read: {}}]}, {text: two}]"
     async with open_served(script) as served:
         answers = [await ask(served, **named("a", turn)) for turn in (1, 1, 2, 1)]
-        logged = [entry["request_id"] for entry in served.requests]
     one, retried, two, late = (answer.json for answer in answers)
     assert one == retried == late
     assert two["content"][0]["text"] == "two"
-    assert [answer.headers["request-id"] for answer in answers] == logged
-    assert len(set(logged)) == 4
+    assert len({answer.headers["request-id"] for answer in answers}) == 4
 
 
 async def test_sdk_retries_get_the_same_reply() -> None:
