@@ -205,19 +205,13 @@ def test_server_list_accepts_the_usual_notations(text: str, names: tuple[str, ..
 HOOKS = """hooks:
   PreToolUze:
     - hooks: []
-  PreToolUse:
-    - matcher: "(Bash"
-      hooks: [{type: command, command: x}]
   Stop:
-    - hooks:
-        - type: command
-          command: good
-          timeout: soon"""
+    - hooks: [{type: command, command: good, timeout: soon}]"""
 
 
 def test_every_problem_of_hooks_has_its_line_and_valid_hooks_stay() -> None:
     definition, problems = _with(HOOKS)
     assert definition.hooks == (Hook(event="Stop", command="good", source="reviewer.md"),)
-    assert [(problem.line, problem.severity) for problem in problems] == [(line, "warning") for line in (5, 8, 14)]
-    for problem, words in zip(problems, ("PreToolUse?", "'(Bash' is not", "timeout must be seconds"), strict=True):
-        assert words in problem.reason
+    assert [(problem.line, problem.severity) for problem in problems] == [(5, "warning"), (8, "warning")]
+    assert "PreToolUse?" in problems[0].reason
+    assert "timeout must be seconds" in problems[1].reason

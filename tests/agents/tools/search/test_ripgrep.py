@@ -167,21 +167,6 @@ async def test_file_with_python_match_is_never_excluded(
 @pytest.mark.parametrize(
     "expression",
     [
-        *("word", "^import os$", r"def \w+\(", r"\bclass\s+[A-Z]\w*"),
-        *("interface{}", "(?i)todo|fixme", "(?P<n>a)b??c++"),
-        *('[^"\\n]*', "caf\u00e9 \U0001f600", "[\u00e0-\u00ff]{2,}", "a{,3}", "]}", "", r"\.\*\_\-\t"),
-    ],
-)
-def test_common_expression_has_byte_pattern(expression: str) -> None:
-    pattern = byte_pattern(expression, ignore_case=False)
-    assert pattern is not None
-    assert pattern.isascii()
-    re.compile(pattern.encode())
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [
         *("a(?=b)", "a(?!b)", "(?<=a)b", "(?<!a)b"),
         *(r"(a)\1", "(?P<n>a)(?P=n)", "(a)?(?(1)b|c)"),
         *("(?i:a)b", "(?-i:a)", "(?x) a b", "(?s).", "(?m)^a", "(?a)é", "a(?i)", "(?ix)a", "(?L)a"),

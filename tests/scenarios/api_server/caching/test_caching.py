@@ -241,16 +241,6 @@ def test_any_json_is_counted_and_the_count_is_additive(blocks: list[dict[str, An
     assert count_blocks(blocks) == sum(count_blocks([block]) for block in blocks)
 
 
-def test_positions_run_from_tools_over_system_to_messages() -> None:
-    prompt = build_prompt_digest(
-        make_call(user(sized(3), sized(4)), assistant(sized(5)), tools=[tool()], system=[sized(2)])
-    )
-    assert [block.get("name", "") for block in prompt.blocks] == ["Read", "", "", "", ""]
-    assert (prompt.system_start, prompt.messages_start) == (1, 2)
-    assert [prompt.tokens_of(index) for index in range(1, 5)] == [2, 3, 4, 5]
-    assert prompt.total == prompt.tokens_of(0) + 14
-
-
 def test_message_boundaries_and_roles_are_part_of_the_cache_key() -> None:
     calls = [
         make_call(user(text("a"), text("b"))),

@@ -1,5 +1,4 @@
 import contextlib
-import errno
 import functools
 import json
 import re
@@ -182,23 +181,6 @@ async def test_a_write_that_was_cancelled_ends_the_answer() -> None:
         await stream.send_all(ROOT_GET)
         await ended.wait()
         assert b"more" not in await read_to_end(stream)
-
-
-async def test_abort_resets_the_connection() -> None:
-    async def drop(_: HttpRequest, respond: Responder) -> None:
-        await respond.start(200, [])
-        await respond.write(b"half")
-        await respond.abort()
-        with pytest.raises(ClientGone):
-            await respond.write(b"more")
-
-    async with serving(drop) as port:
-        with pytest.raises(trio.BrokenResourceError) as caught:
-            await talk(port, ROOT_GET)
-        assert isinstance(caught.value.__cause__, OSError)
-        assert caught.value.__cause__.errno == errno.ECONNRESET
-        with pytest.raises(trio.BrokenResourceError):
-            await talk(port, ROOT_GET)
 
 
 async def test_every_name_of_loopback_will_do_and_nothing_else() -> None:

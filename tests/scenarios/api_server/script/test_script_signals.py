@@ -37,20 +37,6 @@ async def test_wait_before_the_signal_is_woken() -> None:
     assert (signals.raised, signals.awaited) == (["a", "b"], [])
 
 
-@pytest.mark.parametrize("order", [["a", "b"], ["b", "a"]])
-async def test_all_names_are_waited_for_in_any_order(order: list[str]) -> None:
-    signals, log = ScriptSignals(), list[str]()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait_and_note, signals, ["a", "b"], log)
-        await wait_all_tasks_blocked()
-        signals.raise_signal(order[0])
-        await wait_all_tasks_blocked()
-        assert log == []
-        assert signals.awaited == [order[1]]
-        signals.raise_signal(order[1])
-    assert log == ["a+b"]
-
-
 async def test_a_cleared_signal_wakes_and_must_be_raised_again() -> None:
     signals, log = ScriptSignals(), list[str]()
     signals.raise_signal("b")
