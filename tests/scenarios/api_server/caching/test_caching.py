@@ -58,8 +58,10 @@ def control(value: Any) -> ApiRequest:
     return one(text(cache_control=value))
 
 
-def delete(*references: str) -> Block:
-    return {"type": "cache_edits", "edits": [{"type": "delete", "cache_reference": each} for each in references]}
+def delete(*references: str, **fields: Any) -> Block:
+    """An edit of the cache for each reference; *fields* change them."""
+    edits = [{"type": "delete", "cache_reference": each, **fields} for each in references]
+    return {"type": "cache_edits", "edits": edits}
 
 
 def deleting(block: Block, *, place: int = 4) -> ApiRequest:
@@ -75,9 +77,18 @@ def clearing(*edits: Any) -> ApiRequest:
     return make_call(betas=[BETA], context_management={"edits": list(edits)})
 
 
+def keeping(kind: str, value: int, **fields: Any) -> Block:
+    return {"keep": {"type": kind, "value": value}, **fields}
+
+
 THINKING = "clear_thinking_20251015"
 TOOLS: dict[str, Any] = {"type": "clear_tool_uses_20250919", "trigger": {"type": "tool_uses", "value": 0}}
 FIRST, PATH, EDITS = "messages.0.content.0", "messages.4.content.1", "context_management.edits"
+
+EDIT, EARLIER = f"{PATH}.edits.0", "messages.2.content.1.edits.0.cache_reference"
+OTHER_TTL = "the last cacheable block already has a cache_control with ttl='5m'"
+REDACTED = {"type": "redacted_thinking", "data": "x", "cache_control": EPHEMERAL}
+SHORT_TOOL, LONG_TEXT = tool(cache_control=EPHEMERAL), text(cache_control=HOUR)
 
 REFUSED = [
     (control({"type": "eternal"}), f"{FIRST}.cache_control.type: Input should be 'ephemeral'"),
@@ -86,62 +97,32 @@ REFUSED = [
     (one(text("", cache_control=EPHEMERAL)), f"{FIRST}.text: {EMPTY}"),
     (make_call(system=[text("", cache_control=EPHEMERAL)]), f"system.0.text: {EMPTY}"),
     (make_call(assistant(thinking(cache_control=EPHEMERAL))), f"{FIRST}.thinking.cache_control: {EXTRA}"),
-    (
-        make_call(assistant({"type": "redacted_thinking", "data": "x", "cache_control": EPHEMERAL})),
-        f"{FIRST}.redacted_thinking.cache_control: {EXTRA}",
-    ),
+    (make_call(assistant(REDACTED)), f"{FIRST}.redacted_thinking.cache_control: {EXTRA}"),
     (one(tool_result("1", [text(), MARKED])), f"{FIRST}.content.1.cache_control: {TOP_LEVEL}"),
     (make_call(tools=[tool("A", defer_loading=True, cache_control=EPHEMERAL)]), DEFERRED),
     (make_call(user(*[MARKED] * 5)), TOO_MANY),
     (make_call(user(*[MARKED] * 4, text()), cache_control=EPHEMERAL), TOO_MANY),
-    (
-        make_call(tools=[tool(cache_control=EPHEMERAL)], system=[text(cache_control=HOUR)]),
-        f"system.0.cache_control.ttl: {ORDER}",
-    ),
-    (make_call(user(MARKED, text(), text(cache_control=HOUR))), f"messages.0.content.2.cache_control.ttl: {ORDER}"),
+    (make_call(tools=[SHORT_TOOL], system=[LONG_TEXT]), f"system.0.cache_control.ttl: {ORDER}"),
+    (make_call(user(MARKED, text(), LONG_TEXT)), f"messages.0.content.2.cache_control.ttl: {ORDER}"),
     (make_call(user(MARKED, text()), cache_control=HOUR), f"cache_control.ttl: {ORDER}"),
-    (
-        one(MARKED, cache_control=HOUR),
-        "cache_control.ttl: the last cacheable block already has a cache_control with ttl='5m'",
-    ),
+    (one(MARKED, cache_control=HOUR), f"cache_control.ttl: {OTHER_TTL}"),
     (make_call(cache_control={"type": "other"}), "cache_control.type: Input should be 'ephemeral'"),
-    (
-        deleting(delete("toolu_z")),
-        f"{PATH}.edits.0.cache_reference: no `tool_result` of toolu_z is in this request",
-    ),
-    (
-        deleting(delete("toolu_b"), place=2),
-        "messages.2.content.1.edits.0.cache_reference: the `tool_result` of toolu_b is after this block",
-    ),
+    (deleting(delete("toolu_z")), f"{EDIT}.cache_reference: no `tool_result` of toolu_z is in this request"),
+    (deleting(delete("toolu_b"), place=2), f"{EARLIER}: the `tool_result` of toolu_b is after this block"),
     (deleting({"type": "cache_edits"}), f"{PATH}.edits: Input should be a list of at least one edit"),
     (deleting(delete()), f"{PATH}.edits: Input should be a list of at least one edit"),
-    (deleting({"type": "cache_edits", "edits": ["x"]}), f"{PATH}.edits.0: Input should be a valid dictionary"),
-    (
-        deleting({"type": "cache_edits", "edits": [{"type": "insert", "cache_reference": "toolu_a"}]}),
-        f"{PATH}.edits.0.type: Input should be 'delete'",
-    ),
-    (
-        deleting({"type": "cache_edits", "edits": [{"type": "delete"}]}),
-        f"{PATH}.edits.0.cache_reference: Input should be a valid string",
-    ),
-    (
-        deleting({"type": "cache_edits", "edits": [{"type": "delete", "cache_reference": "toolu_a", "why": 1}]}),
-        f"{PATH}.edits.0.why: {EXTRA}",
-    ),
+    (deleting({"type": "cache_edits", "edits": ["x"]}), f"{EDIT}: Input should be a valid dictionary"),
+    (deleting(delete("toolu_a", type="insert")), f"{EDIT}.type: Input should be 'delete'"),
+    (deleting(delete("x", cache_reference=None)), f"{EDIT}.cache_reference: Input should be a valid string"),
+    (deleting(delete("toolu_a", why=1)), f"{EDIT}.why: {EXTRA}"),
     (clearing({"type": "forget_all"}), f"{EDITS}.0.type: Invalid value 'forget_all'"),
     (clearing({}), f"{EDITS}.0: Object missing required field `type`"),
     (clearing("all"), f"{EDITS}.0: Expected `object`, got `str`"),
     (clearing(TOOLS, {"type": THINKING}), f"{EDITS}: `{THINKING}` must be the first edit"),
     (clearing(TOOLS, TOOLS), f"{EDITS}: each type of edit may be given once"),
-    (
-        clearing({"type": THINKING, "keep": {"type": "thinking_turns", "value": 0}}),
-        f"{EDITS}.0.keep.value: Expected `int` >= 1",
-    ),
+    (clearing(keeping("thinking_turns", 0, type=THINKING)), f"{EDITS}.0.keep.value: Expected `int` >= 1"),
     (clearing({**TOOLS, "trigger": {"type": "days", "value": 1}}), f"{EDITS}.0.trigger.type: Invalid value 'days'"),
-    (
-        clearing({**TOOLS, "keep": {"type": "tool_uses", "value": -1}}),
-        f"{EDITS}.0.keep.value: Expected `int` >= 0",
-    ),
+    (clearing({**TOOLS, **keeping("tool_uses", -1)}), f"{EDITS}.0.keep.value: Expected `int` >= 0"),
     (clearing({**TOOLS, "keeps": 1}), f"{EDITS}.0: Object contains unknown field `keeps`"),
     (make_call(betas=[BETA], context_management={"edits": "all"}), f"{EDITS}: Input should be a valid list"),
 ]
