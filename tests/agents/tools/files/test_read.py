@@ -189,8 +189,6 @@ def test_changes_are_taken_once_and_can_be_restored(path: Path) -> None:
     for each in (seen, resumed):
         each.record(path, b"one\n")
         assert each.take_changes() == {}
-        each.record(path, b"two\n")
-        assert list(each.take_changes()) == [str(path)]
     latin = Path(os.fsdecode(b"/caf\xe9"))
     seen.record(latin, b"")
     seen.check(latin, b"")
