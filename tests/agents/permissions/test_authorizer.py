@@ -165,46 +165,37 @@ CALLS: dict[str, tuple[Tool, Any]] = {
 
 
 @attrs.define(eq=False)
-class ScriptedReviewer:
-    """Plan approver with scripted decisions."""
-
-    judgements: list[PlanDecision | ControlLost]
-    plans: list[tuple[str, tuple[str, ...]]] = attrs.field(factory=list)
-
-    async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """Return the next scripted decision; as `PlanApprover.submit`."""
-        self.plans.append((plan, tuple(files)))
-        judgement = self.judgements.pop(0)
-        if isinstance(judgement, ControlLost):
-            raise judgement
-        return judgement
-
-
-@attrs.define(eq=False)
 class Agent:
-    """An agent in plan mode, in a directory."""
+    """An agent in plan mode, in a directory, with scripted decisions on its plans."""
 
     directory: Path
     policy: PlanPolicy | None
-    judgements: list[PlanDecision | ControlLost] = attrs.field(factory=list)
+    decisions: list[PlanDecision | ControlLost] = attrs.field(factory=list)
     is_approved: bool = False
     mode: Mode = "bypassPermissions"
+    plans: list[tuple[str, tuple[str, ...]]] = attrs.field(factory=list)
     did: list[str] = attrs.field(factory=list)
     authority: Authorizer = attrs.field(init=False)
     planning: PlanMode = attrs.field(init=False)
-    court: ScriptedReviewer = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         (self.directory / "a.py").write_text("x")
         self.authority = Authorizer(Permissions(mode=self.mode))
-        self.court = ScriptedReviewer(self.judgements)
         self.planning = PlanMode(
             policy=self.policy,
             is_approved=self.is_approved,
             authority=self.authority,
-            approver=self.court,
+            approver=self,
             report_activity=lambda activity, what: self.did.append(f"{activity} {what}".strip()),
         )
+
+    async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
+        """Return the next scripted decision; as `PlanApprover.submit`."""
+        self.plans.append((plan, tuple(files)))
+        decision = self.decisions.pop(0)
+        if isinstance(decision, ControlLost):
+            raise decision
+        return decision
 
     async def may(self) -> set[str]:
         """Return the names of the allowed calls."""
@@ -226,7 +217,7 @@ async def test_agent_may_only_read_until_its_plan_is_approved(tmp_path: Path) ->
     assert await agent.may() == {"read"}
     assert (await agent.planning.submit("1. C.", [])) == YES
     assert await agent.may() == set(CALLS)
-    assert agent.court.plans == [("1. A.\n2. B.", ("a.py",)), ("1. C.", ())]
+    assert agent.plans == [("1. A.\n2. B.", ("a.py",)), ("1. C.", ())]
     assert agent.did == ["plan_pending 1. A.", "running", "plan_pending 1. C.", "running"]
 
 
@@ -240,7 +231,7 @@ async def test_approval_restores_the_agents_own_permissions_and_a_lost_approver_
     resumed = Agent(tmp_path, BY_LEAD, is_approved=True)
     assert await resumed.may() == set(CALLS)
     assert (await resumed.planning.submit("1.", [])).approve
-    assert resumed.court.plans == []
+    assert resumed.plans == []
 
 
 async def test_agent_without_a_plan_policy_is_unrestricted(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ UNANSWERED = {
     "every condition": (
         "default: [{text: a, when: {last_user_text: /fix/i, last_tool_result: x, tool: Edit, turn: 9, model: haiku}}]",
         "x1",
-        "no last tool result; and model containing 'haiku', the request has the model 'claude-opus-5-5'; and tool 'Edit', ",
+        "no last tool result; and model containing 'haiku', the request has the model 'claude-opus-5-5'; and tool 'Edit'",
     ),
     "a missing agent": (
         "lead: [a]\ntester: [b]",
