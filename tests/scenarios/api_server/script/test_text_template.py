@@ -8,45 +8,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
-from coterie.agents.loop.model.catalog import load_models
-from coterie.scenarios.api_server.request.api_request import ApiCaller, ApiRequest, RequestMessage
+from coterie.scenarios.api_server.request.api_request import ApiCaller, ApiRequest
 from coterie.scenarios.api_server.request.errors import ApiError
 from coterie.scenarios.api_server.script.request_facts import RequestFacts
 from coterie.scenarios.api_server.script.script_signals import ScriptSignals
 from coterie.scenarios.api_server.script.text_template import SlotEmpty, check_template, fill
+from tests.scenarios.api_server.request_samples import (
+    assistant,
+    make_call,
+    text,
+    tool,
+    tool_result,
+    tool_use,
+    user,
+)
 
 
-def call(*messages: RequestMessage) -> ApiRequest:
-    model = load_models().get("claude-opus-5-5")
-    caller = ApiCaller(key="k", agent="lead", incarnation=2, turn=7)
-    tools = ({"name": "Read"}, {"name": "Bash"})
-    return ApiRequest(caller=caller, model=model, model_name="opus", max_tokens=9, messages=messages, tools=tools)
-
-
-def message(role: Any, *blocks: Any) -> RequestMessage:
-    return RequestMessage(
-        role=role, content=tuple({"type": "text", "text": b} if isinstance(b, str) else b for b in blocks)
-    )
-
-
-def result(content: Any) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": "t", "content": content}
-
-
-def use(id: str) -> dict[str, Any]:  # noqa: A002 - the API's word
-    return {"type": "tool_use", "id": id, "name": "Read", "input": {}}
+def call(*messages: dict[str, Any]) -> ApiRequest:
+    request = make_call(*messages, model="claude-opus-5-5", tools=[tool("Read"), tool("Bash")])
+    return attrs.evolve(request, caller=ApiCaller(key="k", agent="lead", incarnation=2, turn=7))
 
 
 FACTS = RequestFacts(
     call=call(
-        message("user", "start"),
-        message("assistant", use("toolu_1"), use("toolu_2")),
-        message("user", result("first"), result("second"), "go on"),
+        user(text("start")),
+        assistant(tool_use("toolu_1"), tool_use("toolu_2")),
+        user(tool_result("1", "first"), tool_result("2", "second"), text("go on")),
     ),
     turn=7,
     match=("fix it", "it"),
 )
-NOTHING = RequestFacts(call=attrs.evolve(call(message("assistant", "ok")), caller=ApiCaller(key="k")), turn=7)
+NOTHING = RequestFacts(call=attrs.evolve(call(assistant(text("ok"))), caller=ApiCaller(key="k")), turn=7)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +64,7 @@ def test_a_slot_is_filled_with_its_fact(text: str, filled: str) -> None:
 
 
 def test_slot_values_are_not_expanded_again() -> None:
-    facts = attrs.evolve(FACTS, call=call(message("user", "{{agent}} {{nonsense}}")))
+    facts = attrs.evolve(FACTS, call=call(user(text("{{agent}} {{nonsense}}"))))
     assert fill("<{{last_user_text}}>", facts) == "<{{agent}} {{nonsense}}>"
 
 
@@ -130,11 +122,11 @@ def test_facts_are_read_from_the_request() -> None:
     parts = [{"type": "text", "text": "x"}, {"type": "image", "source": {}}, {"type": "text", "text": "y"}]
     facts = RequestFacts(
         call=call(
-            message("user", "first", "second"),
-            message("assistant", "ok", use("old")),
-            message("user", result("old")),
-            message("assistant", use("a"), use("b")),
-            message("user", result("one"), result(parts)),
+            user(text("first"), text("second")),
+            assistant(text("ok"), tool_use("old")),
+            user(tool_result("old", "old")),
+            assistant(tool_use("a"), tool_use("b")),
+            user(tool_result("a", "one"), tool_result("b", parts)),
         ),
         turn=7,
     )
@@ -147,11 +139,11 @@ def test_facts_are_read_from_the_request() -> None:
 
 
 def test_last_tool_result_may_be_earlier_and_system_text_is_not_user_text() -> None:
-    messages = message("user", result("old")), message("user", "new"), message("system", "be kind")
+    messages = user(tool_result("old", "old")), user(text("new")), {"role": "system", "content": "be kind"}
     facts = RequestFacts(call=call(*messages), turn=1)
     assert (facts.last_tool_result, facts.tool_results, facts.last_user_text) == ("old", (), "new")
     for malformed in (None, 3, [3, {"type": "text"}], [{"type": "text", "text": 5}]):
-        assert RequestFacts(call=call(message("user", result(malformed))), turn=1).tool_results == ("",)
+        assert RequestFacts(call=call(user(tool_result("a", malformed))), turn=1).tool_results == ("",)
 
 
 @pytest.mark.parametrize(
