@@ -9,7 +9,7 @@ import psutil
 import pytest
 import trio
 
-from coterie.agents.hooks.hook_process import KEPT_CHARACTERS, CommandResult, run_command
+from coterie.agents.hooks.hook_process import CommandResult, run_command
 from tests.descriptors import count_descriptors
 
 pytestmark = pytest.mark.slow
@@ -65,14 +65,6 @@ async def test_cancellation_leaves_no_process(tmp_path: Path) -> None:
 async def test_command_gets_all_of_a_large_input_or_ignores_it(tmp_path: Path, command: str, output: str) -> None:
     ran = await run(command, tmp_path, b"x" * 10_000_000)
     assert (ran.exit_code, ran.output.strip()) == (0, output)
-
-
-async def test_middle_of_a_long_output_is_discarded(tmp_path: Path) -> None:
-    ran = await run("echo begin; head -c 100000000 /dev/zero | tr '\\0' x; echo end", tmp_path)
-    assert ran.exit_code == 0
-    assert ran.output.startswith("begin\n")
-    assert ran.output.endswith("end\n")
-    assert len(ran.output) < 2 * KEPT_CHARACTERS + 100
 
 
 @pytest.mark.parametrize(
