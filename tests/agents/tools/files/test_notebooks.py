@@ -52,7 +52,7 @@ async def test_replaced_cell_equals_output_of_original_writer(workspace: Workspa
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("count", "after"), [(0, 0), (4, 0), (4, 1), (4, 4)])
+@pytest.mark.parametrize(("count", "after"), [(0, 0), (1, 1), (4, 0), (4, 1), (4, 4)])
 async def test_inserted_cell_equals_output_of_original_writer_and_can_be_deleted(
     workspace: Workspace, layout: str, count: int, after: int
 ) -> None:

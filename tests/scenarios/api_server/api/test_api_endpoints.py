@@ -53,6 +53,12 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str, str]] = {
     "no object": ({"body": b"[]"}, 400, "invalid_request_error", "must be a JSON object"),
     "too deep": ({"body": b"[" * 100_000}, 400, "invalid_request_error", "not valid JSON"),
     "nothing to answer": ({"body": HOLLOW}, 400, "invalid_request_error", "at least one message"),
+    "no content": (
+        {"body": request(messages=[{"role": "user", "content": 3}])},
+        400,
+        "invalid_request_error",
+        "valid list",
+    ),
     "no max_tokens": ({"body": {"model": "haiku", "messages": [user(text())]}}, 400, "invalid_request_error", "max_"),
     "a turn that is no number": ({"x_coterie_turn": "two"}, 400, "invalid_request_error", "x-coterie-turn: 'two'"),
     "a turn too large": ({"x_coterie_turn": "9" * 5000}, 400, "invalid_request_error", "x-coterie-turn: '999"),

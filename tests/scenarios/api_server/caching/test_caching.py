@@ -206,6 +206,7 @@ roles = st.sampled_from(["user", "assistant", "system"])
         (tool_result("toolu_1", "x" * 40), 4 + 10),
         (tool_result("toolu_1", [text("x" * 40), IMAGE]), 4 + 10 + 1_600),
         ({"type": "tool_result", "tool_use_id": "toolu_1"}, 4),
+        (tool_result("toolu_1", 12345678), 4 + 3),
         ({"name": "a", "input_schema": {}}, 10),
         ({"type": "later", "x": 1}, 8),
     ],
