@@ -167,19 +167,8 @@ async def test_walk_follows_no_link(tmp_path: Path) -> None:
 
 async def test_ignored_files_of_work_tree_are_listed_only_in_a_named_ignored_directory(tmp_path: Path) -> None:
     _git(tmp_path, "init")
-    _grow(
-        tmp_path,
-        "a.py",
-        "b.log",
-        "forced.log",
-        "build/x",
-        "build/deep/y",
-        "src/c.py",
-        "src/d.tmp",
-        "logs/a.log",
-        "gone",
-    )
-    _grow(tmp_path, "node_modules/tracked")
+    _grow(tmp_path, "a.py", "b.log", "forced.log", "build/x", "build/deep/y", "node_modules/tracked")
+    _grow(tmp_path, "src/c.py", "src/d.tmp", "logs/a.log", "gone")
     (tmp_path / ".gitignore").write_text("*.log\nbuild/\n")
     (tmp_path / "src" / ".gitignore").write_text("*.tmp\n")
     (tmp_path / "none").mkdir()
