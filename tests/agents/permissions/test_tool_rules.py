@@ -121,6 +121,7 @@ def test_custom_project_directory_is_protected_and_own_results_are_readable(
     results = "TOP/home/session/tool-results"
     for tool in ("Read", "Grep"):
         assert _judge(Permissions(), tool, f"{results}/t1.txt", workspace) == Allowed()
+        assert _judge(Permissions(), tool, f"{results}/../jobs/bash_1.out", workspace) == Allowed()
         assert isinstance(_judge(Permissions(), tool, f"{results}/../notes.md", workspace), NeedsPrompt)
         assert isinstance(_judge(Permissions(), tool, "TOP/home/other/tool-results/t", workspace), NeedsPrompt)
 

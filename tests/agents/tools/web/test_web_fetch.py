@@ -91,19 +91,18 @@ async def test_page_is_decoded_in_declared_encoding(browser: Browser, body: byte
     assert (await browser.get("/x")).text.endswith(('\n{"a": "<b>gr\u00fcn', "\ngr\u00fcn"))
 
 
-async def test_binary_content_is_refused(browser: Browser) -> None:
+async def test_binary_content_and_unsuccessful_status_are_errors(browser: Browser) -> None:
     for kind in ("application/pdf", "image/png", "application/octet-stream"):
-        browser.site.page(f"/{kind}", b"\0\1\2", kind)
-        result = await browser.get(f"/{kind}")
-        assert result.is_error
-        assert f"is {kind}, 3 bytes; only pages and text can be fetched" in result.text
-
-
-async def test_unsuccessful_status_is_error_with_page_text(browser: Browser) -> None:
-    result = await browser.get("/nowhere")
-    assert (result.is_error, "status 404: not here" in result.text) == (True, True)
-    assert (await browser.get("/nowhere")).is_error
-    assert len(browser.site.asked) == 2, "what failed is not kept, and nothing is tried twice"
+        browser.site.page("/x", b"\0\1\2", kind)
+        result = await browser.get("/x")
+        assert (result.is_error, f"is {kind}, 3 bytes; only pages and text can be fetched" in result.text) == (
+            True,
+            True,
+        )
+    for _ in range(2):
+        result = await browser.get("/nowhere")
+        assert (result.is_error, "status 404: not here" in result.text) == (True, True)
+    assert len(browser.site.asked) == 5, "what failed is not kept, and nothing is tried twice"
 
 
 @pytest.mark.parametrize(
