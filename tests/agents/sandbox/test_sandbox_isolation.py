@@ -102,9 +102,8 @@ async def test_allowed_network_is_reachable_but_hidden_socket_is_not(tmp_path: P
 
 async def test_hidden_path_is_unreadable_but_readable_path_inside_is_not(place: SandboxedWorkspace) -> None:
     hidden = place.directory / "hidden"
-    result = await place.bash(
-        f"cat {hidden}/key; cat {hidden}/shown/result; echo x > {hidden}/new; echo x > {hidden}/shown/new"
-    )
+    readings = f"cat {hidden}/key; cat {hidden}/shown/result"
+    result = await place.bash(f"{readings}; echo x > {hidden}/new; echo x > {hidden}/shown/new")
     assert "a secret" not in result.text
     assert "a result" in result.text
     assert (await place.bash(f"echo written > {hidden}/open/it && cat {hidden}/open/it")).text == "written"
@@ -156,14 +155,10 @@ async def test_command_has_no_capabilities_and_cannot_affect_processes(
 )
 async def test_forged_directory_report_makes_agent_read_nothing(place: SandboxedWorkspace, trick: str) -> None:
     """The agent, which is not sandboxed, reads the directory report of the shell."""
-    (place.directory / "hidden/end").write_text("a secret")
+    hidden = place.directory / "hidden"
+    (hidden / "end").write_text("a secret")
     own = place.directory / "own/temporary"
-    words = {
-        "secret": place.directory / "hidden/key",
-        "hidden": place.directory / "hidden",
-        "folder": '"$f"',
-        "end": '"$f"/end',
-    }
+    words = {"secret": hidden / "key", "hidden": hidden, "folder": '"$f"', "end": '"$f"/end'}
     result = await place.bash(f"trap - EXIT; f=$(echo {own}/.shell-*); {trick.format(**words)}")
     assert "a secret" not in result.text
     assert place.workspace.shell.directory == place.workspace.root
@@ -172,10 +167,8 @@ async def test_forged_directory_report_makes_agent_read_nothing(place: Sandboxed
 async def test_background_jobs_are_sandboxed(place: SandboxedWorkspace) -> None:
     outside = place.directory / "outside"
     async with place.jobs() as jobs:
-        started = await jobs.call(
-            "Bash", command=f"echo x > {outside}; echo y > here; echo done; sleep 100", run_in_background=True
-        )
-        assert "bash_1" in started
+        command = f"echo x > {outside}; echo y > here; echo done; sleep 100"
+        assert "bash_1" in await jobs.call("Bash", command=command, run_in_background=True)
         with trio.fail_after(20):
             while "done" not in (await jobs.call("BashOutput", bash_id="bash_1")):  # noqa: ASYNC110 - what a model does
                 await trio.sleep(0.02)
@@ -185,9 +178,8 @@ async def test_background_jobs_are_sandboxed(place: SandboxedWorkspace) -> None:
 
 
 async def test_terminated_command_may_clean_up(place: SandboxedWorkspace) -> None:
-    result = await place.bash(
-        "trap 'echo tidied > it; exit' TERM; echo ready; sleep 100 & wait", timeout=1.0, grace=10.0
-    )
+    command = "trap 'echo tidied > it; exit' TERM; echo ready; sleep 100 & wait"
+    result = await place.bash(command, timeout=1.0, grace=10.0)
     assert "timed out" in result.text
     assert (place.workspace.root / "it").read_text() == "tidied\n"
 
