@@ -146,16 +146,6 @@ def test_file_replaced_by_link_or_pipe_is_not_read(tmp_path: Path) -> None:
     assert (finding.lines, finding.searched, finding.unreadable) == ([], 0, 3)
 
 
-async def test_link_is_not_followed_outside(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("word\n")
-    root = tmp_path / "root"
-    root.mkdir()
-    (root / "link").symlink_to("../secret")
-    (root / "directory").symlink_to("..")
-    result = await _grep(Workspace(root=root, scratch=root), "word")
-    assert result.text == "no line matches 'word' (0 files searched)"
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [
