@@ -30,9 +30,11 @@ def _judge(permissions: Permissions, command: str, directory: Path) -> Verdict:
 Commands = Mapping[str | tuple[str, ...], Iterable[str]]
 
 
-def _each(commands: Commands) -> pytest.MarkDecorator:
+def _each(meant: Commands, others: Commands) -> pytest.MarkDecorator:
     """One case for each command under its rules."""
-    return pytest.mark.parametrize(("rules", "command"), [(rule, each) for rule in commands for each in commands[rule]])
+    rows = [(rules, each, True) for rules in meant for each in meant[rules]]
+    rows += [(rules, each, False) for rules in others for each in others[rules]]
+    return pytest.mark.parametrize(("rules", "command", "is_meant"), rows)
 
 
 ALLOWED: Commands = {
@@ -51,16 +53,6 @@ ALLOWED: Commands = {
     "Bash(/bin/ls:*)": ["/bin/ls -l"],
     **dict.fromkeys(("Bash", "Bash(*)", "*"), ("rm -rf $(x) > y",)),
 }
-
-
-@_each(ALLOWED)
-def test_fully_covered_command_is_allowed(rules: str | tuple[str, ...], command: str, tmp_path: Path) -> None:
-    allow = _rules(*([rules] if isinstance(rules, str) else rules))
-    verdict = _judge(Permissions(allow=allow), command, tmp_path)
-    assert isinstance(verdict, Allowed)
-    assert verdict.by is not None
-
-
 PROMPTING: Commands = {
     GIT: [
         *("git statusx", "git", "git -C x status", "git push", "git  'status -s'", "gitstatus", ""),
@@ -93,11 +85,18 @@ PROMPTING: Commands = {
 }
 
 
-@_each(PROMPTING)
-def test_partly_covered_command_prompts(rules: str | tuple[str, ...], command: str, tmp_path: Path) -> None:
+@_each(ALLOWED, PROMPTING)
+def test_only_a_fully_covered_command_is_allowed(
+    rules: str | tuple[str, ...], command: str, tmp_path: Path, *, is_meant: bool
+) -> None:
     allow = _rules(*([rules] if isinstance(rules, str) else rules))
-    assert isinstance(_judge(Permissions(allow=allow), command, tmp_path), NeedsPrompt)
-    assert isinstance(_judge(Permissions(mode="dontAsk", allow=allow), command, tmp_path), Denied)
+    verdict = _judge(Permissions(allow=allow), command, tmp_path)
+    if is_meant:
+        assert isinstance(verdict, Allowed)
+        assert verdict.by is not None
+    else:
+        assert isinstance(verdict, NeedsPrompt)
+        assert isinstance(_judge(Permissions(mode="dontAsk", allow=allow), command, tmp_path), Denied)
 
 
 DENIED: Commands = {
@@ -120,17 +119,6 @@ DENIED: Commands = {
     "Bash(/bin/rm:*)": ["/bin/rm x", "sudo /bin/rm x"],
     **dict.fromkeys(("Bash", "Bash(*)", "*"), ("true",)),
 }
-
-
-@_each(DENIED)
-def test_deny_rule_finds_a_hidden_command(rules: str, command: str, tmp_path: Path) -> None:
-    for mode in ("default", "bypassPermissions"):
-        verdict = _judge(Permissions(mode=mode, allow=_rules("Bash"), deny=_rules(rules)), command, tmp_path)
-        assert isinstance(verdict, Denied), mode
-        assert verdict.by == rules
-    assert isinstance(_judge(Permissions(allow=_rules("Bash"), ask=_rules(rules)), command, tmp_path), NeedsPrompt)
-
-
 IGNORED: Commands = {
     RM: [
         *("echo rm", "ls rm/x", "farm x", "rmdir x", "git rm x", "grep 'rm -rf' x", "echo 'a; rm x'", "ls # rm x"),
@@ -145,10 +133,16 @@ IGNORED: Commands = {
 }
 
 
-@_each(IGNORED)
-def test_deny_rule_ignores_other_commands(rules: str, command: str, tmp_path: Path) -> None:
-    verdict = _judge(Permissions(mode="bypassPermissions", deny=_rules(rules)), command, tmp_path)
-    assert isinstance(verdict, Allowed)
+@_each(DENIED, IGNORED)
+def test_deny_rule_finds_a_hidden_command_and_no_other(
+    rules: str, command: str, tmp_path: Path, *, is_meant: bool
+) -> None:
+    for mode in ("default", "bypassPermissions"):
+        verdict = _judge(Permissions(mode=mode, allow=_rules("Bash"), deny=_rules(rules)), command, tmp_path)
+        assert isinstance(verdict, Denied if is_meant else Allowed), mode
+        assert verdict.by == rules or not is_meant
+    asked = _judge(Permissions(allow=_rules("Bash"), ask=_rules(rules)), command, tmp_path)
+    assert isinstance(asked, NeedsPrompt if is_meant else Allowed)
 
 
 @pytest.mark.parametrize(

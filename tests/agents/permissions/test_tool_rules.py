@@ -130,18 +130,17 @@ Cases = Mapping[str, Mapping[str, str]]
 """Rule -> tools -> paths, both separated by spaces."""
 
 
-def _each(cases: Cases) -> pytest.MarkDecorator:
+def _each(meant: Cases, others: Cases) -> pytest.MarkDecorator:
     """One case for each tool and path under its rule."""
-    return pytest.mark.parametrize(
-        ("rule", "tool", "path"),
-        [
-            (rule, tool, path)
-            for rule, calls in cases.items()
-            for tools in calls
-            for tool in tools.split()
-            for path in calls[tools].split()
-        ],
-    )
+    rows = [
+        (rule, tool, path, is_meant)
+        for cases, is_meant in ((meant, True), (others, False))
+        for rule, calls in cases.items()
+        for tools in calls
+        for tool in tools.split()
+        for path in calls[tools].split()
+    ]
+    return pytest.mark.parametrize(("rule", "tool", "path", "is_meant"), rows)
 
 
 COVERED: Cases = {
@@ -156,15 +155,6 @@ COVERED: Cases = {
     **{rule: {"Write": "src/x"} for rule in ("Edit", "Write", "*", "Write(src/**)", "Edit(**)", "Edit(./**)")},
     **{rule: {"Grep": "/etc"} for rule in ("Read", "Grep", "Grep(/etc)", "Read(/etc/)", "Read(/**)")},
 }
-
-
-@_each(COVERED)
-def test_allow_rule_covers_its_path_and_everything_below(workspace: Workspace, rule: str, tool: str, path: str) -> None:
-    verdict = _judge(Permissions(allow=_rules(workspace, rule)), tool, path, workspace)
-    assert isinstance(verdict, Allowed)
-    assert verdict.by == rule.replace("TOP", str(workspace.root.parent))
-
-
 NOT_COVERED: Cases = {
     "Edit(src/**)": {"Edit": "a.py srcx/a src/../a.py src/../../secret lib/src/a"},
     "Edit(src/*.py)": {"Edit": "src/lib/a.py src/a.pyc src/a.py/../../x a.py"},
@@ -178,9 +168,13 @@ NOT_COVERED: Cases = {
 }
 
 
-@_each(NOT_COVERED)
-def test_an_allow_rule_covers_nothing_else(workspace: Workspace, rule: str, tool: str, path: str) -> None:
-    assert isinstance(_judge(Permissions(allow=_rules(workspace, rule)), tool, path, workspace), NeedsPrompt)
+@_each(COVERED, NOT_COVERED)
+def test_allow_rule_covers_only_its_path_and_everything_below(
+    workspace: Workspace, rule: str, tool: str, path: str, *, is_meant: bool
+) -> None:
+    verdict = _judge(Permissions(allow=_rules(workspace, rule)), tool, path, workspace)
+    assert isinstance(verdict, Allowed if is_meant else NeedsPrompt)
+    assert verdict.by == rule.replace("TOP", str(workspace.root.parent)) or not is_meant
 
 
 MATCHED: Cases = {
@@ -192,17 +186,6 @@ MATCHED: Cases = {
     "Edit(src/**)": {EDITORS: "src/a.py up/root/src/new src/lib/../b"},
     **{rule: {"Write": "src/x"} for rule in ("Edit", "Write", "*", "Edit(x)", "Edit(src/?)")},
 }
-
-
-@_each(MATCHED)
-def test_deny_rule_matches_behind_links_and_inside_searches(
-    workspace: Workspace, rule: str, tool: str, path: str
-) -> None:
-    for mode in ("default", "bypassPermissions"):
-        permissions = Permissions(mode=mode, allow=_rules(workspace, "*"), deny=_rules(workspace, rule))
-        assert isinstance(_judge(permissions, tool, path, workspace), Denied)
-
-
 UNMATCHED: Cases = {
     "Read(vault/**)": {"Grep": "src src/a.py missing", "Write": "vault/key"},
     "Read(.env)": {"Grep": "src vault"},
@@ -213,10 +196,13 @@ UNMATCHED: Cases = {
 }
 
 
-@_each(UNMATCHED)
-def test_deny_rule_ignores_other_paths(workspace: Workspace, rule: str, tool: str, path: str) -> None:
-    permissions = Permissions(mode="acceptEdits", deny=_rules(workspace, rule))
-    assert _judge(permissions, tool, path, workspace) == Allowed()
+@_each(MATCHED, UNMATCHED)
+def test_deny_rule_matches_behind_links_and_inside_searches_and_nothing_else(
+    workspace: Workspace, rule: str, tool: str, path: str, *, is_meant: bool
+) -> None:
+    for mode in ("default", "bypassPermissions"):
+        permissions = Permissions(mode=mode, allow=_rules(workspace, "*"), deny=_rules(workspace, rule))
+        assert isinstance(_judge(permissions, tool, path, workspace), Denied if is_meant else Allowed)
 
 
 def test_too_large_search_counts_as_a_match_of_a_deny_rule(
