@@ -64,16 +64,10 @@ async def test_helper_reads_project_and_memory_and_writes_only_memory(workspace:
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["ls -la", "cat src/a.py", "grep -rn x src | head -n 3", "cat src/*.py", "git log -5", "ls ../memory 2>/dev/null"],
-)
-async def test_read_only_command_inside_is_allowed(workspace: Workspace, command: str) -> None:
-    assert await _denial(workspace, Bash(), BashInput(command=command)) is None
-
-
-@pytest.mark.parametrize(
     ("command", "reason"),
     [
+        *((command, None) for command in ("ls -la", "cat src/a.py", "grep -rn x src | head -n 3", "cat src/*.py")),
+        *((command, None) for command in ("git log -5", "ls ../memory 2>/dev/null")),
         ("echo x > src/a.py", "this has a redirection"),
         ("rm src/a.py", "this has rm"),
         ("cat /etc/passwd", "is outside"),
@@ -91,8 +85,11 @@ async def test_read_only_command_inside_is_allowed(workspace: Workspace, command
         ("cd src", "this has cd"),
     ],
 )
-async def test_command_that_writes_or_reads_outside_is_denied(workspace: Workspace, command: str, reason: str) -> None:
-    assert reason in (await _denial(workspace, Bash(), BashInput(command=command)) or "")
+async def test_only_a_command_that_reads_inside_is_allowed(
+    workspace: Workspace, command: str, reason: str | None
+) -> None:
+    denial = await _denial(workspace, Bash(), BashInput(command=command))
+    assert denial is None if reason is None else reason in (denial or "")
 
 
 async def test_deny_rules_apply_and_other_tools_and_invalid_paths_do_not_work(workspace: Workspace) -> None:
