@@ -1,42 +1,43 @@
-"""Tests of NotebookEdit: one cell changes, all other bytes stay."""
+"""Tests of notebooks in NotebookEdit, where one cell changes and all other bytes stay, and in Read."""
 
+import base64
 import copy
 import json
-from pathlib import Path
+from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.agents.tools.files.images import MAX_IMAGE_BYTES
 from coterie.agents.tools.files.notebook import Notebook
 from coterie.agents.tools.files.notebook_edit import NotebookEdit
+from coterie.agents.tools.files.notebook_view import MAX_IMAGES, OUTPUT_LIMIT
 from coterie.agents.tools.files.read import Read
-from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
-from tests.agents.tools.files.notebook_files import LAYOUTS, analysis, code, notebook, prose, written
+from coterie.agents.tools.tool import Image, ToolResult, Workspace
+from tests.agents.tools.files.notebook_files import (
+    LAYOUTS,
+    PICTURE,
+    analysis,
+    code,
+    notebook,
+    png,
+    prose,
+    stream,
+    written,
+)
+from tests.agents.tools.tool_calls import call, refusal, seen_file
 
-
-async def _seen(workspace: Workspace, text: str, name: str = "a.ipynb") -> Path:
-    path = workspace.root / name
-    path.write_bytes(text.encode())
-    await call_tool({"Read": Read()}, "Read", {"file_path": name}, workspace)
-    return path
-
-
-async def _edit(workspace: Workspace, **value: Any) -> ToolResult:
-    value = {"notebook_path": "a.ipynb", **value}
-    return await call_tool({"NotebookEdit": NotebookEdit()}, "NotebookEdit", value, workspace)
+_seen = partial(seen_file, name="a.ipynb")
+_edit = partial(call, NotebookEdit(), notebook_path="a.ipynb")
+_refusal = partial(refusal, NotebookEdit(), notebook_path="a.ipynb")
 
 
 async def _done(workspace: Workspace, **value: Any) -> None:
     result = await _edit(workspace, **value)
     assert not result.is_error, result.text
-
-
-async def _refusal(workspace: Workspace, **value: Any) -> str:
-    result = await _edit(workspace, **value)
-    assert result.is_error
-    return result.text
 
 
 @pytest.mark.parametrize("end", ["\n", ""])
@@ -51,36 +52,22 @@ async def test_replaced_cell_equals_output_of_original_writer(workspace: Workspa
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("after", [0, 1, 4])
-async def test_inserted_cell_equals_output_of_original_writer(workspace: Workspace, layout: str, after: int) -> None:
+@pytest.mark.parametrize(("count", "after"), [(0, 0), (1, 1), (4, 0), (4, 1), (4, 4)])
+async def test_inserted_cell_equals_output_of_original_writer_and_can_be_deleted(
+    workspace: Workspace, layout: str, count: int, after: int
+) -> None:
     value = analysis()
-    path = await _seen(workspace, written(value, layout))
+    del value["cells"][count:]
+    before = written(value, layout)
+    path = await _seen(workspace, before)
     where = {"cell_number": after} if after else {}
     result = await _edit(workspace, edit_mode="insert", cell_type="code", new_source="x = 1\n", **where)
     id_ = json.loads(path.read_text())["cells"][after]["id"]
     assert result.text == f"inserted cell {after + 1} (id {id_}), code in a.ipynb"
     value["cells"].insert(after, code(["x = 1\n"], id_=id_))
     assert path.read_text() == written(value, layout)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("number", [1, 2, 4])
-async def test_deleted_cell_equals_output_of_original_writer(workspace: Workspace, layout: str, number: int) -> None:
-    value = analysis()
-    path = await _seen(workspace, written(value, layout))
-    await _done(workspace, edit_mode="delete", cell_number=number)
-    del value["cells"][number - 1]
-    assert path.read_text() == written(value, layout)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-async def test_last_cell_can_be_deleted_and_first_one_inserted(workspace: Workspace, layout: str) -> None:
-    path = await _seen(workspace, written(notebook(prose(["a"], id_="a")), layout))
-    await _done(workspace, edit_mode="delete", cell_id="a")
-    assert path.read_text() == written(notebook(), layout)
-    await _done(workspace, edit_mode="insert", cell_type="markdown", new_source="b")
-    id_ = json.loads(path.read_text())["cells"][0]["id"]
-    assert path.read_text() == written(notebook(prose(["b"], id_=id_)), layout)
+    await _done(workspace, edit_mode="delete", **({"cell_id": id_} if after else {"cell_number": 1}))
+    assert path.read_text() == before
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -105,10 +92,8 @@ async def test_unusual_formatting_of_other_cells_is_kept(workspace: Workspace) -
     )
     path = await _seen(workspace, odd)
     await _done(workspace, cell_number=2, new_source="new\nlines")
-    expected = (
-        odd.replace('"old"', '"new\\nlines"').replace('[{"output_type":"stream"}]', "[]").replace(":7}", ":null}")
-    )
-    assert path.read_bytes() == expected.encode()
+    expected = odd.replace('"old"', '"new\\nlines"').replace('[{"output_type":"stream"}]', "[]")
+    assert path.read_bytes() == expected.replace(":7}", ":null}").encode()
 
 
 async def test_old_notebook_gets_no_ids(workspace: Workspace) -> None:
@@ -180,18 +165,16 @@ async def test_invalid_change_is_refused_without_effect(
         ('{"nbformat": 4, "cells": [1]}', "no list of cells"),
         (written(analysis()) + "}", "text after the end"),
         ('{"cells": ' + "[" * 200_000, "nested too deep"),
+        (
+            written(notebook(code(["a"], id_="x"), code(["b"], id_="x"))),
+            "2 cells have the id 'x': give one cell_number of",
+        ),
     ],
 )
-async def test_invalid_notebook_is_not_changed(workspace: Workspace, text: str, reason: str) -> None:
+async def test_invalid_or_ambiguous_notebook_is_not_changed(workspace: Workspace, text: str, reason: str) -> None:
     path = await _seen(workspace, text)
-    assert reason in await _refusal(workspace, cell_number=1, new_source="x")
+    assert reason in await _refusal(workspace, cell_id="x", new_source="y")
     assert path.read_text() == text
-
-
-async def test_duplicate_id_is_ambiguous(workspace: Workspace) -> None:
-    await _seen(workspace, written(notebook(code(["a"], id_="x"), code(["b"], id_="x"))))
-    refusal = await _refusal(workspace, cell_id="x", new_source="c")
-    assert "2 cells have the id 'x': give one cell_number of 1, 2" in refusal
 
 
 _SOURCES = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -212,12 +195,103 @@ def test_any_change_affects_exactly_one_cell(sources: list[str], layout: str, nu
     expected = copy.deepcopy(value)
     expected["cells"][number]["source"] = source.splitlines(keepends=True)
     assert changed == expected
-    longer = json.loads(read.inserted(number, source, "markdown"))
-    assert [each["source"] for each in longer["cells"]] == [
-        *(each["source"] for each in value["cells"][:number]),
-        source.splitlines(keepends=True),
-        *(each["source"] for each in value["cells"][number:]),
+
+
+async def _shown(workspace: Workspace, text: str, **value: Any) -> ToolResult:
+    (workspace.root / "a.ipynb").write_bytes(text.encode())
+    return await call(Read(), workspace, file_path="a.ipynb", **value)
+
+
+async def test_cells_show_number_id_source_and_outputs(workspace: Workspace) -> None:
+    result = await _shown(workspace, written(analysis()))
+    assert result == ToolResult(
+        text="[a.ipynb: 4 cells, python, nbformat 4.5]\n"
+        "--- cell 1 id=intro markdown ---\n# Übersicht\nof the year\n"
+        "--- cell 2 id=load code run=2 ---\nimport csv\nrows = 3\nrows\n"
+        "[output stdout]\nread\n3 rows\n[output text/plain]\n42\n"
+        "--- cell 3 id=plot code run=3 ---\nplot(rows)\n[output image/png: image 1, 4 x 3 pixels]\n"
+        "--- cell 4 id=fail code run=4 ---\n1 / 0\n[output error]\nZeroDivisionError\ndivision by zero",
+        images=(Image(media_type="image/png", data=PICTURE),),
+    )
+
+
+async def test_range_counts_cells(workspace: Workspace) -> None:
+    assert (await _shown(workspace, written(notebook()))).text == "[a.ipynb: 0 cells, python, nbformat 4.5]"
+    result = await _shown(workspace, written(analysis(minor=4)), offset=2, limit=1)
+    assert "--- cell 2 code run=2 ---\nimport csv" in result.text
+    assert "cell 1" not in result.text
+    assert result.text.endswith("[cells 3 to 4 follow]")
+    assert not result.images
+    behind = await _shown(workspace, written(analysis()), offset=5)
+    assert behind.is_error
+    assert "has only 4 cells, so there is no cell 5" in behind.text
+
+
+async def test_long_output_is_cut_but_long_source_is_not(workspace: Workspace) -> None:
+    text = "x" * 100 + "\n"
+    result = await _shown(workspace, written(notebook(code([text] * 60, stream([text] * 60)))))
+    assert result.text.count(text) > 60
+    assert f"[output cut after {OUTPUT_LIMIT:,} characters; it has 6,059]" in result.text
+
+
+async def test_too_many_tokens_are_refused_with_fitting_range(workspace: Workspace) -> None:
+    cells = [prose(["word " * 300 + "\n"] * 50) for _ in range(3)]
+    result = await _shown(workspace, written(notebook(*cells)))
+    assert result.is_error
+    assert "1 cells fit: use offset=1 and limit=1" in result.text
+    assert not (await _shown(workspace, written(notebook(*cells)), offset=1, limit=1)).is_error
+    alone = await _shown(workspace, written(notebook(prose(["word " * 300 + "\n"] * 500))))
+    assert alone.is_error
+    assert "Cell 1 of a.ipynb alone has over 25,000 tokens" in alone.text
+
+
+def _drawn(data: str, kind: str = "image/png") -> dict[str, Any]:
+    return {"data": {kind: data}, "metadata": {}, "output_type": "display_data"}
+
+
+async def test_images_are_limited_and_omitted_ones_named(workspace: Workspace) -> None:
+    result = await _shown(workspace, written(notebook(code(["d"], *[_drawn(PICTURE)] * (MAX_IMAGES + 2)))))
+    assert len(result.images) == MAX_IMAGES
+    assert result.text.count("not shown, there are too many") == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("%%%", "it is damaged"),
+        ("abc", "not base64"),
+        (base64.b64encode(png()[:40]).decode(), "its end is missing"),
+        (base64.b64encode(png(8_001, 1)).decode(), "8,001 x 1 pixels"),
+        (base64.b64encode(png() + b"\0" * MAX_IMAGE_BYTES).decode(), "over the limit of 3.75 MB"),
+    ],
+)
+async def test_image_that_api_rejects_is_not_sent(workspace: Workspace, data: str, reason: str) -> None:
+    result = await _shown(workspace, written(notebook(code(["d"], _drawn(data)))))
+    assert not result.is_error
+    assert not result.images
+    assert reason in result.text
+
+
+async def test_other_outputs_and_half_a_character_are_shown_as_text(workspace: Workspace) -> None:
+    outputs = [
+        {"data": {"text/html": ["<b>hi</b>"]}, "output_type": "display_data"},
+        {"data": {"application/x-widget": {}}, "output_type": "display_data"},
+        {"output_type": "display_data"},
+        {"output_type": "error", "ename": "E", "evalue": "v", "traceback": []},
+        "no output",
     ]
-    assert [each["id"] for each in json.loads(read.without(read.cells[number]))["cells"]] == [
-        f"c{n}" for n in range(len(sources)) if n != number
-    ]
+    result = await _shown(workspace, written(notebook(code(["d\ud800"], *outputs)), "by four"))  # type: ignore[arg-type]  # on purpose
+    assert result.text.endswith(
+        "d?\n[output text/html]\n<b>hi</b>\n[output application/x-widget: not shown]\n[output empty: not shown]\n"
+        "[output error]\nE: v"
+    )
+    assert msgspec.json.decode(result.block("t"))
+
+
+@pytest.mark.parametrize("text", ['{"cells": [\n', '{"nbformat": 3}\n', "", "\ufeff"])
+async def test_invalid_notebook_is_shown_as_lines(workspace: Workspace, text: str) -> None:
+    result = await _shown(workspace, text)
+    assert not result.is_error
+    assert result.text.startswith("[not a valid notebook: ")
+    if text.startswith("{"):
+        assert f"     1\t{text.strip()}" in result.text
