@@ -13,12 +13,11 @@ from coterie.errors import ConfigInvalid
 from coterie.orchestrator.control.launch_client import PromptHandler
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.settings.setting_sources import COMMAND_LINE
-from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
+from coterie.orchestrator.settings.settings_loader import apply_definition, has_model_key, load_settings
 from coterie.orchestrator.teams.team_file import load_team
 from coterie.session_directory import COORDINATOR, SessionDirectory
 from coterie.suggestions import did_you_mean
 
-API_KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 SOURCE = "open_session"
 """Source of the options in error lines."""
 NEW_SESSION_OPTIONS = ("project", "team", "coordinator", "agent", "model")
@@ -75,20 +74,19 @@ def to_session_request(task: str, options: SessionOptions) -> SessionRequest:
     waits = options.get("questions_wait", False) or options.get("detached", False)
     if "on_question" in options and waits:
         raise ConfigInvalid("on_question", "cannot be combined with questions_wait or detached")
-    if (script := options.get("script")) is None and not any(os.environ.get(name) for name in API_KEY_VARIABLES):
+    if (script := options.get("script")) is None and not has_model_key():
         raise ConfigInvalid("model", "no API key; set ANTHROPIC_API_KEY, or pass script= to use a scripted model")
     settings, facts = _resumed_session(options) if "session" in options else _new_session(options)
-    settings, definition = apply_definition(settings, facts["project"])
     if "session" not in options:
+        _, definition = apply_definition(settings, facts["project"])
         task = task.strip() or (definition and definition.initial_prompt) or ""
         if not task:
             raise ConfigInvalid("task", "it is empty; pass a task, or session= to resume a session")
-    return SessionRequest(
+    return SessionRequest.prepare(
+        settings,
+        facts.pop("project"),
+        None if script is None else Path(script).resolve(),
         task=task.strip(),
-        model=known_models().get(settings.model).id,
-        settings=settings,
-        definition=None if definition is None else definition.name,
-        script=None if script is None else str(Path(script).resolve()),
         is_bare=bool(options.get("bare")),
         can_ask="on_question" in options,
         asks_later=bool(waits),

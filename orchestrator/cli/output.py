@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -92,6 +92,15 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 def print_json(value: object) -> None:
     """Print one line of JSON."""
     click.echo(msgspec.json.encode(value))
+
+
+def print_result(facts: object, lines: Iterable[str], *, is_json: bool) -> None:
+    """Print *facts* as one line of JSON if *is_json*, else the *lines*, which may be styled."""
+    if is_json:
+        print_json(facts)
+        return
+    for line in lines:
+        click.echo(line)
 
 
 CLOSED_OUTPUT_CODE = 141

@@ -1,6 +1,6 @@
 """All checks of the doctor, and the repair of their findings."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -55,32 +55,34 @@ def check_session(name: str, clock: Clock) -> Iterator[DoctorFinding]:
         yield damage_finding(session, exc.filename or session.directory, exc.strerror or str(exc), advice=advice)
 
 
-async def repair(findings: Iterable[DoctorFinding], report: Callable[[RepairResult], None]) -> None:
-    """Repair all repairable findings and *report* each result.
+async def repair(findings: Iterable[DoctorFinding]) -> list[RepairResult]:
+    """Repair all repairable findings and return the results.
 
     Orphan processes are killed first, because they may hold files open. Cancellation stops the repair.
     """
+    results: list[RepairResult] = []
     repairable = [finding for finding in findings if finding.remedy is not None]
     orphans = [finding for finding in repairable if finding.kind == "stray_process"]
     async with trio.open_nursery() as nursery:
         for finding in orphans:
-            nursery.start_soon(_repair, finding, report)
+            nursery.start_soon(_repair, finding, results)
     for session in {finding.session for finding in orphans}:
         with suppress(RepairFailed):  # the next run of the doctor finds the remaining processes
             await kill_orphan_processes(session)
     for finding in repairable:
         if finding.kind != "stray_process":
-            await _repair(finding, report)
+            await _repair(finding, results)
+    return results
 
 
-async def _repair(finding: DoctorFinding, report: Callable[[RepairResult], None]) -> None:
+async def _repair(finding: DoctorFinding, results: list[RepairResult]) -> None:
     assert finding.remedy is not None
     try:
         await finding.remedy.apply()
     except (RepairFailed, MailboxError, OSError) as exc:
-        report(RepairResult(finding=finding, failure=str(exc)))
+        results.append(RepairResult(finding=finding, failure=str(exc)))
     else:
-        report(RepairResult(finding=finding))
+        results.append(RepairResult(finding=finding))
 
 
 def _session_findings(session: SessionDirectory, clock: Clock) -> Iterator[DoctorFinding]:

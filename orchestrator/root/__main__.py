@@ -68,7 +68,7 @@ async def _run(request: SessionRequest, client: LaunchClient) -> SessionEnded | 
         _check_unfinished(session, request)
         if request.session is not None:
             # The cleanup daemon may have been killed together with the last root.
-            await repair(await trio.to_thread.run_sync(lambda: [*check_machine(session)]), lambda _: None)
+            await repair(await trio.to_thread.run_sync(lambda: [*check_machine(session)]))
         await start_team_record(session, request.team, clock)
         _redirect_stderr(session)
         set_title(f"coterie root {session.id}")

@@ -1,15 +1,17 @@
 """Request that a root process is started with: a new or resumed session and the task of its lead."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import attrs
 import msgspec
 
 from coterie.agents.definitions.team_definition import TeamDefinition
+from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.root_link.job_messages import OfflineJob, parse_offline_job
 from coterie.agents.settings import Settings, dump_settings, load_settings_dump
 from coterie.clock import Clock
+from coterie.orchestrator.settings.settings_loader import apply_definition
 from coterie.session_directory import MAIN, SessionDirectory
 
 
@@ -38,6 +40,21 @@ class SessionRequest:
     """Offline job that the agent runs instead of a task, without a turn."""
     team: TeamDefinition | None = None
     """Team of a new session; a resumed session reads its recorded team."""
+
+    @classmethod
+    def prepare(cls, settings: Settings, project: Path, script: Path | None, **facts: Any) -> Self:
+        """Build a request from *settings* and the agent definition that they name; *facts* are further fields.
+
+        A model in *facts* replaces that of the settings. Blocks on the disk. Raises `ConfigInvalid` for an unknown type
+        or model.
+        """
+        settings, definition = apply_definition(settings, project)
+        prepared = {
+            "model": known_models().get(settings.model).id,
+            "definition": None if definition is None else definition.name,
+            "script": None if script is None else str(script),
+        }
+        return cls(project=project, settings=settings, **prepared | facts)
 
     @property
     def has_instructions(self) -> bool:

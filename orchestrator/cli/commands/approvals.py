@@ -3,7 +3,6 @@
 import sys
 
 import click
-import msgspec
 import trio
 from click.shell_completion import CompletionItem
 
@@ -18,7 +17,7 @@ from coterie.orchestrator.cli.output import (
     format_time,
     one_line,
     open_output,
-    print_json,
+    print_result,
     sanitize,
 )
 from coterie.orchestrator.cli.shared_options import json_option
@@ -69,10 +68,7 @@ def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> 
     unread = [each for each in every if isinstance(each, UnreadableApproval)]
     found = [each for each in every if isinstance(each, ListedApproval) and (is_all or each.approval.is_open)]
     with open_output():
-        if is_json:
-            print_json({"approvals": [each.row() for each in found]})
-        for each in () if is_json else found:
-            click.echo(_line(each))
+        print_result({"approvals": [each.row() for each in found]}, map(_line, found), is_json=is_json)
         for file in unread:
             click.echo(sanitize(str(file)), err=True)
         if not every and not is_json:
@@ -90,7 +86,7 @@ def show(*, id_: str, session: str | None, is_json: bool) -> None:
     """Show a request with the whole plan or tool call. `coterie approvals list` shows each ID."""
     found = _find(id_, session)
     with open_output():
-        click.echo(msgspec.json.encode(found.row()) if is_json else _details(found))
+        print_result(found.row(), [_details(found)], is_json=is_json)
 
 
 @approvals.command()
@@ -144,7 +140,7 @@ def _decide(request: DecideApproval, name: str | None, *, is_json: bool) -> None
     state = "approved" if request.approve else "rejected"
     with open_output():
         facts = {"session": session.id, "id": request.id, "state": state}
-        click.echo(msgspec.json.encode(facts) if is_json else f"{state} {request.id} of session {session.id}")
+        print_result(facts, [f"{state} {request.id} of session {session.id}"], is_json=is_json)
 
 
 def _find(id_: str, name: str | None, *, is_to_decide: bool = False) -> ListedApproval:

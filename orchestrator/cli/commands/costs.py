@@ -16,9 +16,8 @@ from coterie.orchestrator.cli.completion_candidates import complete_session
 from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, open_output, print_json
 from coterie.orchestrator.cli.shared_options import find_session, json_option
 from coterie.orchestrator.gateway.cost_report import CostReport, build_cost_report
-from coterie.orchestrator.gateway.cost_totals import CostRow, CostTotals, Grouping
+from coterie.orchestrator.gateway.cost_totals import CostTotals, Grouping
 from coterie.orchestrator.gateway.ledger import LEDGER
-from coterie.session_directory import SessionDirectory
 
 SHOWN = 40
 """Characters of a name in the table."""
@@ -43,7 +42,12 @@ def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
     Exits 1 if an entry of the ledger, the file of recorded costs, cannot be read.
     """
     found = find_session(session)
-    report = _report(found, by)
+    try:
+        report = build_cost_report(found.directory, by)
+    except FileNotFoundError as exc:
+        raise ConfigInvalid("session", f"{found.id} has no ledger yet, because it has made no model call") from exc
+    except OSError as exc:
+        raise click.ClickException(str(exc)) from exc
     with open_output():
         if is_json:
             print_json({"session": found.id, **report.to_mapping()})
@@ -52,15 +56,6 @@ def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
         for damage in report.damaged:
             click.echo(f"{LEDGER}:{damage.line}: {damage.reason}; the entry is skipped", err=True)
     sys.exit(ExitCode.FAILED if report.damaged else ExitCode.DONE)
-
-
-def _report(session: SessionDirectory, by: Grouping) -> CostReport:
-    try:
-        return build_cost_report(session.directory, by)
-    except FileNotFoundError as exc:
-        raise ConfigInvalid("session", f"{session.id} has no ledger yet, because it has made no model call") from exc
-    except OSError as exc:
-        raise click.ClickException(str(exc)) from exc
 
 
 def print_costs(report: CostReport) -> None:
@@ -84,12 +79,9 @@ def _table(report: CostReport, *, is_seen: bool) -> Table:
         table.add_column("subtree", justify="right", no_wrap=True)
     for row in report.rows:
         spawned = f"{row.subtree:.6f}" if row.subtree != row.spending.cost else ""
-        table.add_row(_name(row), *_cells(row.spending), *([spawned] if has_spawns else []))
+        agent = Text(f"{'  ' * row.depth}{one_line(row.name, SHOWN)}", no_wrap=True, overflow="ellipsis")
+        table.add_row(agent, *_cells(row.spending), *([spawned] if has_spawns else []))
     return table
-
-
-def _name(row: CostRow) -> Text:
-    return Text(f"{'  ' * row.depth}{one_line(row.name, SHOWN)}", no_wrap=True, overflow="ellipsis")
 
 
 def _cells(spent: CostTotals) -> list[str]:

@@ -28,14 +28,15 @@ def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
     Exits 1 if there are problems, even if all of them were fixed. Kept worktrees and torn last lines do not count.
     """
     found = _examine(SessionDirectory.find(session) if session else None)
-    mended = _repair(found) if is_fixing else {}
+    mended = {result.finding: result for result in trio.run(repair, found)} if is_fixing else {}
     with open_output():
         if is_json:
             rows = [_row(finding, mended.get(finding)) for finding in found]
             print_json({"findings": rows, "sandbox": available_backends()})
         else:
             for finding in found:
-                _print(finding, mended.get(finding))
+                click.echo(sanitize(f"{finding.where}: {finding.what}"))
+                click.echo(sanitize(f"    {_outlook(finding, mended.get(finding))}"))
             click.echo(_summary(found, mended, is_fixing=is_fixing))
             for way, missing in available_backends().items():
                 click.echo(sanitize(f'sandbox = "{way}": {missing or "available on this machine"}'))
@@ -53,25 +54,9 @@ def _examine(only: SessionDirectory | None) -> list[DoctorFinding]:
     return [*found, *configuration_findings(Path.cwd() if only is None else only.project)]
 
 
-def _repair(found: list[DoctorFinding]) -> dict[DoctorFinding, RepairResult]:
-    """Run all repairs, and return the result of each."""
-    mended: dict[DoctorFinding, RepairResult] = {}
-
-    def keep(done: RepairResult) -> None:
-        mended[done.finding] = done
-
-    trio.run(repair, found, keep)
-    return mended
-
-
 def _row(finding: DoctorFinding, done: RepairResult | None) -> dict[str, Any]:
     fixed = None if done is None else done.failure is None
     return {**finding.to_mapping(), "fixed": fixed, "failure": None if done is None else done.failure}
-
-
-def _print(finding: DoctorFinding, done: RepairResult | None) -> None:
-    click.echo(sanitize(f"{finding.where}: {finding.what}"))
-    click.echo(sanitize(f"    {_outlook(finding, done)}"))
 
 
 def _outlook(finding: DoctorFinding, done: RepairResult | None) -> str:

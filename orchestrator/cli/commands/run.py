@@ -20,7 +20,7 @@ from coterie.orchestrator.cli.completion_candidates import (
     complete_session,
     complete_task,
 )
-from coterie.orchestrator.cli.model_access import require_model
+from coterie.orchestrator.cli.shared_options import require_model, script_option
 from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 from coterie.session_directory import COORDINATOR, SandboxMode, SessionDirectory
 
@@ -110,12 +110,7 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(get_args(SandboxMode)),
             help="Confine the shell commands of agents; see docs/sandbox.md.  [default: none]",
         ),
-        click.option(
-            "--script",
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            help="Read model replies from FILE, so that no Anthropic API key is needed.",
-        ),
+        script_option("no Anthropic API key is needed"),
         click.option(
             "--detach",
             "is_detached",
@@ -177,7 +172,8 @@ def run(
     if task in (None, "-"):
         words = "" if sys.stdin.isatty() else sys.stdin.read()
     if not words or not words.strip():
-        words = _initial_prompt(settings) or ""
+        _, definition = apply_definition(settings, Path.cwd())
+        words = (definition and definition.initial_prompt) or ""
     if not words:
         raise click.UsageError('no task; give one as in: coterie run "find the bug in a.py", or on standard input')
     _start(options, settings, task=words.strip(), project=Path.cwd(), team=team)
@@ -216,12 +212,6 @@ def _read_team(path: Path, agent: str | None) -> TeamDefinition:
     return team
 
 
-def _initial_prompt(settings: Settings) -> str | None:
-    """First prompt that the agent's definition contains, for a run without a task."""
-    _, definition = apply_definition(settings, Path.cwd())
-    return None if definition is None else definition.initial_prompt
-
-
 def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any) -> None:
     # Imported late: neither `--help` nor a usage error needs these.
     from coterie.orchestrator.cli.live.view_choice import choose_view, has_room_for_board, is_team  # noqa: PLC0415
@@ -231,21 +221,12 @@ def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any
     from coterie.orchestrator.cli.views.session_client import detach, run_client  # noqa: PLC0415
     from coterie.orchestrator.session.session_request import SessionRequest  # noqa: PLC0415
 
-    settings, definition = apply_definition(settings, project)
-    assignment = SessionRequest(
-        project=project,
-        model=known_models().get(settings.model).id,
-        settings=settings,
-        definition=None if definition is None else definition.name,
-        script=None if options.script is None else str(options.script),
-        is_bare=options.is_bare,
-        **facts,
-    )
+    assignment = SessionRequest.prepare(settings, project, options.script, is_bare=options.is_bare, **facts)
     if options.can_ask and assignment.session is None and assignment.has_instructions:
         confirm_includes(project)
     if options.can_ask and not options.is_bare:
-        confirm_hooks(project, settings)
-    if options.can_ask and assignment.session is None and settings.mcp.enabled and not options.is_bare:
+        confirm_hooks(project, assignment.settings)
+    if options.can_ask and assignment.session is None and assignment.settings.mcp.enabled and not options.is_bare:
         confirm_servers(project)
     with open_output():
         if options.is_detached:

@@ -4,16 +4,15 @@ import signal
 
 import attrs
 import click
-import msgspec
 import trio
 
 from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.cli.completion_candidates import complete_running_agent, complete_session
-from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, open_output, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.control.client import RootExit, send_request
 from coterie.orchestrator.control.requests import MoveToBackground, StopAgent
-from coterie.orchestrator.doctor.checks import RepairResult, check_machine, repair
+from coterie.orchestrator.doctor.checks import check_machine, repair
 from coterie.orchestrator.doctor.doctor_finding import RepairFailed
 from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes
 from coterie.orchestrator.doctor.session_checks import mark_ended
@@ -90,7 +89,7 @@ def _running(name: str) -> tuple[SessionDirectory, RootIdentity]:
 
 def _print_result(*, is_json: bool, words: str, **facts: object) -> None:
     with open_output():
-        click.echo(msgspec.json.encode(facts) if is_json else sanitize(words))
+        print_result(facts, [sanitize(words)], is_json=is_json)
 
 
 @attrs.frozen(kw_only=True)
@@ -114,7 +113,9 @@ class _SessionStop:
         if await self._end(signal.SIGKILL) is not None:
             raise RepairFailed(f"process {self.root.pid} was killed and has not exited")
         await kill_orphan_processes(self.session.id)
-        await repair(check_machine(self.session), _print_failure)
+        for result in await repair(check_machine(self.session)):
+            if result.failure is not None:
+                click.echo(sanitize(f"{result.finding.where}: not fixed: {result.failure}"), err=True)
         await mark_ended(self.session)
 
     async def _end(self, number: int) -> float | None:
@@ -136,8 +137,3 @@ class _SessionStop:
             await trio.sleep(TICK)
             seconds = trio.current_time() - began
             click.echo(f"session {self.session.id} is stopping: {seconds:.0f} of {waiting.limit:.0f} s", err=True)
-
-
-def _print_failure(mended: RepairResult) -> None:
-    if mended.failure is not None:
-        click.echo(sanitize(f"{mended.finding.where}: not fixed: {mended.failure}"), err=True)

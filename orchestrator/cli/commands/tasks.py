@@ -20,7 +20,7 @@ from coterie.orchestrator.cli.output import (
     format_time,
     one_line,
     open_output,
-    print_json,
+    print_result,
     sanitize,
     translate_errors,
 )
@@ -59,11 +59,7 @@ def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str
     task_list = _open(session)
     found = _run(partial(task_list.list, states=states or PRESENT, owner=owner))
     with open_output():
-        if is_json:
-            print_json([attrs.asdict(task) for task in found.tasks])
-        else:
-            for task in found.tasks:
-                click.echo(_line(task))
+        print_result([attrs.asdict(task) for task in found.tasks], map(_line, found.tasks), is_json=is_json)
         for damage in found.damaged:
             click.echo(sanitize(str(damage)), err=True)
     sys.exit(ExitCode.FAILED if found.damaged else ExitCode.DONE)
@@ -77,10 +73,7 @@ def show(*, task_id: int, session: str | None, is_json: bool) -> None:
     """Show a task with its history. It may have been deleted."""
     task = _run(partial(_open(session).get, TaskId(task_id)))
     with open_output():
-        if is_json:
-            print_json(attrs.asdict(task))
-        else:
-            click.echo(_details(task))
+        print_result(attrs.asdict(task), [_details(task)], is_json=is_json)
 
 
 @tasks.command()
@@ -130,10 +123,10 @@ def update(
     if change == TaskChange():
         raise click.UsageError("nothing to change; give --status, --subject, --description or --[not-]blocked-by")
     task_list = _open(session)
+    making = partial(task_list.update, TaskId(task_id), USER, change)
     if change == TaskChange(status="deleted"):
-        _report(task_list, partial(task_list.delete, TaskId(task_id), USER), is_json=is_json)
-    else:
-        _report(task_list, partial(task_list.update, TaskId(task_id), USER, change), is_json=is_json)
+        making = partial(task_list.delete, TaskId(task_id), USER)
+    _report(task_list, making, is_json=is_json)
 
 
 def _open(session: str | None) -> TaskList:
@@ -153,10 +146,7 @@ def _report(task_list: TaskList, act: Act[Task], *, is_json: bool) -> None:
 
     task = _run(change)
     with open_output():
-        if is_json:
-            print_json(attrs.asdict(task))
-        else:
-            click.echo(_line(task))
+        print_result(attrs.asdict(task), [_line(task)], is_json=is_json)
 
 
 def _line(task: ListedTask) -> str:

@@ -14,7 +14,7 @@ from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, open
 from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.cli.text_table import table_lines
 from coterie.orchestrator.teams.team_file import load_team
-from coterie.orchestrator.teams.team_tables import TeamFileProblem, TeamInvalid
+from coterie.orchestrator.teams.team_tables import TeamInvalid
 
 
 @click.group()
@@ -34,7 +34,14 @@ def check(*, file: Path, is_json: bool) -> None:
         found = load_team(file, Path.cwd())
     except TeamInvalid as exc:
         with open_output():
-            _print_problems(exc.flaws, is_json=is_json)
+            if is_json:
+                print_json(
+                    {"team": None, "flaws": [{**attrs.asdict(flaw), "path": str(flaw.path)} for flaw in exc.flaws]}
+                )
+            else:
+                click.echo(
+                    "\n".join([*map(sanitize, map(str, exc.flaws)), count_text(len(exc.flaws), "problem")]), err=True
+                )
         sys.exit(ExitCode.USAGE)
     with open_output():
         if is_json:
@@ -42,16 +49,6 @@ def check(*, file: Path, is_json: bool) -> None:
         else:
             for line in _lines(found, shutil.get_terminal_size().columns):
                 click.echo(line)
-
-
-def _print_problems(flaws: Sequence[TeamFileProblem], *, is_json: bool) -> None:
-    if is_json:
-        rows = [{**attrs.asdict(flaw), "path": str(flaw.path)} for flaw in flaws]
-        print_json({"team": None, "flaws": rows})
-        return
-    for flaw in flaws:
-        click.echo(sanitize(str(flaw)), err=True)
-    click.echo(count_text(len(flaws), "problem"), err=True)
 
 
 def _lines(found: TeamDefinition, width: int) -> Iterator[str]:

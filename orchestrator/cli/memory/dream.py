@@ -11,7 +11,6 @@ import trio
 from click.shell_completion import CompletionItem
 
 from coterie.agents.events.layer_events import Dreamed
-from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.root_link.job_messages import DreamJob
 from coterie.errors import ConfigInvalid
 from coterie.memory.dreaming.apply_hunks import apply_hunks, reject_hunks
@@ -21,11 +20,19 @@ from coterie.memory.store.change import Author
 from coterie.memory.store.scopes import MemoryScope
 from coterie.orchestrator.cli.completion_candidates import complete_model
 from coterie.orchestrator.cli.memory.scope_options import find_scope, json_option, open_store, scope_options
-from coterie.orchestrator.cli.model_access import require_model
 from coterie.orchestrator.cli.offline_jobs import JobResult, run_offline_job
-from coterie.orchestrator.cli.output import UsageRefused, format_time, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import (
+    UsageRefused,
+    format_time,
+    one_line,
+    open_output,
+    print_json,
+    print_result,
+    sanitize,
+)
+from coterie.orchestrator.cli.shared_options import require_model, script_option
 from coterie.orchestrator.session.session_request import SessionRequest
-from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
+from coterie.orchestrator.settings.settings_loader import load_settings
 
 SHOWN = 200
 """Characters of a reason or of a lost sentence on one line."""
@@ -119,12 +126,7 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
 )
 @click.option("--list", "is_listing", is_flag=True, help="List dreams with their ids, and show their waiting hunks.")
 @click.option("--model", shell_complete=complete_model, help="Use the model with this id or alias.  [default: sonnet]")
-@click.option(
-    "--script",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Read model replies from FILE, so that no Anthropic API key is needed.",
-)
+@script_option("no Anthropic API key is needed")
 @scope_options
 @json_option
 def dream(
@@ -193,18 +195,10 @@ def _dream(place: MemoryScope, model: str | None, script: Path | None, *, is_dry
         raise click.UsageError(
             "a dream consolidates only the memory of a project; leave --scope, --agent and --dir out"
         )
-    settings, definition = apply_definition(load_settings(Path.cwd(), {"model": model}, os.environ), Path.cwd())
-    known = known_models().get(settings.model)
+    settings = load_settings(Path.cwd(), {"model": model}, os.environ)
+    job = DreamJob(is_forced=True, is_dry=is_dry, deletions=settings.layers.dreaming.deletions)
+    assignment = SessionRequest.prepare(settings, Path.cwd(), script, task=TASK, chore=job)
     require_model(script)
-    assignment = SessionRequest(
-        project=Path.cwd(),
-        task=TASK,
-        model=known.id,
-        settings=settings,
-        definition=None if definition is None else definition.name,
-        script=None if script is None else str(script),
-        chore=DreamJob(is_forced=True, is_dry=is_dry, deletions=settings.layers.dreaming.deletions),
-    )
     event = _finished_change(trio.run(run_offline_job, assignment))
     if event.change is not None:
         with open_store(place):
@@ -225,8 +219,4 @@ def _finished_change(done: JobResult) -> Dreamed:
 
 
 def _show(change: DreamChange, *, is_json: bool) -> None:
-    if is_json:
-        print_json(dream_row(change))
-        return
-    for line in dream_lines(change):
-        click.echo(line)
+    print_result(dream_row(change), dream_lines(change), is_json=is_json)

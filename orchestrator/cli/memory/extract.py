@@ -10,7 +10,7 @@ from coterie.agents.root_link.job_messages import ExtractJob
 from coterie.orchestrator.cli.completion_candidates import complete_session
 from coterie.orchestrator.cli.offline_jobs import JobResult, offline_job_request, run_offline_job
 from coterie.orchestrator.cli.output import UsageRefused, count_text, open_output, print_json, sanitize
-from coterie.orchestrator.cli.shared_options import json_option
+from coterie.orchestrator.cli.shared_options import json_option, script_option
 from coterie.orchestrator.session.overview import is_running
 from coterie.session_directory import MAIN, SessionDirectory
 
@@ -19,12 +19,7 @@ LAYER = "extraction"
 
 @click.command()
 @click.argument("session", shell_complete=complete_session)
-@click.option(
-    "--script",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Read model replies from FILE, so that no Anthropic API key is needed.",
-)
+@script_option("no Anthropic API key is needed")
 @json_option("memory")
 def extract(*, session: str, script: Path | None, is_json: bool) -> None:
     """Let the model read SESSION and save memories for the project of SESSION.

@@ -18,9 +18,9 @@ from coterie.memory.store.memory_entry import parse_entry
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope
 from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
-from coterie.orchestrator.cli.model_access import has_key
 from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, print_json, sanitize
-from coterie.orchestrator.settings.settings_loader import load_settings
+from coterie.orchestrator.cli.shared_options import script_option
+from coterie.orchestrator.settings.settings_loader import has_model_key, load_settings
 
 HEAD_BYTES = 65_536
 """Bytes at the start of a memory that contain its description."""
@@ -60,12 +60,7 @@ class _QueryLine(msgspec.Struct):
     help='Read queries from FILE, one per line, as text or as JSON with "query"; - is standard input.',
 )
 @click.option("--local", is_flag=True, help="Choose by a keyword search instead of a model.")
-@click.option(
-    "--script",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Read model replies from FILE, so that no API key is needed.",
-)
+@script_option("no API key is needed")
 @scope_options
 @json_option
 def recall(
@@ -94,7 +89,7 @@ def recall(
         recalling = _RecallPrinter(store, ranker, count, is_json=is_json, has_heading=queries is not None)
         for reason in _skipped_lines(place.directory):
             click.echo(sanitize(reason), err=True)
-        if local or (script is None and (settings.by == "local" or not has_key())):
+        if local or (script is None and (settings.by == "local" or not has_model_key())):
             for one in asked:
                 recalling.show(one, recalling.rank(one))
         else:
