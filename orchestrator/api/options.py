@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from coterie.agents.definitions.team_definition import TeamDefinition
-from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.model.catalog import has_model_key, known_models
 from coterie.agents.settings import Mode, Settings
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.control.launch_client import PromptHandler
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.settings.setting_sources import COMMAND_LINE
-from coterie.orchestrator.settings.settings_loader import apply_definition, has_model_key, load_settings
+from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 from coterie.orchestrator.teams.team_file import load_team
 from coterie.session_directory import COORDINATOR, SessionDirectory
 from coterie.suggestions import did_you_mean

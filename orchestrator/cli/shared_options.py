@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from coterie.agents.loop.model.catalog import has_model_key
 from coterie.orchestrator.cli.completion_candidates import complete_session
 from coterie.orchestrator.cli.output import ExitCode
-from coterie.orchestrator.settings.settings_loader import has_model_key
 from coterie.session_directory import SessionDirectory
 
 

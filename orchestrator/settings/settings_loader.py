@@ -1,6 +1,5 @@
 """Settings of a run, merged from files, environment, flags and the agent definition."""
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,14 +43,6 @@ def restrict_sandbox(given: GivenSettings, values: Mapping[str, Any]) -> GivenSe
     if kept.get("sandbox.network") and not values.get("sandbox.network", usual.network):
         del kept["sandbox.network"]
     return attrs.evolve(given, values=kept)
-
-
-MODEL_KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-
-
-def has_model_key() -> bool:
-    """True if the environment holds an API key."""
-    return any(os.environ.get(name) for name in MODEL_KEY_VARIABLES)
 
 
 PATHS = ("memory_directory", "memory.guidelines", "layers.notes.template", "layers.notes.prompt")

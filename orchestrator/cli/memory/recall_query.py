@@ -11,6 +11,7 @@ import click
 import msgspec
 import trio
 
+from coterie.agents.loop.model.catalog import has_model_key
 from coterie.memory.errors import MemoryRefused
 from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.bm25 import Bm25Ranker, RankedMemory
@@ -20,7 +21,7 @@ from coterie.memory.store.scopes import MemoryScope
 from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
 from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, print_json, sanitize
 from coterie.orchestrator.cli.shared_options import script_option
-from coterie.orchestrator.settings.settings_loader import has_model_key, load_settings
+from coterie.orchestrator.settings.settings_loader import load_settings
 
 HEAD_BYTES = 65_536
 """Bytes at the start of a memory that contain its description."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.orchestrator.settings.settings_loader import MODEL_KEY_VARIABLES
+from coterie.agents.loop.model.catalog import MODEL_KEY_VARIABLES
 from coterie.session_directory import SessionDirectory
 
 
