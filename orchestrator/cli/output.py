@@ -94,13 +94,20 @@ def print_json(value: object) -> None:
     click.echo(msgspec.json.encode(value))
 
 
-def print_result(facts: object, lines: Iterable[str], *, is_json: bool) -> None:
-    """Print *facts* as one line of JSON if *is_json*, else the *lines*, which may be styled."""
+def print_result(facts: object, lines: Iterable[str], *, is_json: bool, empty: str = "") -> None:
+    """Print *facts* as one line of JSON if *is_json*, else the *lines*, which may be styled.
+
+    Without any line, *empty* is printed on standard error.
+    """
     if is_json:
         print_json(facts)
         return
+    is_empty = True
     for line in lines:
+        is_empty = False
         click.echo(line)
+    if is_empty and empty:
+        click.echo(sanitize(empty), err=True)
 
 
 CLOSED_OUTPUT_CODE = 141

@@ -68,13 +68,11 @@ def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> 
     unread = [each for each in every if isinstance(each, UnreadableApproval)]
     found = [each for each in every if isinstance(each, ListedApproval) and (is_all or each.approval.is_open)]
     with open_output():
-        print_result({"approvals": [each.row() for each in found]}, map(_line, found), is_json=is_json)
+        empty = "no approval is open; --all also lists decided ones" if every else "no agent has requested an approval"
+        facts = {"approvals": [each.row() for each in found]}
+        print_result(facts, map(_line, found), is_json=is_json, empty=empty)
         for file in unread:
             click.echo(sanitize(str(file)), err=True)
-        if not every and not is_json:
-            click.echo("no agent has requested an approval", err=True)
-        elif not found and not is_json:
-            click.echo("no approval is open; --all also lists decided ones", err=True)
     sys.exit(ExitCode.FAILED if unread else ExitCode.DONE)
 
 

@@ -39,9 +39,9 @@ def list_sessions(*, is_all: bool, is_json: bool) -> None:
     with open_output():
         rows = [_row(overview, now) for overview in overviews]
         lines = (line for overview in overviews for line in _lines(overview, now))
-        print_result({"sessions": rows, "more": len(names) - len(shown)}, lines, is_json=is_json)
-        if not names and not is_json:
-            click.echo("no sessions yet; start one with `coterie run`", err=True)
+        facts = {"sessions": rows, "more": len(names) - len(shown)}
+        empty = "" if names else "no sessions yet; start one with `coterie run`"
+        print_result(facts, lines, is_json=is_json, empty=empty)
         for reason in unreadable:
             click.echo(sanitize(reason), err=True)
         if len(shown) < len(names):

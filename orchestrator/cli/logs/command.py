@@ -87,14 +87,11 @@ class LogPrinter:
             return
         clock = format_clock(event.at)
         who = one_line(event.agent, SHOWN)
+        indent = len(f"{clock} {who}  ")
+        width = max(shutil.get_terminal_size((SHOWN, 0)).columns - indent, NARROWEST)
         for entry in log_entries(event):
-            first, *rest = _wrap(sanitize(entry), len(f"{clock} {who}  "))
+            wrapped = Text(sanitize(entry)).wrap(Console(), width, overflow="fold")
+            first, *rest = [line.plain.rstrip() for line in wrapped] or [""]
             click.echo(f"{click.style(clock, dim=True)} {click.style(who, bold=True)}  {first}")
             for line in rest:
-                click.echo(f"{'':{len(clock)}} {'':{len(who)}}  {line}")
-
-
-def _wrap(text: str, indent: int) -> list[str]:
-    """Wrap *text* to the terminal width minus *indent*; returns at least one line."""
-    width = max(shutil.get_terminal_size((SHOWN, 0)).columns - indent, NARROWEST)
-    return [line.plain.rstrip() for line in Text(text).wrap(Console(), width, overflow="fold")] or [""]
+                click.echo(f"{'':{indent}}{line}")

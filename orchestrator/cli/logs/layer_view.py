@@ -5,16 +5,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import attrs
-import click
 import msgspec
 
 from coterie.agents.events.layer_events import BreakerTripped, Compacted, NotesUpdated, ResultsCleared, ResultsStored
-from coterie.agents.loop.conversation.origins import Origin, What
+from coterie.agents.loop.conversation.origins import What
 from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
-from coterie.orchestrator.cli.output import print_json
+from coterie.orchestrator.cli.output import print_result
 from coterie.orchestrator.events.context_removals import ContextRemoval, LayerEvent, read_context_removals
 from coterie.session_directory import TRANSCRIPT
 
@@ -52,7 +51,8 @@ def context_usage(turn: ReplayedTurn) -> ContextUsage:
     """Compute the composition of the prompt of *turn*."""
     estimates: Counter[Share] = Counter()
     for origin in turn.origins:
-        estimates[_share(origin)] += 0 if origin.layer == "layer 2 cut from cache" else origin.tokens
+        share: Share = "restored" if origin.layer == "restored" else _FIXED.get(origin.what, "messages")
+        estimates[share] += 0 if origin.layer == "layer 2 cut from cache" else origin.tokens
     total, estimated = turn.reply.usage.prompt, estimates.total()
     shares = {share: round(total * estimates[share] / estimated) if estimated else 0 for share in SHARES}
     return ContextUsage(turn=turn.number, epoch=turn.conversation.epoch, total=total, shares=shares)
@@ -76,18 +76,10 @@ def print_layers(directory: Path, *, as_json: bool) -> None:
     """
     fillings = [context_usage(turn) for turn in replay_turns(directory / TRANSCRIPT) if turn.reply.is_taken]
     departures = list(read_context_removals(directory))
-    if as_json:
-        turns = [attrs.asdict(filling) for filling in fillings]
-        print_json({"turns": turns, "layers": [_mapping(each) for each in departures]})
-        return
-    for line in (*_rows(fillings), *_sums(departures)):
-        click.echo(line)
-
-
-def _share(origin: Origin) -> Share:
-    if origin.layer == "restored":
-        return "restored"
-    return _FIXED.get(origin.what, "messages")
+    turns = [attrs.asdict(filling) for filling in fillings]
+    layers = [{"at": each.at, "turn": each.turn, **msgspec.to_builtins(each.event)} for each in departures]
+    lines = (*_rows(fillings), *_sums(departures))
+    print_result({"turns": turns, "layers": layers}, lines, is_json=as_json)
 
 
 def _rows(fillings: Sequence[ContextUsage]) -> Iterator[str]:
@@ -134,8 +126,3 @@ def _count(event: LayerEvent) -> tuple[str, Mapping[str, int]]:
             return f"layer {3 if event.by == 'notes' else 4}, compaction by {event.by}", counts
         case BreakerTripped():
             return "layer 4, circuit breaker", {"trips": 1}
-
-
-def _mapping(each: ContextRemoval) -> dict[str, Any]:
-    facts: dict[str, Any] = msgspec.to_builtins(each.event)
-    return {"at": each.at, "turn": each.turn, **facts}

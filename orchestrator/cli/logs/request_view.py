@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import click
 
 from coterie.agents.loop.conversation.origins import Origin
 from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
@@ -15,7 +14,7 @@ from coterie.agents.loop.conversation.request_body import splice_marker
 from coterie.agents.loop.conversation.segment import Segment
 from coterie.agents.loop.model.usage import Ttl
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.cli.output import escape_invisible, print_json
+from coterie.orchestrator.cli.output import escape_invisible, print_result
 
 _MARGIN = 44
 """Width of the margin in columns."""
@@ -67,13 +66,10 @@ def print_request(transcript: Path, number: int, *, as_json: bool, as_bytes: boo
     body = turn.render().body
     if as_bytes:
         sys.stdout.buffer.write(body)
-    elif as_json:
-        parts = [part.to_mapping() for part in request_parts(turn)]
-        facts = {"turn": number, "epoch": turn.conversation.epoch, "asked": count}
-        print_json({**facts, "body": body.decode(), "parts": parts})
-    else:
-        for line in _lines(turn, count, body):
-            click.echo(line)
+        return
+    facts = {"turn": number, "epoch": turn.conversation.epoch, "asked": count, "body": body.decode()}
+    parts = [part.to_mapping() for part in request_parts(turn)]
+    print_result({**facts, "parts": parts}, _lines(turn, count, body), is_json=as_json)
 
 
 def find_turn(transcript: Path, number: int) -> tuple[ReplayedTurn, int]:

@@ -12,7 +12,7 @@ from coterie.orchestrator.cli.mail.mail_options import (
 )
 from coterie.orchestrator.cli.mail.message_text import message_text
 from coterie.orchestrator.cli.mail.send import print_receipt, store_mail
-from coterie.orchestrator.cli.output import open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import open_output, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.control.requests import ReleaseHeldMessage
 
@@ -39,7 +39,9 @@ def held(*, release: str | None, drop: str | None, session: str | None, is_json:
             await mail.held.drop(MessageId(drop))
             _report_drop(drop, is_json=is_json)
         else:
-            await _list_held(mail, is_json=is_json)
+            messages, own = await mail.held.messages(), mail.session.id
+            texts = (message_text(message, session=own, now=mail.clock.now()) for message in messages)
+            print_result(messages, texts, is_json=is_json, empty=f"session {own} holds no messages")
 
     with open_output():
         run_with_mail(session, act)
@@ -58,37 +60,16 @@ def outgoing(*, drop: str | None, session: str | None, is_json: bool) -> None:
         if drop is not None:
             await mail.bridge.outgoing.drop(MessageId(drop))
             _report_drop(drop, is_json=is_json)
-        else:
-            await _list_outgoing(mail, is_json=is_json)
+            return
+        messages, own = await mail.bridge.outgoing.messages(), mail.session.id
+        facts = [{"address": address, "envelope": message} for address, message in messages]
+        texts = (message_text(message, session=own, now=mail.clock.now(), address=to) for to, message in messages)
+        empty = f"session {own} has no queued messages for other sessions"
+        print_result(facts, texts, is_json=is_json, empty=empty)
 
     with open_output():
         run_with_mail(session, act)
 
 
-async def _list_held(mail: SessionMail, *, is_json: bool) -> None:
-    messages = await mail.held.messages()
-    if is_json:
-        print_json(messages)
-        return
-    if not messages:
-        click.echo(f"session {mail.session.id} holds no messages", err=True)
-    for message in messages:
-        click.echo(message_text(message, session=mail.session.id, now=mail.clock.now()))
-
-
-async def _list_outgoing(mail: SessionMail, *, is_json: bool) -> None:
-    messages = await mail.bridge.outgoing.messages()
-    if is_json:
-        print_json([{"address": address, "envelope": message} for address, message in messages])
-        return
-    if not messages:
-        click.echo(f"session {mail.session.id} has no queued messages for other sessions", err=True)
-    for address, message in messages:
-        click.echo(message_text(message, session=mail.session.id, now=mail.clock.now(), address=address))
-
-
 def _report_drop(id_: str, *, is_json: bool) -> None:
-    if is_json:
-        print_json({"dropped": id_})
-    else:
-        click.echo(sanitize(f"dropped {id_}; `coterie mail dead` lists it"))
+    print_result({"dropped": id_}, [sanitize(f"dropped {id_}; `coterie mail dead` lists it")], is_json=is_json)

@@ -3,7 +3,6 @@
 import click
 import msgspec
 
-from coterie.mailbox.dead_letters import DeadLetterRecord
 from coterie.mailbox.transports.abandoned_mail import dead_letter_abandoned, find_abandoned
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.mail.mail_options import (
@@ -14,7 +13,7 @@ from coterie.orchestrator.cli.mail.mail_options import (
 )
 from coterie.orchestrator.cli.mail.message_text import dead_letter_text
 from coterie.orchestrator.cli.mail.send import print_receipt, store_mail
-from coterie.orchestrator.cli.output import UsageRefused, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, count_text, open_output, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.control.requests import ResendDeadLetter
 
@@ -42,8 +41,15 @@ def dead(*, resend: int | None, is_whole: bool, session: str | None, is_json: bo
     async def act(mail: SessionMail) -> None:
         if resend is not None:
             print_receipt(await store_mail(mail, ResendDeadLetter(number=resend)), is_json=is_json)
-        else:
-            _list(mail, is_whole=is_whole, is_json=is_json)
+            return
+        found, session = mail.dead_letters.history(), mail.session.id
+        shown = [record for record in found if is_whole or record.resent is None]
+        facts = [
+            {"number": record.number, **msgspec.to_builtins(record.letter), "resent": record.resent} for record in shown
+        ]
+        resent = f"; --all lists the {len(found):,} that were sent again" if found else ""
+        texts = (dead_letter_text(record, session=session) for record in shown)
+        print_result(facts, texts, is_json=is_json, empty=f"session {session} has no dead letters{resent}")
 
     with open_output():
         run_with_mail(session, act)
@@ -62,46 +68,16 @@ def sweep(*, names: tuple[str, ...], session: str | None, is_json: bool) -> None
     """
 
     async def act(mail: SessionMail) -> None:
+        own = mail.session.id
+        if not names and not mail.roster.path.exists():
+            raise UsageRefused(f"session {own} has no roster, so abandoned mail is unknown; give the names to sweep")
         rows = [
             (name, await dead_letter_abandoned(mail.files, mail.dead_letters, name))
-            for name in _sweep_targets(mail, names)
+            for name in names or find_abandoned(mail.files)
         ]
-        if is_json:
-            print_json([{"name": name, "buried": count} for name, count in rows])
-            return
-        if not rows:
-            click.echo(f"session {mail.session.id} has no abandoned mail", err=True)
-        for name, count in rows:
-            noun = "dead letter" if count == 1 else "dead letters"
-            click.echo(sanitize(f"{name}: {count:,} {noun}; `coterie mail dead` lists them"))
+        facts = [{"name": name, "buried": count} for name, count in rows]
+        lines = (f"{name}: {count_text(count, 'dead letter')}; `coterie mail dead` lists them" for name, count in rows)
+        print_result(facts, map(sanitize, lines), is_json=is_json, empty=f"session {own} has no abandoned mail")
 
     with open_output():
         run_with_mail(session, act)
-
-
-def _list(mail: SessionMail, *, is_whole: bool, is_json: bool) -> None:
-    found = mail.dead_letters.history()
-    shown = [record for record in found if is_whole or record.resent is None]
-    if is_json:
-        print_json([_row(record) for record in shown])
-        return
-    if not shown:
-        resent = f"; --all lists the {len(found):,} that were sent again" if found else ""
-        click.echo(f"session {mail.session.id} has no dead letters{resent}", err=True)
-    for record in shown:
-        click.echo(dead_letter_text(record, session=mail.session.id))
-
-
-def _row(record: DeadLetterRecord) -> dict[str, object]:
-    return {"number": record.number, **msgspec.to_builtins(record.letter), "resent": record.resent}
-
-
-def _sweep_targets(mail: SessionMail, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of the agents whose mail is swept. Raises `UsageRefused` without names and without a roster."""
-    if names:
-        return names
-    if not mail.roster.path.exists():
-        raise UsageRefused(
-            f"session {mail.session.id} has no roster, so abandoned mail is unknown; give the names to sweep"
-        )
-    return tuple(find_abandoned(mail.files))

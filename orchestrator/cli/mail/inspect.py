@@ -21,7 +21,7 @@ from coterie.orchestrator.cli.mail.mail_options import json_option, run_with_mai
 from coterie.orchestrator.cli.mail.mailbox_peek import MailboxPeek
 from coterie.orchestrator.cli.mail.message_history import MessageHistory
 from coterie.orchestrator.cli.mail.message_text import HistoryText, message_text
-from coterie.orchestrator.cli.output import format_age, open_output, print_json
+from coterie.orchestrator.cli.output import format_age, open_output, print_result
 from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.cli.text_table import align_columns
 
@@ -41,8 +41,16 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
 
     An agent that no longer belongs to the session is listed while it has messages; so are queues for other sessions.
     """
+
+    async def act(mail: SessionMail) -> None:
+        rows = await _rows(mail)
+        table = align_columns(HEAD, [row.cells(mail.clock.now()) for row in rows], left=2) if rows else []
+        if not is_json and not mail.roster.members():
+            click.echo(f"session {mail.session.id} has no agents on its roster", err=True)
+        print_result([row.to_json() for row in rows], table, is_json=is_json)
+
     with open_output():
-        run_with_mail(session, partial(_list, is_json=is_json))
+        run_with_mail(session, act)
 
 
 @click.command()
@@ -68,17 +76,6 @@ def watch(*, is_whole: bool, session: str | None, is_json: bool) -> None:
     """
     with open_output():
         run_with_mail(session, partial(_watch, is_whole=is_whole, is_json=is_json))
-
-
-async def _list(mail: SessionMail, *, is_json: bool) -> None:
-    rows = await _rows(mail)
-    if is_json:
-        print_json([row.to_json() for row in rows])
-        return
-    if not mail.roster.members():
-        click.echo(f"session {mail.session.id} has no agents on its roster", err=True)
-    if rows:
-        click.echo("\n".join(align_columns(HEAD, [row.cells(mail.clock.now()) for row in rows], left=2)))
 
 
 @attrs.frozen(kw_only=True)
@@ -124,10 +121,8 @@ async def _read(mail: SessionMail, *, name: str, is_following: bool, is_json: bo
 
         async def print_new() -> None:
             for envelope in log.sweep():
-                if is_json:
-                    print_json(envelope)
-                else:
-                    click.echo(message_text(envelope, session=mail.session.id, now=mail.clock.now()))
+                text = message_text(envelope, session=mail.session.id, now=mail.clock.now())
+                print_result(envelope, [text], is_json=is_json)
 
         if is_following:
             await _poll_directories(lambda: (mail.directory, directory), print_new)
@@ -141,10 +136,8 @@ async def _watch(mail: SessionMail, *, is_whole: bool, is_json: bool) -> None:
 
         async def print_new() -> None:
             for hop in await history.sweep():
-                if is_json:
-                    print_json({"session": mail.session.id, **msgspec.to_builtins(hop)})
-                else:
-                    click.echo(text.line(hop))
+                facts = {"session": mail.session.id, **msgspec.to_builtins(hop)}
+                print_result(facts, [text.line(hop)], is_json=is_json)
 
         if not is_whole:
             for hop in await history.sweep():

@@ -23,7 +23,15 @@ from coterie.orchestrator.cli.memory.scope_options import (
     open_store,
     scope_options,
 )
-from coterie.orchestrator.cli.output import UsageRefused, format_age, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import (
+    UsageRefused,
+    format_age,
+    one_line,
+    open_output,
+    print_json,
+    print_result,
+    sanitize,
+)
 from coterie.orchestrator.cli.text_table import align_columns
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.suggestions import did_you_mean
@@ -169,14 +177,11 @@ def _warn(store: MemoryStore) -> None:
 
 def _show_index(store: MemoryStore, *, is_json: bool) -> None:
     loaded = load_index(store.index())
-    if is_json:
-        print_json({"path": INDEX, "text": loaded.text, "warning": loaded.warning})
-        return
-    if loaded.text:
-        click.echo(sanitize(loaded.text).rstrip("\n"))
-    else:
-        click.echo(sanitize(f"no index in {store.directory}"), err=True)
-    _warn(store)
+    facts = {"path": INDEX, "text": loaded.text, "warning": loaded.warning}
+    text = [sanitize(loaded.text).rstrip("\n")] if loaded.text else []
+    print_result(facts, text, is_json=is_json, empty=f"no index in {store.directory}")
+    if not is_json:
+        _warn(store)
 
 
 def _show_memory(store: MemoryStore, path: str, *, is_json: bool) -> None:

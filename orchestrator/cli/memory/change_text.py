@@ -43,7 +43,8 @@ def change_row(change: MemoryChange) -> dict[str, Any]:
 
 
 def diff_lines(change: MemoryChange) -> Iterator[str]:
-    """Unified diff of a change, styled; `click.echo` removes the style if stdout is not a terminal."""
+    """A change and its unified diff, styled; `click.echo` removes the style if stdout is not a terminal."""
+    yield click.style(change_line(change).lstrip(), bold=True)
     before, after = ((_text(content) or "").splitlines() for content in (change.before, change.after))
     old = "/dev/null" if change.before is None else f"a/{change.path}"
     new = "/dev/null" if change.after is None else f"b/{change.path}"

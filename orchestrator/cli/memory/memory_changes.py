@@ -17,7 +17,7 @@ from coterie.orchestrator.cli.memory.scope_options import (
     open_store,
     scope_options,
 )
-from coterie.orchestrator.cli.output import UsageRefused, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, open_output, print_result, sanitize
 from coterie.suggestions import did_you_mean
 
 AUTHOR = Author(by="user", why="memory undo")
@@ -36,13 +36,8 @@ def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: boo
             path = _path_of(store, name, changes)
             changes = [change for change in changes if change.path == path]
         newest = changes[::-1][:limit]
-        if is_json:
-            print_json([change_row(change) for change in newest])
-            return
-        if not newest:
-            click.echo(sanitize(f"no changes in {place.directory} yet"), err=True)
-        for change in newest:
-            click.echo(change_line(change))
+        rows, empty = [change_row(change) for change in newest], f"no changes in {place.directory} yet"
+        print_result(rows, map(change_line, newest), is_json=is_json, empty=empty)
 
 
 @click.command()
@@ -56,13 +51,8 @@ def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
     """
     with open_output(), open_store(place) as store:
         changes = _select_changes(_history(store), id_)
-        if is_json:
-            print_json([change_row(change) for change in changes])
-            return
-        for change in changes:
-            click.echo(click.style(change_line(change).lstrip(), bold=True))
-            for line in diff_lines(change):
-                click.echo(line)
+        lines = (line for change in changes for line in diff_lines(change))
+        print_result([change_row(change) for change in changes], lines, is_json=is_json)
 
 
 @click.command()
@@ -79,12 +69,9 @@ def undo(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
         chosen = _select_changes(store.changes(), id_)
         # The last change may be one of a group, and half a dream must not be undone.
         made = store.undo(id_ or chosen[-1].group or chosen[-1].id, AUTHOR)
-        if is_json:
-            print_json([change_row(change) for change in made])
-            return
-        for change in made:
-            click.echo(change_line(change))
-        click.echo(f"undo this with `coterie memory undo {made[-1].group or made[-1].id}`", err=True)
+        print_result([change_row(change) for change in made], map(change_line, made), is_json=is_json)
+        if not is_json:
+            click.echo(f"undo this with `coterie memory undo {made[-1].group or made[-1].id}`", err=True)
 
 
 def _history(store: MemoryStore) -> list[MemoryChange]:

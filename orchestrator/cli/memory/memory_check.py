@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import attrs
@@ -16,7 +16,7 @@ from coterie.memory.store.change import MemoryChange
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope
 from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
-from coterie.orchestrator.cli.output import ExitCode, one_line, open_output, print_json
+from coterie.orchestrator.cli.output import ExitCode, one_line, open_output, print_result
 from coterie.paths import checkout_root
 
 SHOWN = 300
@@ -44,10 +44,9 @@ def check(*, is_fixing: bool, place: MemoryScope, is_json: bool) -> None:
         checked = check_store(store, project)
         change = repair_index(store) if is_fixing else None
         fixed = [] if change is None else _fixed(checked.findings, store)
-        if is_json:
-            print_json(_summary(checked, fixed, change))
-        else:
-            _print(checked, fixed, change)
+        print_result(_summary(checked, fixed, change), _lines(checked, fixed, change), is_json=is_json)
+        for note in () if is_json else checked.notes:
+            click.echo(note, err=True)
     sys.exit(ExitCode.FAILED if checked.findings else ExitCode.DONE)
 
 
@@ -74,19 +73,13 @@ def _summary(checked: CheckReport, fixed: list[StoreIssue], change: MemoryChange
     }
 
 
-def _print(checked: CheckReport, fixed: list[StoreIssue], change: MemoryChange | None) -> None:
+def _lines(checked: CheckReport, fixed: list[StoreIssue], change: MemoryChange | None) -> Iterator[str]:
     for finding in checked.findings:
         mark = "fixed: " if finding in fixed else ""
-        click.echo(one_line(f"{finding.source}: {mark}{finding.kind.replace('_', ' ')}: {finding.reason}", SHOWN))
-    for note in checked.notes:
-        click.echo(note, err=True)
-    click.echo(_pollution(checked.pollution))
-    if not checked.findings:
-        click.echo("no problems")
-    elif change is None:
-        click.echo(f"{len(checked.findings)} found")
-    else:
-        click.echo(f"{len(checked.findings)} found: {len(fixed)} fixed by change {change.id}")
+        yield one_line(f"{finding.source}: {mark}{finding.kind.replace('_', ' ')}: {finding.reason}", SHOWN)
+    yield _pollution(checked.pollution)
+    repaired = "" if change is None else f": {len(fixed)} fixed by change {change.id}"
+    yield f"{len(checked.findings)} found{repaired}" if checked.findings else "no problems"
 
 
 def _pollution(counted: IssueRate) -> str:

@@ -133,7 +133,10 @@ class _SessionClient:
                 )
                 outcome = await root_events.run(nursery)
                 nursery.cancel_scope.cancel()
-            self._show_rest(follower)
+            try:
+                self.finished = show_remaining_events(self.view, follower) or self.finished
+            except BrokenPipeError:
+                self.is_unread = True
         return outcome
 
     def _set_session(self, session: str) -> None:
@@ -143,7 +146,9 @@ class _SessionClient:
         try:
             self.finished = await show_events(self.view, follower)
         except BrokenPipeError:
-            self._interrupt_unread(root_client)
+            self.is_unread = True
+            with contextlib.suppress(ControlLost):
+                root_client.send(InterruptTurn())
 
     async def _run_view(self, session: SessionDirectory, root_client: RootClient, scope: trio.CancelScope) -> None:
         if await self.view.run(session):
@@ -151,17 +156,6 @@ class _SessionClient:
                 root_client.detach()
                 self.is_detached = True
                 scope.cancel()
-
-    def _show_rest(self, follower: EventFollower) -> None:
-        try:
-            self.finished = show_remaining_events(self.view, follower) or self.finished
-        except BrokenPipeError:
-            self.is_unread = True
-
-    def _interrupt_unread(self, root_client: RootClient) -> None:
-        self.is_unread = True
-        with contextlib.suppress(ControlLost):
-            root_client.send(InterruptTurn())
 
     async def _forward_signals(self, signals: AsyncIterator[int], root_client: RootClient) -> None:
         async for number in signals:

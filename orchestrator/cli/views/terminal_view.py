@@ -43,16 +43,12 @@ SEPARATOR = " | "
 class StatusLine:
     """Totals of a run for the status line."""
 
-    _model: str = ""
+    model: str = ""
     _began: float = attrs.field(factory=time.monotonic)
     _turn: int = 0
     _usage: Usage = attrs.field(factory=Usage)
     _last: Usage = attrs.field(factory=Usage)
     _cost: Decimal = Decimal(0)
-
-    def begin(self, model: str) -> None:
-        """Set the model of the run."""
-        self._model = model
 
     def count(self, reply: ReplyRecorded) -> None:
         """Add the usage of one reply."""
@@ -77,10 +73,10 @@ class StatusLine:
             share = 100 * self._usage.read / self._usage.prompt if self._usage.prompt else 0
             facts += [f"turn {self._turn}", f"${self._cost:.4f}"]
             facts += [f"{self._usage.prompt:,} tokens in, {share:.0f} % cached", f"{self._usage.output:,} out"]
-        model = known_models().find(self._model)
+        model = known_models().find(self.model)
         if model is not None and self._turn:
             facts.append(f"window {100 * self._last.total / model.window:.0f} %")
-        return [*facts, self._model] if self._model else facts
+        return [*facts, self.model] if self.model else facts
 
 
 @attrs.define(eq=False)
@@ -127,7 +123,7 @@ class TerminalView(View):
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Hide the moving part within the block, and show it again afterwards."""
-        self._hide()
+        self.close()
         self._waiting = []
         try:
             yield
@@ -137,13 +133,15 @@ class TerminalView(View):
                 self.handle(observed)
 
     def close(self) -> None:
-        """Hide the moving part for good, and show the cursor."""
-        self._hide()
+        """Hide the moving part until the next event, and show the cursor."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
     def _show(self, event: Event) -> None:
         match event:
             case RunStarted():
-                self._status.begin(event.model)
+                self._status.model = event.model
             case TextEmitted():
                 self._coming += event.text
             case MessageRecorded(role="assistant"):
@@ -173,11 +171,6 @@ class TerminalView(View):
         )
         self._live.start()
 
-    def _hide(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
     def _end_message(self, message: MessageRecorded) -> None:
         self._coming = ""
         self._calls.remember(message)
@@ -198,7 +191,7 @@ class TerminalView(View):
         self._print(_fit(f"  {call}", f"  {outcome_text(event)}", self._console.width, style))
 
     def _end(self, event: Finished, session: str) -> None:
-        self._hide()
+        self.close()
         self._print(Text(f"{finish_text(event)}; session {session}", style="dim"))
         if (error := error_text(event)) is not None:
             self._print(Text(error, style="red"))
