@@ -6,7 +6,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
-from coterie.agents.definitions.team_definition import TeamDefinition
 from coterie.agents.loop.model.catalog import has_model_key, known_models
 from coterie.agents.settings import Mode, Settings
 from coterie.errors import ConfigInvalid
@@ -99,28 +98,18 @@ def _new_session(options: SessionOptions) -> tuple[Settings, dict[str, Any]]:
     project = Path(options.get("project") or ".").resolve()
     if not project.is_dir():
         raise ConfigInvalid("project", f"{project} is not a directory")
-    agent, model, team = _lead_definition(options), options.get("model"), None
+    agent, model, team = options.get("agent"), options.get("model"), None
+    if options.get("coordinator"):
+        if agent not in (None, COORDINATOR):
+            raise ConfigInvalid("coordinator", f"cannot be combined with agent={agent!r}; pass one of them")
+        agent = COORDINATOR
     if (path := options.get("team")) is not None:
         team = load_team(Path(path), project)
-        agent = _lead_type(team, agent, Path(path))
-        model = model or team.lead_model
+        if agent is not None and team.lead_type not in (None, agent):
+            lead = f"the lead of {Path(path)} has type {team.lead_type}"
+            raise ConfigInvalid("team", f"{lead}, but agent={agent!r} was passed; pass one of them")
+        agent, model = team.lead_type or agent, model or team.lead_model
     return _settings(project, options, model, agent), {"project": project, "team": team}
-
-
-def _lead_definition(options: SessionOptions) -> str | None:
-    agent = options.get("agent")
-    if not options.get("coordinator"):
-        return agent
-    if agent not in (None, COORDINATOR):
-        raise ConfigInvalid("coordinator", f"cannot be combined with agent={agent!r}; pass one of them")
-    return COORDINATOR
-
-
-def _lead_type(team: TeamDefinition, agent: str | None, path: Path) -> str | None:
-    if agent is not None and team.lead_type not in (None, agent):
-        reason = f"the lead of {path} has type {team.lead_type}, but agent={agent!r} was passed; pass one of them"
-        raise ConfigInvalid("team", reason)
-    return team.lead_type or agent
 
 
 def _resumed_session(options: SessionOptions) -> tuple[Settings, dict[str, Any]]:

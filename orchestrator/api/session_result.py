@@ -1,14 +1,13 @@
 """Result of a session, read from its files after its end."""
 
 from collections import Counter
-from collections.abc import Iterator
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 
 import attrs
 
 from coterie.agents.events.agent_events import Finished, RunStarted
-from coterie.agents.events.event_reader import SessionEvent
 from coterie.agents.loop.model.usage import Usage
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.overview import AgentSummary, read_overview
@@ -58,24 +57,17 @@ def read_result(session: SessionDirectory, past: Counter[str]) -> SessionResult 
 
     Blocks on the disk; raises `OSError`.
     """
-    finished: tuple[Finished, float] | None = None
-    began = 0.0
-    for observed in _read_lead_events(session, past[MAIN]):
+    end: Finished | None = None
+    began = ended = 0.0
+    own = (observed for observed in read_session(session.directory, MAIN) if observed.agent == MAIN)
+    for observed in islice(own, past[MAIN], None):
         match observed.event:
             case RunStarted():
                 began = began or observed.at
-            case Finished() as event:
-                finished = event, observed.at
-    return None if finished is None else _result(session, finished[0], finished[1] - began)
-
-
-def _read_lead_events(session: SessionDirectory, past: int) -> Iterator[SessionEvent]:
-    """Yield the events of the lead after its first *past* events."""
-    own = (observed for observed in read_session(session.directory, MAIN) if observed.agent == MAIN)
-    return (observed for number, observed in enumerate(own) if number >= past)
-
-
-def _result(session: SessionDirectory, end: Finished, seconds: float) -> SessionResult:
+            case Finished() as end:
+                ended = observed.at
+    if end is None:
+        return None
     overview = read_overview(session)
     return SessionResult(
         session=session.id,
@@ -85,7 +77,7 @@ def _result(session: SessionDirectory, end: Finished, seconds: float) -> Session
         usage=Usage(**end.usage),
         cost=Decimal(end.cost_usd),
         session_cost=overview.cost,
-        seconds=seconds,
+        seconds=ended - began,
         error=end.error,
         is_unreachable=end.is_unreachable,
         transcript=session.directory / "agents" / MAIN / TRANSCRIPT,

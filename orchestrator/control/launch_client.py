@@ -17,7 +17,6 @@ from coterie.agents.root_link.messages import RunFailed
 from coterie.agents.root_link.request_channel import RequestChannel, ServedRequest
 from coterie.orchestrator.control.client import RootExit
 from coterie.orchestrator.control.launch_protocol import (
-    ClientMessage,
     Detach,
     RootMessage,
     SessionEnded,
@@ -34,24 +33,11 @@ EXIT_TIMEOUT = 20.0
 
 
 @attrs.define(eq=False)
-class RootClient:
-    """Client's end of the connection to a root that it launched."""
+class RootClient(RequestChannel[RootMessage]):
+    """Client's end of the connection to a root that it launched; it sends each `ClientMessage`."""
 
-    _channel: RequestChannel[RootMessage]
     is_detached: bool = attrs.field(default=False, init=False)
     """True if the root keeps running without this client."""
-
-    def send(self, message: ClientMessage) -> None:
-        """Send *message* to the root. Raises `ControlLost`."""
-        self._channel.send(message)
-
-    async def receive(self) -> RootMessage | ServedRequest[RootMessage] | None:
-        """Return the next message or request of the root; None at the end of the connection. Raises `ControlLost`."""
-        return await self._channel.receive()
-
-    def drop_requests(self) -> None:
-        """Cancel the unanswered requests of the root, which no longer waits for answers."""
-        self._channel.close()
 
     def detach(self) -> None:
         """Detach from the root, which keeps running. Raises `ControlLost`."""
@@ -79,7 +65,7 @@ async def open_root_client(request: SessionRequest) -> AsyncIterator[RootClient]
     try:
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(client_end))
         async with open_channel(stream, root_message_decoder) as channel:
-            client = RootClient(RequestChannel(channel))
+            client = RootClient(channel)
             yield client
     finally:
         if client is not None and client.is_detached:
@@ -143,7 +129,8 @@ class RootEvents:
                             nursery.start_soon(self._answer, received)
             return None
         finally:
-            self._client.drop_requests()
+            # The root no longer waits for answers.
+            self._client.close()
 
     async def _answer(self, served: ServedRequest[RootMessage]) -> None:
         with suppress(ControlLost):

@@ -72,16 +72,12 @@ class _ControlServer:
                 frame = await read_frame(stream)
             request = request_decoder.decode(frame or b"")
             if is_agent:
-                return RunFailed(reason=_agent_refusal(request), is_for_user=True)
+                hint = "; agents write to each other with SendMessage" if isinstance(request, SendMail) else ""
+                reason = f"only the user can send this request, not an agent{hint}"
+                return RunFailed(reason=reason, is_for_user=True)
             return await self.serve(request)
         except (AgentError, PeerInvalid, msgspec.DecodeError, trio.TooSlowError) as exc:
             return RunFailed(reason=str(exc) or "no request was received", is_for_user=True)
-
-
-def _agent_refusal(request: ControlRequest) -> str:
-    """Return the error for an agent that sends a request of the user."""
-    hint = "; agents write to each other with SendMessage" if isinstance(request, SendMail) else ""
-    return f"only the user can send this request, not an agent{hint}"
 
 
 def is_descendant(pid: int, ancestor: int) -> bool:

@@ -33,11 +33,7 @@ from coterie.orchestrator.control.requests import (
 class NotResendable(MailboxError):
     """A dead letter that cannot be sent again."""
 
-    number: DeadLetterNumber
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 USER_ERRORS = (SendRefused, NoHeldMessage, NotInOutbox, RecipientActive, BridgeUnusable, NotResendable)
@@ -106,9 +102,9 @@ async def _resend(mail: SessionMail, number: DeadLetterNumber) -> Receipt:
 def _find(mail: SessionMail, number: DeadLetterNumber) -> DeadLetter:
     found = next((each for each in mail.dead_letters.history() if each.number == number), None)
     if found is None:
-        raise NotResendable(number, f"there is no dead letter {number}; `coterie mail dead` lists them")
+        raise NotResendable(f"there is no dead letter {number}; `coterie mail dead` lists them")
     if found.resent is not None:
-        raise NotResendable(number, f"dead letter {number} was already sent again, as {found.resent.id}")
+        raise NotResendable(f"dead letter {number} was already sent again, as {found.resent.id}")
     return found.letter
 
 
@@ -116,13 +112,13 @@ def _check_resendable(number: DeadLetterNumber, letter: DeadLetter) -> Envelope:
     """Return the message of a dead letter. Raises `NotResendable` if it may not be sent again."""
     envelope = letter.envelope
     if envelope is None:
-        raise NotResendable(number, f"dead letter {number} is no message; `coterie mail dead --json` shows its bytes")
+        raise NotResendable(f"dead letter {number} is no message; `coterie mail dead --json` shows its bytes")
     if letter.reason == "bad_mac":
         problem = f"the sender {envelope.sender.name!r} of dead letter {number} is not verified"
-        raise NotResendable(number, f"{problem}; send the text yourself with `mail send` if you trust it")
+        raise NotResendable(f"{problem}; send the text yourself with `mail send` if you trust it")
     if envelope.kind in AUTHORITY:
         reason = f"dead letter {number} is a {envelope.kind}: mail through files carries no authority"
-        raise NotResendable(number, reason)
+        raise NotResendable(reason)
     return envelope
 
 

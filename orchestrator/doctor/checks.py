@@ -49,7 +49,14 @@ def check_session(name: str, clock: Clock) -> Iterator[DoctorFinding]:
         yield _unreadable(name, exc)
         return
     try:
-        yield from _session_findings(session, clock)
+        is_alive = is_running(session)
+        if not is_alive:
+            yield from stale_session_findings(session)
+            yield from worktree_findings(session)
+        yield from log_findings(session, is_alive=is_alive)
+        yield from mail_findings(session, clock, is_alive=is_alive)
+        yield from approval_findings(session)
+        yield from _task_findings(session)
     except OSError as exc:
         advice = "make it readable for your user"
         yield damage_finding(session, exc.filename or session.directory, exc.strerror or str(exc), advice=advice)
@@ -83,17 +90,6 @@ async def _repair(finding: DoctorFinding, results: list[RepairResult]) -> None:
         results.append(RepairResult(finding=finding, failure=str(exc)))
     else:
         results.append(RepairResult(finding=finding))
-
-
-def _session_findings(session: SessionDirectory, clock: Clock) -> Iterator[DoctorFinding]:
-    is_alive = is_running(session)
-    if not is_alive:
-        yield from stale_session_findings(session)
-        yield from worktree_findings(session)
-    yield from log_findings(session, is_alive=is_alive)
-    yield from mail_findings(session, clock, is_alive=is_alive)
-    yield from approval_findings(session)
-    yield from _task_findings(session)
 
 
 def _task_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:

@@ -57,6 +57,3 @@ class RepairFailed(Exception):
     """A repair was not possible, because the situation has changed or git or a process refused."""
 
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason

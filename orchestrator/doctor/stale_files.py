@@ -60,17 +60,17 @@ def socket_findings(session: str | None = None) -> list[DoctorFinding]:
     Lock files are never a finding: the kernel releases a lock when its holder dies, and the file is reused.
     """
     sockets = sorted(bridge_directory().glob(f"{session or '*'}{SUFFIX}"))
-    return [_socket_finding(path) for path in sockets if path.is_socket() and _is_dead(path)]
-
-
-def _socket_finding(path: Path) -> DoctorFinding:
-    return DoctorFinding(
-        kind="dead_socket",
-        where=str(path),
-        what="no process listens on this socket",
-        session=path.stem,
-        remedy=RepairAction(description="remove it", apply=partial(trio.to_thread.run_sync, _remove_sync, path)),
-    )
+    return [
+        DoctorFinding(
+            kind="dead_socket",
+            where=str(path),
+            what="no process listens on this socket",
+            session=path.stem,
+            remedy=RepairAction(description="remove it", apply=partial(trio.to_thread.run_sync, _remove_sync, path)),
+        )
+        for path in sockets
+        if path.is_socket() and _is_dead(path)
+    ]
 
 
 def _remove_sync(path: Path) -> None:

@@ -21,7 +21,7 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.gateway_protocol import CONCURRENT_CALLS, Permit
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission_queue import AdmissionQueue, QueuedCall
-from coterie.orchestrator.gateway.budgets import Account, BudgetAccounts, PriorSpending, refusal
+from coterie.orchestrator.gateway.budgets import Account, BudgetAccounts, PriorSpending
 from coterie.orchestrator.gateway.cache_warmup import CacheWarmup
 from coterie.orchestrator.gateway.permit import CallCost, CallPermit, GatewayCaller
 
@@ -170,11 +170,16 @@ class ModelGateway:
             while waiter.verdict is None:
                 with trio.CancelScope() as waiter.alarm:
                     self._serve()
-                    await waiter.wait()
+                    await waiter.decided.wait()
             is_delivered = True
         finally:
             if not is_delivered:
-                self._abandon(waiter)
+                self._queue.leave(waiter)
+                # The permit may have been granted just before the cancellation.
+                if isinstance(waiter.verdict, CallPermit):
+                    waiter.verdict.void()
+                    waiter.verdict.close()
+                self._serve()
         if isinstance(waiter.verdict, CallPermit):
             return waiter.verdict
         raise waiter.verdict
@@ -187,14 +192,6 @@ class ModelGateway:
                 self._queue.decide(waiter, closed)
         for permit in [permit for permit in self._permits if permit.caller is caller]:
             permit.close()
-        self._serve()
-
-    def _abandon(self, waiter: QueuedCall) -> None:
-        """Clean up after a cancelled wait; the permit may have been granted just before the cancellation."""
-        self._queue.leave(waiter)
-        if isinstance(waiter.verdict, CallPermit):
-            waiter.verdict.void()
-            waiter.verdict.close()
         self._serve()
 
     def _serve(self) -> None:
@@ -260,7 +257,8 @@ class ModelGateway:
 
     def _refuse(self, waiter: QueuedCall) -> bool:
         """Refuse *waiter* if no settlement can make room for it; return True if refused."""
-        refused = refusal(waiter.accounts, waiter.need)
-        if refused is not None:
-            self._queue.decide(waiter, refused)
-        return refused is not None
+        for account in waiter.accounts:
+            if (refused := account.refusal(waiter.need)) is not None:
+                self._queue.decide(waiter, refused)
+                return True
+        return False

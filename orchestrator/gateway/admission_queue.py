@@ -33,16 +33,8 @@ class QueuedCall:
     verdict: CallPermit | Exception | None = None
     alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Scope whose deadline wakes this waiter to check the whole queue again."""
-    _decided: trio.Event = attrs.field(factory=trio.Event)
-
-    def decide(self, verdict: CallPermit | Exception) -> None:
-        """Give the verdict and wake the waiter."""
-        self.verdict = verdict
-        self._decided.set()
-
-    async def wait(self) -> None:
-        """Wait for the verdict. Always executes a checkpoint."""
-        await self._decided.wait()
+    decided: trio.Event = attrs.field(factory=trio.Event)
+    """Set with the verdict."""
 
 
 @attrs.define(eq=False)
@@ -73,7 +65,8 @@ class AdmissionQueue:
     def decide(self, waiter: QueuedCall, verdict: CallPermit | Exception) -> None:
         """Remove *waiter* from the queue and wake it with *verdict*."""
         self.leave(waiter)
-        waiter.decide(verdict)
+        waiter.verdict = verdict
+        waiter.decided.set()
 
     def leave(self, waiter: QueuedCall) -> None:
         """Remove *waiter* from the queue. No-op if it has been removed."""

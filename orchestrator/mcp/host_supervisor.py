@@ -34,7 +34,7 @@ from coterie.orchestrator.mcp.host_protocol import (
     ServerSpec,
     ServerStateChanged,
 )
-from coterie.orchestrator.mcp.mcp_servers import KnownServer, McpServers, load_servers
+from coterie.orchestrator.mcp.mcp_servers import McpServers, load_servers
 from coterie.orchestrator.supervisor.termination import kill_orphans
 from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
 from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
@@ -253,12 +253,11 @@ def _startable_servers(found: McpServers, project: Path, emit: Callable[[Event],
         reason = f"{INSTALL}; left out: {names}"
         emit(Noticed(source=str(found.approved[0].source), reason=reason))
         return ()
-    return tuple(spec for server in found.approved if (spec := _substituted(server, project, emit)) is not None)
-
-
-def _substituted(server: KnownServer, project: Path, emit: Callable[[Event], None]) -> ServerSpec | None:
-    try:
-        return ServerSpec.of(server.config, os.environ, project, server.kinds)
-    except ConfigInvalid as exc:
-        emit(Noticed(source=str(server.source), reason=f"the MCP server {server.name} is left out: {exc.reason}"))
-        return None
+    specs = []
+    for server in found.approved:
+        try:
+            specs.append(ServerSpec.of(server.config, os.environ, project, server.kinds))
+        except ConfigInvalid as exc:
+            reason = f"the MCP server {server.name} is left out: {exc.reason}"
+            emit(Noticed(source=str(server.source), reason=reason))
+    return tuple(specs)

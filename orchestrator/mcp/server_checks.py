@@ -6,7 +6,6 @@ import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 import trio
@@ -34,10 +33,6 @@ class ServerCheck:
     tools: dict[str, str] = attrs.field(factory=dict)
     """Descriptions of the server's tools, by tool name."""
     left_out: tuple[str, ...] = ()
-
-    def row(self) -> Mapping[str, Any]:
-        """Return the result as a JSON object."""
-        return attrs.asdict(self)
 
 
 def check_servers(configs: Sequence[ServerConfig], seconds: float) -> list[ServerCheck]:

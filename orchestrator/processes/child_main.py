@@ -1,4 +1,7 @@
-"""Main function of a started child: from its first instruction to its exit status."""
+"""Main function of a started child: from its first instruction to its exit status.
+
+`python -P -m coterie.orchestrator.processes.child_main ROOT DESCRIPTOR...` is a child of the exec starter.
+"""
 
 import contextlib
 import importlib
@@ -100,11 +103,12 @@ def _run(entry: Entry, payload: bytes, descriptors: Sequence[int]) -> NoReturn:
     except BaseException:  # noqa: BLE001 - the outermost frame of the process
         traceback.print_exc()
     finally:
-        _flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # the reader is gone, or the stream is closed
+                stream.flush()
         os._exit(status & 0xFF)
 
 
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # the reader is gone, or the stream is closed
-            stream.flush()
+if __name__ == "__main__":
+    main_root, *main_descriptors = map(int, sys.argv[1:])
+    run_child(main_root, PassedDescriptors.of(main_descriptors))

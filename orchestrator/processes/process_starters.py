@@ -187,7 +187,7 @@ async def _wait_until_ready(zygote: ZygoteHandle) -> None:
         raise StartFailed(f"the zygote could not be prepared: {report.failure}", report.errno)
 
 
-EXEC_CHILD_MODULE = "coterie.orchestrator.processes.exec_child"
+EXEC_CHILD_MODULE = "coterie.orchestrator.processes.child_main"
 
 
 @attrs.frozen

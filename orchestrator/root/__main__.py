@@ -65,8 +65,9 @@ async def _run(request: SessionRequest, client: LaunchClient) -> SessionEnded | 
     # Before any file is written: a session needs its model.
     async with _open_api_server(request) as server:
         session = request.open_session(clock)
-        _check_unfinished(session, request)
         if request.session is not None:
+            if request.chore is None and not request.task and read_overview(session).reason == "completed":
+                raise ConfigInvalid("session", f"{session.id} has completed its task; give a new task to resume it")
             # The cleanup daemon may have been killed together with the last root.
             await repair(await trio.to_thread.run_sync(lambda: [*check_machine(session)]))
         await start_team_record(session, request.team, clock)
@@ -116,12 +117,6 @@ async def _open_api_server(request: SessionRequest) -> AsyncIterator[str | None]
         return
     async with open_api_server(Path(request.script)) as server:
         yield server.url
-
-
-def _check_unfinished(session: SessionDirectory, request: SessionRequest) -> None:
-    continues_without_task = request.session is not None and request.chore is None and not request.task
-    if continues_without_task and read_overview(session).reason == "completed":
-        raise ConfigInvalid("session", f"{session.id} has completed its task; give a new task to resume it")
 
 
 def _redirect_stderr(session: SessionDirectory) -> None:

@@ -127,6 +127,9 @@ class SessionRoot:
         return RequestDone()
 
 
+DEFAULT_LIMITS = AgentSettings()
+
+
 @asynccontextmanager
 async def open_root(
     session: SessionDirectory,
@@ -135,7 +138,7 @@ async def open_root(
     server: str | None = None,
     user: UserPrompter | None = None,
     asks_later: bool = False,
-    agents: AgentSettings | None = None,
+    agents: AgentSettings = DEFAULT_LIMITS,
     mcp: McpSettings | None = None,
     grace: float = 5.0,
 ) -> AsyncIterator[SessionRoot]:
@@ -165,8 +168,6 @@ async def open_root(
         status = StatusPublisher(mail, log.emit)
         runs = AgentRuns()
         approvals = await open_approvals(mail, status.sender, log.emit, runs.wake_lead, user)
-        if budget is not None or session.starts > 1:
-            log.emit(Budgeted(dollars=None if budget is None else format(budget, "f")))
         services = RootServices(
             mail=mail,
             starter=starter,
@@ -222,6 +223,8 @@ async def _open_gateway(
     ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
     pending = stack.enter_context(PendingCalls.open(session.directory / PENDING_CALLS))
     recorder = LedgerRecorder(ledger, clock, emit, pending)
+    if budget is not None or session.starts > 1:
+        emit(Budgeted(dollars=None if budget is None else format(budget, "f")))
     return ModelGateway(clock, budget, earlier=earlier, started=recorder.begin, settled=recorder.record)
 
 
@@ -259,23 +262,20 @@ class LaunchClient:
     async def listen(self, root: SessionRoot, stop: Callable[[], None]) -> None:
         """Handle the client's messages until it detaches; call *stop* if it disconnects or violates the protocol."""
         try:
-            await self._listen(root, stop)
+            while (message := await self._channel.receive()) is not None:
+                match message:
+                    case InterruptTurn():
+                        root.supervisor.interrupt(MAIN)
+                    case EndSession():
+                        root.supervisor.kill_immediately()
+                        stop()
+                    case Detach():
+                        return
+            stop()
         except ControlLost:
             stop()
         finally:
             self.prompter.leave()
-
-    async def _listen(self, root: SessionRoot, stop: Callable[[], None]) -> None:
-        while (message := await self._channel.receive()) is not None:
-            match message:
-                case InterruptTurn():
-                    root.supervisor.interrupt(MAIN)
-                case EndSession():
-                    root.supervisor.kill_immediately()
-                    stop()
-                case Detach():
-                    return
-        raise ControlLost("the launch client disconnected")
 
 
 def lead_spec(request: SessionRequest) -> AgentSpec:

@@ -9,7 +9,6 @@ import attrs
 
 from coterie.agents.events.agent_events import Finished, ProgressSummarized
 from coterie.agents.events.event_reader import last_agent_changes, read_log_backwards
-from coterie.agents.events.root_events import AgentChanged
 from coterie.mailbox.contract import Member
 from coterie.mailbox.roster import FileRoster, RosterFailed
 from coterie.mailbox.transports.file.wakeup import LOCK_FILE
@@ -88,25 +87,16 @@ def read_members(session: SessionDirectory) -> Mapping[str, Member]:
 
 def _agents(session: SessionDirectory, *, is_alive: bool) -> tuple[AgentSummary, ...]:
     changes = last_agent_changes(session)
-    summaries = (
-        _summarize(member, changes.get((member.name, member.incarnation)), is_alive=is_alive)
-        for member in read_members(session).values()
-    )
-    return tuple(_with_progress(session, summary) for summary in summaries)
-
-
-def _summarize(member: Member, change: AgentChanged | None, *, is_alive: bool) -> AgentSummary:
-    has_ended = member.state == "ended"
-    state: str = change.state if change is not None and has_ended == (change.state in END_STATES) else member.state
-    if not is_alive and not has_ended:
-        state = "interrupted"
-    return AgentSummary(name=member.name, incarnation=member.incarnation, state=state)
-
-
-def _with_progress(session: SessionDirectory, summary: AgentSummary) -> AgentSummary:
-    if summary.state != "running":
-        return summary
-    return attrs.evolve(summary, progress=_last_progress(session.agent_directory(summary.name) / EVENT_LOG))
+    summaries = []
+    for member in read_members(session).values():
+        change, has_ended = changes.get((member.name, member.incarnation)), member.state == "ended"
+        state: str = change.state if change is not None and has_ended == (change.state in END_STATES) else member.state
+        if not is_alive and not has_ended:
+            state = "interrupted"
+        log = session.agent_directory(member.name) / EVENT_LOG
+        progress = _last_progress(log) if state == "running" else None
+        summaries.append(AgentSummary(name=member.name, incarnation=member.incarnation, state=state, progress=progress))
+    return tuple(summaries)
 
 
 def _is_locked(path: Path) -> bool:

@@ -23,7 +23,6 @@ from coterie.agents.root_link.messages import (
     CallUsed,
     CallVoided,
     DeliverMessage,
-    ExpectReport,
     RateLimited,
     RelayedMessage,
     ReplyBegan,
@@ -32,11 +31,10 @@ from coterie.agents.root_link.messages import (
     RunOver,
     Spawn,
     StopTask,
-    StopWaiting,
 )
 from coterie.agents.root_link.remote_services import NO_USER
 from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
-from coterie.agents.root_link.spawn_request import Spawned, Spawner, SpawnRefused
+from coterie.agents.root_link.spawn_request import Spawner, SpawnRefused
 from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import EnvelopeCorrupt
@@ -74,7 +72,7 @@ class AgentConnection:
     _open_prompts: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.in_process = InProcessAgents(self._send)
+        self.in_process = InProcessAgents(self.send)
 
     async def run(self, messages: MessageChannel[AgentFrame]) -> None:
         """Serve *messages* until the agent disconnects. Permits that it still holds are charged in full.
@@ -97,7 +95,7 @@ class AgentConnection:
 
     def deliver(self, envelope: Envelope) -> None:
         """Deliver a trusted message to the agent over the channel. Raises `ControlLost` if it has disconnected."""
-        self._send(DeliverMessage.of(envelope))
+        self.send(DeliverMessage.of(envelope))
 
     async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
         """Request a compaction of the agent's conversation and wait for it. May be called concurrently.
@@ -116,15 +114,8 @@ class AgentConnection:
         """True if the agent waits for an answer of the user."""
         return self._open_prompts > 0
 
-    def send_release(self, name: str, why: str = "") -> None:
-        """Tell the agent to stop waiting for its child *name*. Raises `ControlLost` if it has disconnected."""
-        self._send(StopWaiting(name=name, why=why))
-
-    def send_spawned(self, spawned: Spawned) -> None:
-        """Tell the agent to expect the report of a child spawned for it. Raises `ControlLost` if disconnected."""
-        self._send(ExpectReport(report=spawned.report))
-
-    def _send(self, message: WireMessage) -> None:
+    def send(self, message: WireMessage) -> None:
+        """Send *message* to the agent. Raises `ControlLost` if it has disconnected or not connected yet."""
         if self._channel is None:
             raise ControlLost("the agent has not connected yet")
         self._channel.send(message)
@@ -146,9 +137,8 @@ class AgentConnection:
             case CallVoided():
                 self._permit(message.permit).void()
             case CallAbandoned():
-                if (
-                    held := self._permits.get(message.permit)
-                ) is not None:  # None if admission was refused or is pending
+                # Not held if admission was refused or is pending.
+                if (held := self._permits.get(message.permit)) is not None:
                     held.is_released.set()
 
     async def _handle_request(self, nursery: trio.Nursery, request: AgentMessage) -> object:
@@ -170,7 +160,11 @@ class AgentConnection:
             case AwaitIdle():
                 await self._spawner.wait_until_idle()
             case RequestShutdown():
-                await self._request_shutdown(request)
+                try:
+                    envelope = request.envelope()
+                except EnvelopeCorrupt as exc:
+                    raise SpawnRefused(str(exc)) from exc
+                await self._spawner.request_shutdown(envelope)
         return None
 
     async def _handle_withdrawal(self, request: AgentMessage) -> None:
@@ -215,10 +209,3 @@ class AgentConnection:
         if self._approvals is None:
             raise ControlLost("approvals are not available on this connection")
         return self._approvals
-
-    async def _request_shutdown(self, request: RequestShutdown) -> None:
-        try:
-            envelope = request.envelope()
-        except EnvelopeCorrupt as exc:
-            raise SpawnRefused(str(exc)) from exc
-        await self._spawner.request_shutdown(envelope)

@@ -9,7 +9,8 @@ import trio
 
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, Pivot
-from coterie.agents.root_link.spawn_request import FORK_TYPE, Isolation, Spawned, Spawner, SpawnRefused, SpawnRequest
+from coterie.agents.root_link.messages import ExpectReport, StopWaiting
+from coterie.agents.root_link.spawn_request import FORK_TYPE, Isolation, Spawner, SpawnRefused, SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace
 from coterie.agents.runtime.task_release import release_tasks
 from coterie.agents.runtime.worktree import WORK_NOT_CHECKED, Worktree, describe_work
@@ -236,17 +237,12 @@ class AgentRun:
         except ControlLost as exc:
             raise SpawnRefused(f"{self.name} did not receive the request: {exc}") from exc
 
-    def expect_report(self, spawned: Spawned) -> None:
-        """Tell the agent to expect the report of a child that was spawned for it."""
+    def notify(self, message: ExpectReport | StopWaiting) -> None:
+        """Tell the agent which report to expect, or for which child to stop waiting. No-op without a connection."""
         if (connection := self._connection) is not None:
-            with contextlib.suppress(ControlLost):  # a later incarnation gets it with its spec
-                connection.send_spawned(spawned)
-
-    def stop_waiting(self, child: str, why: str) -> None:
-        """Tell the agent to stop waiting for *child*, whose report will come as mail."""
-        if (connection := self._connection) is not None:
-            with contextlib.suppress(ControlLost):  # it has ended and does not wait
-                connection.send_release(child, why)
+            # An agent that has ended does not wait; a later incarnation gets the expected reports with its spec.
+            with contextlib.suppress(ControlLost):
+                connection.send(message)
 
     async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
         """Request a compaction of the agent's conversation and wait for the result."""
@@ -290,7 +286,9 @@ class AgentRun:
         with trio.move_on_after(FINISH_TIMEOUT, shield=True):
             if self.outcome is not None and not self.is_done:
                 await services.status.report(spec, self.outcome, left)
-                await _release_tasks(TaskOwner(name=spec.name, incarnation=spec.incarnation.number), services)
+                if (tasks := services.mail.session.directory / TASKS).exists():
+                    owner = TaskOwner(name=spec.name, incarnation=spec.incarnation.number)
+                    await release_tasks(TaskList(tasks, services.clock), owner, services.emit)
             # Before the event, so that its readers can send messages to a kept agent.
             await services.status.set_state(spec.name, "idle" if is_kept else "ended")
         if self.outcome is None:
@@ -321,13 +319,6 @@ async def _release_worktree(worktree: Worktree, *, keeps_worktree: bool) -> str:
     return left
 
 
-async def _release_tasks(owner: TaskOwner, services: RootServices) -> None:
-    """Release the tasks that a failed or killed agent had claimed."""
-    directory = services.mail.session.directory / TASKS
-    if directory.exists():
-        await release_tasks(TaskList(directory, services.clock), owner, services.emit)
-
-
 class AgentRuns(dict[str, AgentRun]):
     """Runs of a session by name, also of agents that wait without a process for a message."""
 
@@ -341,7 +332,7 @@ class AgentRuns(dict[str, AgentRun]):
         """Tell the parent of *name* to stop waiting for it; the report will come as mail. Raises `NotRunning`."""
         parent = self.get(self.find(name).spec.parent or "")
         if parent is not None:
-            parent.stop_waiting(name, why)
+            parent.notify(StopWaiting(name=name, why=why))
 
     def wake_lead(self, name: str) -> None:
         """Interrupt the lead's wait for *name* or for an ancestor of *name*, so that the lead reads its mail."""

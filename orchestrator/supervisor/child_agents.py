@@ -106,7 +106,11 @@ class ChildAgents:
 
     async def wait_until_idle(self) -> None:
         """Wait until all descendants are idle, as `Spawner.wait_until_idle`."""
-        await wait_until_idle(self._settled_runs, self.services.mail.directory, self.changes)
+
+        def settled_runs() -> Sequence[AgentRun] | None:
+            return None if self.parent.pending_spawns else descendants(self.runs, self.parent.name)
+
+        await wait_until_idle(settled_runs, self.services.mail.directory, self.changes)
 
     def has_busy(self) -> bool:
         """Return True if a child is busy."""
@@ -140,7 +144,12 @@ class ChildAgents:
         try:
             run = await self._resolve(agent.request, agent.name)
             spec = attrs.evolve(run.spec, report=agent.report)
-            outcome = await self._resumed_outcome(agent) if agent.is_done else None
+            outcome: AgentOutcome | None = None
+            if agent.is_done:
+                roster = self.services.mail.roster
+                await roster.set_state(agent.name, "idle")
+                incarnation = roster.members()[agent.name].incarnation
+                outcome = AgentOutcome(name=agent.name, incarnation=incarnation, end="done", status=0)
             self.unfinished.mark_resumed(agent.name)
             await self.nursery.start(self.run_agent, attrs.evolve(run, spec=spec, is_resumed=True, outcome=outcome))
         except (SpawnRefused, StartFailed, MailboxError) as exc:
@@ -149,13 +158,6 @@ class ChildAgents:
             if not agent.is_done:
                 await self.services.status.publish_failure(agent.name, agent.parent, agent.report, str(exc))
             await self.unfinished.discard(agent.name)
-
-    async def _resumed_outcome(self, agent: UnfinishedAgent) -> AgentOutcome:
-        """Mark an agent that was done under an earlier root as idle, and return its outcome."""
-        roster = self.services.mail.roster
-        await roster.set_state(agent.name, "idle")
-        incarnation = roster.members()[agent.name].incarnation
-        return AgentOutcome(name=agent.name, incarnation=incarnation, end="done", status=0)
 
     async def _resolve(self, request: SpawnRequest, name: str) -> AgentRun:
         """Resolve *request* within the current rights of the parent. Raises `SpawnRefused`.
@@ -174,6 +176,3 @@ class ChildAgents:
 
     def _below(self) -> dict[str, AgentRun]:
         return {run.name: run for run in descendants(self.runs, self.parent.name)}
-
-    def _settled_runs(self) -> Sequence[AgentRun] | None:
-        return None if self.parent.pending_spawns else descendants(self.runs, self.parent.name)

@@ -8,6 +8,7 @@ import trio
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.root_link.messages import ExpectReport
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation
 from coterie.agents.settings import AgentSettings
@@ -54,12 +55,8 @@ class Supervisor:
         return UnfinishedAgents(services.mail.session, services.approvals.records.key, services.emit)
 
     @classmethod
-    def build(
-        cls, services: RootServices, runs: AgentRuns, settings: AgentSettings | None, *, grace: float
-    ) -> "Supervisor":
-        """Build a supervisor with the limits of *settings*; None for the defaults."""
-        if settings is None:
-            return cls(services=services, runs=runs, limits=ProcessLimits(grace=grace))
+    def build(cls, services: RootServices, runs: AgentRuns, settings: AgentSettings, *, grace: float) -> "Supervisor":
+        """Build a supervisor with the limits of *settings*."""
         return cls(
             services=services,
             runs=runs,
@@ -94,7 +91,7 @@ class Supervisor:
         with run.spawning(self._changes.notify):
             spawned = await run.children.spawn(request)
             if not request.stays:
-                run.expect_report(spawned)
+                run.notify(ExpectReport(report=spawned.report))
         return spawned
 
     async def stop(self, name: str, by: str = "the user") -> None:
@@ -152,7 +149,9 @@ class Supervisor:
             task_status.started(Spawned(name=run.name, incarnation=outcome.incarnation, report=run.report))
         try:
             while run.is_kept and outcome.end == "done":
-                await self._wait_for_mail(outcome)
+                async with self.services.mail.files.open_inbox(outcome.name, outcome.incarnation) as inbox:
+                    while not inbox.take_nowait(1):  # not acknowledged, so that the agent receives it
+                        await inbox.wait()
                 outcome = await self._run_until_done(run, trio.TASK_STATUS_IGNORED)
         except (StartFailed, MailboxError) as exc:
             # Only an event: the parent already has the report, and the messages stay in the mailbox.
@@ -169,19 +168,22 @@ class Supervisor:
         del self.runs[run.name]
         run.ended.set()
 
-    async def _wait_for_mail(self, outcome: AgentOutcome) -> None:
-        """Wait for a message to an agent without a process; the message stays in the mailbox for the agent."""
-        async with self.services.mail.files.open_inbox(outcome.name, outcome.incarnation) as inbox:
-            while not inbox.take_nowait(1):  # not acknowledged, so the agent receives it
-                await inbox.wait()
-
     async def _run_until_done(self, run: AgentRun, task_status: TaskStatus) -> AgentOutcome:
         """Run one task: start the agent, restart it after each crash, and publish the outcome."""
         failure: StartFailed | MailboxError | None = None
         self.running.add(run.name)
         try:
             async with trio.open_nursery() as nursery:
-                children = self._children_of(run, nursery)
+                children = ChildAgents(
+                    parent=run,
+                    nursery=nursery,
+                    services=self.services,
+                    runs=self.runs,
+                    unfinished=self.unfinished,
+                    changes=self._changes,
+                    claim=self.claim,
+                    run_agent=self.run_agent,
+                )
                 run.begin_task(self.restarts, children)
                 if run.recovery_record is not None:
                     await self.unfinished.begin(run.recovery_record)
@@ -201,18 +203,6 @@ class Supervisor:
             raise failure
         assert run.outcome is not None
         return run.outcome
-
-    def _children_of(self, run: AgentRun, nursery: trio.Nursery) -> ChildAgents:
-        return ChildAgents(
-            parent=run,
-            nursery=nursery,
-            services=self.services,
-            runs=self.runs,
-            unfinished=self.unfinished,
-            changes=self._changes,
-            claim=self.claim,
-            run_agent=self.run_agent,
-        )
 
     async def _run_with_restarts(self, run: AgentRun, children: ChildAgents, task_status: TaskStatus) -> None:
         wait = await self._run_once(run, children, task_status)

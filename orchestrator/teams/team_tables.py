@@ -61,7 +61,8 @@ class TeamTableReader:
     def fields(self, place: TomlKeyPath, table: object, types: KeyTypes) -> dict[str, Any]:
         """Return the valid values of the *table* at *place* for the keys of *types*; other values become problems."""
         if not isinstance(table, dict):
-            self.add_problem(place, f"{_named(place)} is {format_value(table)}; it should be a table")
+            name = ".".join(map(str, place))
+            self.add_problem(place, f"{name} is {format_value(table)}; it should be a table")
             return {}
         for key in (key for key in table if key not in types):
             self.add_problem((*place, key), f"unknown key {key!r}; {did_you_mean(key, types)}")
@@ -90,7 +91,3 @@ class TeamTableReader:
         except InvalidValue as exc:
             self.add_problem(place, f"{place[-1]} {exc}")
             return None
-
-
-def _named(place: TomlKeyPath) -> str:
-    return ".".join(str(part) for part in place)

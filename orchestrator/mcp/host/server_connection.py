@@ -16,6 +16,7 @@ from mcp_types import CONNECTION_CLOSED, Implementation, Tool
 from coterie import __version__
 from coterie.agents.events.root_events import McpChanged
 from coterie.agents.mcp.messages import CallFailed, ToolCalled
+from coterie.errors import first_exception
 from coterie.orchestrator.mcp.host.server_process import CannotStart, StdioTransport, open_process
 from coterie.orchestrator.mcp.host.tool_conversion import to_content
 from coterie.orchestrator.mcp.host_protocol import ServerSpec, ServerStateChanged
@@ -37,9 +38,6 @@ class ServerGone(Exception):
     """There is no connection; the text is the reason."""
 
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 class ToolListFailed(Exception):
@@ -161,15 +159,17 @@ class McpConnection:
             try:
                 async with self._open() as (live, lost):
                     scope.deadline = float("inf")
-                    self._begin(live)
+                    self._live = live
+                    self._report("connected", "", live.pid)
+                    self._settle()
                     # Reported before the cleanup, so that new calls wait for the next connection.
                     self._end(await lost(live))
                     reason = None
                     scope.deadline = trio.current_time() + CLOSE_TIMEOUT
             except* (CannotStart, ServerGone) as group:
-                reason = str(_first(group))
+                reason = str(first_exception(group))
             except* Exception as group:  # noqa: BLE001 - an exception of the package must only fail this server
-                first = _first(group)
+                first = first_exception(group)
                 reason = reason and " ".join(f"{type(first).__name__}: {first}".split())
         if reason is not None:
             self._end(reason)
@@ -201,11 +201,6 @@ class McpConnection:
                 with trio.move_on_after(CLOSE_TIMEOUT):
                     raise ServerGone(transport.problem or await process.wait_ended()) from group
                 raise ServerGone("the server closed its output") from group
-
-    def _begin(self, live: _Live) -> None:
-        self._live = live
-        self._report("connected", "", live.pid)
-        self._settle()
 
     def _end(self, reason: str) -> None:
         reason = self.server.redact(reason)
@@ -255,10 +250,3 @@ async def _lost_by_process(transport: StdioTransport, ended: Callable[[], Awaita
             await trio.sleep_forever()
         nursery.cancel_scope.cancel()
     return reason or transport.problem or "it closed its output without exiting"
-
-
-def _first(group: BaseExceptionGroup[Exception]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -10,7 +10,6 @@ import trio.testing
 import coterie
 from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.messages import RunFailed
-from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.clock import Clock
 from coterie.orchestrator.api.live_session import SessionLiveness, count_existing
 from coterie.orchestrator.control.launch_client import RootClient
@@ -29,7 +28,7 @@ async def host() -> AsyncIterator[RootClient]:
     near, far = trio.socket.socketpair()
     with far:
         async with open_channel(trio.SocketStream(near), root_message_decoder) as line:
-            yield RootClient(RequestChannel(line))
+            yield RootClient(line)
 
 
 def live(
