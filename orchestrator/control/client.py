@@ -1,6 +1,7 @@
 """Client side of the control socket: one request to a running root, and the wait for the end of a root."""
 
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 
 import attrs
 import msgspec
@@ -56,12 +57,8 @@ class RootExit:
     root: ProcessIdentity
     timeout: float
     """Seconds in which a root without running agents exits."""
-    limit: float = attrs.field(init=False)
+    limit: float = attrs.field(default=attrs.Factory(attrgetter("timeout"), takes_self=True), init=False)
     """Seconds that the whole wait may take, as far as known."""
-
-    @limit.default
-    def _default_limit(self) -> float:
-        return self.timeout
 
     async def wait(self, wait_ended: Callable[[], Awaitable[object]]) -> bool:
         """Wait until *wait_ended* returns, then return True; return False if the session's root does not respond."""

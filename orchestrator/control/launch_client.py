@@ -53,7 +53,10 @@ async def open_root_client(request: SessionRequest) -> AsyncIterator[RootClient]
     the root stop its agents and waits for its exit, unless the client has detached; a hung root is killed. Enter it on
     the main thread. Raises `OSError`.
     """
-    await _reap_detached()
+    for child in [child for child in _DETACHED if child.has_ended()]:
+        _DETACHED.remove(child)
+        with trio.CancelScope(shield=True):  # returns immediately, because the process has ended
+            await child.wait()
     client_end, root_end = socket.socketpair()
     with root_end, os.fdopen(os.memfd_create("request"), "wb") as file:
         file.write(request.to_bytes())
@@ -76,13 +79,6 @@ async def open_root_client(request: SessionRequest) -> AsyncIterator[RootClient]
 
 _DETACHED: list[ChildProcess] = []
 """Detached roots; those that have ended are reaped when the next root is started."""
-
-
-async def _reap_detached() -> None:
-    for child in [child for child in _DETACHED if child.has_ended()]:
-        _DETACHED.remove(child)
-        with trio.CancelScope(shield=True):  # returns immediately, because the process has ended
-            await child.wait()
 
 
 async def _wait_ended(process: ChildProcess) -> None:

@@ -215,7 +215,10 @@ async def open_mcp(
             found = await trio.to_thread.run_sync(load_servers, session.project)
         except ConfigInvalid as exc:
             emit(Noticed(source=exc.source, reason=exc.reason))
-    is_begun, known = await trio.to_thread.run_sync(_existing_servers, session)
+    listing = await trio.to_thread.run_sync(load_tool_list, session.directory)
+    # The start of the conversation fixes its tools.
+    is_begun = listing is not None or (session.directory / "agents" / MAIN / TRANSCRIPT).exists()
+    known = {tool.server for tool in (listing or McpToolList()).tools}
     specs = _startable_servers(found, session.project, emit)
     if is_begun:
         for server in specs:
@@ -232,13 +235,6 @@ async def open_mcp(
         yield supervisor
     finally:
         await supervisor.release()
-
-
-def _existing_servers(session: SessionDirectory) -> tuple[bool, set[str]]:
-    """Return True if the conversation of the session has started, which fixes its tools; and the known servers."""
-    listing = load_tool_list(session.directory)
-    has_started = (session.directory / "agents" / MAIN / TRANSCRIPT).exists()
-    return listing is not None or has_started, {tool.server for tool in (listing or McpToolList()).tools}
 
 
 def _startable_servers(found: McpServers, project: Path, emit: Callable[[Event], None]) -> tuple[ServerSpec, ...]:

@@ -16,7 +16,6 @@ from coterie.agents.tools.worker_process import command_environment
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.mcp.host_process import HOST_START_TIMEOUT, INSTALL, McpHostProcess, open_call_listener
 from coterie.orchestrator.mcp.host_protocol import (
-    HostMessage,
     OpenServers,
     ServersListed,
     ServerSpec,
@@ -60,21 +59,16 @@ async def _check(specs: Sequence[ServerSpec], seconds: float, logs: Path, checks
     try:
         with trio.move_on_after(HOST_START_TIMEOUT + 2 * seconds):
             async with host.open_channel(request) as channel:
-                while (message := await channel.receive()) is not None and not _store(message, checks):
-                    pass
+                while (message := await channel.receive()) is not None:
+                    match message:
+                        case ServerStateChanged(event=McpChanged(state="failed" | "lost") as event):
+                            checks[event.server].failure = event.reason
+                        case ServersListed():
+                            for server in message.servers:
+                                checks[server.name].tools = {tool.name: tool.description for tool in server.tools}
+                                checks[server.name].left_out = server.left_out
+                            break
     finally:
         # The channel is closed, which makes the host stop its servers.
         with trio.CancelScope(shield=True):
             await host.child.wait()
-
-
-def _store(message: HostMessage, checks: Mapping[str, ServerCheck]) -> bool:
-    """Copy the failure or the tool lists of servers from *message* to *checks*; return True after the last message."""
-    match message:
-        case ServerStateChanged(event=McpChanged(state="failed" | "lost") as event):
-            checks[event.server].failure = event.reason
-        case ServersListed():
-            for server in message.servers:
-                checks[server.name].tools = {tool.name: tool.description for tool in server.tools}
-                checks[server.name].left_out = server.left_out
-    return isinstance(message, ServersListed)

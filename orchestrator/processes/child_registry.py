@@ -50,7 +50,10 @@ class ChildRegistry:
         """
         if self._expected:
             return []
-        return [pid for pid in list_child_pids() if pid not in self._owned and _is_of_another_session(pid)]
+        own_session = os.getsid(0)
+        unowned = ((pid, read_stat(pid)) for pid in list_child_pids() if pid not in self._owned)
+        # A process keeps its session until it is reaped; it has no stat if another thread has reaped it.
+        return [pid for pid, stat in unowned if stat is not None and stat.session != own_session]
 
     def reap_adopted(self) -> list[int]:
         """Reap the orphans that have ended, and return their pids."""
@@ -66,10 +69,3 @@ async def run_reaper() -> None:
         CHILDREN.reap_adopted()
         async for _ in signals:
             CHILDREN.reap_adopted()
-
-
-def _is_of_another_session(pid: int) -> bool:
-    """Return True if *pid* is in another session than this process; it keeps its session until it is reaped."""
-    stat = read_stat(pid)
-    # None if another thread has reaped it.
-    return stat is not None and stat.session != os.getsid(0)

@@ -159,7 +159,12 @@ async def _open_zygote(names: Sequence[str], environment: Mapping[str, str] | No
     zygote = _start_zygote(names, environment)
     is_ready = False
     try:
-        await _wait_until_ready(zygote)
+        packet = await zygote.requests.recv(REPORT_LIMIT)
+        if not packet:
+            raise StartFailed("the zygote died before it was ready", status=await zygote.process.wait())
+        report = ChildReport.from_bytes(packet)
+        if report.failure is not None:
+            raise StartFailed(f"the zygote could not be prepared: {report.failure}", report.errno)
         is_ready = True
     finally:
         if not is_ready:
@@ -176,15 +181,6 @@ def _start_zygote(names: Sequence[str], environment: Mapping[str, str] | None) -
         process = start_module(ZYGOTE_MODULE, arguments, passed=[zygote_end.fileno()], environment=environment)
         undo.pop_all()
     return ZygoteHandle(process, trio.socket.from_stdlib_socket(root_end))
-
-
-async def _wait_until_ready(zygote: ZygoteHandle) -> None:
-    packet = await zygote.requests.recv(REPORT_LIMIT)
-    if not packet:
-        raise StartFailed("the zygote died before it was ready", status=await zygote.process.wait())
-    report = ChildReport.from_bytes(packet)
-    if report.failure is not None:
-        raise StartFailed(f"the zygote could not be prepared: {report.failure}", report.errno)
 
 
 EXEC_CHILD_MODULE = "coterie.orchestrator.processes.child_main"

@@ -53,13 +53,13 @@ def read_overview(session: SessionDirectory) -> SessionOverview:
     """Read the state of *session*; unreadable records are ignored. Blocks on the disk; raises `OSError`."""
     finished = _last_finished(session.directory / "agents" / MAIN / EVENT_LOG)
     state = session_state(session, is_finished=finished is not None)
-    is_alive = state == "running"
+    is_alive, ledger = state == "running", session.directory / LEDGER
     return SessionOverview(
         session=session,
         state=state,
         reason=None if is_alive or finished is None else finished.reason,
         agents=_agents(session, is_alive=is_alive),
-        cost=_cost(session.directory / LEDGER),
+        cost=sum_costs(read_ledger(ledger).lines).cost if ledger.exists() else Decimal(0),
     )
 
 
@@ -104,13 +104,6 @@ def _is_locked(path: Path) -> bool:
     inode = str(path.stat().st_ino)
     lines = (line.split() for line in Path("/proc/locks").read_text().splitlines())
     return any(fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == inode for fields in lines)
-
-
-def _cost(path: Path) -> Decimal:
-    try:
-        return sum_costs(read_ledger(path).lines).cost
-    except FileNotFoundError:
-        return Decimal(0)
 
 
 def _last_finished(path: Path) -> Finished | None:

@@ -113,7 +113,7 @@ class AgentProcess:
             await self._serve_until_exit(child, client, opening, task_status)
 
     async def _start(self, control: socket.socket) -> ChildProcess:
-        spec, session = self.spec, self.services.mail.session
+        spec, session = self.spec, self._session
         start = ProcessStart(
             title=f"coterie {spec.name}",
             entry=AGENT_ENTRY,
@@ -131,8 +131,18 @@ class AgentProcess:
     async def _serve_until_exit(
         self, child: RunningChild, client: GatewayClient, opening: OpenChannel, task_status: trio.TaskStatus[Spawned]
     ) -> None:
+        spec, services = self.spec, self.services
         async with trio.open_nursery() as nursery:
-            connection = self.connection = self._connect(client)
+            approvals = AgentApprovals(
+                approvals=services.approvals,
+                agent=spec.name,
+                incarnation=spec.incarnation.number,
+                policy=spec.plan,
+                directory=spec.workspace.directory or self._session.project,
+            )
+            prompter = approvals if services.user is None and services.asks_later else services.user
+            connection = AgentConnection(client, self.handle, self.spawner, prompter, spec.name, approvals)
+            self.connection = connection
             # Shielded, because the shutdown request needs this connection.
             serving = trio.CancelScope(shield=True)
             is_served = trio.Event()
@@ -148,18 +158,6 @@ class AgentProcess:
                     await is_served.wait()
                 serving.cancel()
                 nursery.cancel_scope.cancel()
-
-    def _connect(self, client: GatewayClient) -> AgentConnection:
-        spec, services = self.spec, self.services
-        approvals = AgentApprovals(
-            approvals=services.approvals,
-            agent=spec.name,
-            incarnation=spec.incarnation.number,
-            policy=spec.plan,
-            directory=spec.workspace.directory or services.mail.session.project,
-        )
-        prompter = approvals if services.user is None and services.asks_later else services.user
-        return AgentConnection(client, self.handle, self.spawner, prompter, spec.name, approvals)
 
     async def _serve(
         self,

@@ -76,17 +76,11 @@ class MemberParser:
             self._reader.require(place, fields, table, '"scout"', "name")
             if "name" in fields and self._is_name((*place, "name"), fields["name"], names):
                 names[fields["name"].casefold()] = fields["name"]
-            yield self._member(place, fields)
-
-    def _member(self, place: TomlKeyPath, fields: Mapping[str, Any]) -> TeamMember:
-        self._check_type((*place, "type"), fields.get("type", GENERAL))
-        self._check_model((*place, "model"), fields.get("model"))
-        return TeamMember(
-            **{"name": "", "type": GENERAL}
-            | {key: value for key, value in fields.items() if key not in ("prompt", "plan_required")},
-            prompt=fields.get("prompt", "").strip(),
-            plan=self._plan((*place, "plan_required"), fields.get("plan_required", False)),
-        )
+            self._check_type((*place, "type"), fields.get("type", GENERAL))
+            self._check_model((*place, "model"), fields.get("model"))
+            plan = self._plan((*place, "plan_required"), fields.pop("plan_required", False))
+            prompt = fields.pop("prompt", "").strip()
+            yield TeamMember(**{"name": "", "type": GENERAL} | fields, prompt=prompt, plan=plan)
 
     def _is_name(self, place: TomlKeyPath, name: str, names: Mapping[str, str]) -> bool:
         folded = name.casefold()
@@ -171,7 +165,10 @@ class TaskParser:
                 self._reader.add_problem(
                     ("tasks", index, "id"), f"another task has the id {format_value(task.key)}; choose another"
                 )
-            self._check_blockers(index, task, places)
+            for key in (key for key in task.blocked_by if key not in places):
+                others = [other for other in places if other != task.key]
+                reason = f"unknown task {format_value(key)}; {did_you_mean(key, others)}"
+                self._reader.add_problem(("tasks", index, "blocked_by"), reason)
         by_key = {task.key: task for index, task in enumerate(read) if places.get(task.key) == index}
         for cycle in _cycles(by_key):
             path = " -> ".join([*cycle, cycle[0]])
@@ -198,13 +195,6 @@ class TaskParser:
             )
         key, blockers = fields.pop("id", ""), tuple(dict.fromkeys(fields.pop("blocked_by", ())))
         return TeamTask(**{"subject": ""} | fields, key=key, blocked_by=blockers)
-
-    def _check_blockers(self, index: int, task: TeamTask, known: Collection[str]) -> None:
-        for key in task.blocked_by:
-            if key not in known:
-                others = [other for other in known if other != task.key]
-                reason = f"unknown task {format_value(key)}; {did_you_mean(key, others)}"
-                self._reader.add_problem(("tasks", index, "blocked_by"), reason)
 
 
 def _cycles(tasks: Mapping[str, TeamTask]) -> Iterator[list[str]]:

@@ -33,11 +33,8 @@ _SESSION_OVER = "Session terminated"
 """Error message of the package if the server no longer knows the HTTP session."""
 
 
-@attrs.define(eq=False)
 class ServerGone(Exception):
     """There is no connection; the text is the reason."""
-
-    reason: str
 
 
 class ToolListFailed(Exception):
@@ -102,7 +99,12 @@ class McpConnection:
             if exc.code != CONNECTION_CLOSED and exc.message != _SESSION_OVER:
                 text = self.server.redact(exc.message)
                 return ToolCalled(text=f"The MCP server {name} refused the call: {text}", is_error=True)
-            return CallFailed(reason=await self._loss_reason(live))
+            live.is_broken.set()
+            with trio.move_on_after(CLOSE_TIMEOUT):
+                await live.is_over.wait()
+            why = self.failure or "the connection was closed"
+            lost = f"The MCP server {name} was lost during this call: {why}."
+            return CallFailed(reason=f"{lost} It is unknown if the call was carried out. The next call connects again.")
         except Exception as exc:  # noqa: BLE001 - an invalid answer must only fail this call
             text = self.server.redact(" ".join(str(exc).split()))
             return ToolCalled(text=f"The answer of the MCP server {name} is invalid: {text}", is_error=True)
@@ -140,17 +142,6 @@ class McpConnection:
         if self._live is None:
             raise ServerGone(self.failure)
         return self._live
-
-    async def _loss_reason(self, live: _Live) -> str:
-        """Return an error text for a connection that was lost during a call."""
-        live.is_broken.set()
-        with trio.move_on_after(CLOSE_TIMEOUT):
-            await live.is_over.wait()
-        why = self.failure or "the connection was closed"
-        return (
-            f"The MCP server {self.server.name} was lost during this call: {why}. It is unknown if the "
-            "call was carried out. The next call connects again."
-        )
 
     async def _stay_connected(self) -> None:
         """Connect, and return when the connection is lost and all its resources are released."""
