@@ -81,20 +81,6 @@ class PendingApproval:
         return mine.is_superseded_by(claim) or (self.is_unverified and mine.what == claim.what)
 
 
-def prompt_for(approval: Approval) -> Question:
-    """Return the question for the user: allow starts the plan, deny with a reason makes the agent plan again."""
-    claim = approval.claim
-    return Question(
-        tool="ExitPlanMode",
-        subject=claim.plan,
-        details={"files": "\n".join(claim.files)} if claim.files else {},
-        reason=f"its plan needs approval before it changes anything ({approval.id})",
-        rules=(),
-        remedy=f"coterie approvals approve {approval.id}",
-        agent=claim.agent,
-    )
-
-
 APPROVALS_LAYER = "approvals"
 RETRY_SECONDS = 5.0
 """Seconds between attempts to store a request in the lead's mailbox."""
@@ -273,11 +259,22 @@ class ApprovalService:
         self.wake_lead(entry.approval.claim.agent)
 
     async def _ask_user(self, entry: PendingApproval, user: UserPrompter) -> None:
-        answer = await user.ask(prompt_for(entry.approval))
+        """Ask about a plan: allow starts it, deny with a reason makes the agent plan again."""
+        id_, claim = entry.approval.id, entry.approval.claim
+        question = Question(
+            tool="ExitPlanMode",
+            subject=claim.plan,
+            details={"files": "\n".join(claim.files)} if claim.files else {},
+            reason=f"its plan needs approval before it changes anything ({id_})",
+            rules=(),
+            remedy=f"coterie approvals approve {id_}",
+            agent=claim.agent,
+        )
+        answer = await user.ask(question)
         if answer == DenyCall(NO_USER):
             return
         feedback = answer.reason if isinstance(answer, DenyCall) else ""
-        decision = ApprovalDecision(id=entry.approval.id, approve=not isinstance(answer, DenyCall), feedback=feedback)
+        decision = ApprovalDecision(id=id_, approve=not isinstance(answer, DenyCall), feedback=feedback)
         with contextlib.suppress(AnswerInvalid):  # decided by another client, or already reported as an event
             await self.decide(decision)
 

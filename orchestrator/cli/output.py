@@ -53,7 +53,7 @@ def sanitize(text: str) -> str:
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", text))
 
 
-def one_line(text: str, limit: int) -> str:
+def one_line(text: str, limit: int = 100) -> str:
     """*text* collapsed to one line of at most *limit* characters."""
     words = " ".join(sanitize(text).split())
     return words if len(words) <= limit else words[: max(limit - 3, 0)] + "..."

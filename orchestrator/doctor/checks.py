@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import attrs
@@ -13,7 +12,7 @@ from coterie.errors import ConfigInvalid
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.tasks.errors import TaskDamaged, TasksFailed, UnknownTask
 from coterie.mailbox.tasks.task_files import TaskFiles
-from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
+from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairFailed, blocking_repair
 from coterie.orchestrator.doctor.log_checks import approval_findings, damage_finding, log_findings
 from coterie.orchestrator.doctor.mail_checks import mail_findings
 from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes, orphan_findings
@@ -118,10 +117,6 @@ def _unreadable(name: str, exc: ConfigInvalid) -> DoctorFinding:
         where=exc.source,
         what=exc.reason,
         session=name,
-        remedy=RepairAction(
-            description="remove the empty directory", apply=partial(trio.to_thread.run_sync, directory.rmdir)
-        )
-        if is_empty
-        else None,
+        remedy=blocking_repair("remove the empty directory", directory.rmdir) if is_empty else None,
         advice=None if is_empty else "restore it, or move the directory away",
     )

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import attrs
 import msgspec
-import trio
 
 from coterie.agents.errors import TranscriptCorrupt
 from coterie.agents.events.event_reader import parse_event
@@ -14,7 +13,7 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.errors import ConfigInvalid
 from coterie.files import Appender, sync_directory
 from coterie.orchestrator.approvals.store import read_approvals
-from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
+from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairFailed, blocking_repair
 from coterie.orchestrator.events.session_reader import SessionReader
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry
 from coterie.orchestrator.session.overview import is_running
@@ -76,10 +75,7 @@ def torn_end_finding(session: SessionDirectory, path: Path) -> DoctorFinding:
         where=str(path),
         what="the last write was torn; all earlier records are intact",
         session=session.id,
-        remedy=RepairAction(
-            description=f"move the torn end to {path.name}{TORN_SUFFIX}",
-            apply=partial(trio.to_thread.run_sync, _set_aside_sync, session, path),
-        ),
+        remedy=blocking_repair(f"move the torn end to {path.name}{TORN_SUFFIX}", _set_aside_sync, session, path),
     )
 
 

@@ -5,8 +5,6 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-import trio
-
 from coterie.clock import Clock
 from coterie.files import check_record
 from coterie.mailbox.dead_letters import DEAD_LETTERS_FILE
@@ -19,7 +17,7 @@ from coterie.mailbox.transports.file.log_reader import LogReader, find_cursor
 from coterie.mailbox.transports.file.log_segments import segment_numbers, segment_path
 from coterie.mailbox.transports.file.segment_reader import parse_record
 from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
+from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed, blocking_repair
 from coterie.orchestrator.doctor.log_checks import damage_finding, damaged_line_finding, find_damaged_lines
 from coterie.orchestrator.session.overview import is_running
 from coterie.session_directory import DEAD_LETTER_DIRECTORY, MAIL_DIRECTORY, SessionDirectory
@@ -52,10 +50,7 @@ def _in_cursor(session: SessionDirectory, directory: Path) -> Iterator[DoctorFin
             where=str(path),
             what="it cannot be read; all stored mail is delivered again, and the recipient drops duplicates",
             session=session.id,
-            remedy=RepairAction(
-                description=f"rename it to {path.name}{DAMAGED_SUFFIX}",
-                apply=partial(trio.to_thread.run_sync, _set_aside_sync, session, path),
-            ),
+            remedy=blocking_repair(f"rename it to {path.name}{DAMAGED_SUFFIX}", _set_aside_sync, session, path),
         )
 
 

@@ -4,13 +4,10 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
-import trio
-
 from coterie.mailbox.transports.bridge.socket_path import bridge_directory, hold_lock_file
-from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction
+from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, blocking_repair
 from coterie.process_identity import process_start_timestamp
 
 _DRAFT = re.compile(r"\.coterie-([0-9]+)-[0-9]+\.draft")
@@ -27,10 +24,7 @@ def draft_findings(directory: Path) -> Iterator[DoctorFinding]:
                     kind="draft",
                     where=str(path),
                     what=f"process {match[1]} ended while writing this draft; the file to be replaced is unchanged",
-                    remedy=RepairAction(
-                        description="remove it",
-                        apply=partial(trio.to_thread.run_sync, partial(path.unlink, missing_ok=True)),
-                    ),
+                    remedy=blocking_repair("remove it", path.unlink, True),  # noqa: FBT003 - missing_ok
                 )
 
 
@@ -66,7 +60,7 @@ def socket_findings(session: str | None = None) -> list[DoctorFinding]:
             where=str(path),
             what="no process listens on this socket",
             session=path.stem,
-            remedy=RepairAction(description="remove it", apply=partial(trio.to_thread.run_sync, _remove_sync, path)),
+            remedy=blocking_repair("remove it", _remove_sync, path),
         )
         for path in sockets
         if path.is_socket() and _is_dead(path)

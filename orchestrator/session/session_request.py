@@ -56,11 +56,6 @@ class SessionRequest:
         }
         return cls(project=project, settings=settings, **prepared | facts)
 
-    @property
-    def has_instructions(self) -> bool:
-        """True if instruction files are read."""
-        return self.settings.instructions.enabled and not self.is_bare
-
     def open_session(self, clock: Clock) -> SessionDirectory:
         """Create the session, or resume it and increment its start count. Raises `ConfigInvalid` and `OSError`."""
         given = self.settings.is_final("sandbox.mode")

@@ -69,7 +69,8 @@ class AgentConnection:
     """Agents that run as tasks in the process of this agent."""
     _channel: RequestChannel[AgentMessage] | None = attrs.field(default=None, init=False)
     _permits: dict[int, _HeldPermit] = attrs.field(factory=dict, init=False)
-    _open_prompts: int = attrs.field(default=0, init=False)
+    open_prompts: int = attrs.field(default=0, init=False)
+    """Number of prompts that wait for an answer of the user."""
 
     def __attrs_post_init__(self) -> None:
         self.in_process = InProcessAgents(self.send)
@@ -108,11 +109,6 @@ class AgentConnection:
             return await self._channel.request(CompactJob(pivot=pivot))
         except ControlLost:
             return NotCompacted(reason=AGENT_GONE)
-
-    @property
-    def is_awaiting_answer(self) -> bool:
-        """True if the agent waits for an answer of the user."""
-        return self._open_prompts > 0
 
     def send(self, message: WireMessage) -> None:
         """Send *message* to the agent. Raises `ControlLost` if it has disconnected or not connected yet."""
@@ -198,11 +194,11 @@ class AgentConnection:
     async def _prompt(self, request: PromptUser) -> PromptAnswered:
         if self._prompter is None:
             return PromptAnswered.of(DenyCall(NO_USER))
-        self._open_prompts += 1
+        self.open_prompts += 1
         try:
             answer = await self._prompter.ask(attrs.evolve(request.question(), agent=self._agent))
         finally:
-            self._open_prompts -= 1
+            self.open_prompts -= 1
         return PromptAnswered.of(answer)
 
     def _require_approvals(self) -> AgentApprovals:

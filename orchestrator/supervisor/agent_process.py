@@ -25,6 +25,7 @@ from coterie.agents.root_link.messages import (
 from coterie.agents.root_link.spawn_request import Spawned, Spawner
 from coterie.agents.runtime.agent_spec import AGENT_ENTRY, AgentSpec
 from coterie.errors import first_exception
+from coterie.mailbox.envelope import Envelope, Recipient
 from coterie.mailbox.message_bodies import ShutdownRequest
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.gateway.admission import GatewayClient
@@ -39,7 +40,6 @@ from coterie.orchestrator.supervisor.termination import (
     kill_child,
     kill_orphans,
     remove_drafts_sync,
-    shutdown_envelope,
     terminate,
 )
 from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
@@ -187,7 +187,7 @@ class AgentProcess:
         """Progress of a busy agent; None for one that waits for children, the user or the gateway."""
         name = self.spec.name
         running_calls, waiting_calls = self.services.gateway.activity(name)
-        is_busy = self.state in ("starting", "running") and not connection.is_awaiting_answer and not waiting_calls
+        is_busy = self.state in ("starting", "running") and not connection.open_prompts and not waiting_calls
         if not is_busy or self.has_busy_children():
             return None
         wakeups = wakeup_count(child.pid) if running_calls else None
@@ -221,9 +221,17 @@ class AgentProcess:
             child.send_signal(signal.SIGTERM)
             return
         request = ShutdownRequest(reason=self.shutdown_reason(), deadline=grace)
-        sender, now = self.services.status.sender, self.services.clock.now()
+        envelope = Envelope(
+            sender=self.services.status.sender,
+            # Other incarnations ignore it.
+            recipient=Recipient(name=self.spec.name, incarnation=self.spec.incarnation.number),
+            sequence=1,
+            kind=request.kind,
+            body=request.to_body(),
+            created=self.services.clock.now(),
+        )
         with contextlib.suppress(ControlLost):  # SIGTERM follows
-            connection.deliver(shutdown_envelope(self.spec, request, sender, now))
+            connection.deliver(envelope)
 
     def handle(self, message: AgentMessage) -> None:
         """Count a message of the agent, and record its state or failure."""

@@ -18,7 +18,7 @@ from coterie.orchestrator.supervisor.agent_status import StatusPublisher
 from coterie.orchestrator.supervisor.idle import StateChanges, wait_until_idle
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
-from coterie.orchestrator.supervisor.spawn import read_only_spec, resolve_run
+from coterie.orchestrator.supervisor.spawn import resolve_run
 from coterie.session_directory import MAIN
 from coterie.suggestions import did_you_mean
 
@@ -65,11 +65,8 @@ class ChildAgents:
     changes: StateChanges
     claim: ClaimName
     run_agent: RunAgent
-    _is_closed: bool = attrs.field(default=False, init=False)
-
-    def close(self) -> None:
-        """Refuse further spawns, because the agent has ended."""
-        self._is_closed = True
+    is_closed: bool = attrs.field(default=False, init=False)
+    """True if further spawns are refused, because the agent has ended."""
 
     async def spawn(self, request: SpawnRequest) -> Spawned:
         """Spawn a child, as `Spawner.spawn`."""
@@ -78,7 +75,7 @@ class ChildAgents:
                 run = await self._resolve(request, name)
                 # An earlier agent of that name may have open approvals, if it ended while no root was running.
                 await self.services.approvals.close_for_agent(name)
-                if self._is_closed:
+                if self.is_closed:
                     raise SpawnRefused(f"{self.parent.name} has ended and cannot start agents.")
                 spawned: Spawned = await self.nursery.start(self.run_agent, run)
         except (StartFailed, MailboxError) as exc:
@@ -168,8 +165,10 @@ class ChildAgents:
         spec = attrs.evolve(self.parent.spec, workspace=self.parent.workspace)
         is_approved = self.services.approvals.is_approved(spec.name)
         is_free = spec.plan is None or (spec.plan.by != "rule" and is_approved)
-        parent = spec if is_free else read_only_spec(spec)
-        return await trio.to_thread.run_sync(resolve_run, request, name, parent, self.services.mail.session.project)
+        if not is_free:
+            permissions = attrs.evolve(spec.settings.permissions, mode="plan")
+            spec = attrs.evolve(spec, settings=attrs.evolve(spec.settings, permissions=permissions))
+        return await trio.to_thread.run_sync(resolve_run, request, name, spec, self.services.mail.session.project)
 
     def _children(self) -> Sequence[AgentRun]:
         return [run for run in self.runs.values() if run.spec.parent == self.parent.name]

@@ -80,12 +80,6 @@ def resolve_run(request: SpawnRequest, name: str, parent: AgentSpec, project: Pa
     )
 
 
-def read_only_spec(spec: AgentSpec) -> AgentSpec:
-    """Return *spec* with read-only permissions, as the parent spec from which children inherit."""
-    permissions = attrs.evolve(spec.settings.permissions, mode="plan")
-    return attrs.evolve(spec, settings=attrs.evolve(spec.settings, permissions=permissions))
-
-
 def _fork_run(parent: AgentSpec, request: SpawnRequest, name: str) -> AgentRun:
     """Return the run of a fork of *parent*: without its definition, because a fork of a coordinator works itself."""
     spec = attrs.evolve(

@@ -194,7 +194,7 @@ class Supervisor:
                 except (StartFailed, MailboxError) as exc:
                     failure = exc
                 finally:
-                    children.close()
+                    children.is_closed = True
                 nursery.cancel_scope.cancel()
         finally:
             await run.finish_task(self.services, self.unfinished, keeps_worktree=self.is_killing)

@@ -222,15 +222,22 @@ def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any
     from coterie.orchestrator.session.session_request import SessionRequest  # noqa: PLC0415
 
     assignment = SessionRequest.prepare(settings, project, options.script, is_bare=options.is_bare, **facts)
-    if options.can_ask and assignment.session is None and assignment.has_instructions:
-        confirm_includes(project)
     if options.can_ask and not options.is_bare:
+        if assignment.session is None and assignment.settings.instructions.enabled:
+            confirm_includes(project)
         confirm_hooks(project, assignment.settings)
-    if options.can_ask and assignment.session is None and assignment.settings.mcp.enabled and not options.is_bare:
-        confirm_servers(project)
+        if assignment.session is None and assignment.settings.mcp.enabled:
+            confirm_servers(project)
     with open_output():
         if options.is_detached:
-            _print_detached(options, detach(attrs.evolve(assignment, asks_later=True)))
+            started = detach(attrs.evolve(assignment, asks_later=True))
+            if options.output_format != "text":
+                click.echo(json.dumps({"session_id": started}))
+            elif options.only_result:
+                click.echo(started)
+            else:
+                hint = f"`coterie attach {started}` shows it, `coterie stop` ends it"
+                click.echo(f"session {started} has started; {hint}")
             return
         is_live = is_team(assignment) and has_room_for_board() if options.is_live is None else options.is_live
         view = choose_view(options.output_format, only_result=options.only_result, is_live=is_live)
@@ -238,12 +245,3 @@ def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any
         can_ask = options.can_ask and not view.shows_approvals
         assignment = attrs.evolve(assignment, can_ask=can_ask, asks_later=view.shows_approvals)
         run_client(assignment, view, TerminalPrompter(view) if can_ask else None)
-
-
-def _print_detached(options: _Options, session: str) -> None:
-    if options.output_format != "text":
-        click.echo(json.dumps({"session_id": session}))
-    elif options.only_result:
-        click.echo(session)
-    else:
-        click.echo(f"session {session} has started; `coterie attach {session}` shows it, `coterie stop` ends it")

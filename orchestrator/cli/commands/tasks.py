@@ -30,9 +30,6 @@ from coterie.session_directory import TASKS
 ActResult = TypeVar("ActResult")
 Act = Callable[[], Coroutine[Any, Any, ActResult]]
 
-SHOWN = 100
-"""Characters of a subject in a list."""
-
 _json = json_option("tasks")
 _task_id = click.argument("task_id", metavar="NUMBER", type=int)
 _description = click.option("--description", "-d", metavar="TEXT", help="Describe the task in full.")
@@ -155,7 +152,7 @@ def _line(task: ListedTask) -> str:
         note = f" ({task.owner})"
     elif task.waits_for:
         note = f" (waits for {', '.join(map(str, task.waits_for))})"
-    return f"{task.id:>4}  {task.state:<11}  {one_line(task.subject, SHOWN)}{sanitize(note)}"
+    return f"{task.id:>4}  {task.state:<11}  {one_line(task.subject)}{sanitize(note)}"
 
 
 def _details(task: ListedTask) -> str:

@@ -26,8 +26,6 @@ HEAD_BYTES = 65_536
 """Bytes at the start of a memory that contain its description."""
 PATIENCE = 2.0
 """Seconds until the user is informed that the index is being updated."""
-SHOWN = 100
-"""Characters of a query or description on one line."""
 
 
 @attrs.define(eq=False)
@@ -129,11 +127,11 @@ class _RecallPrinter:
             print_json({"query": query, "memories": memories})
             return
         if self.has_heading:
-            click.echo(click.style(one_line(query, SHOWN), bold=True))
+            click.echo(click.style(one_line(query), bold=True))
         if not found:
             click.echo("no memory matches", err=True)
         for ranked in found:
-            about = one_line(_about(self._store, ranked.path), SHOWN)
+            about = one_line(_about(self._store, ranked.path))
             click.echo(f"{ranked.score:8.3f}  {sanitize(ranked.path)}  {about}")
 
     def take(self, query: str, found: list[RankedMemory] | None, why: str) -> None:
