@@ -24,7 +24,6 @@ from coterie.session_directory import MAIN, SessionDirectory
 
 ACTIVE_STATES = ("running", "waiting", "idle", "plan_pending")
 """States of a lead that accepts messages."""
-NO_SERVER = "the embedded server did not start: "
 NURSERIES = 2
 """Number of nurseries around the block of a session: in this module and in the root channel."""
 
@@ -99,7 +98,7 @@ async def _wait_until_opened(request: SessionRequest, client: RootClient) -> Ses
         if isinstance(message, RunFailed):
             reason = message.reason
             if message.is_for_user:
-                source, _, problem = reason.removeprefix(NO_SERVER).partition(": ")
+                source, _, problem = reason.removeprefix("the embedded server did not start: ").partition(": ")
                 raise ConfigInvalid(source, problem)
     raise SessionFailed(request.session or "(none)", reason)
 

@@ -8,7 +8,7 @@ import attrs
 from coterie.mailbox.address import RESERVED, OtherSession, Socket, parse_address
 from coterie.mailbox.contract import BridgeReceipt, DeadLetter, Receipt
 from coterie.mailbox.dead_letters import DeadLetterNumber
-from coterie.mailbox.envelope import Envelope, MessageId, Recipient
+from coterie.mailbox.envelope import Envelope, Recipient
 from coterie.mailbox.errors import MailboxError, SendRefused
 from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.router import TIME_TO_LIVE, OutgoingMessage
@@ -93,8 +93,18 @@ def _delivery_status(receipt: Receipt, recipient: str | None = None) -> Delivery
 async def _resend(mail: SessionMail, number: DeadLetterNumber) -> Receipt:
     letter = _find(mail, number)
     envelope = _check_resendable(number, letter)
-    id_ = mail.dead_letters.begin_resend(number, mail.clock.now())
-    receipt = await _send(mail, letter.mailbox, _copy_with_id(envelope, id_, mail.clock.now()))
+    now = mail.clock.now()
+    id_ = mail.dead_letters.begin_resend(number, now)
+    # A new message with the same content, because recipients ignore the old id.
+    copy = attrs.evolve(
+        envelope,
+        id=id_,
+        recipient=Recipient(name=envelope.recipient.name),
+        created=now,
+        expires=None if envelope.expires is None else now + TIME_TO_LIVE,
+        mac=None,
+    )
+    receipt = await _send(mail, letter.mailbox, copy)
     mail.dead_letters.finish_resend(number, id_, mail.clock.now())
     return receipt
 
@@ -120,18 +130,6 @@ def _check_resendable(number: DeadLetterNumber, letter: DeadLetter) -> Envelope:
         reason = f"dead letter {number} is a {envelope.kind}: mail through files carries no authority"
         raise NotResendable(reason)
     return envelope
-
-
-def _copy_with_id(envelope: Envelope, id_: MessageId, now: float) -> Envelope:
-    """Return a new message with the same content, because recipients ignore the old id."""
-    return attrs.evolve(
-        envelope,
-        id=id_,
-        recipient=Recipient(name=envelope.recipient.name),
-        created=now,
-        expires=None if envelope.expires is None else now + TIME_TO_LIVE,
-        mac=None,
-    )
 
 
 async def _send(mail: SessionMail, mailbox: str, envelope: Envelope) -> Receipt:

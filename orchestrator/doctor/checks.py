@@ -1,5 +1,8 @@
-"""All checks of the doctor, and the repair of their findings."""
+"""All checks of the doctor, and the repair of their findings; among them drafts and sockets of killed processes."""
 
+import os
+import re
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,14 +15,15 @@ from coterie.errors import ConfigInvalid
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.tasks.errors import TaskDamaged, TasksFailed, UnknownTask
 from coterie.mailbox.tasks.task_files import TaskFiles
+from coterie.mailbox.transports.bridge.socket_path import bridge_directory, hold_lock_file
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairFailed, blocking_repair
 from coterie.orchestrator.doctor.log_checks import approval_findings, damage_finding, log_findings
 from coterie.orchestrator.doctor.mail_checks import mail_findings
 from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes, orphan_findings
 from coterie.orchestrator.doctor.session_checks import stale_session_findings, worktree_findings
-from coterie.orchestrator.doctor.stale_files import draft_findings, is_draft, socket_findings
 from coterie.orchestrator.session.overview import is_running
 from coterie.paths import home_directory
+from coterie.process_identity import process_start_timestamp
 from coterie.session_directory import SESSION_FILE, TASKS, SessionDirectory
 
 
@@ -120,3 +124,77 @@ def _unreadable(name: str, exc: ConfigInvalid) -> DoctorFinding:
         remedy=blocking_repair("remove the empty directory", directory.rmdir) if is_empty else None,
         advice=None if is_empty else "restore it, or move the directory away",
     )
+
+
+_DRAFT = re.compile(r"\.coterie-([0-9]+)-[0-9]+\.draft")
+
+
+def draft_findings(directory: Path) -> Iterator[DoctorFinding]:
+    """Find drafts below *directory* that no process is writing. Ignores unreadable directories."""
+    for where, _, names in os.walk(directory):
+        for name in names:
+            path = Path(where, name)
+            match = _DRAFT.fullmatch(name)
+            if match is not None and _is_abandoned(path, int(match[1])):
+                yield DoctorFinding(
+                    kind="draft",
+                    where=str(path),
+                    what=f"process {match[1]} ended while writing this draft; the file to be replaced is unchanged",
+                    remedy=blocking_repair("remove it", path.unlink, True),  # noqa: FBT003 - missing_ok
+                )
+
+
+def is_draft(path: Path) -> bool:
+    """Return True if *path* is named like a draft."""
+    return _DRAFT.fullmatch(path.name) is not None
+
+
+def _is_abandoned(path: Path, writer: int) -> bool:
+    began = process_start_timestamp(writer)
+    if began is None:
+        return path.exists()
+    try:
+        written = path.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    # A process that started after the draft was written only reuses the pid of the writer.
+    return began > written + 1
+
+
+def socket_findings(session: str | None = None) -> list[DoctorFinding]:
+    """Find dead sockets of this user, or the one of one *session*. Raises `OSError`.
+
+    Lock files are never a finding: the kernel releases a lock when its holder dies, and the file is reused.
+    """
+    sockets = sorted(bridge_directory().glob(f"{session or '*'}.sock"))
+    return [
+        DoctorFinding(
+            kind="dead_socket",
+            where=str(path),
+            what="no process listens on this socket",
+            session=path.stem,
+            remedy=blocking_repair("remove it", _remove_sync, path),
+        )
+        for path in sockets
+        if path.is_socket() and _is_dead(path)
+    ]
+
+
+def _remove_sync(path: Path) -> None:
+    # A process that is about to listen holds the lock and removes the old socket itself.
+    with hold_lock_file(path.with_suffix(".lock")) as is_ours:
+        if is_ours:
+            path.unlink(missing_ok=True)
+
+
+def _is_dead(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as peer:
+        # Do not wait if the queue of a listener is full: the error proves that it listens.
+        peer.settimeout(0)
+        try:
+            peer.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except (BlockingIOError, FileNotFoundError):
+            return False
+    return False

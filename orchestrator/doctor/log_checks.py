@@ -140,9 +140,6 @@ def _in_log(
             yield torn_end_finding(session, path)
 
 
-FORGED_ADVICE = "it grants nothing; the root rewrites it when the agent asks again; find out which program wrote it"
-
-
 def approval_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
     """Find invalid approval files of *session*. Blocks on the disk; raises `OSError`."""
     try:
@@ -150,6 +147,7 @@ def approval_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
     except ConfigInvalid as exc:
         invalid = [(exc.source, exc.reason, "without it all approvals are void after a restart: agents must ask again")]
     else:
-        invalid = [(str(kept.path), kept.doubt, FORGED_ADVICE) for kept in records if kept.doubt is not None]
+        advice = "it grants nothing; the root rewrites it when the agent asks again; find out which program wrote it"
+        invalid = [(str(kept.path), kept.doubt, advice) for kept in records if kept.doubt is not None]
     for where, what, advice in invalid:
         yield DoctorFinding(kind="damaged_record", where=where, what=what, session=session.id, advice=advice)

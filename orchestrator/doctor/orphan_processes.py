@@ -31,8 +31,6 @@ GRACE = 5.0
 """Seconds to wait after SIGTERM, and again after SIGKILL."""
 ROUNDS = 10
 """Maximum number of searches for processes that orphans start while they are being killed."""
-SHOWN = 200
-"""Maximum characters of a command line in a finding."""
 
 
 @attrs.frozen(kw_only=True)
@@ -127,7 +125,7 @@ def _read(pid: int, command_line: Path) -> OrphanProcess | None:
         began=began,
         session=environment[SESSION_VARIABLE],
         agent=environment.get(AGENT_VARIABLE, ""),
-        title=os.fsdecode(command_line.read_bytes()).replace("\0", " ").strip()[:SHOWN],
+        title=os.fsdecode(command_line.read_bytes()).replace("\0", " ").strip()[:200],
     )
 
 

@@ -143,11 +143,6 @@ def open_sources(directory: Path, *, session: str) -> tuple[EventSource, EventSo
     return log, attrs.evolve(log, lines=LogLines(directory / TRANSCRIPT), transcript=TranscriptParser())
 
 
-def open_root_source(directory: Path) -> EventSource:
-    """Open the event log of the root of the session in *directory*; the file need not exist."""
-    return EventSource(session=directory.name, agent="root", lines=LogLines(directory / EVENT_LOG))
-
-
 @attrs.define(eq=False)
 class TranscriptParser:
     """Parser of transcripts: messages, replies, delivered mail and rewrites of the conversation become events.

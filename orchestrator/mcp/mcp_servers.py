@@ -14,8 +14,6 @@ from coterie.paths import checkout_root, home_directory, project_root
 from coterie.source_positions import JsonPositions
 from coterie.trusted_files import TrustedContents
 
-USER_FILE = "mcp.json"
-PROJECT_FILE = ".mcp.json"
 SERVERS = "mcpServers"
 
 ServerScope = Literal["user", "project"]
@@ -67,8 +65,8 @@ def load_servers(project: Path) -> McpServers:
     problems: list[FileProblem] = []
     approved = TrustedContents.of(project_root(project), "servers")
     places: tuple[tuple[Path, ServerScope], ...] = (
-        (home_directory() / USER_FILE, "user"),
-        (checkout_root(project) / PROJECT_FILE, "project"),
+        (home_directory() / "mcp.json", "user"),
+        (checkout_root(project) / ".mcp.json", "project"),
     )
     found = [
         KnownServer(config=config, source=path, scope=scope, is_approved=scope == "user" or config.content in approved)

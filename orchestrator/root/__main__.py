@@ -31,9 +31,6 @@ from coterie.orchestrator.supervisor.agent_status import ROOT_NAME
 from coterie.orchestrator.teams.team_record import start_team_record
 from coterie.session_directory import SessionDirectory
 
-ROOT_LOG = "root.log"
-"""File name of the root's standard error in the session's directory."""
-
 EXPECTED_ERRORS = (ConfigInvalid, ApiServerFailed, StartFailed, MailboxError, OSError)
 """Errors that prevent a root from starting and are reported to the client."""
 
@@ -50,7 +47,7 @@ def main() -> None:
 async def _serve(request: SessionRequest, sock: socket.socket) -> None:
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
     async with open_channel(stream, client_message_decoder) as channel:
-        client = LaunchClient.over(channel)
+        client = LaunchClient(channel)
         try:
             client.send(await _run(request, client))
         except* EXPECTED_ERRORS as group:
@@ -121,7 +118,7 @@ async def _open_api_server(request: SessionRequest) -> AsyncIterator[str | None]
 
 def _redirect_stderr(session: SessionDirectory) -> None:
     """Redirect stderr to a file of the session, because the terminal may be closed or used by another program later."""
-    descriptor = os.open(session.directory / ROOT_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(session.directory / "root.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.dup2(descriptor, sys.stderr.fileno())
     os.close(descriptor)
 

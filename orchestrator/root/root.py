@@ -16,11 +16,10 @@ from coterie.agents.events.event_log import EventLog
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import Budgeted
 from coterie.agents.permissions.types import UserPrompter
-from coterie.agents.root_link.channel import MessageChannel
 from coterie.agents.root_link.remote_services import RemotePrompter
 from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.agents.root_link.spawn_request import SpawnRequest
-from coterie.agents.root_link.wire_format import Frame, WireMessage
+from coterie.agents.root_link.wire_format import WireMessage
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import AgentSettings, McpSettings
 from coterie.clock import Clock
@@ -62,7 +61,7 @@ from coterie.orchestrator.gateway.ledger_recorder import (
     settle_interrupted_calls,
 )
 from coterie.orchestrator.mcp.host_supervisor import McpHostSupervisor, open_mcp
-from coterie.orchestrator.processes.child_registry import run_reaper
+from coterie.orchestrator.processes.child_process import run_reaper
 from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor, open_cleanup_daemon
 from coterie.orchestrator.processes.process_starters import open_zygote_starter
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record, remove_root_record
@@ -241,28 +240,21 @@ async def _open_bridges(mail: SessionMail, emit: Callable[[Event], None], stack:
     await stack.enter_async_context(forwarding)
 
 
-@attrs.frozen
-class LaunchClient:
+@attrs.define(eq=False)
+class LaunchClient(RequestChannel[ClientMessage]):
     """The root's end of the connection to the client that launched it."""
 
-    prompter: RemotePrompter
-    _channel: RequestChannel[ClientMessage]
-
-    @classmethod
-    def over(cls, messages: MessageChannel[Frame[ClientMessage]]) -> "LaunchClient":
-        """Wrap the message channel to the client."""
-        channel: RequestChannel[ClientMessage] = RequestChannel(messages)
-        return cls(RemotePrompter(channel), channel)
+    prompter: RemotePrompter = attrs.field(default=attrs.Factory(RemotePrompter, takes_self=True), init=False)
 
     def send(self, message: WireMessage) -> None:
         """Send *message*. No-op if the client has disconnected."""
         with contextlib.suppress(ControlLost):
-            self._channel.send(message)
+            super().send(message)
 
     async def listen(self, root: SessionRoot, stop: Callable[[], None]) -> None:
         """Handle the client's messages until it detaches; call *stop* if it disconnects or violates the protocol."""
         try:
-            while (message := await self._channel.receive()) is not None:
+            while (message := await self.receive()) is not None:
                 match message:
                     case InterruptTurn():
                         root.supervisor.interrupt(MAIN)

@@ -10,7 +10,7 @@ import trio
 
 from coterie.agents.tools.workspace.working_directory import FOLDER
 from coterie.files import find_drafts
-from coterie.orchestrator.processes.child_registry import CHILDREN
+from coterie.orchestrator.processes.child_process import CHILDREN
 from coterie.orchestrator.supervisor.in_process_agents import RunningChild
 from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, list_child_pids, read_environment, wait_ended
 
@@ -76,7 +76,7 @@ def _find_orphans(session: str, tag: str) -> dict[int, bool]:
         environment = read_environment(pid)
         if environment is not None and markers <= environment.items():
             found[pid] = True
-        elif CHILDREN.is_unknown(pid) and (environment is None or _has_no_agent(environment, session)):
+        elif pid not in CHILDREN.owned and (environment is None or _has_no_agent(environment, session)):
             found[pid] = False
     return found
 

@@ -21,7 +21,7 @@ from coterie.agents.root_link.spawn_request import FORK, GENERAL, MemoryScope, P
 from coterie.mailbox.address import MAIN, USER, check_name
 from coterie.mailbox.errors import NameInvalid
 from coterie.mailbox.tasks.task import LONGEST_DESCRIPTION, LONGEST_SUBJECT
-from coterie.orchestrator.settings.setting_values import InvalidValue, convert, format_value
+from coterie.orchestrator.settings.setting_sources import InvalidValue, convert, format_value
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.orchestrator.teams.team_tables import KeyTypes, TeamFileProblem, TeamInvalid, TeamTableReader
 from coterie.paths import checkout_root
@@ -40,12 +40,10 @@ MEMBER_KEYS: KeyTypes = {
     "worktree": bool,
     "process": Process,
 }
-ROOT_MEMBER = "root"
-"""Name of the root process in mail and events."""
 RESERVED_NAMES: Mapping[str, str] = {
     MAIN: "it is the lead's",
     USER: "it is the human's",
-    ROOT_MEMBER: "it is the session's own",
+    "root": "it is the session's own",
 }
 
 

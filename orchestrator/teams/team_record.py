@@ -1,5 +1,7 @@
 """The team of a session on disk, and its initial tasks on the task list."""
 
+from typing import get_args
+
 import trio
 
 from coterie.agents.definitions.team_definition import TEAM_FILE, TeamDefinition, load_recorded_team
@@ -8,8 +10,6 @@ from coterie.files import replace_file
 from coterie.mailbox.tasks.task import USER, TaskId, TaskState
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.session_directory import TASKS, SessionDirectory
-
-ALL_STATES: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress", "done", "deleted"})
 
 
 async def start_team_record(session: SessionDirectory, team: TeamDefinition | None, clock: Clock) -> None:
@@ -31,7 +31,7 @@ async def create_tasks(team: TeamDefinition, tasks: TaskList) -> None:
     Must be called before other processes use the list, because tasks are identified by their number. Raises
     `TaskError`.
     """
-    found = await tasks.list(states=ALL_STATES)
+    found = await tasks.list(states=frozenset(get_args(TaskState)))
     for task in team.tasks[len(found.tasks) + len(found.damaged) :]:
         blockers = [TaskId(team.numbers[key]) for key in task.blocked_by]
         meant = f"Meant for {task.owner}." if task.owner else ""

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.settings.setting_values import InvalidValue, convert, format_value
+from coterie.orchestrator.settings.setting_sources import InvalidValue, convert, format_value
 from coterie.source_positions import TomlKeyPath, TomlPositions
 from coterie.suggestions import did_you_mean
 

@@ -34,10 +34,6 @@ LONGEST_FEEDBACK = 20_000
 """Largest number of characters of feedback, so that the request to the session fits in one message."""
 
 
-QUESTION = ("tool", "subject", "details", "reason")
-"""Fields of a permission question that are shown to the user."""
-
-
 @attrs.frozen(kw_only=True)
 class ListedApproval:
     """An approval, and the session it belongs to."""
@@ -50,7 +46,7 @@ class ListedApproval:
     def row(self) -> dict[str, object]:
         """Return the approval as a JSON object; docs/approvals.md describes its members."""
         approval, claim = self.approval, self.approval.claim
-        question = claim.question
+        asked, shown = claim.question, ("tool", "subject", "details", "reason")
         return {
             "session": self.session.id,
             "id": approval.id,
@@ -62,7 +58,7 @@ class ListedApproval:
             "plan": claim.plan,
             "files": claim.files,
             "paths": claim.paths,
-            "question": None if question is None else {name: getattr(question, name) for name in QUESTION},
+            "question": None if asked is None else {name: getattr(asked, name) for name in shown},
             "asked_at": approval.asked_at,
             "state": approval.state,
             "by": approval.by,

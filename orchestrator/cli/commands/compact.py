@@ -61,7 +61,13 @@ def compact(
         raise (UsageRefused if answer.is_for_user else click.ClickException)(
             f"{agent} was not compacted: {answer.reason}"
         )
-    _print_result(found, agent, answer, is_json=is_json)
+    facts = {name: getattr(answer, name) for name in answer.__struct_fields__}
+    words = (
+        f"compacted {agent} of session {found.id} by {answer.by}: {answer.tokens_before:,} -> {answer.tokens_after:,} "
+        f"tokens ({answer.left} messages summarised, {answer.kept} kept), ${answer.cost_usd}"
+    )
+    with open_output():
+        print_result({"session": found.id, "agent": agent, **facts}, [sanitize(words)], is_json=is_json)
 
 
 async def _ask(root: RootIdentity, request: CompactAgent) -> CompactionDone | NotCompacted:
@@ -84,13 +90,3 @@ async def _print_wait_notice(agent: str) -> None:
     """Print after a while why the command waits."""
     await trio.sleep(PATIENCE)
     click.echo(sanitize(f"{agent} is running; it is compacted before its next model call"), err=True)
-
-
-def _print_result(session: SessionDirectory, agent: str, done: CompactionDone, *, is_json: bool) -> None:
-    facts = {name: getattr(done, name) for name in done.__struct_fields__}
-    words = (
-        f"compacted {agent} of session {session.id} by {done.by}: {done.tokens_before:,} -> {done.tokens_after:,} "
-        f"tokens ({done.left} messages summarised, {done.kept} kept), ${done.cost_usd}"
-    )
-    with open_output():
-        print_result({"session": session.id, "agent": agent, **facts}, [sanitize(words)], is_json=is_json)

@@ -21,9 +21,6 @@ from coterie.orchestrator.gateway.ledger import LEDGER
 
 SHOWN = 40
 """Characters of a name in the table."""
-PIPED = 200
-"""Width of the table if stdout is not a terminal; wide enough for every column."""
-_COLUMNS = ("calls", "read", "written", "input", "output", "cached", "dollars")
 
 
 @click.command()
@@ -61,7 +58,8 @@ def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
 def print_costs(report: CostReport) -> None:
     """Print the table and its notes as text."""
     is_seen = sys.stdout.isatty()
-    console = Console(width=None if is_seen else PIPED, highlight=False, markup=False, emoji=False)
+    # A file gets a width that is enough for every column.
+    console = Console(width=None if is_seen else 200, highlight=False, markup=False, emoji=False)
     console.print(_table(report, is_seen=is_seen))
     for line in _notes(report):
         console.print(line, soft_wrap=True)
@@ -73,7 +71,8 @@ def _table(report: CostReport, *, is_seen: bool) -> Table:
     table = Table(pad_edge=False, show_footer=True, **style)
     # On a narrow terminal the column that may wrap shrinks first, so names are cut and numbers are not.
     table.add_column(report.by, footer="total")
-    for name, footer in zip(_COLUMNS, _cells(report.total), strict=True):
+    names = ("calls", "read", "written", "input", "output", "cached", "dollars")
+    for name, footer in zip(names, _cells(report.total), strict=True):
         table.add_column(name, footer=footer, justify="right", no_wrap=True)
     if has_spawns:
         table.add_column("subtree", justify="right", no_wrap=True)

@@ -11,7 +11,6 @@ from typing import Any, get_args
 import attrs
 import click
 
-from coterie.agents.definitions.team_definition import TeamDefinition
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.settings import Mode, Settings
 from coterie.orchestrator.cli.completion_candidates import (
@@ -23,8 +22,6 @@ from coterie.orchestrator.cli.completion_candidates import (
 from coterie.orchestrator.cli.shared_options import require_model, script_option
 from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 from coterie.session_directory import COORDINATOR, SandboxMode, SessionDirectory
-
-FORMATS = ("text", "json", "stream-json")
 
 
 @attrs.frozen(kw_only=True)
@@ -84,7 +81,7 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("-p", "--print", "only_result", is_flag=True, help="Print only the result."),
         click.option(
             "--output-format",
-            type=click.Choice(FORMATS),
+            type=click.Choice(["text", "json", "stream-json"]),
             default="text",
             show_default=True,
             help="Set the output: json: one summary at the end; stream-json: one event per line, see docs/events.md.",
@@ -162,8 +159,14 @@ def run(
     if is_coordinator and agent not in (None, COORDINATOR):
         raise click.UsageError(f"--coordinator cannot be used with --agent {agent}; leave one of them out")
     agent = COORDINATOR if is_coordinator else agent
-    team = None if team_file is None else _read_team(team_file, agent)
-    if team is not None:
+    team = None
+    if team_file is not None:
+        from coterie.orchestrator.teams.team_file import load_team  # noqa: PLC0415 - most runs have no team file
+
+        team = load_team(team_file, Path.cwd())
+        if agent is not None and team.lead_type not in (None, agent):
+            lead = f"the lead of {team_file} is a {team.lead_type}"
+            raise click.UsageError(f"{lead}, but --agent is {agent}; leave --agent out")
         agent, model = team.lead_type or agent, model or team.lead_model
     settings = options.settings(Path.cwd(), model=model, agent=agent)
     known_models().get(settings.model)
@@ -200,16 +203,6 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
         found.project, model=found.model, agent=found.agent
     )
     _start(options, settings, task=(message or "").strip(), project=found.project, session=found.id)
-
-
-def _read_team(path: Path, agent: str | None) -> TeamDefinition:
-    """Load the team file *path*; its lead must have the agent type *agent* if one is given."""
-    from coterie.orchestrator.teams.team_file import load_team  # noqa: PLC0415 - most runs have no team file
-
-    team = load_team(path, Path.cwd())
-    if agent is not None and team.lead_type not in (None, agent):
-        raise click.UsageError(f"the lead of {path} is a {team.lead_type}, but --agent is {agent}; leave --agent out")
-    return team
 
 
 def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any) -> None:

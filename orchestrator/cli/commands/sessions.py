@@ -69,16 +69,13 @@ def _row(overview: SessionOverview, now: float) -> dict[str, Any]:
 def _lines(overview: SessionOverview, now: float) -> Iterator[str]:
     session = overview.session
     first = next(iter(session.task.strip().splitlines()), "")
+    project, home = str(session.project), Path.home()
+    if session.project.is_relative_to(home):
+        project = f"~/{session.project.relative_to(home)}"
     facts = f"{overview.state:<11}  {format_age(now - session.started):>6}  ${overview.cost:.6f}"
-    yield f"{session.id}  {facts}  {sanitize(_shown(session.project))}  {one_line(first, SHOWN)}".rstrip()
+    yield f"{session.id}  {facts}  {sanitize(project)}  {one_line(first, SHOWN)}".rstrip()
     if len(overview.agents) > 1:
         yield f"    {', '.join(f'{agent.name} {agent.state}' for agent in overview.agents)}"
     for agent in overview.agents:
         if agent.progress is not None:
             yield f"    {agent.name}: {one_line(agent.progress, SHOWN)}"
-
-
-def _shown(project: Path) -> str:
-    """*project* with the home directory shortened to `~`."""
-    own = Path.home()
-    return f"~/{project.relative_to(own)}" if project.is_relative_to(own) else str(project)

@@ -31,8 +31,6 @@ _FIXED: Mapping[What, Share] = {
     "files": "restored",
     "result": "results",
 }
-_FIGURES = 46
-"""Columns used next to the bars."""
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +84,7 @@ def _rows(fillings: Sequence[ContextUsage]) -> Iterator[str]:
     if not fillings:
         yield "no model call has been answered yet"
         return
-    width = shutil.get_terminal_size((100, 0)).columns - _FIGURES
+    width = shutil.get_terminal_size((100, 0)).columns - 46  # for the figures next to the bars
     yield f"prompt tokens, turns {fillings[0].turn} to {fillings[-1].turn}"
     series = {"total": [each.total for each in fillings]}
     series |= {share: [each.shares[share] for each in fillings] for share in SHARES}

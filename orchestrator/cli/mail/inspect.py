@@ -30,8 +30,6 @@ POLL_SECONDS = 1.0
 BREATH = 0.05
 """Least seconds between two reads, so that a burst of messages is read once."""
 
-HEAD = ("NAME", "STATE", "START", "WAITING", "BYTES", "OLDEST")
-
 
 @click.command("list")
 @session_option
@@ -44,7 +42,8 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
 
     async def act(mail: SessionMail) -> None:
         rows = await _rows(mail)
-        table = align_columns(HEAD, [row.cells(mail.clock.now()) for row in rows], left=2) if rows else []
+        head = ("NAME", "STATE", "START", "WAITING", "BYTES", "OLDEST")
+        table = align_columns(head, [row.cells(mail.clock.now()) for row in rows], left=2) if rows else []
         if not is_json and not mail.roster.members():
             click.echo(f"session {mail.session.id} has no agents on its roster", err=True)
         print_result([row.to_json() for row in rows], table, is_json=is_json)

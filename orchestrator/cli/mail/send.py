@@ -51,9 +51,6 @@ async def _ask_root(root: RootIdentity, request: MailRequest) -> tuple[DeliveryS
             raise AssertionError(f"unexpected reply {answer}")
 
 
-STDIN = "-"
-STATUS_FACTS = ("recipient", "receipt", "refusal")
-
 _WHERE = {
     "accepted": "stored in the recipient's mailbox",
     "held": "held there until its user releases it",
@@ -94,7 +91,7 @@ def send(*, text: str, to: str, kind: MessageKind, summary: str | None, session:
     _check_encoding(summary or "")
 
     async def post(mail: SessionMail) -> tuple[DeliveryStatus, ...]:
-        body = _read_body(mail.files.limits.message_bytes) if text == STDIN else text
+        body = _read_body(mail.files.limits.message_bytes) if text == "-" else text
         _check_body(body, kind)
         return await store_mail(mail, SendMail(to=to, body=body, kind=kind, summary=summary))
 
@@ -102,7 +99,14 @@ def send(*, text: str, to: str, kind: MessageKind, summary: str | None, session:
     if not statuses:
         raise UsageRefused("no agent of this session accepts mail; `coterie mail list` lists its agents")
     with open_output():
-        _report(statuses, is_json=is_json)
+        if is_json:
+            facts = ("recipient", "receipt", "refusal")
+            print_json([{name: getattr(status, name) for name in facts} for status in statuses])
+        for status in () if is_json else statuses:
+            if status.receipt is not None:
+                click.echo(sanitize(receipt_text(status.recipient, status.receipt)))
+            else:
+                click.echo(sanitize(f"Error: {status.refusal}"), err=True)
     sys.exit(ExitCode.USAGE if any(status.refusal for status in statuses) else ExitCode.DONE)
 
 
@@ -134,17 +138,6 @@ def _check_encoding(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as exc:
         raise UsageRefused("the text is not UTF-8; convert it first") from exc
-
-
-def _report(statuses: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:
-    if is_json:
-        print_json([{name: getattr(status, name) for name in STATUS_FACTS} for status in statuses])
-        return
-    for status in statuses:
-        if status.receipt is not None:
-            click.echo(sanitize(receipt_text(status.recipient, status.receipt)))
-        else:
-            click.echo(sanitize(f"Error: {status.refusal}"), err=True)
 
 
 def print_receipt(statuses: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:

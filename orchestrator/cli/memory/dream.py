@@ -93,13 +93,6 @@ def _hunk_lines(file: DreamFile, hunk: Hunk) -> Iterator[str]:
             yield click.style(sanitize(f"  {sign}{line.rstrip(chr(10))}"), fg=colour)
 
 
-TASK = "Consolidate the memory."
-"""Task of a dream's session, as lists show it."""
-APPROVED = Author(by="user", why="memory dream --apply")
-WAITING = ""
-"""Id that selects the newest dream with waiting hunks."""
-
-
 def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the ids of dreams, the newest first."""
     try:
@@ -116,7 +109,7 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
     "--apply",
     "approved",
     is_flag=False,
-    flag_value=WAITING,
+    flag_value="",
     metavar="[ID]",
     shell_complete=complete_dream,
     help="Approve and apply the waiting hunks of dream ID.  [default ID: newest dream with waiting hunks]",
@@ -184,7 +177,8 @@ def _apply(place: MemoryScope, name: str | None, *, is_json: bool) -> None:
         if not change.count("waiting"):
             raise click.ClickException(f"dream {change.id} has no waiting hunks")
         before = change.count("applied")
-        change = apply_hunks(store, change, {hunk.number for hunk in change.hunks}, APPROVED)
+        author = Author(by="user", why="memory dream --apply")
+        change = apply_hunks(store, change, {hunk.number for hunk in change.hunks}, author)
     _show(change, is_json=is_json)
     if change.count("applied") == before:
         raise click.ClickException(f"no hunk of dream {change.id} could be applied")
@@ -197,7 +191,7 @@ def _dream(place: MemoryScope, model: str | None, script: Path | None, *, is_dry
         )
     settings = load_settings(Path.cwd(), {"model": model}, os.environ)
     job = DreamJob(is_forced=True, is_dry=is_dry, deletions=settings.layers.dreaming.deletions)
-    assignment = SessionRequest.prepare(settings, Path.cwd(), script, task=TASK, chore=job)
+    assignment = SessionRequest.prepare(settings, Path.cwd(), script, task="Consolidate the memory.", chore=job)
     require_model(script)
     event = _finished_change(trio.run(run_offline_job, assignment))
     if event.change is not None:

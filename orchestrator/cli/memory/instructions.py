@@ -32,7 +32,6 @@ from coterie.orchestrator.cli.output import open_output, print_json, sanitize
 from coterie.orchestrator.cli.text_table import align_columns
 from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 
-HEAD = ("WHERE", "WHAT", "BYTES", "TOKENS")
 _OWNERS: dict[FileScope, str] = {
     "managed": "for this machine",
     "user": "your instructions for all projects",
@@ -151,7 +150,7 @@ def _left_out(settings: Settings, files: Instructions, indexes: list[MemoryIndex
 
 def _print(parts: list[ContextPart], left_out: list[dict[str, object]]) -> None:
     rows = [(part.where, part.what, f"{part.bytes:,}", f"{part.tokens:,}") for part in parts]
-    lines = align_columns(HEAD, rows, left=2)
+    lines = align_columns(("WHERE", "WHAT", "BYTES", "TOKENS"), rows, left=2)
     whys = [f"{part.source}: {part.why}" if part.source else part.why for part in parts]
     for line, why in zip(lines, ["WHY", *whys], strict=True):
         click.echo(sanitize(f"{line}  {why}"))

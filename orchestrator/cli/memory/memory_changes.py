@@ -20,8 +20,6 @@ from coterie.orchestrator.cli.memory.scope_options import (
 from coterie.orchestrator.cli.output import UsageRefused, open_output, print_result, sanitize
 from coterie.suggestions import did_you_mean
 
-AUTHOR = Author(by="user", why="memory undo")
-
 
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_memory)
@@ -68,7 +66,7 @@ def undo(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
     with open_output(), open_store(place) as store:
         chosen = _select_changes(store.changes(), id_)
         # The last change may be one of a group, and half a dream must not be undone.
-        made = store.undo(id_ or chosen[-1].group or chosen[-1].id, AUTHOR)
+        made = store.undo(id_ or chosen[-1].group or chosen[-1].id, Author(by="user", why="memory undo"))
         print_result([change_row(change) for change in made], map(change_line, made), is_json=is_json)
         if not is_json:
             click.echo(f"undo this with `coterie memory undo {made[-1].group or made[-1].id}`", err=True)

@@ -19,9 +19,6 @@ from coterie.orchestrator.cli.memory.scope_options import json_option, open_stor
 from coterie.orchestrator.cli.output import ExitCode, one_line, open_output, print_result
 from coterie.paths import checkout_root
 
-SHOWN = 300
-"""Characters of a finding on one line."""
-
 
 @click.command()
 @click.option(
@@ -44,7 +41,13 @@ def check(*, is_fixing: bool, place: MemoryScope, is_json: bool) -> None:
         checked = check_store(store, project)
         change = repair_index(store) if is_fixing else None
         fixed = [] if change is None else _fixed(checked.findings, store)
-        print_result(_summary(checked, fixed, change), _lines(checked, fixed, change), is_json=is_json)
+        facts = {
+            "findings": [{**attrs.asdict(finding), "fixed": finding in fixed} for finding in checked.findings],
+            "pollution": {**attrs.asdict(checked.pollution), "share": checked.pollution.share},
+            "notes": list(checked.notes),
+            "change": None if change is None else change.id,
+        }
+        print_result(facts, _lines(checked, fixed, change), is_json=is_json)
         for note in () if is_json else checked.notes:
             click.echo(note, err=True)
     sys.exit(ExitCode.FAILED if checked.findings else ExitCode.DONE)
@@ -64,19 +67,10 @@ def _fixed(findings: Iterable[StoreIssue], store: MemoryStore) -> list[StoreIssu
     return fixed
 
 
-def _summary(checked: CheckReport, fixed: list[StoreIssue], change: MemoryChange | None) -> dict[str, object]:
-    return {
-        "findings": [{**attrs.asdict(finding), "fixed": finding in fixed} for finding in checked.findings],
-        "pollution": {**attrs.asdict(checked.pollution), "share": checked.pollution.share},
-        "notes": list(checked.notes),
-        "change": None if change is None else change.id,
-    }
-
-
 def _lines(checked: CheckReport, fixed: list[StoreIssue], change: MemoryChange | None) -> Iterator[str]:
     for finding in checked.findings:
         mark = "fixed: " if finding in fixed else ""
-        yield one_line(f"{finding.source}: {mark}{finding.kind.replace('_', ' ')}: {finding.reason}", SHOWN)
+        yield one_line(f"{finding.source}: {mark}{finding.kind.replace('_', ' ')}: {finding.reason}", 300)
     yield _pollution(checked.pollution)
     repaired = "" if change is None else f": {len(fixed)} fixed by change {change.id}"
     yield f"{len(checked.findings)} found{repaired}" if checked.findings else "no problems"

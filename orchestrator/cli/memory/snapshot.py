@@ -16,8 +16,6 @@ from coterie.orchestrator.cli.memory.scope_options import json_option, open_stor
 from coterie.orchestrator.cli.output import open_output, print_json, sanitize
 from coterie.paths import project_directory
 
-AUTHOR = Author(by="user", why="memory snapshot")
-
 
 @click.command()
 @scope_options
@@ -52,4 +50,5 @@ def _copy(source: MemoryStore, target: MemoryStore) -> ApplyResult:
         for path in dict.fromkeys((*wanted, *there))
         if wanted.get(path) != there.get(path)
     ]
-    return target.apply(edits, AUTHOR, group=f"snapshot-{secrets.token_hex(3)}")
+    author = Author(by="user", why="memory snapshot")
+    return target.apply(edits, author, group=f"snapshot-{secrets.token_hex(3)}")

@@ -36,8 +36,6 @@ from coterie.orchestrator.cli.views.event_text import (
 from coterie.orchestrator.cli.views.plain import CallArguments
 from coterie.orchestrator.cli.views.view import View
 
-SEPARATOR = " | "
-
 
 @attrs.define(eq=False)
 class StatusLine:
@@ -61,7 +59,7 @@ class StatusLine:
         """Render as many facts as fit in *width* columns, the most important first."""
         shown = ""
         for fact in self._facts():
-            longer = f"{shown}{SEPARATOR}{fact}" if shown else fact
+            longer = f"{shown} | {fact}" if shown else fact
             if len(longer) > width:
                 break
             shown = longer
