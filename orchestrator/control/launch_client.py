@@ -27,7 +27,6 @@ from coterie.orchestrator.processes.child_process import ChildProcess, start_mod
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.process_identity import ProcessIdentity
 
-ROOT_MODULE_NAME = "coterie.orchestrator.root"
 EXIT_TIMEOUT = 20.0
 """Seconds in which a root exits, or answers how long it needs to stop its agents."""
 
@@ -63,7 +62,8 @@ async def open_root_client(request: SessionRequest) -> AsyncIterator[RootClient]
         file.flush()
         file.seek(0)
         passed = [root_end.fileno(), file.fileno()]
-        process = start_module(ROOT_MODULE_NAME, [str(number) for number in passed], passed=passed, environment=None)
+        arguments = [str(number) for number in passed]
+        process = start_module("coterie.orchestrator.root", arguments, passed=passed, environment=None)
     client: RootClient | None = None
     try:
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(client_end))

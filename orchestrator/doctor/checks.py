@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import attrs
 import trio
 
 from coterie.clock import Clock
@@ -25,15 +24,6 @@ from coterie.orchestrator.session.overview import is_running
 from coterie.paths import home_directory
 from coterie.process_identity import process_start_timestamp
 from coterie.session_directory import SESSION_FILE, TASKS, SessionDirectory
-
-
-@attrs.frozen(kw_only=True)
-class RepairResult:
-    """Result of one repair."""
-
-    finding: DoctorFinding
-    failure: str | None = None
-    """Why the repair failed; None if it succeeded."""
 
 
 def check_machine(only: SessionDirectory | None = None) -> Iterator[DoctorFinding]:
@@ -65,34 +55,34 @@ def check_session(name: str, clock: Clock) -> Iterator[DoctorFinding]:
         yield damage_finding(session, exc.filename or session.directory, exc.strerror or str(exc), advice=advice)
 
 
-async def repair(findings: Iterable[DoctorFinding]) -> list[RepairResult]:
-    """Repair all repairable findings and return the results.
+async def repair(findings: Iterable[DoctorFinding]) -> dict[DoctorFinding, str | None]:
+    """Repair all repairable findings; return for each the reason why its repair failed, None if it succeeded.
 
     Orphan processes are killed first, because they may hold files open. Cancellation stops the repair.
     """
-    results: list[RepairResult] = []
+    failures: dict[DoctorFinding, str | None] = {}
     repairable = [finding for finding in findings if finding.remedy is not None]
     orphans = [finding for finding in repairable if finding.kind == "stray_process"]
     async with trio.open_nursery() as nursery:
         for finding in orphans:
-            nursery.start_soon(_repair, finding, results)
+            nursery.start_soon(_repair, finding, failures)
     for session in {finding.session for finding in orphans}:
         with suppress(RepairFailed):  # the next run of the doctor finds the remaining processes
             await kill_orphan_processes(session)
     for finding in repairable:
         if finding.kind != "stray_process":
-            await _repair(finding, results)
-    return results
+            await _repair(finding, failures)
+    return failures
 
 
-async def _repair(finding: DoctorFinding, results: list[RepairResult]) -> None:
+async def _repair(finding: DoctorFinding, failures: dict[DoctorFinding, str | None]) -> None:
     assert finding.remedy is not None
     try:
         await finding.remedy.apply()
     except (RepairFailed, MailboxError, OSError) as exc:
-        results.append(RepairResult(finding=finding, failure=str(exc)))
+        failures[finding] = str(exc)
     else:
-        results.append(RepairResult(finding=finding))
+        failures[finding] = None
 
 
 def _task_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:

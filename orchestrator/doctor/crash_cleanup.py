@@ -40,14 +40,14 @@ def repair_session(session: SessionDirectory, ended: KilledProcesses, clock: Clo
     return CleanedUp(
         killed=ended.killed,
         mended=[
-            f"{result.finding.kind}: {result.finding.remedy.description}"
-            for result in results
-            if result.failure is None and result.finding.remedy is not None
+            f"{finding.kind}: {finding.remedy.description}"
+            for finding, failure in results.items()
+            if failure is None and finding.remedy is not None
         ],
         failures=[
             *(f"process {pid} could not be killed" for pid in ended.left),
             *filter(None, (ended.trouble, error)),
-            *(f"{result.finding.where}: {result.failure}" for result in results if result.failure),
+            *(f"{finding.where}: {failure}" for finding, failure in results.items() if failure),
         ],
         is_taken_over=ended.is_taken_over,
     )

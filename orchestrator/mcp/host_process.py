@@ -12,7 +12,6 @@ from coterie.agents.root_link.channel import SocketChannel, open_channel
 from coterie.orchestrator.mcp.host_protocol import HostMessage, OpenServers, host_message_decoder
 from coterie.orchestrator.processes.child_process import ChildProcess, start_module
 
-MCP_HOST_MODULE = "coterie.orchestrator.mcp.host"
 INSTALL = "MCP servers need a package that is not installed: pip install 'coterie[mcp]'"
 HOST_START_TIMEOUT = 30.0
 """Seconds until the process must have started, on a busy machine; its servers have a timeout of their own."""
@@ -45,9 +44,9 @@ class McpHostProcess:
         near, far = socket.socketpair()
         with far:
             passed = [far.fileno(), listener.fileno()]
-            arguments = [str(number) for number in passed]
+            module, arguments = "coterie.orchestrator.mcp.host", [str(number) for number in passed]
             try:
-                child = start_module(MCP_HOST_MODULE, arguments, passed=passed, environment=environment, stderr=stderr)
+                child = start_module(module, arguments, passed=passed, environment=environment, stderr=stderr)
             except OSError:
                 near.close()
                 raise

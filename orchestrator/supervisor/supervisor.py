@@ -134,7 +134,13 @@ class Supervisor:
             with run.cancel_scope:
                 await self._supervise(run, task_status)
         finally:
-            await self._release(run)
+            with trio.move_on_after(FINISH_TIMEOUT, shield=True):
+                if run.is_kept and run.is_done:
+                    await self.services.status.set_state(run.name, "ended")
+                if run.stopped_by is not None:
+                    await self.unfinished.discard(run.name)
+            del self.runs[run.name]
+            run.ended.set()
         # Not reached if the whole session ends: its open approvals can be decided after a resume.
         if (outcome := run.outcome) is None:
             raise StartFailed(f"agent {run.name} was stopped by {run.stopped_by} before it was started")
@@ -156,16 +162,6 @@ class Supervisor:
             # Only an event: the parent already has the report, and the messages stay in the mailbox.
             reason = f"{run.name} could not be started again: {exc}"
             self.services.emit(LayerFailed(layer="supervisor", reason=reason))
-
-    async def _release(self, run: AgentRun) -> None:
-        """Unregister the run, and mark a kept agent as ended on the roster."""
-        with trio.move_on_after(FINISH_TIMEOUT, shield=True):
-            if run.is_kept and run.is_done:
-                await self.services.status.set_state(run.name, "ended")
-            if run.stopped_by is not None:
-                await self.unfinished.discard(run.name)
-        del self.runs[run.name]
-        run.ended.set()
 
     async def _run_until_done(self, run: AgentRun, task_status: TaskStatus) -> AgentOutcome:
         """Run one task: start the agent, restart it after each crash, and publish the outcome."""

@@ -105,9 +105,9 @@ async def _kill(session: SessionDirectory, root: RootIdentity) -> None:
     if await _end(session, root, signal.SIGKILL) is not None:
         raise RepairFailed(f"process {root.pid} was killed and has not exited")
     await kill_orphan_processes(session.id)
-    for result in await repair(check_machine(session)):
-        if result.failure is not None:
-            click.echo(sanitize(f"{result.finding.where}: not fixed: {result.failure}"), err=True)
+    for finding, failure in (await repair(check_machine(session))).items():
+        if failure is not None:
+            click.echo(sanitize(f"{finding.where}: not fixed: {failure}"), err=True)
     await mark_ended(session)
 
 

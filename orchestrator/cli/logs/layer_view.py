@@ -1,21 +1,55 @@
-"""`coterie logs --layers`: context usage turn by turn, and the tokens that each layer removed."""
+"""`coterie logs --layers` and `--dropped`: context usage turn by turn, and the content that each layer removed."""
 
+import heapq
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal, get_args
 
 import attrs
+import click
 import msgspec
 
+from coterie.agents.events.event_reader import ReplyRecorded
 from coterie.agents.events.layer_events import BreakerTripped, Compacted, NotesUpdated, ResultsCleared, ResultsStored
 from coterie.agents.loop.conversation.origins import What
 from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
-from coterie.orchestrator.cli.output import print_result
-from coterie.orchestrator.events.context_removals import ContextRemoval, LayerEvent, read_context_removals
+from coterie.orchestrator.cli.output import format_clock, one_line, print_json, print_result, sanitize
+from coterie.orchestrator.cli.views.event_text import SHOWN, event_text
+from coterie.orchestrator.events.event_sources import open_sources
 from coterie.session_directory import TRANSCRIPT
+
+LayerEvent = ResultsStored | ResultsCleared | NotesUpdated | Compacted | BreakerTripped
+
+
+@attrs.frozen(kw_only=True)
+class ContextRemoval:
+    """One action of a layer, with its position in the transcript."""
+
+    at: float
+    turn: int
+    """Number of the next model call."""
+    line: int
+    """Number of the last transcript line at that time; the removed content is on this line or an earlier one."""
+    event: LayerEvent
+
+
+def read_context_removals(directory: Path) -> Iterator[ContextRemoval]:
+    """Yield the actions of the layers of the agent with this *directory*. Blocks on the disk; raises `OSError`."""
+    log, transcript = (source.read_all() for source in open_sources(directory, session=directory.name))
+    turn, line = 1, 0
+    for sourced in heapq.merge(transcript, log, key=attrgetter("order")):
+        match sourced.event.event:
+            case ReplyRecorded() as reply:
+                turn, line = reply.turn + reply.is_taken, sourced.line.number
+            case ResultsStored() | ResultsCleared() | NotesUpdated() | Compacted() | BreakerTripped() as event:
+                yield ContextRemoval(at=sourced.event.at, turn=turn, line=line, event=event)
+            case _ if sourced.line.number and sourced.event.kind in ("message", "epoch"):
+                line = sourced.line.number
+
 
 Share = Literal["prompt", "summary", "restored", "messages", "results"]
 """Part of a prompt. prompt: tools and system text; summary: replaces removed messages; restored: added after it."""
@@ -124,3 +158,44 @@ def _count(event: LayerEvent) -> tuple[str, Mapping[str, int]]:
             return f"layer {3 if event.by == 'notes' else 4}, compaction by {event.by}", counts
         case BreakerTripped():
             return "layer 4, circuit breaker", {"trips": 1}
+
+
+def print_removed(directory: Path, *, as_json: bool) -> None:
+    """Print the content that left the context of the agent with this *directory*. Raises `OSError`."""
+    leaving = (each for each in read_context_removals(directory) if _places(each))
+    if as_json:
+        for each in leaving:
+            stored = isinstance(each.event, ResultsStored)
+            files = each.event.paths if isinstance(each.event, ResultsStored) else [getattr(each.event, "where", "")]
+            facts = {"at": each.at, "turn": each.turn, "files": files, "last_line": None if stored else each.line}
+            print_json({**facts, **msgspec.to_builtins(each.event)})
+        return
+    is_empty = True
+    for each in leaving:
+        is_empty = False
+        for line in _lines(each):
+            click.echo(sanitize(line))
+    if is_empty:
+        click.echo(f"nothing has left the context of {one_line(directory.name, SHOWN)}")
+
+
+def _lines(each: ContextRemoval) -> Iterator[str]:
+    clock = format_clock(each.at)
+    yield f"{clock} before turn {each.turn}: {event_text(each.event)}"
+    for place in _places(each):
+        yield f"         stored in {place}"
+    if isinstance(each.event, Compacted) and each.event.dropped:
+        more = each.event.dropped_count - len(each.event.dropped)
+        names = ", ".join(each.event.dropped) + (f", and {more} more" if more > 0 else "")
+        yield f"         names no longer in context: {names}"
+
+
+def _places(each: ContextRemoval) -> list[str]:
+    """Files that hold the removed content, for a transcript with its lines; empty if nothing was removed."""
+    match each.event:
+        case ResultsStored(paths=paths):
+            return list(paths)
+        case ResultsCleared(where=where) | Compacted(where=where):
+            return [f"{where}, lines 1 to {each.line}"] if each.line else [where]
+        case _:
+            return []
