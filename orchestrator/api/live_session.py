@@ -97,16 +97,15 @@ class EventStream:
 
     async def __anext__(self) -> SessionEvent:
         """Return the next event. Cancellation loses no event. Raises `OSError`."""
-        while (observed := await self._next()) is not None:
+        while True:
+            observed = None
+            with self._liveness.until_ended():
+                observed = await anext(self._follower)
+            if observed is None and (observed := self._follower.take_nowait()) is None:
+                raise StopAsyncIteration
             if not self._past[observed.agent]:
                 return observed
             self._past[observed.agent] -= 1
-        raise StopAsyncIteration
-
-    async def _next(self) -> SessionEvent | None:
-        with self._liveness.until_ended():
-            return await anext(self._follower)
-        return self._follower.take_nowait()
 
 
 def count_existing(directory: Path) -> Counter[str]:

@@ -64,10 +64,6 @@ class PendingApproval:
             entry.is_decided.set()
         return entry
 
-    def is_about(self, claim: ApprovalSubject) -> bool:
-        """True if *claim* asks for the same, and the file of this approval is trusted."""
-        return not self.is_unverified and self.approval.claim.is_same(claim)
-
     def applies_to(self, claim: ApprovalSubject) -> bool:
         """True if the decision on this approval also answers *claim*, which asks for the same."""
         if self.approval.is_past or self.approval.state == "withdrawn":
@@ -185,7 +181,8 @@ class ApprovalService:
 
         Only the latest entry for the same request counts; decisions on earlier ones are obsolete.
         """
-        same = [entry for entry in self._of(claim.agent) if entry.is_about(claim)]
+        mine = (entry for entry in self._of(claim.agent) if not entry.is_unverified)
+        same = [entry for entry in mine if entry.approval.claim.is_same(claim)]
         if not same or not same[-1].applies_to(claim):
             return None
         entry = same[-1]

@@ -40,7 +40,6 @@ class QueuedCall:
     accounts: tuple[Account, ...]
     arrived: float
     number: int
-    rank: int
     keys: tuple[bytes, ...]
     """Keys of the prompt prefixes that this call may share with a running call."""
     verdict: CallPermit | Exception | None = None
@@ -62,17 +61,8 @@ class AdmissionQueue:
         self, caller: GatewayCaller, intent: CallIntent, need: Decimal, accounts: tuple[Account, ...]
     ) -> QueuedCall:
         """Append a call behind all others of its priority and return its queue entry."""
-        waiter = QueuedCall(
-            caller,
-            intent,
-            need,
-            accounts,
-            trio.current_time(),
-            next(self._numbers),
-            intent.priority,
-            shared_keys(intent),
-        )
-        self._waiters[waiter.number] = waiter
+        arrived, number, keys = trio.current_time(), next(self._numbers), shared_keys(intent)
+        waiter = self._waiters[number] = QueuedCall(caller, intent, need, accounts, arrived, number, keys)
         return waiter
 
     def decide(self, waiter: QueuedCall, verdict: CallPermit | Exception) -> None:
@@ -94,7 +84,7 @@ class AdmissionQueue:
         waiters = list(self._waiters.values())
         impatient = bisect.bisect_right(waiters, now - MAX_PRIORITY_WAIT, key=attrgetter("arrived"))
         # The sort keeps the order of arrival among equals.
-        return waiters[:impatient] + sorted(waiters[impatient:], key=attrgetter("rank"))
+        return waiters[:impatient] + sorted(waiters[impatient:], key=attrgetter("intent.priority"))
 
 
 GAP = 0.1

@@ -93,7 +93,9 @@ def _start_child(requests: socket.socket, root: int, count: int, numbers: Sequen
         if len(numbers) < count:
             ChildReport(failure="the zygote has too many descriptors open").send(answer)
         else:
-            assert threading.active_count() == _count_threads() == 1, "a fork is safe only with one thread"
+            # Threads that Python does not know count too.
+            threads = len(list(Path("/proc/self/task").iterdir()))
+            assert threading.active_count() == threads == 1, "a fork is safe only with one thread"
             _fork(requests, root, PassedDescriptors.of(numbers), answer)
 
 
@@ -122,11 +124,6 @@ def _fork(requests: socket.socket, root: int, passed: PassedDescriptors, answer:
         traceback.print_exc()
     finally:
         os._exit(1)
-
-
-def _count_threads() -> int:
-    """Return the number of threads, including those unknown to Python."""
-    return len(list(Path("/proc/self/task").iterdir()))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,7 +15,7 @@ from coterie.agents.events.layer_events import Dreamed
 from coterie.agents.root_link.job_messages import DreamJob
 from coterie.errors import ConfigInvalid
 from coterie.memory.dreaming.apply_hunks import apply_hunks, reject_hunks
-from coterie.memory.dreaming.dream_change import DreamChange, RecallTest, find_change, load_changes
+from coterie.memory.dreaming.dream_change import DreamChange, find_change, load_changes
 from coterie.memory.dreaming.hunks import DreamFile, Hunk, HunkState
 from coterie.memory.store.change import Author
 from coterie.memory.store.scopes import MemoryScope
@@ -58,8 +59,12 @@ def dream_lines(change: DreamChange) -> Iterator[str]:
     yield click.style(dream_line(change), bold=True)
     if change.held is not None:
         yield one_line(f"held back: {change.held}", SHOWN)
-    if change.recall is not None:
-        yield from _recall_lines(change.recall)
+    if (recall := change.recall) is not None and recall.queries:
+        yield f"recall: {recall.found} found by {recall.queries} past queries before, {recall.kept} of them after"
+        for lost in recall.lost:
+            yield f"  {one_line(f'no longer found: {lost}', SHOWN)}"
+    elif recall is not None:
+        yield "recall: not tested, because no memory has been recalled yet"
     for file in change.files:
         for hunk in file.hunks:
             yield from _hunk_lines(file, hunk)
@@ -69,15 +74,6 @@ def dream_lines(change: DreamChange) -> Iterator[str]:
         yield f"apply the waiting hunks with `coterie memory dream --apply {change.id}`, or drop them with --reject"
     if change.count("applied"):
         yield f"undo the applied hunks with `coterie memory undo {change.group}`"
-
-
-def _recall_lines(recall: RecallTest) -> Iterator[str]:
-    if not recall.queries:
-        yield "recall: not tested, because no memory has been recalled yet"
-        return
-    yield f"recall: {recall.found} found by {recall.queries} past queries before, {recall.kept} of them after"
-    for lost in recall.lost:
-        yield f"  {one_line(f'no longer found: {lost}', SHOWN)}"
 
 
 def _hunk_lines(file: DreamFile, hunk: Hunk) -> Iterator[str]:
@@ -159,16 +155,9 @@ def dream(
 def _list(place: MemoryScope, *, is_json: bool) -> None:
     with open_store(place):
         changes = load_changes(place.directory)
-    if is_json:
-        print_json([dream_row(change) for change in changes])
-        return
-    if not changes:
-        click.echo(sanitize(f"no dream has changed {place.directory} yet"), err=True)
-    for change in changes:
-        if change.count("waiting"):
-            _show(change, is_json=False)
-        else:
-            click.echo(dream_line(change))
+    texts = (dream_lines(change) if change.count("waiting") else (dream_line(change),) for change in changes)
+    lines, empty = chain.from_iterable(texts), f"no dream has changed {place.directory} yet"
+    print_result([dream_row(change) for change in changes], lines, is_json=is_json, empty=empty)
 
 
 def _apply(place: MemoryScope, name: str | None, *, is_json: bool) -> None:
