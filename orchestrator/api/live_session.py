@@ -24,15 +24,16 @@ from coterie.orchestrator.api.session_result import SessionResult, read_result
 from coterie.orchestrator.approvals.store import Approval, read_approvals
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.launch_client import FinalMessage, RootClient
-from coterie.orchestrator.control.launch_protocol import InterruptTurn, SessionEnded
 from coterie.orchestrator.control.requests import (
     AgentStarted,
     ControlAnswer,
     ControlRequest,
     DecideApproval,
     DeliveryStatuses,
+    InterruptTurn,
     NotStored,
     SendMail,
+    SessionEnded,
     SpawnAgent,
     StopAgent,
 )

@@ -18,7 +18,7 @@ from coterie.orchestrator.api.live_session import LiveSession, SessionLiveness, 
 from coterie.orchestrator.api.options import SessionOptions, explicit_options, to_session_request
 from coterie.orchestrator.api.session_result import SessionResult
 from coterie.orchestrator.control.launch_client import RootClient, RootEvents, open_root_client
-from coterie.orchestrator.control.launch_protocol import SessionOpened
+from coterie.orchestrator.control.requests import SessionOpened
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.session_directory import MAIN, SessionDirectory
 

@@ -24,7 +24,7 @@ from coterie.orchestrator.api.options import SessionOptions
 from coterie.orchestrator.api.session_result import SessionResult
 from coterie.orchestrator.approvals.store import Approval
 from coterie.orchestrator.session.overview import AgentSummary
-from coterie.orchestrator.teams.team_tables import TeamInvalid
+from coterie.orchestrator.teams.team_file import TeamInvalid
 
 __all__ = [
     "AgentChanged",

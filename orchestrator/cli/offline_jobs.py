@@ -18,7 +18,7 @@ from coterie.agents.root_link.spawn_request import FORK_TYPE
 from coterie.orchestrator.cli.output import UsageRefused
 from coterie.orchestrator.cli.shared_options import require_model
 from coterie.orchestrator.control.launch_client import RootClient, open_root_client
-from coterie.orchestrator.control.launch_protocol import SessionEnded, SessionOpened
+from coterie.orchestrator.control.requests import SessionEnded, SessionOpened
 from coterie.orchestrator.session.overview import read_members
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.settings.settings_loader import load_settings

@@ -16,7 +16,7 @@ from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.messages import RunFailed
 from coterie.agents.root_link.request_channel import RequestChannel, ServedRequest
 from coterie.orchestrator.control.client import RootExit
-from coterie.orchestrator.control.launch_protocol import (
+from coterie.orchestrator.control.requests import (
     Detach,
     RootMessage,
     SessionEnded,

@@ -18,7 +18,7 @@ from coterie.clock import Clock
 from coterie.errors import ConfigInvalid, first_exception
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.fault_points import inject_faults
-from coterie.orchestrator.control.launch_protocol import SessionEnded, SessionOpened, client_message_decoder
+from coterie.orchestrator.control.requests import SessionEnded, SessionOpened, client_message_decoder
 from coterie.orchestrator.doctor.checks import check_machine, repair
 from coterie.orchestrator.processes.api_server_process import ApiServerFailed, open_api_server
 from coterie.orchestrator.processes.linux import set_title
@@ -26,8 +26,7 @@ from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.root.root import LaunchClient, SessionRoot, lead_spec, open_root
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.session_request import SessionRequest
-from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
-from coterie.orchestrator.supervisor.agent_status import ROOT_NAME
+from coterie.orchestrator.supervisor.agent_status import ROOT_NAME, AgentOutcome
 from coterie.orchestrator.teams.team_record import start_team_record
 from coterie.session_directory import SessionDirectory
 

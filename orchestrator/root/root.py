@@ -32,14 +32,17 @@ from coterie.mailbox.transports.file.pending_digests import snapshot_pending
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
 from coterie.orchestrator.approvals.service import open_approvals
-from coterie.orchestrator.control.launch_protocol import ClientMessage, Detach, EndSession, InterruptTurn
 from coterie.orchestrator.control.requests import (
     AgentStarted,
+    ClientMessage,
     CompactAgent,
     ControlAnswer,
     ControlRequest,
     DecideApproval,
+    Detach,
+    EndSession,
     GetStopTime,
+    InterruptTurn,
     MoveToBackground,
     ReleaseHeldMessage,
     RequestDone,
@@ -66,9 +69,8 @@ from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor,
 from coterie.orchestrator.processes.process_starters import open_zygote_starter
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record, remove_root_record
 from coterie.orchestrator.session.session_request import SessionRequest
-from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_run import AgentRun, AgentRuns
-from coterie.orchestrator.supervisor.agent_status import ROOT_NAME, StatusPublisher
+from coterie.orchestrator.supervisor.agent_status import ROOT_NAME, AgentOutcome, StatusPublisher
 from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.supervisor.supervisor import Supervisor
 from coterie.process_identity import SESSION_VARIABLE

@@ -127,7 +127,10 @@ def apply_definition(settings: Settings, project: Path) -> tuple[Settings, Agent
     definition = load_definitions(project).get(settings.agent)
     permissions = settings.permissions
     if definition.permission_mode is not None and not settings.is_final("permissions.mode"):
-        _check_mode(definition)
+        # Cloning a repository must not give it unrestricted access to the machine.
+        if definition.permission_mode == "bypassPermissions" and definition.scope in ("claude", "project"):
+            reason = "a project's agent may not set bypassPermissions; pass --permission-mode yourself"
+            raise ConfigInvalid(str(definition.source), reason)
         permissions = attrs.evolve(permissions, mode=definition.permission_mode)
     model = None if settings.is_final("model") else definition.model
     turns = None if settings.is_final("max_turns") else definition.max_turns
@@ -140,10 +143,3 @@ def apply_definition(settings: Settings, project: Path) -> tuple[Settings, Agent
         effort=effort or settings.effort,
     )
     return settings, definition
-
-
-def _check_mode(definition: AgentDefinition) -> None:
-    # Cloning a repository must not give it unrestricted access to the machine.
-    if definition.permission_mode == "bypassPermissions" and definition.scope in ("claude", "project"):
-        reason = "a project's agent may not set bypassPermissions; pass --permission-mode yourself"
-        raise ConfigInvalid(str(definition.source), reason)

@@ -43,14 +43,6 @@ from coterie.orchestrator.supervisor.in_process_agents import InProcessAgents
 
 
 @attrs.define(eq=False)
-class _HeldPermit:
-    """Permit that the agent holds until it releases it."""
-
-    permit: Permit
-    is_released: trio.Event = attrs.field(factory=trio.Event)
-
-
-@attrs.define(eq=False)
 class AgentConnection:
     """Server of one incarnation of an agent; `run` returns when the agent closes its end of the channel."""
 
@@ -68,7 +60,8 @@ class AgentConnection:
     in_process: InProcessAgents = attrs.field(init=False)
     """Agents that run as tasks in the process of this agent."""
     _channel: RequestChannel[AgentMessage] | None = attrs.field(default=None, init=False)
-    _permits: dict[int, _HeldPermit] = attrs.field(factory=dict, init=False)
+    _permits: dict[int, tuple[Permit, trio.Event]] = attrs.field(factory=dict, init=False)
+    """Permits that the agent holds, each with the event of its release."""
     open_prompts: int = attrs.field(default=0, init=False)
     """Number of prompts that wait for an answer of the user."""
 
@@ -135,7 +128,8 @@ class AgentConnection:
             case CallAbandoned():
                 # Not held if admission was refused or is pending.
                 if (held := self._permits.get(message.permit)) is not None:
-                    held.is_released.set()
+                    _, is_released = held
+                    is_released.set()
 
     async def _handle_request(self, nursery: trio.Nursery, request: AgentMessage) -> object:
         self._on_message(request)
@@ -178,16 +172,17 @@ class AgentConnection:
         # The root uses its own price table.
         intent = attrs.evolve(request.intent, model=known_models().get(request.intent.model.id))
         async with self._gateway.admit(intent) as permit:
-            held = self._permits[request.permit] = _HeldPermit(permit)
+            is_released = trio.Event()
+            self._permits[request.permit] = permit, is_released
             try:
                 task_status.started()
-                await held.is_released.wait()
+                await is_released.wait()
             finally:
                 del self._permits[request.permit]
 
     def _permit(self, number: int) -> Permit:
         try:
-            return self._permits[number].permit
+            return self._permits[number][0]
         except KeyError as exc:
             raise ControlLost(f"unknown permit {number}") from exc
 

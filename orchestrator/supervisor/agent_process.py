@@ -32,7 +32,7 @@ from coterie.orchestrator.gateway.admission import GatewayClient
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import ProcessStart, StartFailed
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
-from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, STDERR_LOG, AgentOutcome, ProcessEnd
+from coterie.orchestrator.supervisor.agent_status import PROCESS_ENDS, STDERR_LOG, AgentOutcome, ProcessEnd
 from coterie.orchestrator.supervisor.in_process_agents import InProcessAgent, RunningChild
 from coterie.orchestrator.supervisor.root_services import ProcessLimits, RootServices
 from coterie.orchestrator.supervisor.stall_watch import Activity, wait_for_stall, wakeup_count, written_bytes

@@ -21,8 +21,8 @@ from coterie.mailbox.tasks.task import TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
-from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, AgentOutcome
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
+from coterie.orchestrator.supervisor.agent_status import PROCESS_ENDS, AgentOutcome
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.supervisor.worktree_lifecycle import WorktreeFailed, open_worktree, release_worktree
@@ -207,14 +207,11 @@ class AgentRun:
         if wait is not None:
             process.set_state(self.outcome.end, self.outcome.summary)
         elif self.crash_count > 1:
-            self._explain(f"It was started {self.crash_count} times.")
+            self.explain(f"It was started {self.crash_count} times.")
         return wait
 
-    def give_up(self, reason: str) -> None:
-        """Record that the agent cannot be restarted, because of *reason*."""
-        self._explain(f"It could not be started again: {reason}.")
-
-    def _explain(self, why: str) -> None:
+    def explain(self, why: str) -> None:
+        """Add the sentence *why* to the outcome, if there is one."""
         if self.outcome is not None:
             self.outcome = attrs.evolve(self.outcome, why=f"{why} {self.outcome.why}".rstrip())
 
@@ -269,7 +266,7 @@ class AgentRun:
         cancellation and has a deadline.
         """
         if self.stopped_by is not None:
-            self._explain(f"{self.stopped_by[:1].upper()}{self.stopped_by[1:]} stopped it.")
+            self.explain(f"{self.stopped_by[:1].upper()}{self.stopped_by[1:]} stopped it.")
         is_kept = self.is_kept and self.is_done and self.stopped_by is None
         if self.process is not None:
             worktree = self.process.spec.workspace.worktree

@@ -14,9 +14,8 @@ from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.transports.file.pending_digests import needs_turn
 from coterie.orchestrator.processes.process_start import StartFailed
-from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_run import AgentRun, descendants
-from coterie.orchestrator.supervisor.agent_status import StatusPublisher
+from coterie.orchestrator.supervisor.agent_status import AgentOutcome, StatusPublisher
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.supervisor.spawn import resolve_run

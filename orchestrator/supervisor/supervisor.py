@@ -14,9 +14,9 @@ from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation
 from coterie.agents.settings import AgentSettings
 from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.processes.process_start import StartFailed
-from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.agent_run import FINISH_TIMEOUT, AgentRun, AgentRuns, RestartPolicy
+from coterie.orchestrator.supervisor.agent_status import AgentOutcome
 from coterie.orchestrator.supervisor.child_agents import ChildAgents, StateChanges
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import ProcessLimits, RootServices
@@ -209,7 +209,7 @@ class Supervisor:
             try:
                 wait = await self._run_once(run, children, trio.TASK_STATUS_IGNORED)
             except (StartFailed, MailboxError) as exc:
-                run.give_up(str(exc))
+                run.explain(f"It could not be started again: {exc}.")
                 return
 
     async def _run_once(self, run: AgentRun, children: ChildAgents, task_status: TaskStatus) -> float | None:

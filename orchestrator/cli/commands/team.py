@@ -13,8 +13,7 @@ from coterie.agents.definitions.team_definition import TeamDefinition, TeamMembe
 from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, open_output, print_json, sanitize
 from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.cli.text_table import table_lines
-from coterie.orchestrator.teams.team_file import load_team
-from coterie.orchestrator.teams.team_tables import TeamInvalid
+from coterie.orchestrator.teams.team_file import TeamInvalid, load_team
 
 
 @click.group()

@@ -92,12 +92,12 @@ def recall(
                 recalling.show(one, recalling.rank(one))
             return
         # Imported here, so that the local ranker does not wait for the SDK.
-        from coterie.orchestrator.cli.memory.model_recall import ModelRecall  # noqa: PLC0415
+        from coterie.orchestrator.cli.memory.model_recall import recall_by_model  # noqa: PLC0415
         from coterie.orchestrator.processes.api_server_process import ApiServerFailed  # noqa: PLC0415
 
-        by_model = ModelRecall(directory=place.directory, settings=attrs.evolve(settings, most=count), script=script)
+        settings = attrs.evolve(settings, most=count)
         try:
-            trio.run(by_model.ask, asked, recalling.take)
+            trio.run(recall_by_model, place.directory, settings, script, asked, recalling.take)
         except ApiServerFailed as exc:
             raise UsageRefused(sanitize(str(exc))) from exc
 

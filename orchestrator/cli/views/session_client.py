@@ -16,7 +16,7 @@ from coterie.agents.root_link.messages import RunFailed
 from coterie.orchestrator.cli.output import CLOSED_OUTPUT_CODE, ExitCode, UsageRefused, discard_output
 from coterie.orchestrator.cli.views.view import View, show_events, show_remaining_events
 from coterie.orchestrator.control.launch_client import FinalMessage, RootClient, RootEvents, open_root_client
-from coterie.orchestrator.control.launch_protocol import EndSession, InterruptTurn, SessionEnded, SessionOpened
+from coterie.orchestrator.control.requests import EndSession, InterruptTurn, SessionEnded, SessionOpened
 from coterie.orchestrator.events.follower import EventFollower, open_follower
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.session_directory import SessionDirectory

@@ -78,12 +78,6 @@ class StatusLine:
 
 
 @attrs.define(eq=False)
-class _Running:
-    call: str
-    since: float
-
-
-@attrs.define(eq=False)
 class TerminalView(View):
     """View for a terminal: text streams in, running calls show their time, a status line shows the costs."""
 
@@ -92,7 +86,8 @@ class TerminalView(View):
     _calls: CallArguments = attrs.field(factory=CallArguments, init=False)
     _coming: str = attrs.field(default="", init=False)
     """Text of the reply that is being streamed."""
-    _running: dict[str, _Running] = attrs.field(factory=dict, init=False)
+    _running: dict[str, tuple[str, float]] = attrs.field(factory=dict, init=False)
+    """Description and start time of each running call, by its id."""
     _waiting: list[SessionEvent] | None = attrs.field(default=None, init=False)
     """Events that arrived while paused; None if the view is not paused."""
     _has_text: bool | None = attrs.field(default=None, init=False)
@@ -145,7 +140,7 @@ class TerminalView(View):
             case MessageRecorded(role="assistant"):
                 self._end_message(event)
             case ToolStarted():
-                self._running[event.id] = _Running(self._calls.brief(event.id, event.name), time.monotonic())
+                self._running[event.id] = self._calls.brief(event.id, event.name), time.monotonic()
             case ToolEnded():
                 self._end_call(event)
             case ReplyRecorded():
@@ -183,8 +178,7 @@ class TerminalView(View):
         self._has_text = is_said
 
     def _end_call(self, event: ToolEnded) -> None:
-        running = self._running.pop(event.id, None)
-        call = running.call if running is not None else self._calls.brief(event.id, event.name)
+        call, _ = self._running.pop(event.id, (self._calls.brief(event.id, event.name), 0.0))
         style = "red" if event.is_error else "dim"
         self._print(_fit(f"  {call}", f"  {outcome_text(event)}", self._console.width, style))
 
@@ -201,10 +195,7 @@ class TerminalView(View):
         """Render running calls and the status line, cut to the present size of the terminal."""
         width, height = self._console.size
         now = time.monotonic()
-        lines = [
-            _fit(f"  {running.call}", f"  {now - running.since:.0f} s", width, "dim")
-            for running in self._running.values()
-        ]
+        lines = [_fit(f"  {call}", f"  {now - since:.0f} s", width, "dim") for call, since in self._running.values()]
         lines = [*lines[-max(height // 2, 1) :], Text(self._status.line(width), style="dim")]
         room = height - len(lines) - 1
         return Group(*self._tail(width, room), *lines)

@@ -13,8 +13,13 @@ from coterie.agents.root_link.messages import RunFailed
 from coterie.clock import Clock
 from coterie.orchestrator.api.live_session import SessionLiveness, count_existing
 from coterie.orchestrator.control.launch_client import RootClient
-from coterie.orchestrator.control.launch_protocol import SessionEnded, root_message_decoder
-from coterie.orchestrator.control.requests import ControlAnswer, ControlRequest, control_address
+from coterie.orchestrator.control.requests import (
+    ControlAnswer,
+    ControlRequest,
+    SessionEnded,
+    control_address,
+    root_message_decoder,
+)
 from coterie.orchestrator.control.server import open_control_server, open_listener
 from coterie.orchestrator.session.root_lock import open_root_record
 from coterie.session_directory import SessionDirectory
