@@ -275,14 +275,10 @@ class ModelGateway:
                 self._start(waiter, now)
                 if len(self._permits) == self.max_calls:
                     return
-        self._schedule_check(next_check, now)
-
-    def _schedule_check(self, at: float, now: float) -> None:
-        oldest = self._queue.first()
-        if oldest is None:
+        if (oldest := self._queue.first()) is None:
             self.pause.reset(now)
         else:
-            oldest.alarm.deadline = at
+            oldest.alarm.deadline = next_check
 
     def _start(self, waiter: QueuedCall, now: float) -> None:
         for account in waiter.accounts:

@@ -18,7 +18,6 @@ from coterie.agents.events.root_events import Budgeted
 from coterie.agents.permissions.types import UserPrompter
 from coterie.agents.root_link.remote_services import RemotePrompter
 from coterie.agents.root_link.request_channel import RequestChannel
-from coterie.agents.root_link.spawn_request import SpawnRequest
 from coterie.agents.root_link.wire_format import WireMessage
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import AgentSettings, McpSettings
@@ -99,13 +98,11 @@ class SessionRoot:
             return await self.supervisor.run_agent(AgentRun(spec=spec))
         await self.supervisor.unfinished.load()
         await self.mcp.wait_listed()
-        return await self.supervisor.run_agent(AgentRun(spec=spec, team=await self._members_not_started()))
-
-    async def _members_not_started(self) -> tuple[SpawnRequest, ...]:
-        """Return the team members that were never started: all in a new session, some after an early crash."""
         team = await trio.to_thread.run_sync(load_recorded_team, self.session)
         known = {*self.supervisor.services.mail.roster.members(), *self.supervisor.unfinished.names}
-        return () if team is None else tuple(request for request in team.requests() if request.name not in known)
+        # All members in a new session, some after an early crash.
+        missing = () if team is None else tuple(each for each in team.requests() if each.name not in known)
+        return await self.supervisor.run_agent(AgentRun(spec=spec, team=missing))
 
     async def handle_request(self, request: ControlRequest) -> ControlAnswer:
         """Handle a request of the user's client. Raises `NotRunning`, `SpawnRefused` and `AnswerInvalid`."""

@@ -86,9 +86,11 @@ class AgentRun:
     """Request of the parent; None for the lead, which the user starts."""
     outcome: AgentOutcome | None = None
     """Outcome of the latest process, also under an earlier root; None before the first outcome of a task."""
-    workspace: AgentWorkspace = attrs.field(init=False)
+    workspace: AgentWorkspace = attrs.field(
+        default=attrs.Factory(lambda run: run.spec.workspace, takes_self=True), init=False
+    )
     """Workspace of the latest start."""
-    report: MessageId = attrs.field(init=False)
+    report: MessageId = attrs.field(default=attrs.Factory(lambda run: run.spec.report, takes_self=True), init=False)
     """Id of the report of the current task, the same for each incarnation."""
     process: AgentProcess | None = attrs.field(default=None, init=False)
     """Latest process of the current task; None before the first."""
@@ -107,14 +109,6 @@ class AgentRun:
     _restarts: RestartPolicy = attrs.field(default=NO_RESTARTS, init=False)
     _is_task_recorded: bool = attrs.field(default=False, init=False)
     """True once the transcript has the task."""
-
-    @workspace.default
-    def _spec_workspace(self) -> AgentWorkspace:
-        return self.spec.workspace
-
-    @report.default
-    def _spec_report(self) -> MessageId:
-        return self.spec.report
 
     @property
     def name(self) -> str:

@@ -76,14 +76,6 @@ def _message_counts(runs: Sequence[AgentRun] | None) -> Mapping[str, tuple[int, 
     }
 
 
-ClaimName = Callable[[SpawnRequest], AbstractContextManager[str]]
-"""Reserves the name of a new agent within a block. Raises `SpawnRefused`."""
-
-
-RunAgent = Callable[..., Awaitable[AgentOutcome]]
-"""Runs the agent of an `AgentRun`, as `Supervisor.run_agent`."""
-
-
 async def spawn_team(
     requests: Iterable[SpawnRequest],
     spawner: Spawner,
@@ -117,8 +109,10 @@ class ChildAgents:
     """All runs of the session, by name."""
     unfinished: UnfinishedAgents
     changes: StateChanges
-    claim: ClaimName
-    run_agent: RunAgent
+    claim: Callable[[SpawnRequest], AbstractContextManager[str]]
+    """Reserves the name of a new agent within a block. Raises `SpawnRefused`."""
+    run_agent: Callable[..., Awaitable[AgentOutcome]]
+    """Runs the agent of an `AgentRun`, as `Supervisor.run_agent`."""
     is_closed: bool = attrs.field(default=False, init=False)
     """True if further spawns are refused, because the agent has ended."""
 

@@ -138,11 +138,16 @@ class TerminalView(View):
             case TextEmitted():
                 self._coming += event.text
             case MessageRecorded(role="assistant"):
-                self._end_message(event)
+                self._coming = ""
+                self._calls.remember(event)
+                if text := sanitize(reply_text(event)).strip("\n"):
+                    self._print(Text(text), is_said=True)
             case ToolStarted():
                 self._running[event.id] = self._calls.brief(event.id, event.name), time.monotonic()
             case ToolEnded():
-                self._end_call(event)
+                call, _ = self._running.pop(event.id, (self._calls.brief(event.id, event.name), 0.0))
+                style = "red" if event.is_error else "dim"
+                self._print(_fit(f"  {call}", f"  {outcome_text(event)}", self._console.width, style))
             case ReplyRecorded():
                 self._coming = ""
                 self._status.count(event)
@@ -164,23 +169,12 @@ class TerminalView(View):
         )
         self._live.start()
 
-    def _end_message(self, message: MessageRecorded) -> None:
-        self._coming = ""
-        self._calls.remember(message)
-        if text := sanitize(reply_text(message)).strip("\n"):
-            self._print(Text(text), is_said=True)
-
     def _print(self, text: Text, *, is_said: bool = False) -> None:
         """Print final text, with an empty line around text of the agent."""
         if self._has_text is not None and (is_said or self._has_text):
             self._console.print()
         self._console.print(text)
         self._has_text = is_said
-
-    def _end_call(self, event: ToolEnded) -> None:
-        call, _ = self._running.pop(event.id, (self._calls.brief(event.id, event.name), 0.0))
-        style = "red" if event.is_error else "dim"
-        self._print(_fit(f"  {call}", f"  {outcome_text(event)}", self._console.width, style))
 
     def _end(self, event: Finished, session: str) -> None:
         self.close()

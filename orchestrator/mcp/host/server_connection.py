@@ -166,7 +166,7 @@ class McpConnection:
             self._end(reason)
 
     @asynccontextmanager
-    async def _open(self) -> "AsyncIterator[tuple[_Live, _Lost]]":
+    async def _open(self) -> AsyncIterator[tuple[_Live, Callable[[_Live], Awaitable[str]]]]:
         """Open a connection, and yield it with a function that waits for its loss."""
         about = Implementation(name="coterie", version=__version__)
         config = self.server.config
@@ -213,10 +213,6 @@ class McpConnection:
     def _report(self, state: Literal["connected", "failed", "lost"], reason: str, pid: int | None) -> None:
         event = McpChanged(server=self.server.name, state=state, reason=reason, owner=self.owner, pid=pid)
         self.send(ServerStateChanged(event=event))
-
-
-_Lost = Callable[[_Live], Awaitable[str]]
-"""Waits until a connection is lost, and returns the reason."""
 
 
 async def _lost_by_call(live: _Live) -> str:
