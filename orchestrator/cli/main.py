@@ -15,7 +15,7 @@ import click
 
 from coterie import __version__
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output
 from coterie.suggestions import closest_match
 
 
@@ -98,9 +98,10 @@ class CommandTable(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; report unusable configuration in one line, and exit silently on Ctrl-C."""
+        """Run a command with `open_output`; report unusable configuration in one line, and exit silently on Ctrl-C."""
         try:
-            return super().invoke(ctx)
+            with open_output():
+                return super().invoke(ctx)
         except ConfigInvalid as exc:
             raise UsageRefused(str(exc)) from exc
         except KeyboardInterrupt:

@@ -125,8 +125,10 @@ def open_output() -> Iterator[None]:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        yield
-        sys.stdout.flush()
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
     except BrokenPipeError:
         discard_output()
         sys.exit(CLOSED_OUTPUT_CODE)

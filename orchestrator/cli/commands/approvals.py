@@ -17,7 +17,6 @@ from coterie.orchestrator.cli.output import (
     escape_invisible,
     format_time,
     one_line,
-    open_output,
     print_result,
     sanitize,
 )
@@ -124,13 +123,12 @@ def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> 
     """
     every, unreadable = _find_all(session)
     found = [each for each in every if is_all or each.approval.is_open]
-    with open_output():
-        is_new = not every and not unreadable
-        empty = "no agent has requested an approval" if is_new else "no approval is open; --all also lists decided ones"
-        facts = {"approvals": [each.row() for each in found]}
-        print_result(facts, map(_line, found), is_json=is_json, empty=empty)
-        for reason in unreadable:
-            click.echo(sanitize(reason), err=True)
+    is_new = not every and not unreadable
+    empty = "no agent has requested an approval" if is_new else "no approval is open; --all also lists decided ones"
+    facts = {"approvals": [each.row() for each in found]}
+    print_result(facts, map(_line, found), is_json=is_json, empty=empty)
+    for reason in unreadable:
+        click.echo(sanitize(reason), err=True)
     sys.exit(ExitCode.FAILED if unreadable else ExitCode.DONE)
 
 
@@ -141,8 +139,7 @@ def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> 
 def show(*, id_: str, session: str | None, is_json: bool) -> None:
     """Show a request with the whole plan or tool call. `coterie approvals list` shows each ID."""
     found = _find(id_, session)
-    with open_output():
-        print_result(found.row(), [_details(found)], is_json=is_json)
+    print_result(found.row(), [_details(found)], is_json=is_json)
 
 
 @approvals.command()
@@ -194,9 +191,8 @@ def _decide(request: DecideApproval, name: str | None, *, is_json: bool) -> None
     except ConfigInvalid as exc:
         raise UsageRefused(exc.reason) from exc
     state = "approved" if request.approve else "rejected"
-    with open_output():
-        facts = {"session": session.id, "id": request.id, "state": state}
-        print_result(facts, [f"{state} {request.id} of session {session.id}"], is_json=is_json)
+    facts = {"session": session.id, "id": request.id, "state": state}
+    print_result(facts, [f"{state} {request.id} of session {session.id}"], is_json=is_json)
 
 
 def _find(id_: str, name: str | None, *, is_to_decide: bool = False) -> ListedApproval:

@@ -13,7 +13,7 @@ from coterie.orchestrator.cli.completion_candidates import complete_session
 from coterie.orchestrator.cli.live.live_view import print_last_board, read_last_board, show_board
 from coterie.orchestrator.cli.live.view_choice import can_show_board
 from coterie.orchestrator.cli.logs.command import LogPrinter, check_agent
-from coterie.orchestrator.cli.output import ExitCode, open_output
+from coterie.orchestrator.cli.output import ExitCode
 from coterie.orchestrator.cli.views.session_client import exit_code_for
 from coterie.orchestrator.events.follower import open_follower
 from coterie.orchestrator.events.session_reader import read_session
@@ -42,8 +42,7 @@ def attach(*, session: str, agent: str | None) -> None:
     """
     found = SessionDirectory.find(session)
     check_agent(found, agent)
-    with open_output():
-        sys.exit(_Attachment(session=found, agent=agent, is_drawn=can_show_board()).run())
+    sys.exit(_Attachment(session=found, agent=agent, is_drawn=can_show_board()).run())
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -9,7 +9,7 @@ from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, No
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_running_agent, complete_session
 from coterie.orchestrator.cli.offline_jobs import compact_offline, offline_job_request
-from coterie.orchestrator.cli.output import UsageRefused, open_output, print_result, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import json_option, script_option
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.requests import CompactAgent
@@ -66,8 +66,7 @@ def compact(
         f"compacted {agent} of session {found.id} by {answer.by}: {answer.tokens_before:,} -> {answer.tokens_after:,} "
         f"tokens ({answer.left} messages summarised, {answer.kept} kept), ${answer.cost_usd}"
     )
-    with open_output():
-        print_result({"session": found.id, "agent": agent, **facts}, [sanitize(words)], is_json=is_json)
+    print_result({"session": found.id, "agent": agent, **facts}, [sanitize(words)], is_json=is_json)
 
 
 async def _ask(root: RootIdentity, request: CompactAgent) -> CompactionDone | NotCompacted:

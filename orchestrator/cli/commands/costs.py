@@ -13,7 +13,7 @@ from rich.text import Text
 
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, open_output, print_json
+from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, print_json
 from coterie.orchestrator.cli.shared_options import find_session, json_option
 from coterie.orchestrator.gateway.cost_report import CostReport, build_cost_report
 from coterie.orchestrator.gateway.cost_totals import CostTotals, Grouping
@@ -45,13 +45,12 @@ def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
         raise ConfigInvalid("session", f"{found.id} has no ledger yet, because it has made no model call") from exc
     except OSError as exc:
         raise click.ClickException(str(exc)) from exc
-    with open_output():
-        if is_json:
-            print_json({"session": found.id, **report.to_mapping()})
-        else:
-            print_costs(report)
-        for damage in report.damaged:
-            click.echo(f"{LEDGER}:{damage.line}: {damage.reason}; the entry is skipped", err=True)
+    if is_json:
+        print_json({"session": found.id, **report.to_mapping()})
+    else:
+        print_costs(report)
+    for damage in report.damaged:
+        click.echo(f"{LEDGER}:{damage.line}: {damage.reason}; the entry is skipped", err=True)
     sys.exit(ExitCode.FAILED if report.damaged else ExitCode.DONE)
 
 

@@ -10,7 +10,7 @@ import trio
 from coterie.agents.sandbox.capabilities import available_backends
 from coterie.clock import Clock
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.output import ExitCode, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import ExitCode, print_json, sanitize
 from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.doctor.checks import check_machine, check_session, repair
 from coterie.orchestrator.doctor.configuration_checks import configuration_findings
@@ -29,19 +29,18 @@ def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
     """
     found = _examine(SessionDirectory.find(session) if session else None)
     mended = trio.run(repair, found) if is_fixing else {}
-    with open_output():
-        if is_json:
-            results = {finding: {"fixed": failure is None, "failure": failure} for finding, failure in mended.items()}
-            unfixed = {"fixed": None, "failure": None}
-            rows = [{**finding.to_mapping(), **results.get(finding, unfixed)} for finding in found]
-            print_json({"findings": rows, "sandbox": available_backends()})
-        else:
-            for finding in found:
-                click.echo(sanitize(f"{finding.where}: {finding.what}"))
-                click.echo(sanitize(f"    {_outlook(finding, mended)}"))
-            click.echo(_summary(found, mended, is_fixing=is_fixing))
-            for way, missing in available_backends().items():
-                click.echo(sanitize(f'sandbox = "{way}": {missing or "available on this machine"}'))
+    if is_json:
+        results = {finding: {"fixed": failure is None, "failure": failure} for finding, failure in mended.items()}
+        unfixed = {"fixed": None, "failure": None}
+        rows = [{**finding.to_mapping(), **results.get(finding, unfixed)} for finding in found]
+        print_json({"findings": rows, "sandbox": available_backends()})
+    else:
+        for finding in found:
+            click.echo(sanitize(f"{finding.where}: {finding.what}"))
+            click.echo(sanitize(f"    {_outlook(finding, mended)}"))
+        click.echo(_summary(found, mended, is_fixing=is_fixing))
+        for way, missing in available_backends().items():
+            click.echo(sanitize(f'sandbox = "{way}": {missing or "available on this machine"}'))
     sys.exit(ExitCode.FAILED if any(not finding.is_harmless for finding in found) else ExitCode.DONE)
 
 

@@ -208,7 +208,6 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
 def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any) -> None:
     # Imported late: neither `--help` nor a usage error needs these.
     from coterie.orchestrator.cli.live.view_choice import choose_view, has_room_for_board, is_team  # noqa: PLC0415
-    from coterie.orchestrator.cli.output import open_output  # noqa: PLC0415
     from coterie.orchestrator.cli.project_approvals import confirm_hooks, confirm_includes, confirm_servers  # noqa: PLC0415
     from coterie.orchestrator.cli.views.prompts import TerminalPrompter  # noqa: PLC0415
     from coterie.orchestrator.cli.views.session_client import detach, run_client  # noqa: PLC0415
@@ -221,20 +220,19 @@ def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any
         confirm_hooks(project, assignment.settings)
         if assignment.session is None and assignment.settings.mcp.enabled:
             confirm_servers(project)
-    with open_output():
-        if options.is_detached:
-            started = detach(attrs.evolve(assignment, asks_later=True))
-            if options.output_format != "text":
-                click.echo(json.dumps({"session_id": started}))
-            elif options.only_result:
-                click.echo(started)
-            else:
-                hint = f"`coterie attach {started}` shows it, `coterie stop` ends it"
-                click.echo(f"session {started} has started; {hint}")
-            return
-        is_live = is_team(assignment) and has_room_for_board() if options.is_live is None else options.is_live
-        view = choose_view(options.output_format, only_result=options.only_result, is_live=is_live)
-        # A request answered on the board waits there for any later client, so it must not end when this one leaves.
-        can_ask = options.can_ask and not view.shows_approvals
-        assignment = attrs.evolve(assignment, can_ask=can_ask, asks_later=view.shows_approvals)
-        run_client(assignment, view, TerminalPrompter(view) if can_ask else None)
+    if options.is_detached:
+        started = detach(attrs.evolve(assignment, asks_later=True))
+        if options.output_format != "text":
+            click.echo(json.dumps({"session_id": started}))
+        elif options.only_result:
+            click.echo(started)
+        else:
+            hint = f"`coterie attach {started}` shows it, `coterie stop` ends it"
+            click.echo(f"session {started} has started; {hint}")
+        return
+    is_live = is_team(assignment) and has_room_for_board() if options.is_live is None else options.is_live
+    view = choose_view(options.output_format, only_result=options.only_result, is_live=is_live)
+    # A request answered on the board waits there for any later client, so it must not end when this one leaves.
+    can_ask = options.can_ask and not view.shows_approvals
+    assignment = attrs.evolve(assignment, can_ask=can_ask, asks_later=view.shows_approvals)
+    run_client(assignment, view, TerminalPrompter(view) if can_ask else None)

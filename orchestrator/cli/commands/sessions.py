@@ -10,7 +10,7 @@ import click
 
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.cli.output import ExitCode, format_age, one_line, open_output, print_result, sanitize
+from coterie.orchestrator.cli.output import ExitCode, format_age, one_line, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.session.overview import SessionOverview, read_overview
 from coterie.session_directory import SessionDirectory, list_session_ids
@@ -36,16 +36,15 @@ def list_sessions(*, is_all: bool, is_json: bool) -> None:
         except (ConfigInvalid, OSError) as exc:
             unreadable.append(str(exc))
     now = Clock.from_environment().now()
-    with open_output():
-        rows = [_row(overview, now) for overview in overviews]
-        lines = (line for overview in overviews for line in _lines(overview, now))
-        facts = {"sessions": rows, "more": len(names) - len(shown)}
-        empty = "" if names else "no sessions yet; start one with `coterie run`"
-        print_result(facts, lines, is_json=is_json, empty=empty)
-        for reason in unreadable:
-            click.echo(sanitize(reason), err=True)
-        if len(shown) < len(names):
-            click.echo(f"{len(names) - len(shown)} more; --all lists them", err=True)
+    rows = [_row(overview, now) for overview in overviews]
+    lines = (line for overview in overviews for line in _lines(overview, now))
+    facts = {"sessions": rows, "more": len(names) - len(shown)}
+    empty = "" if names else "no sessions yet; start one with `coterie run`"
+    print_result(facts, lines, is_json=is_json, empty=empty)
+    for reason in unreadable:
+        click.echo(sanitize(reason), err=True)
+    if len(shown) < len(names):
+        click.echo(f"{len(names) - len(shown)} more; --all lists them", err=True)
     sys.exit(ExitCode.FAILED if unreadable else ExitCode.DONE)
 
 

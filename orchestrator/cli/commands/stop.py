@@ -7,7 +7,7 @@ import trio
 
 from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.cli.completion_candidates import complete_running_agent, complete_session
-from coterie.orchestrator.cli.output import UsageRefused, open_output, print_result, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.control.client import RootExit, send_request
 from coterie.orchestrator.control.requests import MoveToBackground, StopAgent
@@ -86,8 +86,7 @@ def _running(name: str) -> tuple[SessionDirectory, RootIdentity]:
 
 
 def _print_result(*, is_json: bool, words: str, **facts: object) -> None:
-    with open_output():
-        print_result(facts, [sanitize(words)], is_json=is_json)
+    print_result(facts, [sanitize(words)], is_json=is_json)
 
 
 async def _ask(session: SessionDirectory, root: RootIdentity) -> None:

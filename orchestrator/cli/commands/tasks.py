@@ -19,7 +19,6 @@ from coterie.orchestrator.cli.output import (
     ExitCode,
     format_time,
     one_line,
-    open_output,
     print_result,
     sanitize,
     translate_errors,
@@ -55,10 +54,9 @@ def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str
     """List tasks, without deleted ones. Exits 1 if a task file cannot be read."""
     task_list = _open(session)
     found = _run(partial(task_list.list, states=states or PRESENT, owner=owner))
-    with open_output():
-        print_result([attrs.asdict(task) for task in found.tasks], map(_line, found.tasks), is_json=is_json)
-        for damage in found.damaged:
-            click.echo(sanitize(str(damage)), err=True)
+    print_result([attrs.asdict(task) for task in found.tasks], map(_line, found.tasks), is_json=is_json)
+    for damage in found.damaged:
+        click.echo(sanitize(str(damage)), err=True)
     sys.exit(ExitCode.FAILED if found.damaged else ExitCode.DONE)
 
 
@@ -69,8 +67,7 @@ def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str
 def show(*, task_id: int, session: str | None, is_json: bool) -> None:
     """Show a task with its history. It may have been deleted."""
     task = _run(partial(_open(session).get, TaskId(task_id)))
-    with open_output():
-        print_result(attrs.asdict(task), [_details(task)], is_json=is_json)
+    print_result(attrs.asdict(task), [_details(task)], is_json=is_json)
 
 
 @tasks.command()
@@ -142,8 +139,7 @@ def _report(task_list: TaskList, act: Act[Task], *, is_json: bool) -> None:
         return await task_list.get((await act()).id)
 
     task = _run(change)
-    with open_output():
-        print_result(attrs.asdict(task), [_line(task)], is_json=is_json)
+    print_result(attrs.asdict(task), [_line(task)], is_json=is_json)
 
 
 def _line(task: ListedTask) -> str:

@@ -10,7 +10,7 @@ import attrs
 import click
 
 from coterie.agents.definitions.team_definition import TeamDefinition, TeamMember, plan_notice
-from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, print_json, sanitize
 from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.cli.text_table import table_lines
 from coterie.orchestrator.teams.team_file import TeamInvalid, load_team
@@ -32,22 +32,18 @@ def check(*, file: Path, is_json: bool) -> None:
     try:
         found = load_team(file, Path.cwd())
     except TeamInvalid as exc:
-        with open_output():
-            if is_json:
-                print_json(
-                    {"team": None, "flaws": [{**attrs.asdict(flaw), "path": str(flaw.path)} for flaw in exc.flaws]}
-                )
-            else:
-                click.echo(
-                    "\n".join([*map(sanitize, map(str, exc.flaws)), count_text(len(exc.flaws), "problem")]), err=True
-                )
-        sys.exit(ExitCode.USAGE)
-    with open_output():
         if is_json:
-            click.echo(json.dumps({"team": json.loads(found.to_bytes()), "flaws": []}))
+            print_json({"team": None, "flaws": [{**attrs.asdict(flaw), "path": str(flaw.path)} for flaw in exc.flaws]})
         else:
-            for line in _lines(found, shutil.get_terminal_size().columns):
-                click.echo(line)
+            click.echo(
+                "\n".join([*map(sanitize, map(str, exc.flaws)), count_text(len(exc.flaws), "problem")]), err=True
+            )
+        sys.exit(ExitCode.USAGE)
+    if is_json:
+        click.echo(json.dumps({"team": json.loads(found.to_bytes()), "flaws": []}))
+    else:
+        for line in _lines(found, shutil.get_terminal_size().columns):
+            click.echo(line)
 
 
 def _lines(found: TeamDefinition, width: int) -> Iterator[str]:

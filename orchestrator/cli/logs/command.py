@@ -17,7 +17,7 @@ from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_recipient, complete_session
 from coterie.orchestrator.cli.logs.layer_view import print_layers, print_removed
 from coterie.orchestrator.cli.logs.request_view import print_request
-from coterie.orchestrator.cli.output import format_clock, one_line, open_output, sanitize
+from coterie.orchestrator.cli.output import format_clock, one_line, sanitize
 from coterie.orchestrator.cli.shared_options import find_session
 from coterie.orchestrator.cli.views.event_text import SHOWN, log_entries
 from coterie.orchestrator.events.follower import open_follower
@@ -67,12 +67,11 @@ def logs(
     if any(views.values()):
         return
     log = LogPrinter(as_json=as_json)
-    with open_output():
-        if not is_following:
-            for event in read_session(found.directory, agent):
-                log.show(event)
-            return
-        trio.run(_follow, found.directory, agent, log)
+    if not is_following:
+        for event in read_session(found.directory, agent):
+            log.show(event)
+        return
+    trio.run(_follow, found.directory, agent, log)
     click.echo(f"session {found.id} has finished", err=True)
 
 
@@ -80,8 +79,7 @@ def logs(
 def _history_of(session: SessionDirectory, directory: Path) -> Iterator[None]:
     """Print within the block the context history of the agent with this *directory*, and translate its errors."""
     try:
-        with open_output():
-            yield
+        yield
     except FileNotFoundError as exc:
         raise ConfigInvalid("--agent", f"{directory.name!r} of session {session.id} has no transcript yet") from exc
     except TranscriptCorrupt as exc:

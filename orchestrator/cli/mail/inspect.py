@@ -21,7 +21,7 @@ from coterie.orchestrator.cli.mail.mail_options import json_option, run_with_mai
 from coterie.orchestrator.cli.mail.mailbox_peek import MailboxPeek
 from coterie.orchestrator.cli.mail.message_history import MessageHistory
 from coterie.orchestrator.cli.mail.message_text import HistoryText, message_text
-from coterie.orchestrator.cli.output import format_age, open_output, print_result
+from coterie.orchestrator.cli.output import format_age, print_result
 from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.cli.text_table import align_columns
 
@@ -48,8 +48,7 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
             click.echo(f"session {mail.session.id} has no agents on its roster", err=True)
         print_result([row.to_json() for row in rows], table, is_json=is_json)
 
-    with open_output():
-        run_with_mail(session, act)
+    run_with_mail(session, act)
 
 
 @click.command()
@@ -59,8 +58,7 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
 @json_option
 def read(*, name: str, is_following: bool, session: str | None, is_json: bool) -> None:
     """Show the pending messages of agent NAME. The agent still gets them."""
-    with open_output():
-        run_with_mail(session, partial(_read, name=name, is_following=is_following, is_json=is_json))
+    run_with_mail(session, partial(_read, name=name, is_following=is_following, is_json=is_json))
 
 
 @click.command()
@@ -73,8 +71,7 @@ def watch(*, is_whole: bool, session: str | None, is_json: bool) -> None:
     A message is stored in a mailbox, and delivered once it is in the transcript of its recipient. A message of
     another session may be held until you release it. A message that cannot be delivered becomes a dead letter.
     """
-    with open_output():
-        run_with_mail(session, partial(_watch, is_whole=is_whole, is_json=is_json))
+    run_with_mail(session, partial(_watch, is_whole=is_whole, is_json=is_json))
 
 
 @attrs.frozen(kw_only=True)

@@ -14,7 +14,7 @@ from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.completion_candidates import complete_recipient
 from coterie.orchestrator.cli.mail.mail_options import json_option, run_with_mail
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, print_json, print_result, sanitize
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused, print_json, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.requests import DeliveryStatus, DeliveryStatuses, MailRequest, NotStored, SendMail
@@ -98,15 +98,14 @@ def send(*, text: str, to: str, kind: MessageKind, summary: str | None, session:
     statuses = run_with_mail(session, post)
     if not statuses:
         raise UsageRefused("no agent of this session accepts mail; `coterie mail list` lists its agents")
-    with open_output():
-        if is_json:
-            facts = ("recipient", "receipt", "refusal")
-            print_json([{name: getattr(status, name) for name in facts} for status in statuses])
-        for status in () if is_json else statuses:
-            if status.receipt is not None:
-                click.echo(sanitize(receipt_text(status.recipient, status.receipt)))
-            else:
-                click.echo(sanitize(f"Error: {status.refusal}"), err=True)
+    if is_json:
+        facts = ("recipient", "receipt", "refusal")
+        print_json([{name: getattr(status, name) for name in facts} for status in statuses])
+    for status in () if is_json else statuses:
+        if status.receipt is not None:
+            click.echo(sanitize(receipt_text(status.recipient, status.receipt)))
+        else:
+            click.echo(sanitize(f"Error: {status.refusal}"), err=True)
     sys.exit(ExitCode.USAGE if any(status.refusal for status in statuses) else ExitCode.DONE)
 
 

@@ -16,7 +16,7 @@ from coterie.orchestrator.cli.mail.mail_options import (
 )
 from coterie.orchestrator.cli.mail.message_text import dead_letter_text, message_text
 from coterie.orchestrator.cli.mail.send import print_receipt, store_mail
-from coterie.orchestrator.cli.output import UsageRefused, count_text, open_output, print_result, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, count_text, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.control.requests import ReleaseHeldMessage, ResendDeadLetter
 
@@ -47,8 +47,7 @@ def held(*, release: str | None, drop: str | None, session: str | None, is_json:
             texts = (message_text(message, session=own, now=mail.clock.now()) for message in messages)
             print_result(messages, texts, is_json=is_json, empty=f"session {own} holds no messages")
 
-    with open_output():
-        run_with_mail(session, act)
+    run_with_mail(session, act)
 
 
 @click.command()
@@ -71,8 +70,7 @@ def outgoing(*, drop: str | None, session: str | None, is_json: bool) -> None:
         empty = f"session {own} has no queued messages for other sessions"
         print_result(facts, texts, is_json=is_json, empty=empty)
 
-    with open_output():
-        run_with_mail(session, act)
+    run_with_mail(session, act)
 
 
 def _report_drop(id_: str, *, is_json: bool) -> None:
@@ -112,8 +110,7 @@ def dead(*, resend: int | None, is_whole: bool, session: str | None, is_json: bo
         texts = (dead_letter_text(record, session=session) for record in shown)
         print_result(facts, texts, is_json=is_json, empty=f"session {session} has no dead letters{resent}")
 
-    with open_output():
-        run_with_mail(session, act)
+    run_with_mail(session, act)
 
 
 @click.command()
@@ -140,5 +137,4 @@ def sweep(*, names: tuple[str, ...], session: str | None, is_json: bool) -> None
         lines = (f"{name}: {count_text(count, 'dead letter')}; `coterie mail dead` lists them" for name, count in rows)
         print_result(facts, map(sanitize, lines), is_json=is_json, empty=f"session {own} has no abandoned mail")
 
-    with open_output():
-        run_with_mail(session, act)
+    run_with_mail(session, act)

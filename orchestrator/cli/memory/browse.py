@@ -27,7 +27,6 @@ from coterie.orchestrator.cli.output import (
     UsageRefused,
     format_age,
     one_line,
-    open_output,
     print_json,
     print_result,
     sanitize,
@@ -84,18 +83,17 @@ class MemoryRow:
 def list_memories(*, place: MemoryScope, is_whole: bool, is_json: bool) -> None:
     """List memories with file, type, age and description."""
     places = existing_scopes(Path.cwd(), load_settings(Path.cwd(), {}, os.environ)) if is_whole else [place]
-    with open_output():
-        rows: list[dict[str, object]] = []
-        for one in places:
-            with open_store(one) as store:
-                found = list(_memory_rows(store))
-                if is_json:
-                    rows += [memory.to_json(one) for memory in found]
-                else:
-                    _print(one, found, has_heading=is_whole)
-                _warn(store)
-        if is_json:
-            print_json(rows)
+    rows: list[dict[str, object]] = []
+    for one in places:
+        with open_store(one) as store:
+            found = list(_memory_rows(store))
+            if is_json:
+                rows += [memory.to_json(one) for memory in found]
+            else:
+                _print(one, found, has_heading=is_whole)
+            _warn(store)
+    if is_json:
+        print_json(rows)
 
 
 @click.command()
@@ -107,7 +105,7 @@ def show(*, name: str | None, place: MemoryScope, is_json: bool) -> None:
 
     NAME is a file name, with or without `.md`, or the name in the head of a memory.
     """
-    with open_output(), open_store(place) as store:
+    with open_store(place) as store:
         if name is not None:
             _show_memory(store, find_memory(store, name), is_json=is_json)
             return

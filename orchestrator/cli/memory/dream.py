@@ -26,7 +26,6 @@ from coterie.orchestrator.cli.output import (
     UsageRefused,
     format_time,
     one_line,
-    open_output,
     print_json,
     print_result,
     sanitize,
@@ -140,16 +139,15 @@ def dream(
     """
     if (is_dry + is_listing + (approved is not None) + (rejected is not None)) > 1:
         raise click.UsageError("--dry-run, --apply, --reject and --list cannot be used together; give one of them")
-    with open_output():
-        if is_listing:
-            _list(place, is_json=is_json)
-        elif approved is not None:
-            _apply(place, approved or None, is_json=is_json)
-        elif rejected is not None:
-            with open_store(place) as store:
-                _show(reject_hunks(store, find_change(place.directory, rejected)), is_json=is_json)
-        else:
-            _dream(place, model, script, is_dry=is_dry, is_json=is_json)
+    if is_listing:
+        _list(place, is_json=is_json)
+    elif approved is not None:
+        _apply(place, approved or None, is_json=is_json)
+    elif rejected is not None:
+        with open_store(place) as store:
+            _show(reject_hunks(store, find_change(place.directory, rejected)), is_json=is_json)
+    else:
+        _dream(place, model, script, is_dry=is_dry, is_json=is_json)
 
 
 def _list(place: MemoryScope, *, is_json: bool) -> None:

@@ -9,7 +9,7 @@ from coterie.agents.events.layer_events import LayerFailed, MemoryExtracted
 from coterie.agents.root_link.job_messages import ExtractJob
 from coterie.orchestrator.cli.completion_candidates import complete_session
 from coterie.orchestrator.cli.offline_jobs import JobResult, offline_job_request, run_offline_job
-from coterie.orchestrator.cli.output import UsageRefused, count_text, open_output, print_result, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, count_text, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import json_option, script_option
 from coterie.orchestrator.session.overview import is_running
 from coterie.session_directory import MAIN, SessionDirectory
@@ -35,10 +35,9 @@ def extract(*, session: str, script: Path | None, is_json: bool) -> None:
     facts = {"session": found.id, **{name: getattr(event, name) for name in event.__struct_fields__}}
     nothing = "" if event.saved else "nothing to save; "
     summary = f"{nothing}{count_text(event.turns, 'model call')}, ${event.cost_usd}"
-    with open_output():
-        for reason in _failures(done):
-            click.echo(sanitize(reason), err=True)
-        print_result(facts, [*(sanitize(f"saved {path}") for path in event.saved), summary], is_json=is_json)
+    for reason in _failures(done):
+        click.echo(sanitize(reason), err=True)
+    print_result(facts, [*(sanitize(f"saved {path}") for path in event.saved), summary], is_json=is_json)
 
 
 def _extracted(session: SessionDirectory, done: JobResult) -> MemoryExtracted:

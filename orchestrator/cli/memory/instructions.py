@@ -28,7 +28,7 @@ from coterie.memory.instructions.loader import InstructionScope as FileScope
 from coterie.memory.store.path_rules import INDEX
 from coterie.orchestrator.cli.completion_candidates import complete_agent_type
 from coterie.orchestrator.cli.memory.scope_options import json_option
-from coterie.orchestrator.cli.output import open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import print_json, sanitize
 from coterie.orchestrator.cli.text_table import align_columns
 from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 
@@ -85,11 +85,10 @@ def instructions(*, kind: str | None, is_json: bool) -> None:
     files, indexes = read_instructions(project), read_indexes(scopes_for(project, settings, definition, is_lead=True))
     parts = list(_parts(project, settings, definition, files, indexes))
     left_out = list(_left_out(settings, files, indexes))
-    with open_output():
-        if is_json:
-            print_json({"loaded": [part.to_json() for part in parts], "left_out": left_out})
-        else:
-            _print(parts, left_out)
+    if is_json:
+        print_json({"loaded": [part.to_json() for part in parts], "left_out": left_out})
+    else:
+        _print(parts, left_out)
 
 
 def _parts(

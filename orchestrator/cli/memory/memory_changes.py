@@ -17,7 +17,7 @@ from coterie.orchestrator.cli.memory.scope_options import (
     open_store,
     scope_options,
 )
-from coterie.orchestrator.cli.output import UsageRefused, open_output, print_result, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, print_result, sanitize
 from coterie.suggestions import did_you_mean
 
 
@@ -28,7 +28,7 @@ from coterie.suggestions import did_you_mean
 @json_option
 def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: bool) -> None:
     """List the changes of memory NAME with their ids, the newest first [default: changes of all memories]."""
-    with open_output(), open_store(place) as store:
+    with open_store(place) as store:
         changes = _history(store)
         if name is not None:
             path = _path_of(store, name, changes)
@@ -47,7 +47,7 @@ def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
 
     ID is the number of a change in `coterie memory log`, or dream-ID for all changes of a dream.
     """
-    with open_output(), open_store(place) as store:
+    with open_store(place) as store:
         changes = _select_changes(_history(store), id_)
         lines = (line for change in changes for line in diff_lines(change))
         print_result([change_row(change) for change in changes], lines, is_json=is_json)
@@ -63,7 +63,7 @@ def undo(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
     ID is the number of a change in `coterie memory log`, or dream-ID for all changes of a dream. An undo can be undone
     too. Exits 1 without any change if the memory has changed again since.
     """
-    with open_output(), open_store(place) as store:
+    with open_store(place) as store:
         chosen = _select_changes(store.changes(), id_)
         # The last change may be one of a group, and half a dream must not be undone.
         made = store.undo(id_ or chosen[-1].group or chosen[-1].id, Author(by="user", why="memory undo"))

@@ -16,7 +16,7 @@ from coterie.memory.store.change import MemoryChange
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope
 from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
-from coterie.orchestrator.cli.output import ExitCode, one_line, open_output, print_result
+from coterie.orchestrator.cli.output import ExitCode, one_line, print_result
 from coterie.paths import checkout_root
 
 
@@ -37,7 +37,7 @@ def check(*, is_fixing: bool, place: MemoryScope, is_json: bool) -> None:
     """
     # Memories of the user scope hold for all projects, so they are not checked against one of them.
     project = None if place.scope == "user" else checkout_root(Path.cwd())
-    with open_output(), open_store(place) as store:
+    with open_store(place) as store:
         checked = check_store(store, project)
         change = repair_index(store) if is_fixing else None
         fixed = [] if change is None else _fixed(checked.findings, store)

@@ -18,7 +18,7 @@ from coterie.memory.store.memory_entry import parse_entry
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope
 from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
-from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, one_line, print_json, sanitize
 from coterie.orchestrator.cli.shared_options import script_option
 from coterie.orchestrator.settings.settings_loader import load_settings
 
@@ -83,7 +83,7 @@ def recall(
         raise click.UsageError("give either QUERY or --queries FILE")
     asked = _read(queries) if queries is not None else [query or ""]
     settings = load_settings(Path.cwd(), {}, os.environ).memory.recall
-    with open_output(), open_store(place) as store, closing(Bm25Ranker.open(place.directory)) as ranker:
+    with open_store(place) as store, closing(Bm25Ranker.open(place.directory)) as ranker:
         recalling = _RecallPrinter(store, ranker, count, is_json=is_json, has_heading=queries is not None)
         for reason in _skipped_lines(place.directory):
             click.echo(sanitize(reason), err=True)
