@@ -91,8 +91,7 @@ def _delivery_status(receipt: Receipt, recipient: str | None = None) -> Delivery
 
 
 async def _resend(mail: SessionMail, number: DeadLetterNumber) -> Receipt:
-    letter = _find(mail, number)
-    envelope = _check_resendable(number, letter)
+    letter, envelope = _find_resendable(mail, number)
     now = mail.clock.now()
     id_ = mail.dead_letters.begin_resend(number, now)
     # A new message with the same content, because recipients ignore the old id.
@@ -109,27 +108,23 @@ async def _resend(mail: SessionMail, number: DeadLetterNumber) -> Receipt:
     return receipt
 
 
-def _find(mail: SessionMail, number: DeadLetterNumber) -> DeadLetter:
+def _find_resendable(mail: SessionMail, number: DeadLetterNumber) -> tuple[DeadLetter, Envelope]:
+    """Return a dead letter and its message. Raises `NotResendable` if it may not be sent again."""
     found = next((each for each in mail.dead_letters.history() if each.number == number), None)
     if found is None:
         raise NotResendable(f"there is no dead letter {number}; `coterie mail dead` lists them")
     if found.resent is not None:
         raise NotResendable(f"dead letter {number} was already sent again, as {found.resent.id}")
-    return found.letter
-
-
-def _check_resendable(number: DeadLetterNumber, letter: DeadLetter) -> Envelope:
-    """Return the message of a dead letter. Raises `NotResendable` if it may not be sent again."""
-    envelope = letter.envelope
+    envelope = found.letter.envelope
     if envelope is None:
         raise NotResendable(f"dead letter {number} is no message; `coterie mail dead --json` shows its bytes")
-    if letter.reason == "bad_mac":
+    if found.letter.reason == "bad_mac":
         problem = f"the sender {envelope.sender.name!r} of dead letter {number} is not verified"
         raise NotResendable(f"{problem}; send the text yourself with `mail send` if you trust it")
     if envelope.kind in AUTHORITY:
         reason = f"dead letter {number} is a {envelope.kind}: mail through files carries no authority"
         raise NotResendable(reason)
-    return envelope
+    return found.letter, envelope
 
 
 async def _send(mail: SessionMail, mailbox: str, envelope: Envelope) -> Receipt:

@@ -94,7 +94,10 @@ def _agents(session: SessionDirectory, *, is_alive: bool) -> tuple[AgentSummary,
         if not is_alive and not has_ended:
             state = "interrupted"
         log = session.agent_directory(member.name) / EVENT_LOG
-        progress = _last_progress(log) if state == "running" else None
+        last = None
+        if state == "running":
+            last = next(read_log_backwards(log, b'"kind":"progress"', b'"kind":"started"'), None)
+        progress = last.event.text if last is not None and isinstance(last.event, ProgressSummarized) else None
         summaries.append(AgentSummary(name=member.name, incarnation=member.incarnation, state=state, progress=progress))
     return tuple(summaries)
 
@@ -111,9 +114,3 @@ def _last_finished(path: Path) -> Finished | None:
     runs = (event for event in read_log_backwards(path) if event.kind in ("started", "finished"))
     last = next(runs, None)
     return last.event if last is not None and isinstance(last.event, Finished) else None
-
-
-def _last_progress(path: Path) -> str | None:
-    """Return the latest progress summary of the last run in an event log; None without one."""
-    last = next(read_log_backwards(path, b'"kind":"progress"', b'"kind":"started"'), None)
-    return last.event.text if last is not None and isinstance(last.event, ProgressSummarized) else None

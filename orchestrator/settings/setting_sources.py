@@ -57,10 +57,6 @@ def format_value(value: object) -> str:
     return repr(value) if isinstance(value, str) else str(value)
 
 
-def _switch(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
 def _whole_number(value: object) -> int | None:
     # bool is a subclass of int.
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
@@ -98,7 +94,7 @@ def _all(value: object, convert_item: Callable[[object], Any]) -> tuple[Any, ...
 
 
 _KINDS: Mapping[Any, tuple[str, Callable[[object], Any]]] = {
-    bool: ("true or false", _switch),
+    bool: ("true or false", lambda value: value if isinstance(value, bool) else None),
     int: ("a whole number above 0", _whole_number),
     float: ("a number above 0", _number),
     Decimal: ("a number above 0", _decimal),

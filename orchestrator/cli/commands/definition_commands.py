@@ -100,7 +100,10 @@ class DefinitionCommands(Generic[Item]):
         else:
             for problem in found.problems:
                 click.echo(plain_text(str(attrs.evolve(problem, path=shown_path(problem.path)))))
-            click.echo(f"{count_text(found.files, 'file')}, {self._counts(found)}")
+            counts = Counter(problem.severity for problem in found.problems)
+            severities = ", ".join(count_text(counts[severity], severity) for severity in get_args(Severity))
+            items = count_text(len(found.by_name), self.noun)
+            click.echo(f"{count_text(found.files, 'file')}, {items}: {severities}")
         is_valid = all(problem.severity != "error" for problem in found.problems)
         sys.exit(ExitCode.DONE if is_valid else ExitCode.FAILED)
 
@@ -110,11 +113,6 @@ class DefinitionCommands(Generic[Item]):
         except OSError as exc:
             raise UsageRefused(f"{path}: {exc.strerror}; give {self.expected}") from exc
         return self.load_path(path)
-
-    def _counts(self, found: LoadedFiles[Item]) -> str:
-        counts = Counter(problem.severity for problem in found.problems)
-        severities = ", ".join(count_text(counts[severity], severity) for severity in get_args(Severity))
-        return f"{count_text(len(found.by_name), self.noun)}: {severities}"
 
 
 def plain_text(text: str) -> str:

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 import click
@@ -42,7 +41,11 @@ def list_hooks(*, is_json: bool) -> None:
     flaws = [flaw for source in sources for flaw in source.problems]
     notes = [source.note for source in sources if source.note is not None]
     if is_json:
-        rows = _rows(sources, held, is_enabled=settings.hooks.enabled)
+        rows = [
+            {**attrs.asdict(hook), "owner": source.owner, "runs": settings.hooks.enabled and source not in held.waiting}
+            for source in sources
+            for hook in source.hooks
+        ]
         click.echo(json.dumps({"hooks": rows, "flaws": flaws, "notes": notes}))
     else:
         for line in _lines(sources, held):
@@ -92,11 +95,3 @@ def _lines(sources: Iterable[HookSource], held: HookSelection) -> Iterator[str]:
             yield from describe_hooks(source)
     if not found:
         yield "no hooks"
-
-
-def _rows(sources: Iterable[HookSource], held: HookSelection, *, is_enabled: bool) -> list[dict[str, Any]]:
-    return [
-        {**attrs.asdict(hook), "owner": source.owner, "runs": is_enabled and source not in held.waiting}
-        for source in sources
-        for hook in source.hooks
-    ]

@@ -1,6 +1,5 @@
 """`coterie team`: checks a team file."""
 
-import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,9 +7,10 @@ from pathlib import Path
 
 import attrs
 import click
+import msgspec
 
 from coterie.agents.definitions.team_definition import TeamDefinition, TeamMember, plan_notice
-from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, print_json, sanitize
+from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, print_json, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.cli.text_table import table_lines
 from coterie.orchestrator.teams.team_file import TeamInvalid, load_team
@@ -34,16 +34,11 @@ def check(*, file: Path, is_json: bool) -> None:
     except TeamInvalid as exc:
         if is_json:
             print_json({"team": None, "flaws": [{**attrs.asdict(flaw), "path": str(flaw.path)} for flaw in exc.flaws]})
-        else:
-            click.echo(
-                "\n".join([*map(sanitize, map(str, exc.flaws)), count_text(len(exc.flaws), "problem")]), err=True
-            )
+        for flaw in () if is_json else (*exc.flaws, count_text(len(exc.flaws), "problem")):
+            click.echo(sanitize(str(flaw)), err=True)
         sys.exit(ExitCode.USAGE)
-    if is_json:
-        click.echo(json.dumps({"team": json.loads(found.to_bytes()), "flaws": []}))
-    else:
-        for line in _lines(found, shutil.get_terminal_size().columns):
-            click.echo(line)
+    facts = {"team": msgspec.Raw(found.to_bytes()), "flaws": []}
+    print_result(facts, _lines(found, shutil.get_terminal_size().columns), is_json=is_json)
 
 
 def _lines(found: TeamDefinition, width: int) -> Iterator[str]:

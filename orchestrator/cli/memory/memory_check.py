@@ -10,7 +10,7 @@ import click
 
 from coterie.memory.checking.file_checks import check_index
 from coterie.memory.checking.index_repair import repair_index
-from coterie.memory.checking.issue import IssueRate, StoreIssue
+from coterie.memory.checking.issue import StoreIssue
 from coterie.memory.checking.store_check import CheckReport, check_store
 from coterie.memory.store.change import MemoryChange
 from coterie.memory.store.memory_store import MemoryStore
@@ -71,12 +71,9 @@ def _lines(checked: CheckReport, fixed: list[StoreIssue], change: MemoryChange |
     for finding in checked.findings:
         mark = "fixed: " if finding in fixed else ""
         yield one_line(f"{finding.source}: {mark}{finding.kind.replace('_', ' ')}: {finding.reason}", 300)
-    yield _pollution(checked.pollution)
+    rate = checked.pollution
+    shares = f"{rate.contradicted} contradicted, {rate.duplicate} duplicate, {rate.dead} with dead claims"
+    claims = f"{rate.dead_claims} of {rate.claims} claims about files and symbols are dead"
+    yield f"pollution {rate.share:.1%} of {rate.memories} memories: {shares}; {claims}"
     repaired = "" if change is None else f": {len(fixed)} fixed by change {change.id}"
     yield f"{len(checked.findings)} found{repaired}" if checked.findings else "no problems"
-
-
-def _pollution(counted: IssueRate) -> str:
-    shares = f"{counted.contradicted} contradicted, {counted.duplicate} duplicate, {counted.dead} with dead claims"
-    claims = f"{counted.dead_claims} of {counted.claims} claims about files and symbols are dead"
-    return f"pollution {counted.share:.1%} of {counted.memories} memories: {shares}; {claims}"

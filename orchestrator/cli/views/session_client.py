@@ -50,17 +50,17 @@ def run_client(assignment: SessionRequest, view: View, prompter: UserPrompter | 
 
 def detach(assignment: SessionRequest) -> str:
     """Start *assignment* in a root without a client, and return the id of its session. Raises `UsageRefused`."""
-    return trio.run(_detach, assignment)
 
+    async def start() -> str:
+        async with open_root_client(assignment) as root_client:
+            message = await root_client.receive()
+            if isinstance(message, SessionOpened):
+                root_client.detach()
+                return message.session
+        reason = message.reason if isinstance(message, RunFailed) else "its process has ended"
+        raise UsageRefused(f"the session could not be started: {reason}")
 
-async def _detach(assignment: SessionRequest) -> str:
-    async with open_root_client(assignment) as root_client:
-        message = await root_client.receive()
-        if isinstance(message, SessionOpened):
-            root_client.detach()
-            return message.session
-    reason = message.reason if isinstance(message, RunFailed) else "its process has ended"
-    raise UsageRefused(f"the session could not be started: {reason}")
+    return trio.run(start)
 
 
 def exit_code_for(finished: Finished) -> ExitCode:
