@@ -14,9 +14,8 @@ from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.root_link.messages import RunFailed
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.api.errors import SessionFailed
-from coterie.orchestrator.api.live_session import LiveSession, SessionLiveness, count_existing
+from coterie.orchestrator.api.live_session import LiveSession, SessionLiveness, SessionResult, count_existing
 from coterie.orchestrator.api.options import SessionOptions, explicit_options, to_session_request
-from coterie.orchestrator.api.session_result import SessionResult
 from coterie.orchestrator.control.launch_client import RootClient, RootEvents, open_root_client
 from coterie.orchestrator.control.requests import SessionOpened
 from coterie.orchestrator.session.session_request import SessionRequest

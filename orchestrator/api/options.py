@@ -11,8 +11,7 @@ from coterie.agents.settings import Mode, Settings
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.control.launch_client import PromptHandler
 from coterie.orchestrator.session.session_request import SessionRequest
-from coterie.orchestrator.settings.setting_sources import COMMAND_LINE
-from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
+from coterie.orchestrator.settings.settings_loader import COMMAND_LINE, apply_definition, load_settings
 from coterie.orchestrator.teams.team_file import load_team
 from coterie.session_directory import COORDINATOR, SessionDirectory
 from coterie.suggestions import did_you_mean

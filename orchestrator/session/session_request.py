@@ -11,7 +11,6 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.root_link.job_messages import OfflineJob, parse_offline_job
 from coterie.agents.settings import Settings, dump_settings, load_settings_dump
 from coterie.clock import Clock
-from coterie.orchestrator.settings.settings_loader import apply_definition
 from coterie.session_directory import MAIN, SessionDirectory
 
 
@@ -48,6 +47,9 @@ class SessionRequest:
         A model in *facts* replaces that of the settings. Blocks on the disk. Raises `ConfigInvalid` for an unknown type
         or model.
         """
+        # Imported here, because a client that only shows sessions needs no definitions.
+        from coterie.orchestrator.settings.settings_loader import apply_definition  # noqa: PLC0415
+
         settings, definition = apply_definition(settings, project)
         prepared = {
             "model": known_models().get(settings.model).id,

@@ -1,6 +1,8 @@
-"""Child agents of one agent: spawning, stopping, resuming those of an earlier root, and waiting until all are idle."""
+"""Child agents of one agent: resolving, spawning, stopping and resuming them, and waiting until all are idle."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import itertools
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -9,18 +11,102 @@ import trio
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.root_link.spawn_request import Spawned, Spawner, SpawnRefused, SpawnRequest
-from coterie.mailbox.envelope import Envelope
-from coterie.mailbox.errors import MailboxError
+from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace
+from coterie.errors import ConfigInvalid
+from coterie.mailbox.address import check_name
+from coterie.mailbox.contract import Member
+from coterie.mailbox.envelope import Envelope, new_message_id
+from coterie.mailbox.errors import MailboxError, NameInvalid
 from coterie.mailbox.transports.file.pending_digests import needs_turn
 from coterie.orchestrator.processes.process_start import StartFailed
+from coterie.orchestrator.settings.settings_loader import apply_definition
 from coterie.orchestrator.supervisor.agent_run import AgentRun, descendants
 from coterie.orchestrator.supervisor.agent_status import AgentOutcome, StatusPublisher
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
-from coterie.orchestrator.supervisor.spawn import resolve_run
 from coterie.session_directory import MAIN
 from coterie.suggestions import did_you_mean
+
+MAX_DEPTH = 3
+"""Maximum depth below the lead; an agent at this depth cannot spawn."""
+
+
+def choose_name(request: SpawnRequest, members: Mapping[str, Member], claimed: Collection[str]) -> str:
+    """Return a name that no running or starting agent has. Raises `SpawnRefused` for a requested name in use."""
+    if request.name is None:
+        stem = re.sub(r"[^a-z0-9]+", "-", request.definition.casefold()).strip("-")[:40] or "agent"
+        names = (f"{stem}-{number}" for number in itertools.count(1))
+        return next(name for name in names if name not in members and name not in claimed)
+    try:
+        name = check_name(request.name)
+    except NameInvalid as exc:
+        raise SpawnRefused(f"No agent was started: {exc}.") from exc
+    is_running = name in members and members[name].state != "ended"
+    if name == MAIN or name in claimed or is_running:
+        raise SpawnRefused(f"An agent {name} is already running; choose another name, or send a message to it.")
+    return name
+
+
+def resolve_run(request: SpawnRequest, name: str, parent: AgentSpec, project: Path) -> AgentRun:
+    """Resolve *request* of *parent* to the run of an agent with *name*, kept for further messages.
+
+    Blocks on the disk. Raises `SpawnRefused`.
+    """
+    if parent.depth >= MAX_DEPTH:
+        raise SpawnRefused(f"An agent {MAX_DEPTH} levels below the lead cannot start another; do it yourself.")
+    if request.fork is not None:
+        return _fork_run(parent, request, name)
+    try:
+        settings, definition = apply_definition(attrs.evolve(parent.settings, agent=request.definition), project)
+        model = known_models().get(request.model or (definition.model if definition else None) or parent.model)
+    except ConfigInvalid as exc:
+        raise SpawnRefused(f"No agent was started: {exc}.") from exc
+    plan = request.plan
+    if plan is not None and plan.by is None:
+        plan = attrs.evolve(plan, by=settings.approvals.plans)
+    spec = AgentSpec(
+        name=name,
+        task=request.task,
+        model=model.id,
+        settings=settings,
+        parent=parent.name,
+        parent_settings=(parent.settings, *parent.parent_settings),
+        definition=request.definition,
+        is_teammate=request.stays,
+        plan=plan,
+        memory=request.memory,
+        is_bare=parent.is_bare,
+        workspace=AgentWorkspace(directory=parent.workspace.directory),
+    )
+    return AgentRun(
+        spec=spec,
+        budget=request.budget_usd,
+        isolation=request.isolation or (definition.isolation if definition else None),
+        is_in_process=(request.process or (definition.process if definition else "own")) == "shared",
+        is_kept=True,
+        request=request,
+    )
+
+
+def _fork_run(parent: AgentSpec, request: SpawnRequest, name: str) -> AgentRun:
+    """Return the run of a fork of *parent*: without its definition, because a fork of a coordinator works itself."""
+    spec = attrs.evolve(
+        parent,
+        name=name,
+        task=request.task,
+        parent=parent.name,
+        parent_settings=(parent.settings, *parent.parent_settings),
+        report=new_message_id(),
+        definition=None,
+        fork=request.fork,
+        is_teammate=False,
+        plan=None,
+        workspace=AgentWorkspace(directory=parent.workspace.directory),
+    )
+    return AgentRun(spec=spec, isolation=request.isolation, is_kept=True, request=request)
+
 
 RECHECK_SECONDS = 1.0
 """Seconds until the next check without a state change, because mail can be taken without one."""

@@ -17,10 +17,9 @@ from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.agent_run import FINISH_TIMEOUT, AgentRun, AgentRuns, RestartPolicy
 from coterie.orchestrator.supervisor.agent_status import AgentOutcome
-from coterie.orchestrator.supervisor.child_agents import ChildAgents, StateChanges
+from coterie.orchestrator.supervisor.child_agents import ChildAgents, StateChanges, choose_name
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import ProcessLimits, RootServices
-from coterie.orchestrator.supervisor.spawn import choose_name
 from coterie.session_directory import MAIN
 
 TaskStatus = trio.TaskStatus[Spawned]

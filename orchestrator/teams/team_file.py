@@ -22,8 +22,7 @@ from coterie.errors import ConfigInvalid
 from coterie.mailbox.address import MAIN, USER, check_name
 from coterie.mailbox.errors import NameInvalid
 from coterie.mailbox.tasks.task import LONGEST_DESCRIPTION, LONGEST_SUBJECT
-from coterie.orchestrator.settings.setting_sources import InvalidValue, convert, format_value
-from coterie.orchestrator.settings.settings_loader import load_settings
+from coterie.orchestrator.settings.settings_loader import InvalidValue, convert, format_value, load_settings
 from coterie.paths import checkout_root
 from coterie.source_positions import TomlKeyPath, TomlPositions
 from coterie.suggestions import closest_match, did_you_mean

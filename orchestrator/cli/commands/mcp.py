@@ -82,7 +82,7 @@ def test(*, names: Sequence[str], is_json: bool) -> None:
 
     Starts NAMES [default: all approved servers]. Exits 1 if a server does not work.
     """
-    from coterie.orchestrator.mcp.server_checks import ServerCheck, check_servers  # noqa: PLC0415 - imports trio
+    from coterie.orchestrator.mcp.host_process import ServerCheck, check_servers  # noqa: PLC0415 - imports trio
 
     found = load_servers(Path.cwd())
     chosen = _named(found, names) if names else list(found.approved)
