@@ -130,7 +130,9 @@ def open_output() -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        discard_output()
+        # Redirected to /dev/null, so that flushing at exit does not raise BrokenPipeError again.
+        with open(os.devnull, "wb") as null:  # noqa: PTH123 - for its number
+            os.dup2(null.fileno(), sys.stdout.fileno())
         sys.exit(CLOSED_OUTPUT_CODE)
 
 
@@ -152,10 +154,3 @@ def translate_errors(
         raise  # a closed standard output, which `open_output` handles
     except OSError as exc:
         raise click.ClickException(sanitize(f"{exc.filename or path}: {exc.strerror}")) from exc
-
-
-def discard_output() -> None:
-    """Redirect stdout to /dev/null, so that flushing at exit does not raise BrokenPipeError again."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)

@@ -16,8 +16,7 @@ from coterie.mailbox.tasks.errors import TaskDamaged, TasksFailed, UnknownTask
 from coterie.mailbox.tasks.task_files import TaskFiles
 from coterie.mailbox.transports.bridge.socket_path import bridge_directory, hold_lock_file
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairFailed, blocking_repair
-from coterie.orchestrator.doctor.log_checks import approval_findings, damage_finding, log_findings
-from coterie.orchestrator.doctor.mail_checks import mail_findings
+from coterie.orchestrator.doctor.log_checks import approval_findings, damage_finding, log_findings, mail_findings
 from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes, orphan_findings
 from coterie.orchestrator.doctor.session_checks import stale_session_findings, worktree_findings
 from coterie.orchestrator.session.overview import is_running

@@ -13,7 +13,7 @@ from coterie.agents.errors import ControlLost
 from coterie.agents.events.agent_events import Finished
 from coterie.agents.permissions.types import UserPrompter
 from coterie.agents.root_link.messages import RunFailed
-from coterie.orchestrator.cli.output import CLOSED_OUTPUT_CODE, ExitCode, UsageRefused, discard_output
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused
 from coterie.orchestrator.cli.views.view import View, show_events, show_remaining_events
 from coterie.orchestrator.control.launch_client import FinalMessage, RootClient, RootEvents, open_root_client
 from coterie.orchestrator.control.requests import EndSession, InterruptTurn, SessionEnded, SessionOpened
@@ -26,7 +26,8 @@ def run_client(assignment: SessionRequest, view: View, prompter: UserPrompter | 
     """Run *assignment* in a new root, show its events, and exit with the documented code.
 
     The first SIGINT or SIGTERM interrupts the running turn, a second one ends the session immediately. A closed
-    standard output interrupts the turn too. Raises `UsageRefused` for an error that the user can correct.
+    standard output interrupts the turn too, and raises `BrokenPipeError`. Raises `UsageRefused` for an error that the
+    user can correct.
     """
     watch = _SessionClient(assignment, view, prompter)
     try:
@@ -37,14 +38,14 @@ def run_client(assignment: SessionRequest, view: View, prompter: UserPrompter | 
         click.echo(f"session {watch.session} continues; reconnect with `coterie attach {watch.session}`", err=True)
         sys.exit(ExitCode.DONE)
     if watch.is_unread:
-        discard_output()
-        sys.exit(CLOSED_OUTPUT_CODE)
+        raise BrokenPipeError
     if watch.signal is not None and not watch.is_completed:
         sys.exit(ExitCode.TERMINATED if watch.signal == signal.SIGTERM else ExitCode.INTERRUPTED)
     if isinstance(outcome, RunFailed):
         raise (UsageRefused if outcome.is_for_user else click.ClickException)(outcome.reason)
     if watch.finished is None or not (outcome.is_done or watch.is_completed):
-        raise click.ClickException(f"{watch.name} ended before its task was done: {outcome.reason}")
+        name = "the root" if watch.session is None else f"session {watch.session}"
+        raise click.ClickException(f"{name} ended before its task was done: {outcome.reason}")
     sys.exit(exit_code_for(watch.finished))
 
 
@@ -86,11 +87,6 @@ class _SessionClient:
     """True if the user left and the session continues."""
     finished: Finished | None = None
     """End of the lead's run; None until the lead has finished."""
-
-    @property
-    def name(self) -> str:
-        """Name of the session for messages."""
-        return "the root" if self.session is None else f"session {self.session}"
 
     @property
     def is_completed(self) -> bool:
