@@ -71,11 +71,6 @@ class McpHostSupervisor:
             return None
         return McpAccess(address=os.fsdecode(self.listener.getsockname()), token=self._token)
 
-    @property
-    def pid(self) -> int | None:
-        """Process id of the host; None if it is not running."""
-        return None if self._host is None or self._host.child.status is not None else self._host.child.pid
-
     async def wait_listed(self) -> None:
         """Return when the tool list is known and stored in the session's directory, at the latest after a timeout."""
         if self.listener is None or self.is_listed:

@@ -72,8 +72,13 @@ def compact(
 async def _ask(root: RootIdentity, request: CompactAgent) -> CompactionDone | NotCompacted:
     """Request the compaction of an agent in a running session. Raises `ConfigInvalid`."""
     refusal: ConfigInvalid | None = None
+
+    async def print_wait_notice() -> None:
+        await trio.sleep(PATIENCE)
+        click.echo(sanitize(f"{request.name} is running; it is compacted before its next model call"), err=True)
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_print_wait_notice, request.name)
+        nursery.start_soon(print_wait_notice)
         try:
             answer = await send_request(root, request)
         except ConfigInvalid as exc:
@@ -83,9 +88,3 @@ async def _ask(root: RootIdentity, request: CompactAgent) -> CompactionDone | No
         raise refusal
     assert isinstance(answer, CompactionDone | NotCompacted)
     return answer
-
-
-async def _print_wait_notice(agent: str) -> None:
-    """Print after a while why the command waits."""
-    await trio.sleep(PATIENCE)
-    click.echo(sanitize(f"{agent} is running; it is compacted before its next model call"), err=True)

@@ -48,7 +48,11 @@ def _lines(found: TeamDefinition, width: int) -> Iterator[str]:
     if found.members:
         yield from _table([("member", "type", "model", "options", "prompt"), *map(_member, found.members)], width)
     if found.tasks:
-        yield from _table([("task", "id", "owner", "waits for", "subject"), *_tasks(found)], width)
+        tasks = (
+            (str(found.numbers[task.key]), task.key, task.owner or "-", ", ".join(task.blocked_by) or "-", task.subject)
+            for task in found.tasks
+        )
+        yield from _table([("task", "id", "owner", "waits for", "subject"), *tasks], width)
 
 
 def _member(member: TeamMember) -> tuple[str, ...]:
@@ -61,12 +65,6 @@ def _member(member: TeamMember) -> tuple[str, ...]:
     )
     listed = ", ".join(filter(None, options)) or "-"
     return member.name, member.type, member.model or "-", listed, member.prompt or "(waits for messages)"
-
-
-def _tasks(found: TeamDefinition) -> Iterator[tuple[str, ...]]:
-    for task in found.tasks:
-        number, blockers = str(found.numbers[task.key]), ", ".join(task.blocked_by)
-        yield number, task.key, task.owner or "-", blockers or "-", task.subject
 
 
 def _table(rows: Sequence[tuple[str, ...]], width: int) -> Iterable[str]:

@@ -15,8 +15,7 @@ from coterie.agents.errors import TranscriptCorrupt
 from coterie.agents.events.event_reader import SessionEvent
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_recipient, complete_session
-from coterie.orchestrator.cli.logs.layer_view import print_layers, print_removed
-from coterie.orchestrator.cli.logs.request_view import print_request
+from coterie.orchestrator.cli.logs.context_views import print_layers, print_removed, print_request
 from coterie.orchestrator.cli.output import format_clock, one_line, sanitize
 from coterie.orchestrator.cli.shared_options import find_session
 from coterie.orchestrator.cli.views.event_text import SHOWN, log_entries

@@ -23,7 +23,7 @@ from coterie.agents.runtime.setup.memory_scopes import scopes_for
 from coterie.agents.settings import Settings
 from coterie.agents.skills.skill_text import skill_text
 from coterie.agents.skills.store import Skills, load_skills
-from coterie.memory.instructions.loader import InstructionFile, Instructions, read_instructions
+from coterie.memory.instructions.loader import Instructions, read_instructions
 from coterie.memory.instructions.loader import InstructionScope as FileScope
 from coterie.memory.store.path_rules import INDEX
 from coterie.orchestrator.cli.completion_candidates import complete_agent_type
@@ -105,9 +105,10 @@ def _parts(
             where="system", what="definition", source=source, why=f"agent type {kind.name}", text=kind.prompt
         )
     for file in files.files:
-        yield ContextPart(
-            where="message", what="instructions", source=str(file.path), why=_reason(file), text=file.text.strip()
-        )
+        why = _OWNERS[file.scope] + (f", for {', '.join(file.paths)}" if file.paths else "")
+        why += f"; included by {file.included_by}" if file.included_by is not None else ""
+        source, text = str(file.path), file.text.strip()
+        yield ContextPart(where="message", what="instructions", source=source, why=why, text=text)
     for index in indexes:
         if index.text:
             source = str(index.place.directory / INDEX)
@@ -127,11 +128,6 @@ def _skill_parts(found: Skills, settings: Settings, kind: AgentDefinition | None
         if skill is not None and isinstance(text := skill_text(skill.used()), str):
             source, why = str(skill.source), f"skill of agent type {kind.name}" if kind else ""
             yield ContextPart(where="message", what="skill", source=source, why=why, text=text)
-
-
-def _reason(file: InstructionFile) -> str:
-    owner = _OWNERS[file.scope] + (f", for {', '.join(file.paths)}" if file.paths else "")
-    return owner if file.included_by is None else f"{owner}; included by {file.included_by}"
 
 
 def _left_out(settings: Settings, files: Instructions, indexes: list[MemoryIndexText]) -> Iterator[dict[str, object]]:

@@ -31,7 +31,9 @@ def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: boo
     with open_store(place) as store:
         changes = _history(store)
         if name is not None:
-            path = _path_of(store, name, changes)
+            past = {change.path for change in changes}
+            # Also a memory that was deleted.
+            path = next((path for path in (name, f"{name}.md") if path in past), None) or find_memory(store, name)
             changes = [change for change in changes if change.path == path]
         newest = changes[::-1][:limit]
         rows, empty = [change_row(change) for change in newest], f"no changes in {place.directory} yet"
@@ -80,12 +82,6 @@ def _history(store: MemoryStore) -> list[MemoryChange]:
         except (OSError, StoreBusy) as exc:
             click.echo(sanitize(f"changes made by hand are not listed: {exc}"), err=True)
     return store.changes()
-
-
-def _path_of(store: MemoryStore, name: str, changes: Sequence[MemoryChange]) -> str:
-    """Path of the memory *name*, even if it was deleted. Raises `UsageRefused` if it never existed."""
-    past = {change.path for change in changes}
-    return next((path for path in (name, f"{name}.md") if path in past), None) or find_memory(store, name)
 
 
 def _select_changes(changes: Sequence[MemoryChange], id_: str | None) -> list[MemoryChange]:

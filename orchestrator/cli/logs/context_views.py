@@ -1,13 +1,15 @@
-"""`coterie logs --layers` and `--dropped`: context usage turn by turn, and the content that each layer removed."""
+"""`coterie logs --layers`, `--dropped` and `--rendered`: context usage, removed content, the request of a turn."""
 
 import heapq
+import itertools
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import attrs
 import click
@@ -15,9 +17,13 @@ import msgspec
 
 from coterie.agents.events.event_reader import ReplyRecorded
 from coterie.agents.events.layer_events import BreakerTripped, Compacted, NotesUpdated, ResultsCleared, ResultsStored
-from coterie.agents.loop.conversation.origins import What
+from coterie.agents.loop.conversation.origins import Origin, What
 from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
-from coterie.orchestrator.cli.output import format_clock, one_line, print_json, print_result, sanitize
+from coterie.agents.loop.conversation.request_body import splice_marker
+from coterie.agents.loop.conversation.segment import Segment
+from coterie.agents.loop.model.usage import Ttl
+from coterie.errors import ConfigInvalid
+from coterie.orchestrator.cli.output import escape_invisible, format_clock, one_line, print_json, print_result, sanitize
 from coterie.orchestrator.cli.views.event_text import SHOWN, event_text
 from coterie.orchestrator.events.event_sources import open_sources
 from coterie.session_directory import TRANSCRIPT
@@ -173,13 +179,13 @@ def print_removed(directory: Path, *, as_json: bool) -> None:
     is_empty = True
     for each in leaving:
         is_empty = False
-        for line in _lines(each):
+        for line in _removal_lines(each):
             click.echo(sanitize(line))
     if is_empty:
         click.echo(f"nothing has left the context of {one_line(directory.name, SHOWN)}")
 
 
-def _lines(each: ContextRemoval) -> Iterator[str]:
+def _removal_lines(each: ContextRemoval) -> Iterator[str]:
     clock = format_clock(each.at)
     yield f"{clock} before turn {each.turn}: {event_text(each.event)}"
     for place in _places(each):
@@ -199,3 +205,112 @@ def _places(each: ContextRemoval) -> list[str]:
             return [f"{where}, lines 1 to {each.line}"] if each.line else [where]
         case _:
             return []
+
+
+_MARGIN = 44
+"""Width of the margin in columns."""
+
+
+@attrs.frozen(kw_only=True)
+class RequestPart:
+    """One block of a request, with its position."""
+
+    index: int
+    segment: Segment
+    origin: Origin
+    ttl: Ttl | None
+    """Lifetime of the cache marker on the block; None without a marker."""
+    message: int | None
+    """Number of the message that contains the block, from 1; None for tools and system."""
+
+    @property
+    def sent(self) -> bytes:
+        """Bytes of the block in the request body."""
+        data = self.segment.data
+        return self.segment.glue + (data if self.ttl is None else splice_marker(data, self.ttl))
+
+    @property
+    def source_label(self) -> str:
+        """Short label of the block: its index and source."""
+        layer = f", {self.origin.layer}" if self.origin.layer else ""
+        marker = f"  marker {self.ttl}" if self.ttl else ""
+        opening = f"  #{self.message}" if self.segment.opens_message else ""
+        return f"{self.index:>4} {self.origin.what}{layer}{marker}{opening}"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Convert the block to its JSON object."""
+        return {
+            "index": self.index,
+            "section": self.segment.section,
+            "role": self.segment.role,
+            "message": self.message,
+            "origin": self.origin.what,
+            "layer": self.origin.layer,
+            "tokens": self.origin.tokens,
+            "is_marked": self.ttl is not None,
+        }
+
+
+def print_request(transcript: Path, number: int, *, as_json: bool, as_bytes: bool) -> None:
+    """Print the request of a turn. Raises `ConfigInvalid` for an unknown turn, `TranscriptCorrupt`, `OSError`."""
+    turn, count = find_turn(transcript, number)
+    body = turn.render().body
+    if as_bytes:
+        sys.stdout.buffer.write(body)
+        return
+    facts = {"turn": number, "epoch": turn.conversation.epoch, "asked": count, "body": body.decode()}
+    parts = [part.to_mapping() for part in request_parts(turn)]
+    print_result({**facts, "parts": parts}, _request_lines(turn, count, body), is_json=as_json)
+
+
+def find_turn(transcript: Path, number: int) -> tuple[ReplayedTurn, int]:
+    """Find the last request of turn *number*, and how often it was sent. Raises as `print_request` does."""
+    found, count, numbers = None, 0, []
+    for turn in replay_turns(transcript):
+        if turn.number == number:
+            found, count = turn, count + 1
+        numbers.append(turn.number)
+    if found is None:
+        there = f"it has turns {numbers[0]} to {numbers[-1]}" if numbers else "no model call has been answered yet"
+        raise ConfigInvalid("--turn", f"{number} is not in the transcript; {there}")
+    return found, count
+
+
+def request_parts(turn: ReplayedTurn) -> list[RequestPart]:
+    """The blocks of the request in order."""
+    ttls = {marker.index: marker.ttl for marker in turn.markers}
+    segments = turn.conversation.segments
+    numbers = itertools.accumulate(segment.opens_message for segment in segments)
+    return [
+        RequestPart(index=index, segment=segment, origin=origin, ttl=ttls.get(index), message=number or None)
+        for index, (segment, origin, number) in enumerate(zip(segments, turn.origins, numbers, strict=True))
+    ]
+
+
+def _request_lines(turn: ReplayedTurn, count: int, body: bytes) -> Iterator[str]:
+    """Render the body with one block per line and a margin; without the margin the lines are the body."""
+    parts = request_parts(turn)
+    inner = b"".join(part.sent for part in parts)
+    start = body.index(inner)
+    yield from (f"# {line}" for line in _facts(turn, count))
+    yield _line("     parameters", body[:start])
+    for part in parts:
+        yield _line(part.source_label, part.sent)
+    yield _line("     end", body[start + len(inner) :])
+
+
+def _line(margin: str, sent: bytes) -> str:
+    # Escaped, because the text could control the terminal; --bytes prints it unchanged.
+    first, *rest = escape_invisible(sent.decode()).split("\n")
+    return "\n".join([f"{margin:{_MARGIN}}| {first}", *(f"{'':{_MARGIN}}| {line}" for line in rest)])
+
+
+def _facts(turn: ReplayedTurn, count: int) -> Iterator[str]:
+    used = turn.reply.usage
+    yield f"turn {turn.number}, epoch {turn.conversation.epoch}: {used.prompt:,} tokens, {used.read:,} from the cache"
+    if count > 1:
+        yield f"sent {count} times, because the reply was cut off; this is the last request"
+    if (boundary := turn.boundary) is not None:
+        became = f"{boundary.tokens_before:,} -> {boundary.tokens_after:,} tokens"
+        left = f"{boundary.left} messages removed, {boundary.kept} kept"
+        yield f"compacted before turn {boundary.turn}, by {boundary.by}: {left}; {became}"
