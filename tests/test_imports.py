@@ -93,7 +93,7 @@ CLIENTS = (
     *("orchestrator.cli.live.view_choice", "orchestrator.cli.views.prompts", "orchestrator.cli.views.session_client"),
     *("orchestrator.control.client", "orchestrator.control.requests", "orchestrator.control.launch_client"),
     *("orchestrator.api.errors", "orchestrator.api.live_session", "orchestrator.api.open_session"),
-    *("orchestrator.api.options", "orchestrator.api.public", "orchestrator.api.session_result"),
+    *("orchestrator.api.options", "orchestrator.api.public"),
 )
 """Modules of clients, with those that `coterie run` imports when it starts a session."""
 AGENT_ONLY = (

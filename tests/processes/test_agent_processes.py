@@ -19,8 +19,8 @@ from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.processes.cleanup_daemon import TITLE as CLEANUP_TITLE
-from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, AgentRun
+from coterie.orchestrator.supervisor.agent_status import AgentOutcome
 from coterie.session_directory import TRANSCRIPT
 from tests import warm_start
 from tests.processes.root_harness import open_root_harness

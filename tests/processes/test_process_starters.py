@@ -20,8 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from coterie.orchestrator.processes.child_process import ChildProcess
-from coterie.orchestrator.processes.child_registry import CHILDREN, run_reaper
+from coterie.orchestrator.processes.child_process import CHILDREN, ChildProcess, run_reaper
 from coterie.orchestrator.processes.process_start import ProcessStart, ProcessStarter, StartFailed
 from coterie.orchestrator.processes.process_starters import ZygoteStarter, open_zygote_starter
 from coterie.process_identity import wait_ended

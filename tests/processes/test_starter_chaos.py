@@ -9,7 +9,7 @@ import psutil
 import pytest
 import trio
 
-from coterie.orchestrator.processes.child_registry import CHILDREN, run_reaper
+from coterie.orchestrator.processes.child_process import CHILDREN, run_reaper
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.processes.process_starters import ZygoteStarter, open_zygote_starter
 from tests import warm_start

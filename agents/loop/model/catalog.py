@@ -21,6 +21,7 @@ from coterie.paths import home_directory
 from coterie.suggestions import closest_match
 
 MODELS_FILE_VARIABLE = "COTERIE_MODELS"
+MODEL_KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 MILLION = Decimal(1_000_000)
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
@@ -170,3 +171,8 @@ def _model(id: str, row: Mapping[str, Any], source: str) -> Model:  # noqa: A002
     if not prices or prices[-1].up_to is not None:
         raise ConfigInvalid(source, f"[models.{id}] prices must end with a tier without up_to")
     return model
+
+
+def has_model_key() -> bool:
+    """True if the environment holds an API key."""
+    return any(os.environ.get(name) for name in MODEL_KEY_VARIABLES)

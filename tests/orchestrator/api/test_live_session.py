@@ -10,12 +10,16 @@ import trio.testing
 import coterie
 from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.messages import RunFailed
-from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.clock import Clock
 from coterie.orchestrator.api.live_session import SessionLiveness, count_existing
 from coterie.orchestrator.control.launch_client import RootClient
-from coterie.orchestrator.control.launch_protocol import SessionEnded, root_message_decoder
-from coterie.orchestrator.control.requests import ControlAnswer, ControlRequest, control_address
+from coterie.orchestrator.control.requests import (
+    ControlAnswer,
+    ControlRequest,
+    SessionEnded,
+    control_address,
+    root_message_decoder,
+)
 from coterie.orchestrator.control.server import open_control_server, open_listener
 from coterie.orchestrator.session.root_lock import open_root_record
 from coterie.session_directory import SessionDirectory
@@ -29,7 +33,7 @@ async def host() -> AsyncIterator[RootClient]:
     near, far = trio.socket.socketpair()
     with far:
         async with open_channel(trio.SocketStream(near), root_message_decoder) as line:
-            yield RootClient(RequestChannel(line))
+            yield RootClient(line)
 
 
 def live(

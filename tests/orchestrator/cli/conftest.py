@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.orchestrator.cli.model_access import MODEL_KEY_VARIABLES
+from coterie.agents.loop.model.catalog import MODEL_KEY_VARIABLES
 from coterie.session_directory import SessionDirectory
 
 

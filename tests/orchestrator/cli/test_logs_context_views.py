@@ -14,7 +14,7 @@ from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import Boundary, ReplyRecord, UserTextRecord
 from coterie.agents.loop.model.usage import Usage
 from coterie.memory.compaction.result_clearing import clear_results
-from coterie.orchestrator.cli.logs.layer_view import sparkline
+from coterie.orchestrator.cli.logs.context_views import sparkline
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.session_writer import SessionWriter, open_writer, reply

@@ -170,7 +170,7 @@ def test_events_during_a_pause_are_drawn_afterwards() -> None:
 
 def test_status_line_leaves_out_facts_that_do_not_fit() -> None:
     status = StatusLine()
-    status.begin("claude-opus-5-5")
+    status.model = "claude-opus-5-5"
     record = reply(3)
     members = {name: getattr(record, name) for name in ReplyRecorded.__struct_fields__}
     status.count(ReplyRecorded(**members))

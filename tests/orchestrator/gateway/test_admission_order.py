@@ -8,8 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
-from coterie.orchestrator.gateway.admission import HOLD
-from coterie.orchestrator.gateway.admission_queue import MAX_PRIORITY_WAIT
+from coterie.orchestrator.gateway.admission import HOLD, MAX_PRIORITY_WAIT
 from coterie.orchestrator.gateway.cache_warmup import TRIMMED, CacheWarmup
 from tests.orchestrator.gateway.gateway_calls import intent, make_gate, open_single_caller, warming
 

@@ -12,7 +12,7 @@ from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation
 from coterie.agents.settings import Settings
 from coterie.mailbox.message_bodies import Idle
 from coterie.orchestrator.supervisor.agent_run import AgentRun
-from coterie.orchestrator.supervisor.idle import StateChanges, wait_until_idle
+from coterie.orchestrator.supervisor.child_agents import StateChanges, wait_until_idle
 from coterie.orchestrator.supervisor.root_services import RootServices
 from tests.mailbox.file_mail import envelope, transport
 from tests.orchestrator.supervisor.process_samples import make_process

@@ -27,7 +27,7 @@ from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.tasks.task import USER, TaskId
 from coterie.mailbox.tasks.task_list import TaskList
-from coterie.orchestrator.supervisor.spawn import resolve_run
+from coterie.orchestrator.supervisor.child_agents import resolve_run
 from coterie.orchestrator.teams.team_record import create_tasks, start_team_record
 from coterie.session_directory import TASKS, SessionDirectory
 

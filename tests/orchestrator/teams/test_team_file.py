@@ -12,8 +12,7 @@ from coterie.agents.definitions.definition_files import MAX_BYTES
 from coterie.agents.definitions.team_definition import TeamDefinition, TeamLead, TeamMember, TeamTask
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.teams.team_file import LEAD_KEYS, MEMBER_KEYS, TASK_KEYS, TEAM_KEYS, load_team
-from coterie.orchestrator.teams.team_tables import TeamInvalid
+from coterie.orchestrator.teams.team_file import LEAD_KEYS, MEMBER_KEYS, TASK_KEYS, TEAM_KEYS, TeamInvalid, load_team
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "teams.md").read_text()
