@@ -65,15 +65,6 @@ class UpdateCost:
 
 
 @attrs.frozen(kw_only=True)
-class NotesUpdate:
-    """Result of one update of the notes."""
-
-    notes: NotesDocument
-    trimmed: list[str]
-    """Headings of the sections that were truncated to their limit."""
-
-
-@attrs.frozen(kw_only=True)
 class NotesWriter:
     """Writer of the notes file of one agent."""
 
@@ -87,11 +78,12 @@ class NotesWriter:
     """Values for the slots of the user's own prompt."""
     pinned_sections: Sequence[PinnedSection]
 
-    async def update(self, agent: Agent, start: HelperStart, spending: UpdateCost) -> NotesUpdate:
+    async def update(self, agent: Agent, start: HelperStart, spending: UpdateCost) -> tuple[NotesDocument, list[str]]:
         """Let a helper update the notes to the state of *start*, then write the pinned sections.
 
-        Each edit and the end of the update replace the whole file; cancellation keeps the edits made so far. Raises
-        `NotesUnusable` and `OSError`, and as `run_helper` does.
+        Returns the notes, and the headings of the sections that were truncated to their limit. Each edit and the end of
+        the update replace the whole file; cancellation keeps the edits made so far. Raises `NotesUnusable` and
+        `OSError`, and as `run_helper` does.
         """
         notes, content = await trio.to_thread.run_sync(begin_update, self.path, self.template)
         reply = await run_helper(
@@ -106,8 +98,7 @@ class NotesWriter:
         spending.check(reply)
         kept = {section.heading: await section_text(section, agent, PURPOSE) for section in self.pinned_sections}
         end = partial(end_update, self.path, self.template, self.settings, kept)
-        updated, trimmed = await trio.to_thread.run_sync(end)
-        return NotesUpdate(notes=updated, trimmed=trimmed)
+        return await trio.to_thread.run_sync(end)
 
     def _directive(self, notes: NotesDocument) -> str:
         facts = {

@@ -2,10 +2,10 @@
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from decimal import Decimal
 from functools import partial
-from typing import Literal, Self, TypeVar
+from typing import ClassVar, Literal, Self, TypeVar
 
 import attrs
 import trio
@@ -48,13 +48,14 @@ class _Chosen:
 
 
 @attrs.define(eq=False)
-class MemoryRecall:
+class MemoryRecall(BackgroundTask[str]):
     """Pipeline step that searches memories in the background, one query at a time. Created by `build`.
 
     A failure becomes an event, and the agent gets fewer memories. Memories that the model was shown since the last
     compaction, or has read itself, are not shown again.
     """
 
+    name: ClassVar[str] = "recall"
     _agent: Agent
     _stores: Sequence[MemoryStore]
     _settings: RecallSettings
@@ -68,10 +69,6 @@ class MemoryRecall:
     """The last query."""
     _ready: dict[str, str] = attrs.field(factory=dict, init=False)
     """Texts of the memories to show, by file, best first."""
-    _task: BackgroundTask[str] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._task = BackgroundTask("recall", self._search)
 
     @classmethod
     def build(cls, agent: Agent, stores: Sequence[MemoryStore], settings: RecallSettings, by: By) -> Self:
@@ -84,11 +81,9 @@ class MemoryRecall:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Serve queries in the background until the block ends; a running one is then cancelled."""
-        try:
-            async with self._task.open():
+        with closing(self._recaller):
+            async with BackgroundTask.open(self):
                 yield
-        finally:
-            self._recaller.close()
 
     @property
     def is_local(self) -> bool:
@@ -102,11 +97,7 @@ class MemoryRecall:
         """
         self._query = query
         if not is_single_token(query) and self._bytes < self._settings.session_bytes:
-            self._task.submit(query)
-
-    async def wait_until_idle(self) -> None:
-        """Wait until no query is running or pending; this may take a model call."""
-        await self._task.wait_until_idle()
+            self.submit(query)
 
     async def before_call(self, agent: Agent) -> None:
         """Request a search for the latest user text, unless it was the last query."""
@@ -134,7 +125,8 @@ class MemoryRecall:
         """Allow all memories to be shown again, because the compaction removed them from the context."""
         self._shown.clear()
 
-    async def _search(self, query: str) -> None:
+    async def handle(self, query: str) -> None:
+        """Search memories for *query*, and keep those to show until the next message."""
         began = trio.current_time()
         try:
             survey = await _in_thread(partial(self._recaller.survey, self._known()))
@@ -142,7 +134,9 @@ class MemoryRecall:
                 return
             chosen = await self._choose(query, survey)
             await self._make_ready(chosen, survey, began)
-            await _in_thread(partial(self._remember, query, chosen.places))
+            for store in self._stores:
+                paths = [place.path for place in chosen.places if place.directory == store.directory]
+                await _in_thread(partial(log_query, store.directory, query, paths, self._agent.clock))
         except (sqlite3.Error, StoreError, OSError) as exc:
             self._fail(str(exc))
 
@@ -203,11 +197,6 @@ class MemoryRecall:
                 cost_usd=format(chosen.cost, "f"),
             )
         )
-
-    def _remember(self, query: str, places: Sequence[MemoryLocation]) -> None:
-        for store in self._stores:
-            paths = [place.path for place in places if place.directory == store.directory]
-            log_query(store.directory, query, paths, self._agent.clock)
 
     def _known(self) -> set[str]:
         """Files whose content is in the context already."""

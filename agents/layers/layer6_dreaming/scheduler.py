@@ -1,9 +1,8 @@
 """Layer 6: starts a dream in the background when the agent has finished and a dream is due."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import attrs
 import trio
@@ -23,22 +22,19 @@ from coterie.memory.store.memory_store import MemoryStore
 
 
 @attrs.define(eq=False)
-class DreamScheduler:
+class DreamScheduler(BackgroundTask[Dreamer]):
     """Pipeline step that runs dreams of one store in the background, one at a time. Created by `build`.
 
     A failure becomes an event.
     """
 
+    name: ClassVar[str] = "dreaming"
     _dreamer: Dreamer
     _due_check: DueCheck
     not_due: str | None = attrs.field(default=None, init=False)
     """Reason why no dream started when the agent last finished; None if one did."""
     progress: DreamProgress | None = attrs.field(default=None, init=False)
     """The running dream, or the last one."""
-    _task: BackgroundTask[Dreamer] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._task = BackgroundTask("dreaming", self._run_if_due)
 
     @classmethod
     def build(
@@ -67,25 +63,14 @@ class DreamScheduler:
         )
         return cls(dreamer, DueCheck(store.directory, sessions, settings, agent.clock))
 
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Dream in the background until the block ends.
-
-        The end of the block waits for a running dream, up to the limit, and then kills it, which leaves the memory as
-        it was; an error that ends the block, or cancellation, does so immediately.
-        """
-        async with self._task.open():
-            yield
-            await self._task.drain(self._dreamer.settings.drain)
+    async def before_end(self) -> None:
+        """Wait for a running dream, up to the limit; the end then kills it, which leaves the memory as it was."""
+        await self.drain(self._dreamer.settings.drain)
 
     def on_run_finished(self) -> None:
         """Start a dream if one is due and none is running; never blocks."""
-        if not self._task.is_busy:
-            self._task.submit(self._dreamer)
-
-    async def wait_until_idle(self) -> None:
-        """Wait until no dream is running; this may take many model calls."""
-        await self._task.wait_until_idle()
+        if not self.is_busy:
+            self.submit(self._dreamer)
 
     async def run_now(self, job: DreamJob) -> None:
         """Run a dream on request of the user, with the options of *job*; a failure becomes an event.
@@ -101,7 +86,8 @@ class DreamScheduler:
         except DreamRefused as exc:
             raise ConfigInvalid("dream", exc.reason) from exc
 
-    async def _run_if_due(self, dreamer: Dreamer) -> None:
+    async def handle(self, dreamer: Dreamer) -> None:
+        """Run a dream if one is due."""
         try:
             self.not_due = await trio.to_thread.run_sync(self._due_check.reason_not_due)
             if self.not_due is None:

@@ -26,6 +26,8 @@ class HelperStart:
     """Snapshot of an agent's conversation from which a helper begins, while the agent continues."""
 
     conversation: Conversation
+    turn: int
+    """The first turn that is not part of the conversation."""
     tokens: int
     cached: int | None
     """Tokens of the conversation that are in the prompt cache; None if unknown."""
@@ -38,7 +40,7 @@ class HelperStart:
     def of(cls, agent: Agent) -> "HelperStart":
         """Create a snapshot of *agent*'s current conversation."""
         tokens, cached = agent.meter.tokens(agent.conversation), agent.meter.cached(agent.conversation)
-        return cls(conversation=agent.conversation.fork(), tokens=tokens, cached=cached)
+        return cls(conversation=agent.conversation.fork(), turn=agent.turn, tokens=tokens, cached=cached)
 
 
 async def deny_all(tool: Tool, _arguments: Any, _workspace: Workspace) -> str:
