@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import Compacted, LayerFailed, NotesUpdated
+from coterie.agents.events.layer_events import Compacted, NotesUpdated
 from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.layers.layer2_clearing import cleared_by_api
 from coterie.agents.layers.layer3_notes_update import PURPOSE, NotesWriter, UpdateCost
@@ -126,7 +126,7 @@ class SessionNotesLayer(BackgroundTask[HelperStart]):
         try:
             notes = await trio.to_thread.run_sync(read_notes, self.path, self._writer.template)
         except OSError as exc:
-            self._fail(exc)
+            self._agent.report_failure(PURPOSE, exc)
             return None
         if notes is None or notes.is_empty:
             return None
@@ -152,7 +152,7 @@ class SessionNotesLayer(BackgroundTask[HelperStart]):
             self._agent.transcript.record(self._agent.conversation, record)
         except (*CALL_FAILURES, NotesUnusable, OSError) as exc:
             self._schedule = self._schedule.after_failure(spending.cost)
-            self._fail(exc)
+            self._agent.report_failure(PURPOSE, exc)
             return
         self._schedule, self._turn, self._output = schedule, start.turn, spending.output
         self._tokens = tokens_of(notes.shown_text())
@@ -179,9 +179,6 @@ class SessionNotesLayer(BackgroundTask[HelperStart]):
         cost = agent.model.cost(Usage(input=fresh, read=cached, output=self._output))
         return self._schedule.delay(tokens, cost, unknown)
 
-    def _fail(self, error: Exception) -> None:
-        self._agent.emit(LayerFailed(layer=PURPOSE, reason=str(error)))
-
 
 def _schedule(agent: Agent, settings: NotesSettings, compaction: CompactionSettings | None) -> NotesSchedule:
     full, record = agent.meter.thresholds.compact, agent.transcript.loaded.notes
@@ -200,4 +197,3 @@ def _schedule(agent: Agent, settings: NotesSettings, compaction: CompactionSetti
         turns_usd=Decimal(record.turns_usd),
         notes_usd=Decimal(record.cost_usd),
     )
-

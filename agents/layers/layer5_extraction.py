@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import LayerFailed, MemoryChanged, MemoryExtracted
+from coterie.agents.events.layer_events import MemoryChanged, MemoryExtracted
 from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.loop.agent import Agent, ToolAnswer
 from coterie.agents.loop.conversation.transcript_records import ExtractionRecord
@@ -101,7 +101,9 @@ class Extraction(BackgroundTask[HelperStart]):
     async def before_end(self) -> None:
         """Wait for a running extraction, up to the limit."""
         if not await self.drain(self._settings.drain):
-            self._fail(f"the extraction was cancelled {self._settings.drain:g} seconds after the agent's end")
+            self._agent.report_failure(
+                PURPOSE, f"the extraction was cancelled {self._settings.drain:g} seconds after the agent's end"
+            )
 
     def on_run_finished(self) -> None:
         """Request an extraction if one is due or another one is running; never blocks."""
@@ -132,10 +134,10 @@ class Extraction(BackgroundTask[HelperStart]):
                 if agent_already_wrote(changes, self._author(), self._schedule.cursor):
                     return self._conclude(start, taken, 0.0, skipped=WROTE_ITSELF)
             if failure := await self._ask(start, taken):
-                self._fail(failure)
+                self._agent.report_failure(PURPOSE, failure)
             return self._conclude(start, taken, trio.current_time() - began)
         except (*CALL_FAILURES, StoreError, OSError) as exc:
-            self._fail(str(exc))
+            self._agent.report_failure(PURPOSE, exc)
             return None
 
     async def _ask(self, start: HelperStart, taken: ExtractionResult) -> str | None:
@@ -186,6 +188,3 @@ class Extraction(BackgroundTask[HelperStart]):
         )
         self._agent.emit(event)
         return event
-
-    def _fail(self, reason: str) -> None:
-        self._agent.emit(LayerFailed(layer=PURPOSE, reason=reason))

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self, TypeVar
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import Compacted, LayerFailed, Recalled
+from coterie.agents.events.layer_events import Compacted, Recalled
 from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.layers.recall_selection import PURPOSE, RecallCaller, choose_memories
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, ToolAnswer
@@ -138,7 +138,7 @@ class MemoryRecall(BackgroundTask[str]):
                 paths = [place.path for place in chosen.places if place.directory == store.directory]
                 await _in_thread(partial(log_query, store.directory, query, paths, self._agent.clock))
         except (sqlite3.Error, StoreError, OSError) as exc:
-            self._fail(str(exc))
+            self._agent.report_failure(PURPOSE, exc)
 
     async def _choose(self, query: str, survey: Survey) -> _Chosen:
         """Choose by the model if one is configured and answers usably, otherwise by the local ranker."""
@@ -147,12 +147,14 @@ class MemoryRecall(BackgroundTask[str]):
             try:
                 chosen = await self._ask(query, survey)
             except (*CALL_FAILURES, ConfigInvalid) as exc:
-                self._fail(f"{exc}; the local ranker chooses instead")
+                self._agent.report_failure(PURPOSE, f"{exc}; the local ranker chooses instead")
             else:
                 if chosen.is_usable:
                     return chosen
                 cost = chosen.cost
-                self._fail("the model's answer names no memories; the local ranker chooses instead")
+                self._agent.report_failure(
+                    PURPOSE, "the model's answer names no memories; the local ranker chooses instead"
+                )
         most = self._settings.most
         ranking = partial(self._recaller.rank, query, survey, trio.from_thread.check_cancelled, most + REPORTED)
         ranked = await _in_thread(ranking)
@@ -201,9 +203,6 @@ class MemoryRecall(BackgroundTask[str]):
     def _known(self) -> set[str]:
         """Files whose content is in the context already."""
         return self._shown | self._agent.workspace.seen.known().keys()
-
-    def _fail(self, reason: str) -> None:
-        self._agent.emit(LayerFailed(layer=PURPOSE, reason=reason))
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

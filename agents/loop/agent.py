@@ -9,7 +9,7 @@ import trio
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_log import discard_event
-from coterie.agents.events.layer_events import Compacted
+from coterie.agents.events.layer_events import Compacted, LayerFailed
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES, CacheTtls
 from coterie.agents.loop.conversation.conversation import Conversation
@@ -267,6 +267,16 @@ class Agent:
             betas=conversation.header.betas,
             identity=self.identity,
         )
+
+    @property
+    def has_work(self) -> bool:
+        """True if the conversation ends with a user message that the model has not answered."""
+        last = self.conversation.prefix.last
+        return last is not None and last.role == "user"
+
+    def report_failure(self, layer: str, reason: object) -> None:
+        """Emit the event that *layer* has failed, because of the error or text *reason*."""
+        self.emit(LayerFailed(layer=layer, reason=str(reason)))
 
     def interrupt(self) -> None:
         """Cancel the running turn; the loop then records what it has and ends with the reason `cancelled`."""

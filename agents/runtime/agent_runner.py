@@ -13,7 +13,6 @@ import trio
 
 from coterie.agents.errors import ModelUnreachable, ReplyMalformed
 from coterie.agents.events.agent_events import Finished, RunStarted
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.strategies import LAYER
 from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive
@@ -23,7 +22,7 @@ from coterie.agents.loop.pipeline import Steps
 from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.root_link.job_messages import CompactJob, DreamJob, ExtractJob, NotCompacted, OfflineJob
 from coterie.agents.runtime.first_message import NextUserMessage
-from coterie.agents.runtime.mail_loop import has_work, run_mail_loop, wait_for_mail_or_idle_team
+from coterie.agents.runtime.mail_loop import run_mail_loop, wait_for_mail_or_idle_team
 from coterie.agents.runtime.setup.agent_parts import AgentParts
 from coterie.agents.runtime.team_membership import TeamMembership
 from coterie.agents.tools.team.agent_tool import AgentTool
@@ -143,7 +142,7 @@ class AgentRunner:
         if isinstance(answer, NotCompacted) and answer.is_for_user:
             raise ConfigInvalid("message", answer.reason)
         if isinstance(answer, NotCompacted):
-            self.agent.emit(LayerFailed(layer=LAYER, reason=answer.reason))
+            self.agent.report_failure(LAYER, answer.reason)
 
     async def _run_and_report(self, run: Callable[[RunLimits], Awaitable[RunEnded]], report: ReportEnd) -> None:
         end, given = run_finished_event(RunEnded(reason="cancelled")), self.parts.spec.settings
@@ -167,7 +166,7 @@ class AgentRunner:
             self.agent.emit(end)
 
     async def _run(self, limits: RunLimits) -> RunEnded:
-        if has_work(self.agent):
+        if self.agent.has_work:
             ended = await self._run_loop(limits)
         else:
             # Spurious wake-up, or a crash after the final reply.
@@ -215,12 +214,10 @@ class AgentRunner:
         others = f"{unreported} agent{'s' if unreported > 1 else ''}" if unreported else "the team"
         root.report_activity("waiting", others)
         await self._on_demand.serve_while(self.agent, self._wait_for_mail)
-        if not (mail.poll() or mail.shutdown.requests or has_work(self.agent)):
+        if not (mail.poll() or mail.shutdown.requests or self.agent.has_work):
             return False
         root.report_activity("running")
-        added = mail.add_blocks(self.agent, ())
-        if added.blocks:  # A compaction may have added the mail already.
-            self.agent.append_message("user", added.blocks, *added.records)
+        mail.deliver(self.agent)  # A compaction may have done so already.
         return True
 
     async def _wait_for_mail(self) -> None:

@@ -7,14 +7,12 @@ import trio
 
 from coterie.agents.definitions.team_definition import team_briefing
 from coterie.agents.events.agent_events import Noticed
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import Addition, UserTextRecord
 from coterie.agents.loop.loop import close_open_calls
 from coterie.agents.prompts import render
-from coterie.agents.runtime.mail_loop import has_work
 from coterie.agents.runtime.setup.agent_parts import AgentParts
 from coterie.agents.runtime.setup.context_texts import context_text, index_text, read_indexes
 from coterie.mailbox.errors import MailboxFailed
@@ -37,7 +35,7 @@ class NextUserMessage:
         """
         parts, task = self.parts, self.parts.spec.task
         start_blocks = await parts.hooks.begin(agent)
-        if agent.fork_of is not None and task and has_work(agent) and not agent.conversation.open_tool_uses:
+        if agent.fork_of is not None and task and agent.has_work and not agent.conversation.open_tool_uses:
             return  # The directive of the fork, or a later message, is in the conversation.
         close_open_calls(agent)
         recalled = await self._recalled()
@@ -47,7 +45,7 @@ class NextUserMessage:
         user_texts = [task] if task else []
         children = sorted(spawned.name for spawned in parts.unreported_children)
         news = [render("still_at_work", names=", ".join(children))] if children else []
-        if not (user_texts or news or has_work(agent) or self._has_mail(agent)):
+        if not (user_texts or news or agent.has_work or self._has_mail(agent)):
             agent.add_preface(start_blocks)
             return  # The agent has replied to everything, and a shutdown request needs no reply.
         # Includes the mail that arrived between the runs.
@@ -84,7 +82,7 @@ class NextUserMessage:
         try:
             return self.parts.mail.messaging.poll()
         except MailboxFailed as exc:
-            agent.emit(LayerFailed(layer="mail", reason=str(exc)))
+            agent.report_failure("mail", exc)
             return False
 
     async def _context(self, agent: Agent) -> str:

@@ -8,7 +8,6 @@ import attrs
 import trio
 
 from coterie.agents.errors import ControlLost, ReplyMalformed
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.loop import run_loop
@@ -60,7 +59,7 @@ async def run_mail_loop(
             await mail.wait_for_work()
 
     while True:
-        if has_work(agent):
+        if agent.has_work:
             report_state("running")
             ended = await _run(agent, mail, limits)
             if ended.reason != "completed" or mail.shutdown.is_known:
@@ -70,20 +69,13 @@ async def run_mail_loop(
             await membership.notify_idle(agent, None if ended is None else ended.reason)
         await idle_wait(agent, wait)
         if mail.has_work:
-            added = mail.add_blocks(agent, ())
-            agent.append_message("user", added.blocks, *added.records)
+            mail.deliver(agent)
         elif mail.shutdown.requests:
             break
     if mail.shutdown.requests:
         return await _shut_down(agent, mail, membership, ended or RunEnded(reason="completed"))
     assert ended is not None, "an agent that was not asked to end goes on until a run ends badly"
     return ended
-
-
-def has_work(agent: Agent) -> bool:
-    """True if the conversation ends with a user message that the model has not answered."""
-    last = agent.conversation.prefix.last
-    return last is not None and last.role == "user"
 
 
 async def _run(agent: Agent, mail: Messaging, limits: RunLimits) -> RunEnded:
@@ -113,7 +105,7 @@ async def _receive(agent: Agent, mail: Messaging) -> None:
     try:
         await mail.receive()
     except MailboxFailed as exc:
-        agent.emit(LayerFailed(layer="mail", reason=str(exc)))
+        agent.report_failure("mail", exc)
         await trio.sleep_forever()  # The tool rounds retry; retrying here would be a busy loop.
 
 

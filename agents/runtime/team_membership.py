@@ -2,7 +2,6 @@
 
 import attrs
 
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.run_result import EndReason
 from coterie.mailbox.envelope import Envelope, Sender
@@ -44,4 +43,4 @@ class TeamMembership:
         try:
             await self.router.send(self.sender, message)
         except MailboxError as exc:
-            agent.emit(LayerFailed(layer="mail", reason=str(exc)))
+            agent.report_failure("mail", exc)

@@ -6,7 +6,7 @@ from itertools import chain
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import Compacted, LayerFailed
+from coterie.agents.events.layer_events import Compacted
 from coterie.agents.hooks.lifecycle_hooks import CompactionHook
 from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection, section_text
@@ -80,7 +80,8 @@ def commit_compaction(
     agent.announced.append("compaction")
     event = _compacted_event(job, plan, rebuilt, began)
     agent.emit(event)
-    _deliver(agent, mail)
+    if mail is not None and agent.has_work:  # otherwise mail wakes the idle agent as always
+        mail.deliver(agent)
     return event
 
 
@@ -121,15 +122,6 @@ def _compacted_event(job: CompactionJob, plan: CompactionPlan, rebuilt: RebuiltC
         cost_usd=format(plan.cost, "f"),
         where=str(job.agent.transcript.path),
     )
-
-
-def _deliver(agent: Agent, mail: Messaging | None) -> None:
-    """Append arrived mail if the last message is the user's; otherwise mail wakes the idle agent as always."""
-    last = agent.conversation.prefix.last
-    if mail is not None and last is not None and last.role == "user":
-        added = mail.add_blocks(agent, ())
-        if added.blocks:
-            agent.append_message("user", added.blocks, *added.records)
 
 
 USER_TEXT_SHARE = 0.2
@@ -240,33 +232,28 @@ class CompactionStep:
         try:
             return await trio.to_thread.run_sync(rebuild_truncated, job, plan, parts, directory)
         except OSError as exc:
-            job.agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
+            job.agent.report_failure(LAYER, exc)
             return rebuild(job, plan, parts)
 
     async def _summary_parts(self, job: CompactionJob) -> SummaryParts:
-        agent = job.agent
+        agent, context = job.agent, ""
+        try:
+            context = "" if self.context is None else await self.context()
+        except (ConfigInvalid, OSError) as exc:
+            agent.report_failure(LAYER, exc)
+            context = block_text(job.messages[0][0].data)  # that of the first message
         sections = [
             f"## {section.heading}\n{text}"
             for section in self.pinned_sections
             if (text := await section_text(section, agent, LAYER))
         ]
         return SummaryParts(
-            context=await self._context(job),
+            context=context,
             pinned="\n\n".join(sections),
             user_texts=agent.user_texts,
             user_text_room=int(agent.meter.thresholds.effective * USER_TEXT_SHARE),
             where=str(agent.transcript.path),
         )
-
-    async def _context(self, job: CompactionJob) -> str:
-        """Read the text that comes before the task; use that of the first message if reading fails."""
-        if self.context is None:
-            return ""
-        try:
-            return await self.context()
-        except (ConfigInvalid, OSError) as exc:
-            job.agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
-            return block_text(job.messages[0][0].data)
 
 
 def _with_restored(job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> SummaryParts:

@@ -97,17 +97,11 @@ class OnDemandCompaction:
         if pivot is not None and not 1 <= pivot.message <= count:
             reason = f"message {pivot.message} does not exist: the conversation has {count} messages"
             return NotCompacted(reason=reason, is_for_user=True)
-        if not _can_leave(CompactionJob.of(agent, self._compact.settings, "manual", pivot)):
+        whole = CompactionJob.of(agent, self._compact.settings, "manual", pivot)
+        span = whole.span() if whole.messages else None
+        if span is None or all(message[0].role != "assistant" for message in whole.messages[span.first : span.start]):
             return NotCompacted(reason=TOO_SHORT)
         if objection := await self._compact.objection(agent, "manual"):
             return NotCompacted(reason=f"a hook objects: {objection}")
         event = await self._compact.compact(agent, "manual", pivot)
         return NotCompacted(reason=NO_SUMMARY) if event is None else CompactionDone.of(event)
-
-
-def _can_leave(job: CompactionJob) -> bool:
-    """Return True if the range to remove contains a reply of the model."""
-    if not job.messages:
-        return False
-    span = job.span()
-    return any(message[0].role == "assistant" for message in job.messages[span.first : span.start])

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import msgspec
 
 from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan
 from coterie.agents.layers.layer4_compaction.restore import RestoredFile, RestoredSkill
-from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import Part, Way
@@ -83,8 +83,13 @@ def assemble(
     parts: SummaryParts,
 ) -> RebuiltConversation:
     """Build the conversation from the messages *before* and *after*, with the new message between them."""
-    missing = missing_user_texts(parts.user_texts, "\n".join([plan.summary, *_user_texts([*before, *after])]))
+    user_blocks = [data for role, blocks in [*before, *after] if role == "user" for data in blocks]
+    # A tool result that quotes the user does not count.
+    kept = [block_text(data) for data in user_blocks if data.startswith(_TEXT)]
+    missing = missing_user_texts(parts.user_texts, "\n".join([plan.summary, *kept]))
     blocks = _blocks(plan, parts, missing)
+    prefix = job.agent.conversation.prefix
+    unchanged = [prefix[index].data for index in range(prefix.prompt_length)]  # tools and system prompt
     messages = [*before, ("user", [text_block(text) for _, text in blocks]), *after]
     return RebuiltConversation(
         messages=messages,
@@ -93,7 +98,7 @@ def assemble(
         user_texts_added=len(missing),
         skills=parts.skills,
         files=parts.files,
-        tokens=_fixed(job.agent) + estimate_messages(messages),
+        tokens=sum(map(estimate_block, chain(unchanged, *(blocks for _, blocks in messages)))),
     )
 
 
@@ -102,11 +107,6 @@ def earlier_summaries(messages: Iterable[Sequence[SegmentView]]) -> list[str]:
     texts = (block_text(segment.data) for message in messages for segment in message if segment.block_type == "text")
     framed = (text for text in texts if text.startswith(_OPENS) and text.endswith(_CLOSES))
     return [text.removesuffix(_CLOSES).partition("\n\n")[2].strip() for text in framed]
-
-
-def estimate_messages(messages: Sequence[Message]) -> int:
-    """Estimate the tokens of *messages*."""
-    return sum(estimate_block(data) for _, blocks in messages for data in blocks)
 
 
 def _blocks(plan: CompactionPlan, parts: SummaryParts, missing: Sequence[str]) -> list[tuple[Part, str]]:
@@ -127,19 +127,6 @@ def _blocks(plan: CompactionPlan, parts: SummaryParts, missing: Sequence[str]) -
         files = "\n\n".join(file.shown() for file in parts.files)
         blocks.append(("files", render("compacted_files", files=files)))
     return blocks
-
-
-def _user_texts(messages: Iterable[Message]) -> Iterator[str]:
-    """Yield the text blocks of user messages; a tool result that quotes the user does not count."""
-    for role, blocks in messages:
-        if role == "user":
-            yield from (block_text(data) for data in blocks if data.startswith(_TEXT))
-
-
-def _fixed(agent: Agent) -> int:
-    """Estimate the tokens of tools and system prompt, which a compaction does not change."""
-    prefix = agent.conversation.prefix
-    return sum(estimate_block(prefix[index].data) for index in range(prefix.prompt_length))
 
 
 def _before(messages: Messages) -> list[Message]:

@@ -4,7 +4,7 @@ import attrs
 import trio
 
 from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
-from coterie.agents.events.layer_events import BreakerTripped, LayerFailed
+from coterie.agents.events.layer_events import BreakerTripped
 from coterie.agents.layers.layer3_session_notes import NotesState, SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan, CompactionSkipped
 from coterie.agents.layers.layer4_compaction.rebuild import earlier_summaries
@@ -34,13 +34,9 @@ class CircuitBreaker:
     def record_failure(self, agent: Agent, reason: str) -> None:
         """Count a failure and emit its event; the failure that reaches the limit trips the breaker."""
         self.failures += 1
-        agent.emit(LayerFailed(layer=LAYER, reason=reason))
+        agent.report_failure(LAYER, reason)
         if self.failures == self.limit:
             agent.emit(BreakerTripped(failures=self.failures, reason=reason))
-
-    def record_success(self) -> None:
-        """Reset the count after a summary."""
-        self.failures = 0
 
 
 NOTES_WAIT = 15.0
@@ -90,9 +86,9 @@ async def summarize_by_model(
         return CompactionSkipped(str(exc))
     except (BudgetSpent, ControlLost) as exc:
         # Not counted as a failed summary: other code handles a spent budget and a lost channel.
-        job.agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
+        job.agent.report_failure(LAYER, exc)
         return CompactionSkipped(str(exc))
-    breaker.record_success()
+    breaker.failures = 0
     state = None if notes is None else await _notes_state(notes)
     if state is not None and state.errors and state.errors not in summary:
         summary += f"\n\nErrors & Corrections, from the notes:\n{state.errors}"

@@ -7,7 +7,6 @@ from typing import ClassVar, Self
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.layers.layer6_dreaming.dream_run import FAILURES, PURPOSE, Dreamer, DreamProgress
 from coterie.agents.loop.agent import Agent
@@ -95,7 +94,7 @@ class DreamScheduler(BackgroundTask[Dreamer]):
         except DreamRefused as exc:
             self.not_due = exc.reason  # another process started a dream first
         except OSError as exc:
-            dreamer.agent.emit(LayerFailed(layer=PURPOSE, reason=str(exc)))
+            dreamer.agent.report_failure(PURPOSE, exc)
 
     async def _dream(self, dreamer: Dreamer, *, is_dry: bool = False) -> None:
         """Run one dream; a failure becomes an event. Raises `DreamRefused`."""
@@ -108,7 +107,7 @@ class DreamScheduler(BackgroundTask[Dreamer]):
             raise
         except FAILURES as exc:
             if self.progress.state != "failed":  # otherwise the dream has emitted an event already
-                agent.emit(LayerFailed(layer=PURPOSE, reason=str(exc)))
+                agent.report_failure(PURPOSE, exc)
 
     def _sessions(self) -> Sequence[Path]:
         """Directories of the sessions that were active since the last dream."""

@@ -9,7 +9,6 @@ import attrs
 import trio
 
 from coterie.agents.events.agent_events import ProgressSummarized
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.background_task import run_in_background
 from coterie.agents.layers.progress.digest import Digest, cut
 from coterie.agents.loop.agent import Agent
@@ -104,7 +103,7 @@ class ProgressSummarizer:
             return  # not admitted in time; the next summary includes these entries
         except CALL_FAILURES as exc:
             if type(exc) is not self._failure:
-                self._agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
+                self._agent.report_failure(LAYER, exc)
             self._failure = type(exc)
         else:
             self._failure = None

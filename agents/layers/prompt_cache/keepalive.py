@@ -9,7 +9,6 @@ import attrs
 import msgspec
 import trio
 
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.background_task import run_in_background
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.cache_markers import CACHE_LIFETIMES, FIVE_MINUTES, CacheTtls
@@ -265,7 +264,7 @@ class CacheKeepalive:
             try:
                 return await refresh_prefix(self._agent)
             except CALL_FAILURES as exc:
-                self._agent.emit(LayerFailed(layer=PURPOSE, reason=str(exc)))
+                self._agent.report_failure(PURPOSE, exc)
                 return None
-        self._agent.emit(LayerFailed(layer=PURPOSE, reason="the call did not finish before the cache entry expired"))
+        self._agent.report_failure(PURPOSE, "the call did not finish before the cache entry expired")
         return None

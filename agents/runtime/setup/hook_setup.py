@@ -100,8 +100,7 @@ class AgentHooks:
         """Add the texts of SessionStart hooks to a compacted conversation, immediately or with the next message."""
         if not (blocks := await self._context(source)):
             return
-        last = agent.conversation.prefix.last
-        if last is not None and last.role == "user":
+        if agent.has_work:
             agent.append_message("user", blocks)
         else:
             agent.add_preface(blocks)

@@ -8,7 +8,6 @@ import attrs
 import trio
 
 from coterie.agents.events.event_reader import last_agent_changes
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.hooks.lifecycle_hooks import CompactionHook
 from coterie.agents.layers.layer3_notes_update import NotesWriter, load_writer
 from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
@@ -91,7 +90,7 @@ def build_progress(agent: Agent, spec: AgentSpec, gate: Gateway) -> ProgressSumm
     try:
         model = known_models().get(settings.model)
     except ConfigInvalid as exc:
-        agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
+        agent.report_failure(LAYER, exc)
         return None
     client = agent.client.with_gateway(TimeoutGateway(gate=gate, timeout=ADMISSION_TIMEOUT))
     return ProgressSummarizer.build(agent, client, model, every=max(MIN_INTERVAL, settings.every))
