@@ -126,33 +126,26 @@ class RemoteMailAuthority:
         """Send a message with authority; as `AuthorityPort.send`. Raises `ControlLost` too."""
         match BODIES[envelope.kind].from_body(envelope.body):
             case PlanApprovalResponse() as response:
-                refusal = await self._decide(envelope, response)
+                assert envelope.in_reply_to is not None, "checked by the sender"
+                decision = DecidePlan(
+                    id=envelope.in_reply_to,
+                    approve=response.approve,
+                    feedback=response.feedback,
+                    asker=envelope.recipient.name,
+                )
+                refusal = (await self._channel.request(decision)).refusal
             case ShutdownRequest():
-                refusal = await self._request_shutdown(envelope)
+                refusal = None
+                try:
+                    await self._spawner.request_shutdown(envelope)
+                except SpawnRefused as exc:
+                    refusal = exc.reason
             case _:
                 refusal = "the root does not accept this kind of message"
         if refusal is not None:
             sender, recipient = envelope.sender.name, envelope.recipient.name
             raise NotAllowed(sender=sender, recipient=recipient, kind=envelope.kind, reason=refusal)
         return Receipt(id=envelope.id, recipient=envelope.recipient.name, transport="control", stored=envelope.created)
-
-    async def _decide(self, envelope: Envelope, response: PlanApprovalResponse) -> str | None:
-        """Return the reason why the decision was rejected; None if it was accepted."""
-        assert envelope.in_reply_to is not None, "checked by the sender"
-        decision = DecidePlan(
-            id=envelope.in_reply_to,
-            approve=response.approve,
-            feedback=response.feedback,
-            asker=envelope.recipient.name,
-        )
-        return (await self._channel.request(decision)).refusal
-
-    async def _request_shutdown(self, envelope: Envelope) -> str | None:
-        try:
-            await self._spawner.request_shutdown(envelope)
-        except SpawnRefused as exc:
-            return exc.reason
-        return None
 
 
 @attrs.define(eq=False)

@@ -32,7 +32,7 @@ from coterie.agents.root_link.remote_services import (
     RemotePrompter,
     RemoteSpawner,
 )
-from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
+from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.envelope import Envelope, MessageId
 
@@ -137,8 +137,7 @@ class RootConnection:
 
     async def serve(self, nursery: trio.Nursery) -> None:
         """Handle the root's messages, and its requests in *nursery*, until it closes; then raise `ControlLost`."""
-        handlers = MessageHandlers(on_message=self._handle_message, on_request=self._handle_request)
-        await self._channel.serve(handlers, nursery)
+        await self._channel.serve(nursery, self._handle_message, self._handle_request)
         raise ControlLost("the root process of the session has ended")
 
     async def _handle_message(self, message: RootMessage) -> None:
@@ -147,21 +146,16 @@ class RootConnection:
                 self._handlers.release(message.name, message.why)
             case ExpectReport():
                 self._handlers.expect(message.report)
-            case StartInProcess() | RelayedMessage() | SignalAgent():
-                self._handle_in_process(message)
+            case StartInProcess() | RelayedMessage() | SignalAgent() if self._in_process is not None:
+                self._in_process(message)
+            case StartInProcess():  # without a host, the agent counts as killed
+                self.send(RunOver(line=message.line, status=-signal.SIGKILL))
             case DeliverMessage():
                 await self.deliver(message.envelope())
 
     async def _handle_request(self, request: RootMessage) -> CompactionDone | NotCompacted:
         assert isinstance(request, CompactJob), "the root makes no other request"
         return await self._handlers.compact(request)
-
-    def _handle_in_process(self, message: InProcessMessage) -> None:
-        """Pass on a message about an in-process agent; without a host, report a started agent as killed."""
-        if self._in_process is not None:
-            self._in_process(message)
-        elif isinstance(message, StartInProcess):
-            self.send(RunOver(line=message.line, status=-signal.SIGKILL))
 
 
 @asynccontextmanager

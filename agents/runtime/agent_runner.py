@@ -22,12 +22,10 @@ from coterie.agents.loop.pipeline import Steps
 from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.root_link.job_messages import CompactJob, DreamJob, ExtractJob, NotCompacted, OfflineJob
 from coterie.agents.runtime.first_message import NextUserMessage
-from coterie.agents.runtime.mail_loop import run_mail_loop, wait_for_mail_or_idle_team
+from coterie.agents.runtime.mail_loop import TeamMembership, run_mail_loop, wait_for_mail_or_idle_team
 from coterie.agents.runtime.setup.agent_parts import AgentParts
-from coterie.agents.runtime.team_membership import TeamMembership
 from coterie.agents.tools.team.agent_tool import AgentTool
 from coterie.errors import ConfigInvalid
-from coterie.mailbox.contract import MemberState
 
 
 def run_started_event(parts: AgentParts, agent: Agent) -> RunStarted:
@@ -102,7 +100,7 @@ class AgentRunner:
         agent, messaging, idle_wait = self.agent, mail.messaging, self._on_demand.serve_while
         await self._run_and_report(
             lambda limits: run_mail_loop(
-                agent, messaging, limits, membership, self._report_state, self._waiting, idle_wait
+                agent, messaging, limits, membership, self.parts.root.report_activity, self._waiting, idle_wait
             ),
             report,
         )
@@ -131,18 +129,15 @@ class AgentRunner:
         with self.agent.scope:
             match job:
                 case CompactJob():
-                    await self._compact(job)
+                    answer = await self._on_demand.run_request(self.agent, job)
+                    if isinstance(answer, NotCompacted) and answer.is_for_user:
+                        raise ConfigInvalid("message", answer.reason)
+                    if isinstance(answer, NotCompacted):
+                        self.agent.report_failure(LAYER, answer.reason)
                 case ExtractJob():
                     await _required(self._steps.extraction).run_now()
                 case DreamJob():
                     await _required(self._steps.dreaming).run_now(job)
-
-    async def _compact(self, job: CompactJob) -> None:
-        answer = await self._on_demand.run_request(self.agent, job)
-        if isinstance(answer, NotCompacted) and answer.is_for_user:
-            raise ConfigInvalid("message", answer.reason)
-        if isinstance(answer, NotCompacted):
-            self.agent.report_failure(LAYER, answer.reason)
 
     async def _run_and_report(self, run: Callable[[RunLimits], Awaitable[RunEnded]], report: ReportEnd) -> None:
         end, given = run_finished_event(RunEnded(reason="cancelled")), self.parts.spec.settings
@@ -187,10 +182,6 @@ class AgentRunner:
         for step in self.agent.pipeline.end if ended.reason == "completed" else ():
             step.on_run_finished()
         return ended
-
-    def _report_state(self, state: MemberState) -> None:
-        if state != "ended":
-            self.parts.root.report_activity(state)
 
     def _unreported_children(self) -> int:
         """Number of background children that have not reported yet."""

@@ -11,7 +11,7 @@ from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.job_messages import OfflineJob
 from coterie.agents.root_link.spawn_request import FORK_TYPE, MemoryScope, Spawned
 from coterie.agents.runtime.worktree import Worktree
-from coterie.agents.settings import Settings, dump_settings, load_settings_dump
+from coterie.agents.settings import Settings, dump_settings, load_settings_dump, path_from_json
 from coterie.mailbox.envelope import MessageId, new_message_id
 from coterie.mailbox.validation import MessageDigest
 from coterie.session_directory import MAIN
@@ -151,7 +151,7 @@ class AgentSpec:
             "settings": load_settings_dump(members["settings"]),
             "parent_settings": tuple(map(load_settings_dump, members["parent_settings"])),
         }
-        nested = {key: msgspec.convert(members[key], type_, dec_hook=_decode_path) for key, type_ in _NESTED.items()}
+        nested = {key: msgspec.convert(members[key], type_, dec_hook=path_from_json) for key, type_ in _NESTED.items()}
         return cls(**members | settings | nested)
 
 
@@ -163,8 +163,3 @@ _NESTED: dict[str, Any] = {
     "incarnation": Incarnation,
 }
 """Types of the fields that are JSON objects."""
-
-
-def _decode_path(type_: type, value: Any) -> Any:
-    assert type_ is Path, f"no member is a {type_.__name__}"
-    return Path(value)

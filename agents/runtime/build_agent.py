@@ -9,13 +9,11 @@ from pathlib import Path
 
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.context_window import WindowMeter
-from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.forks.fork import begin_fork, fork_workspace, write_fork_file
 from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.loop.pipeline import Steps, open_background
+from coterie.agents.loop.pipeline import open_background
 from coterie.agents.mcp.client import McpClient
 from coterie.agents.mcp.mcp_tool import mcp_tools
 from coterie.agents.root_link.root_connection import AgentHandlers
@@ -47,8 +45,12 @@ def build_agent(
     meter = WindowMeter(context_thresholds(spec.settings, parts.model))
     conversation = files.transcript.loaded.conversation
     is_fresh = conversation is None
-    if conversation is None:
-        conversation = _begin_conversation(parts, tools)
+    if conversation is None and point is not None:
+        conversation = begin_fork(point, spec.task)
+    elif conversation is None:
+        conversation = begin_conversation(
+            spec.settings, parts.model, parts.definition, tools, parts.memory.manual, is_embedded=spec.is_embedded
+        )
     user_texts: list[str] = []
     if point is not None and is_fresh:
         point.restore_meter(meter)
@@ -73,15 +75,6 @@ def build_agent(
         fork_of=None if point is None else point.parent,
         inherited=0 if point is None else len(point.prefix),
         user_texts=user_texts,
-    )
-
-
-def _begin_conversation(parts: AgentParts, tools: dict[str, Tool]) -> Conversation:
-    spec = parts.spec
-    if parts.point is not None:
-        return begin_fork(parts.point, spec.task)
-    return begin_conversation(
-        spec.settings, parts.model, parts.definition, tools, parts.memory.manual, is_embedded=spec.is_embedded
     )
 
 
@@ -117,13 +110,8 @@ def build_web_tools(parts: AgentParts) -> tuple[Tool, ...]:
 
     spec, begun = parts.spec, parts.begun_prefix
     hosts = tuple(hosts_from_settings(settings) for settings in (spec.settings, *spec.parent_settings))
-    is_there = all(each.entries for each in hosts) if begun is None else _has_web_fetch(begun)
+    is_there = all(each.entries for each in hosts) if begun is None else begun.has_tool(NAME)
     return (WebFetch(hosts=hosts, cache=PageCache(parts.files.clock.now), load=load_page),) if is_there else ()
-
-
-def _has_web_fetch(prefix: Prefix) -> bool:
-    beginning = b'{"name":"%s"' % NAME.encode()
-    return any(segment.data.startswith(beginning) for segment in prefix.segments if segment.section == "tools")
 
 
 def build_agent_tool(
@@ -196,7 +184,11 @@ async def open_agent_runner(parts: AgentParts, client: ModelClient, mcp: McpClie
         agent = build_agent(parts, tools, _build_workspace(parts, jobs, sandbox, author), client, layers)
         steps = layers.steps
         async with open_background(steps):
-            with parts.root.handling(_handlers(agent_tool, steps)):
+            assert steps.on_demand_compaction is not None, "every agent has it"
+            handlers = AgentHandlers(
+                release=agent_tool.release, expect=agent_tool.pending.add, compact=steps.on_demand_compaction.request
+            )
+            with parts.root.handling(handlers):
                 yield AgentRunner(
                     parts=parts,
                     agent=agent,
@@ -204,11 +196,3 @@ async def open_agent_runner(parts: AgentParts, client: ModelClient, mcp: McpClie
                     next_user_message=NextUserMessage(parts=parts, recall=steps.recall),
                     steps=steps,
                 )
-
-
-def _handlers(agent_tool: AgentTool, steps: Steps) -> AgentHandlers:
-    """Return the handlers of the root's messages about this agent."""
-    assert steps.on_demand_compaction is not None, "every agent has it"
-    return AgentHandlers(
-        release=agent_tool.release, expect=agent_tool.pending.add, compact=steps.on_demand_compaction.request
-    )

@@ -17,6 +17,7 @@ from coterie.agents.runtime.setup.agent_parts import AgentParts
 from coterie.agents.runtime.setup.context_texts import context_text, index_text, read_indexes
 from coterie.mailbox.errors import MailboxFailed
 
+NO_TEAMMATES = "You can also write to other agents that you know of."
 RECALL_TIMEOUT = 0.5
 """Seconds to wait for memories that fit the task; a search usually takes some milliseconds."""
 
@@ -57,7 +58,9 @@ class NextUserMessage:
 
     async def _begin(self, agent: Agent, start_blocks: Sequence[bytes], recalled: AddedBlocks) -> None:
         """Append the first message; for a teammate without a task, keep its beginning until a message arrives."""
-        texts = [await self._context(agent), *self._team_texts(agent.identity.agent), *self._plan()]
+        plan = self.parts.spec.plan
+        texts = [await self._context(agent), *self._team_texts(agent.identity.agent)]
+        texts += [] if plan is None else [render("plan_required", approver=plan.description)]
         texts += await self.parts.skills.preload(agent)
         if self.parts.spec.is_teammate and not self.parts.spec.task:
             agent.add_preface(map(text_block, texts))  # The teammate waits for its first message.
@@ -97,30 +100,20 @@ class NextUserMessage:
         lists = index_text(indexes), parts.skills.listing, parts.mcp_tools.to_text()
         return context_text(parts.spec.directory, agent.clock, parts.instructions, *lists)
 
-    def _plan(self) -> list[str]:
-        """Return the instructions for an agent that must submit a plan first."""
-        plan = self.parts.spec.plan
-        return [] if plan is None else [render("plan_required", approver=plan.description)]
-
     def _team_texts(self, name: str) -> list[str]:
         """Return the texts about the team for the agent *name*.
 
         These texts are separate from the context text, because sessions of one project share the bytes of the context
         text as long as it contains no name of a session.
         """
-        parts = self.parts
+        parts, teammate = self.parts, ""
+        if (lead := parts.spec.lead) is not None:
+            names = ", ".join(parts.teammates)
+            others = f"Other members of the team: {names}." if names else NO_TEAMMATES
+            teammate = render("teammate", name=name, lead=lead, others=others)
         scratch = "" if parts.scratch is None else render("scratch", directory=str(parts.scratch))
         team = "" if parts.team is None else team_briefing(parts.team)
-        return [text for text in (scratch, team, self._teammate(name)) if text]
-
-    def _teammate(self, name: str) -> str:
-        if (lead := self.parts.spec.lead) is None:
-            return ""
-        names = ", ".join(self.parts.teammates)
-        others = (
-            f"Other members of the team: {names}." if names else "You can also write to other agents that you know of."
-        )
-        return render("teammate", name=name, lead=lead, others=others)
+        return [text for text in (scratch, team, teammate) if text]
 
     async def _recalled(self) -> AddedBlocks:
         """Return memories that fit the task; memories that a model ranks come with a later message."""

@@ -127,7 +127,8 @@ class _InProcessHost:
             except* Exception as group:  # noqa: BLE001 - outermost frame of an in-process agent
                 traceback.print_exception(group, file=sys.stderr)
                 with contextlib.suppress(ControlLost):  # The connection itself raises this error.
-                    root.report_failure(_describe(group), is_for_user=False)
+                    first = traceback.format_exception_only(first_exception(group))
+                    root.report_failure(" ".join("".join(first).split()), is_for_user=False)
         return status
 
 
@@ -146,7 +147,3 @@ async def open_in_process_host(root: RootConnection, run_main: AgentMain) -> Asy
                 yield
             finally:
                 host.close()
-
-
-def _describe(group: BaseException) -> str:
-    return " ".join("".join(traceback.format_exception_only(first_exception(group))).split())

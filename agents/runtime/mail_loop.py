@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Literal
 
 import attrs
 import trio
@@ -11,13 +12,50 @@ from coterie.agents.errors import ControlLost, ReplyMalformed
 from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.loop import run_loop
-from coterie.agents.loop.run_result import RunEnded, RunLimits
+from coterie.agents.loop.run_result import EndReason, RunEnded, RunLimits
 from coterie.agents.root_link.spawn_request import Spawner
 from coterie.agents.runtime.setup.agent_mail import AgentMail
-from coterie.agents.runtime.team_membership import TeamMembership
-from coterie.mailbox.contract import MemberState
-from coterie.mailbox.errors import MailboxFailed
-from coterie.mailbox.message_bodies import ShutdownResponse
+from coterie.mailbox.envelope import Envelope, Sender
+from coterie.mailbox.errors import MailboxError, MailboxFailed
+from coterie.mailbox.message_bodies import Idle, ShutdownResponse
+from coterie.mailbox.router import OutgoingMessage, Router
+
+
+@attrs.frozen(kw_only=True)
+class TeamMembership:
+    """Sends the team messages of one agent."""
+
+    router: Router
+    sender: Sender
+    lead: str | None = None
+    """Recipient of idle notices; None to send none."""
+
+    async def notify_idle(self, agent: Agent, outcome: EndReason | None) -> None:
+        """Send the lead an idle notice after a run with the reason *outcome*.
+
+        A notice that cannot be stored is an event.
+        """
+        if self.lead is not None:
+            body = Idle(outcome=outcome)
+            await self._report(agent, OutgoingMessage(to=self.lead, body=body.to_body(), kind=body.kind))
+
+    async def respond(self, agent: Agent, request: Envelope, response: ShutdownResponse) -> None:
+        """Send *response* to the sender of *request*; returns when it is stored, or after an event with the error.
+
+        The user and the root have no mailbox; they see the end of the run instead.
+        """
+        if request.sender.kind not in ("human", "system"):
+            body = response.to_body()
+            await self._report(
+                agent, OutgoingMessage(to=request.sender.name, body=body, kind=response.kind, in_reply_to=request.id)
+            )
+
+    async def _report(self, agent: Agent, message: OutgoingMessage) -> None:
+        try:
+            await self.router.send(self.sender, message)
+        except MailboxError as exc:
+            agent.report_failure("mail", exc)
+
 
 IdleWait = Callable[[Agent, Callable[[], Awaitable[None]]], Awaitable[None]]
 """Waits for mail by calling the given function, and serves other requests during the wait.
@@ -36,7 +74,7 @@ async def run_mail_loop(
     mail: Messaging,
     limits: RunLimits,
     membership: TeamMembership,
-    report_state: Callable[[MemberState], None] = lambda _: None,
+    report_state: Callable[[Literal["running", "idle"]], None] = lambda _: None,
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     idle_wait: IdleWait = wait_only,
 ) -> RunEnded:
@@ -97,33 +135,26 @@ async def _interrupt_at_deadline(agent: Agent, mail: Messaging) -> None:
     """Receive shutdown requests while the agent is running, and interrupt the agent at the deadline."""
     while trio.current_time() < mail.shutdown.deadline:
         with trio.move_on_at(mail.shutdown.deadline):
-            await _receive(agent, mail)
+            try:
+                await mail.receive()
+            except MailboxFailed as exc:
+                agent.report_failure("mail", exc)
+                await trio.sleep_forever()  # The tool rounds retry; retrying here would be a busy loop.
     agent.interrupt()
-
-
-async def _receive(agent: Agent, mail: Messaging) -> None:
-    try:
-        await mail.receive()
-    except MailboxFailed as exc:
-        agent.report_failure("mail", exc)
-        await trio.sleep_forever()  # The tool rounds retry; retrying here would be a busy loop.
 
 
 async def _shut_down(agent: Agent, mail: Messaging, membership: TeamMembership, last: RunEnded) -> RunEnded:
     """Send the response to every shutdown request, and return *last* with the reason "shutdown"."""
-    response = _response(last, is_late=trio.current_time() >= mail.shutdown.deadline)
+    reasons = {"completed": "it had nothing more to do", "shutdown": "it has wrapped up"}
+    reason = reasons.get(last.reason, f"its run has ended: {last.reason}")
+    if last.reason == "cancelled":
+        is_late = trio.current_time() >= mail.shutdown.deadline
+        reason = "the deadline has passed and its turn was interrupted" if is_late else "it was interrupted"
+    response = ShutdownResponse(accepted=last.reason != "cancelled", reason=reason)
     for request in mail.shutdown.requests.values():
         await membership.respond(agent, request, response)
     await mail.acknowledge_all(agent)
     return attrs.evolve(last, reason="shutdown")
-
-
-def _response(last: RunEnded, *, is_late: bool) -> ShutdownResponse:
-    if last.reason == "cancelled":
-        text = "the deadline has passed and its turn was interrupted" if is_late else "it was interrupted"
-        return ShutdownResponse(accepted=False, reason=text)
-    reasons = {"completed": "it had nothing more to do", "shutdown": "it has wrapped up"}
-    return ShutdownResponse(accepted=True, reason=reasons.get(last.reason, f"its run has ended: {last.reason}"))
 
 
 async def wait_for_mail_or_idle_team(mail: AgentMail, spawner: Spawner) -> None:

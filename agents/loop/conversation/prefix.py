@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import attrs
+import msgspec
 
 from coterie.agents.loop.conversation.blocks import Block
 from coterie.agents.loop.conversation.key_header import KeyHeader
@@ -54,6 +55,11 @@ class Prefix:
     def prompt_length(self) -> int:
         """Number of segments before the messages."""
         return prompt_length(self._log.segments, self._length)
+
+    def has_tool(self, name: str) -> bool:
+        """Return True if the prefix defines a tool of this name."""
+        tools = (segment.data for segment in self.segments if segment.section == "tools")
+        return any(msgspec.json.decode(tool).get("name") == name for tool in tools)
 
     def hash_at(self, length: int) -> bytes:
         """Return the hash of the first *length* segments, seeded with the key header."""

@@ -40,36 +40,11 @@ MIN_INTERVAL = 0.1
 """Minimum of seconds between two progress summaries; overrides a shorter interval in the settings."""
 
 
-def _pinned_sections(parts: AgentParts) -> Sequence[PinnedSection]:
-    """Return the sections of state that survive a summary."""
-    mail, roster = parts.mail, parts.mail.router.roster
-    return (
-        TeamSection(roster, partial(last_agent_changes, parts.files.session)),
-        TaskSection(parts.tasks),
-        MailSection(roster, mail.messaging, mail.sender),
-    )
-
-
-def _load_notes_writer(parts: AgentParts, pinned: Sequence[PinnedSection]) -> NotesWriter | None:
-    """Load the writer of the agent's session notes; None if layer 3 is off.
-
-    Blocks on the disk. Raises `ConfigInvalid` for an invalid template or prompt.
-    """
-    spec, settings = parts.spec, parts.spec.settings.layers.notes
-    if not settings.enabled:
-        return None
-    return load_writer(spec.name, spec.directory, parts.files.directory, settings, pinned)
-
-
-async def read_context(parts: AgentParts) -> str:
+def read_context(parts: AgentParts) -> str:
     """Return the text before the task, with the current instruction files and memory index.
 
-    Raises `ConfigInvalid`.
+    Blocks on the disk. Raises `ConfigInvalid`.
     """
-    return await trio.to_thread.run_sync(_context_sync, parts)
-
-
-def _context_sync(parts: AgentParts) -> str:
     spec, files = parts.spec, parts.files
     instructions = read_instructions(spec.directory) if spec.has_instructions else None
     servers = (load_tool_list(files.session.directory) or McpToolList()).to_text()
@@ -155,7 +130,7 @@ class PipelineBuilder:
         return CompactionStep(
             settings=settings,
             pinned_sections=self.pinned_sections,
-            context=partial(read_context, parts),
+            context=partial(trio.to_thread.run_sync, read_context, parts),
             mail=parts.mail.messaging,
             notes=notes,
             hook=hook,
@@ -190,6 +165,13 @@ class PipelineBuilder:
 
 async def load_layers(parts: AgentParts) -> PipelineBuilder:
     """Load the files of the layers, and return the builder of their steps. Raises `ConfigInvalid`."""
-    pinned = _pinned_sections(parts)
-    writer = await trio.to_thread.run_sync(_load_notes_writer, parts, pinned)
+    spec, settings, mail, writer = parts.spec, parts.spec.settings.layers.notes, parts.mail, None
+    pinned = (
+        TeamSection(mail.router.roster, partial(last_agent_changes, parts.files.session)),
+        TaskSection(parts.tasks),
+        MailSection(mail.router.roster, mail.messaging, mail.sender),
+    )
+    if settings.enabled:
+        load = partial(load_writer, spec.name, spec.directory, parts.files.directory, settings, pinned)
+        writer = await trio.to_thread.run_sync(load)
     return PipelineBuilder(parts=parts, pinned_sections=pinned, notes_writer=writer)

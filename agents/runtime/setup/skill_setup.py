@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Literal
 
 import attrs
-import msgspec
 import trio
 
 from coterie.agents.definitions.definition import AgentDefinition
@@ -86,7 +85,7 @@ def open_agent_skills(
     """
     settings = spec.settings.skills
     found = load_skills(spec.directory) if settings.enabled and not spec.is_bare else Skills()
-    is_offered = bool(found.by_name) if begun is None else _offers(begun)
+    is_offered = bool(found.by_name) if begun is None else begun.has_tool(SkillTool.name)
     return AgentSkills(
         found=found,
         tool=SkillTool(skills=found, emit=files.log.emit) if is_offered else None,
@@ -105,9 +104,3 @@ async def _load(agent: Agent, used: UsedSkill, by: Literal["user", "definition"]
     agent.workspace.skills.record(used)
     agent.emit(SkillLoaded(name=used.name, by=by, path=used.file, characters=len(text)))
     return skill_block(used, text)
-
-
-def _offers(prefix: Prefix) -> bool:
-    """True if the conversation began with the tool that loads skills."""
-    tools = (segment.data for segment in prefix.segments if segment.section == "tools")
-    return any(msgspec.json.decode(tool).get("name") == SkillTool.name for tool in tools)
