@@ -232,9 +232,7 @@ class Agent:
     def workspace_changes(self) -> tuple[StateRecord, ...]:
         """Return a record of the workspace changes since the last call, to be written with the next message."""
         change = self.workspace.changes()
-        if change is None:
-            return ()
-        return (StateRecord(seen=dict(change.seen), directory=change.directory, skills=list(change.skills)),)
+        return () if change is None else (change,)
 
     async def make_durable(self, before: Literal["call", "effect"]) -> None:
         """Sync the transcript to disk if `durability` requires it *before* this point. Raises `OSError`."""

@@ -29,7 +29,7 @@ from coterie.agents.runtime.task_release import releasing_tasks
 from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.tools.team.agent_tool import AgentTool
 from coterie.agents.tools.team.control_tools import ExitPlanMode, TaskStop
-from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace, WorkspaceChange
+from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace
 from coterie.agents.tools.web.hosts import hosts_from_settings
 from coterie.agents.tools.web.web_fetch import NAME, PageCache, WebFetch
 from coterie.agents.tools.workspace.background_jobs import BackgroundJobs, open_jobs
@@ -95,7 +95,7 @@ def _build_workspace(
     if parts.point is not None:
         workspace.skills.restore(parts.point.skills)
     for state in files.transcript.loaded.states:
-        workspace.restore(WorkspaceChange(seen=state.seen, directory=state.directory, skills=state.skills))
+        workspace.restore(state)
     return workspace
 
 

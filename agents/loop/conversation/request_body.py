@@ -6,7 +6,7 @@ import attrs
 
 from coterie.agents.loop.conversation.cache_markers import CacheMarker
 from coterie.agents.loop.conversation.prefix import Prefix
-from coterie.agents.loop.conversation.segment import closing
+from coterie.agents.loop.conversation.segment import CLOSING
 from coterie.agents.loop.model.usage import Ttl
 
 _CACHE_CONTROL: dict[Ttl, bytes] = {
@@ -52,7 +52,7 @@ def render_chunks(
     start = b'{"max_tokens":%d,"stream":%s,' % (max_tokens, b"true" if stream else b"false")
     # The first chunk and the last are the small ones.
     chunks[0] = b"".join((start, prefix.header.parameters(), chunks[0]))
-    chunks[-1] += closing(last.section) + b"}"
+    chunks[-1] += CLOSING[last.section] + b"}"
     return tuple(chunks)
 
 

@@ -96,7 +96,9 @@ def load_transcript(path: Path) -> LoadedTranscript:
             raise TranscriptCorrupt(number, str(exc)) from exc
         more -= more > 0
         if isinstance(record, MessageRecord | EpochRecord) and record.more:
-            before, more = _kept_aside(loaded), record.more
+            # The record changes the conversation in place.
+            conversation = loaded.conversation and loaded.conversation.fork()
+            before, more = attrs.evolve(loaded, conversation=conversation), record.more
         try:
             loaded = attrs.evolve(loaded if record is None else _apply(loaded, record), size=end)
         except ValueError as exc:
@@ -218,12 +220,6 @@ def _kept(before: Sequence[Segment], after: Sequence[Segment]) -> int:
 
 def _stored(blocks: Iterable[bytes]) -> list[msgspec.Raw]:
     return [store_json(data) for data in blocks]
-
-
-def _kept_aside(loaded: LoadedTranscript) -> LoadedTranscript:
-    """Copy *loaded* with a fork of its conversation, which the next record changes in place."""
-    conversation = loaded.conversation
-    return attrs.evolve(loaded, conversation=conversation and conversation.fork())
 
 
 def _apply(loaded: LoadedTranscript, record: Record) -> LoadedTranscript:

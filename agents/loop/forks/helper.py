@@ -9,10 +9,11 @@ import attrs
 from coterie.agents.loop.agent import UNREADABLE, Agent, ToolAnswer
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.token_estimate import estimate_block
+from coterie.agents.loop.conversation.transcript_records import StateRecord
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.request import ModelRequest
 from coterie.agents.prompts import render
-from coterie.agents.tools.tool import Denial, Tool, Workspace, WorkspaceChange, call_tool
+from coterie.agents.tools.tool import Denial, Tool, Workspace, call_tool
 from coterie.agents.tools.workspace.memory_files import WritableMemory
 
 MAX_TOKENS = 8_000
@@ -91,17 +92,15 @@ def _request(agent: Agent, helper: Conversation, start: HelperStart, purpose: st
 
 async def _answers(agent: Agent, reply: Reply, workspace: Workspace, denial: Denial) -> Sequence[ToolAnswer]:
     """Run the calls of one reply, one after another; long results are stored in files, as for the agent."""
-    answers: Sequence[ToolAnswer] = [await _answer(agent, call, reply, workspace, denial) for call in reply.tool_calls]
+    answers: Sequence[ToolAnswer] = ()
+    for call in reply.tool_calls:
+        result = UNREADABLE
+        if call["id"] not in reply.unreadable_calls:
+            result = await call_tool(agent.tools, call["name"], call["input"], workspace, denial)
+        answers = [*answers, ToolAnswer(call=call, tool=agent.tools.get(call["name"]), result=result)]
     for step in agent.pipeline.tool_results:
         answers = await step.transform_results(agent, answers)
     return answers
-
-
-async def _answer(agent: Agent, call: dict[str, Any], reply: Reply, workspace: Workspace, denial: Denial) -> ToolAnswer:
-    result = UNREADABLE
-    if call["id"] not in reply.unreadable_calls:
-        result = await call_tool(agent.tools, call["name"], call["input"], workspace, denial)
-    return ToolAnswer(call=call, tool=agent.tools.get(call["name"]), result=result)
 
 
 def _workspace(agent: Agent, start: HelperStart) -> Workspace:
@@ -112,7 +111,7 @@ def _workspace(agent: Agent, start: HelperStart) -> Workspace:
     parent = agent.workspace
     workspace = Workspace(root=parent.root, scratch=parent.scratch, memory=start.memory, sandbox=parent.sandbox)
     directory = str(parent.shell.directory.relative_to(parent.shell.root))
-    workspace.restore(WorkspaceChange(seen=parent.seen.known(), directory=directory))
+    workspace.restore(StateRecord(seen=parent.seen.known(), directory=directory))
     for path, content in start.known.items():
         workspace.seen.record(path, content)
     return workspace

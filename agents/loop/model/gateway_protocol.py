@@ -4,8 +4,8 @@ In a session the gateway runs in the root, and agents reach it through their cha
 `LocalGateway`. The model client uses both through the same protocol and cannot bypass them.
 """
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from decimal import Decimal
 from typing import Literal, Protocol
 
@@ -103,21 +103,16 @@ class LocalGateway:
             # Another call may extend the cool-down while this one sleeps.
             while trio.current_time() < self._closed_until:  # noqa: ASYNC110 - a deadline that moves, not a poll
                 await trio.sleep_until(self._closed_until)
-            with self._reserve(intent):
+            reserve = intent.reserve
+            if self.budget is not None and self.spent + self._reserved + reserve > self.budget:
+                raise BudgetSpent(budget=self.budget, spent=self.spent, reserve=reserve)
+            self._reserved += reserve
+            try:
                 yield LocalPermit(self, intent)
+            finally:
+                self._reserved -= reserve
         finally:
             self._slots.release_on_behalf_of(holder)
-
-    @contextmanager
-    def _reserve(self, intent: CallIntent) -> Iterator[None]:
-        reserve = intent.reserve
-        if self.budget is not None and self.spent + self._reserved + reserve > self.budget:
-            raise BudgetSpent(budget=self.budget, spent=self.spent, reserve=reserve)
-        self._reserved += reserve
-        try:
-            yield
-        finally:
-            self._reserved -= reserve
 
     def cool_down(self, seconds: float) -> None:
         """Admit no call for *seconds* from now; never shortens a cool-down."""

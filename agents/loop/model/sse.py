@@ -37,10 +37,6 @@ class SseParser:
         if len(self._rest) > EVENT_LIMIT:
             raise ReplyMalformed(f"the API sent an event of more than {EVENT_LIMIT:,} bytes")
         for event in events:
-            if data := _data(event):
+            lines = (line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:"))
+            if data := b"\n".join(lines):
                 yield data
-
-
-def _data(event: bytes) -> bytes:
-    lines = (line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:"))
-    return b"\n".join(lines)

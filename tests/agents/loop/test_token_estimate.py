@@ -77,11 +77,10 @@ def test_count_is_last_usage_plus_added_blocks() -> None:
 
 def test_window_comes_from_first_known_source_and_can_only_be_lowered() -> None:
     small = known_models().get("claude-haiku-4-5")
-    betas, environ = ["context-1m-2025-08-07"], {"COTERIE_CONTEXT_WINDOW": "300000"}
+    environ = {"COTERIE_CONTEXT_WINDOW": "300000"}
     assert window_of("claude-haiku-4-5[1m]", small, environ={}) == 1_000_000
-    assert window_of("claude-haiku-4-5", small, betas=betas, environ=environ) == 200_000
-    assert window_of("unknown", None, betas=betas, environ=environ) == 1_000_000
-    assert window_of("unknown", None, betas=["other"], environ=environ) == 300_000
+    assert window_of("claude-haiku-4-5", small, environ=environ) == 200_000
+    assert window_of("unknown", None, environ=environ) == 300_000
     assert window_of("unknown", None, environ={}) == 200_000
     assert window_of("unknown", None, environ={}, compact_window=90_000) == 90_000
     assert window_of("unknown", None, environ={}, compact_window=900_000) == 200_000
