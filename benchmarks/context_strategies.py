@@ -48,7 +48,7 @@ class Strategy:
         workspace, notes = agent.workspace, None
         if self.has_notes:
             writer = load_writer(agent.identity.agent, workspace.root, workspace.scratch, NotesSettings())
-            notes = SessionNotesLayer.build(agent, writer, compaction=self.compaction)
+            notes = SessionNotesLayer(agent, writer, compaction=self.compaction)
         compact = None if self.compaction is None else CompactionStep(settings=self.compaction, notes=notes)
         steps = attrs.evolve(
             context_steps(self.layers, dict(agent.tools), agent.workspace.scratch, compact), session_notes=notes

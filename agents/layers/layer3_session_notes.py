@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import attrs
 import trio
@@ -20,7 +20,7 @@ from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.usage import Usage
 from coterie.memory.compaction.kept_size import kept_size_after
 from coterie.memory.errors import NotesUnusable
-from coterie.memory.layer_settings import CompactionSettings, NotesSettings
+from coterie.memory.layer_settings import CompactionSettings
 from coterie.memory.notes.notes_file import read_notes
 from coterie.memory.notes.notes_schedule import Delay, NotesSchedule, UpdateThreshold
 from coterie.memory.notes.notes_size import tokens_of, trim_notes
@@ -55,39 +55,43 @@ class SessionNotesLayer(BackgroundTask[HelperStart]):
     """Pipeline step that updates the session notes of one agent in the background, one update at a time.
 
     A failure becomes an event and never reaches the agent. The end of the block of `open` cancels a running update; to
-    keep it, await `wait_until_written` first. Created by `build`.
+    keep it, await `wait_until_written` first. Continues the state of an earlier incarnation.
     """
 
     name: ClassVar[str] = "session notes"
     _agent: Agent
     _writer: NotesWriter
-    _schedule: NotesSchedule
-    _turn: int | None
+    _compaction: CompactionSettings | None = None
+    """Settings of a compaction that uses the notes as its summary; None if there is none.
+
+    The schedule reserves money for an update shortly before that compaction.
+    """
+    _is_teammate: bool = True
+    """False if the agent ends after a reply without tool calls, so that an update after it would be useless."""
+    _schedule: NotesSchedule = attrs.field(init=False)
+    _turn: int | None = attrs.field(init=False)
     """The first turn that the notes do not cover; None before the first update."""
     _tokens: int = attrs.field(default=0, init=False)
     """Tokens of the notes."""
     _output: int = attrs.field(default=OUTPUT, init=False)
     """Output tokens of the last update."""
-    _is_teammate: bool = True
-    """False if the agent ends after a reply without tool calls, so that an update after it would be useless."""
 
-    @classmethod
-    def build(
-        cls,
-        agent: Agent,
-        writer: NotesWriter,
-        *,
-        compaction: CompactionSettings | None = None,
-        is_teammate: bool = True,
-    ) -> Self:
-        """Create the layer of *agent*; it continues the state of an earlier incarnation.
-
-        *compaction* has the settings of a compaction that uses the notes as its summary; the schedule then reserves
-        money for an update shortly before that compaction.
-        """
-        record = agent.transcript.loaded.notes
-        turn = None if record is None else record.turn
-        return cls(agent, writer, _schedule(agent, writer.settings, compaction), turn, is_teammate)
+    def __attrs_post_init__(self) -> None:
+        agent, record = self._agent, self._agent.transcript.loaded.notes
+        full = agent.meter.thresholds.compact
+        most = None if self._compaction is None else self._compaction.within(full).keep_most
+        need = None if most is None else UpdateThreshold(tokens=full, most=most)
+        self._turn = None if record is None else record.turn
+        # The notes of the parent cover what a fork inherited.
+        prefix, count = agent.conversation.prefix, min(agent.inherited, len(agent.conversation))
+        inherited = sum(estimate_block(prefix[index].data) for index in range(count))
+        since = min(inherited, agent.meter.tokens(agent.conversation))
+        self._schedule = NotesSchedule(settings=self._writer.settings, need=need, since=since)
+        if record is not None:
+            turns, notes = Decimal(record.turns_usd), Decimal(record.cost_usd)
+            self._schedule = attrs.evolve(
+                self._schedule, since=record.tokens, has_begun=True, turns_usd=turns, notes_usd=notes
+            )
 
     @property
     def path(self) -> Path:
@@ -178,22 +182,3 @@ class SessionNotesLayer(BackgroundTask[HelperStart]):
         fresh = tokens - cached + DIRECTIVE + self._tokens
         cost = agent.model.cost(Usage(input=fresh, read=cached, output=self._output))
         return self._schedule.delay(tokens, cost, unknown)
-
-
-def _schedule(agent: Agent, settings: NotesSettings, compaction: CompactionSettings | None) -> NotesSchedule:
-    full, record = agent.meter.thresholds.compact, agent.transcript.loaded.notes
-    need = None if compaction is None else UpdateThreshold(tokens=full, most=compaction.within(full).keep_most)
-    if record is None:
-        # The notes of the parent cover what a fork inherited.
-        prefix, count = agent.conversation.prefix, min(agent.inherited, len(agent.conversation))
-        inherited = sum(estimate_block(prefix[index].data) for index in range(count))
-        since = min(inherited, agent.meter.tokens(agent.conversation))
-        return NotesSchedule(settings=settings, need=need, since=since)
-    return NotesSchedule(
-        settings=settings,
-        need=need,
-        since=record.tokens,
-        has_begun=True,
-        turns_usd=Decimal(record.turns_usd),
-        notes_usd=Decimal(record.cost_usd),
-    )

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import ClassVar, Self
+from typing import ClassVar
 from xml.sax.saxutils import escape
 
 import attrs
@@ -68,35 +68,23 @@ WROTE_ITSELF = "the agent has written to the memory itself"
 class Extraction(BackgroundTask[HelperStart]):
     """Pipeline step that extracts memories from one agent's conversation in the background, one run at a time.
 
-    A failure becomes an event, and the next extraction covers the same turns again. Created by `build`.
+    A failure becomes an event, and the next extraction covers the same turns again. Continues after an earlier
+    incarnation.
     """
 
     name: ClassVar[str] = "extraction"
     _agent: Agent
     _store: MemoryStore
     _settings: ExtractionSettings
-    _rights: HelperRights
     _author: Callable[[], Author]
-    _schedule: ExtractionSchedule
+    """Returns the identity of the agent for the history of the store."""
+    _authority: Authorizer | None = None
+    """Permission rules that also apply to the helper."""
+    _schedule: ExtractionSchedule = attrs.field(init=False)
 
-    @classmethod
-    def build(
-        cls,
-        agent: Agent,
-        store: MemoryStore,
-        settings: ExtractionSettings,
-        author: Callable[[], Author],
-        *,
-        authority: Authorizer | None = None,
-    ) -> Self:
-        """Create the extraction from *agent*'s conversation to *store*; it continues after an earlier incarnation.
-
-        *author* identifies *agent* in the history of the store. The helper may do nothing that *authority* denies.
-        """
-        rights = HelperRights(writable=(store.directory,), authority=authority)
-        record = agent.transcript.loaded.extraction
-        schedule = ExtractionSchedule(every=settings.every, cursor=1 if record is None else record.turn)
-        return cls(agent, store, settings, rights, author, schedule)
+    def __attrs_post_init__(self) -> None:
+        record = self._agent.transcript.loaded.extraction
+        self._schedule = ExtractionSchedule(every=self._settings.every, cursor=1 if record is None else record.turn)
 
     async def before_end(self) -> None:
         """Wait for a running extraction, up to the limit."""
@@ -164,7 +152,7 @@ class Extraction(BackgroundTask[HelperStart]):
             render("extraction", **facts),
             PURPOSE,
             max_turns=most,
-            denial=self._rights.denial,
+            denial=HelperRights(writable=(self._store.directory,), authority=self._authority).denial,
             start=attrs.evolve(start, memory=memory),
             until=taken.count_reply,
         )

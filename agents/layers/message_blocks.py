@@ -18,7 +18,7 @@ def mail_block(envelopes: Iterable[Envelope]) -> bytes:
 
 def message_text(envelope: Envelope, limit: int | None = None) -> str:
     """Format one message in its envelope; truncate a body over *limit* bytes, with a hint how to find the rest."""
-    if (report := _report_of(envelope)) is not None:
+    if isinstance(report := _parse_body(envelope), TaskNotification):
         return _notification(envelope, report, limit)
     facts = {
         "from": envelope.sender.name,
@@ -35,12 +35,10 @@ def _attributes(facts: Mapping[str, str | None]) -> str:
     return "".join(f" {name}={quoteattr(value)}" for name, value in facts.items() if value is not None)
 
 
-def _report_of(envelope: Envelope) -> TaskNotification | None:
-    """Parse a task report; None for other kinds of mail and for an unreadable body."""
-    if envelope.kind != "task_notification":
-        return None
+def _parse_body(envelope: Envelope) -> object:
+    """Parse a structured body; None for other mail, and for a body of another version or a forged one."""
     try:
-        return TaskNotification.from_body(envelope.body)
+        return BODIES[envelope.kind].from_body(envelope.body) if envelope.kind in BODIES else None
     except ValueError:
         return None
 
@@ -83,17 +81,14 @@ def task_report_text(envelope: Envelope) -> str:
 
 def _body_text(envelope: Envelope) -> str:
     """Return the body as text; format structured bodies for the model."""
-    try:
-        match BODIES[envelope.kind].from_body(envelope.body) if envelope.kind in BODIES else None:
-            case TaskAssignment() as task:
-                return f"Task {task.task_id}: {task.subject}" if task.subject else f"Task {task.task_id}"
-            case TaskNotification() as report:
-                return _notification_text(report)
-            case PlanApprovalRequest(agent=agent) as request if agent:
-                files = ", ".join(request.files) or "it names none"
-                return render("plan_request", agent=agent, id=envelope.id, plan=request.plan, files=files)
-    except ValueError:
-        pass  # a body of another version, or a forged one, is shown unchanged
+    match _parse_body(envelope):
+        case TaskAssignment() as task:
+            return f"Task {task.task_id}: {task.subject}" if task.subject else f"Task {task.task_id}"
+        case TaskNotification() as report:
+            return _notification_text(report)
+        case PlanApprovalRequest(agent=agent) as request if agent:
+            files = ", ".join(request.files) or "it names none"
+            return render("plan_request", agent=agent, id=envelope.id, plan=request.plan, files=files)
     return envelope.body
 
 

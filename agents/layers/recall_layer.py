@@ -1,11 +1,11 @@
 """Memory recall: a background search for memories that may help the agent."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from decimal import Decimal
 from functools import partial
-from typing import ClassVar, Literal, Self, TypeVar
+from typing import ClassVar, Literal
 
 import attrs
 import trio
@@ -31,7 +31,6 @@ REPORTED = 20
 """Greatest number of memories for which an event gives the reason why they were left out."""
 
 By = Literal["model", "local"]
-T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
@@ -49,10 +48,10 @@ class _Chosen:
 
 @attrs.define(eq=False)
 class MemoryRecall(BackgroundTask[str]):
-    """Pipeline step that searches memories in the background, one query at a time. Created by `build`.
+    """Pipeline step that searches memories in the background, one query at a time.
 
     A failure becomes an event, and the agent gets fewer memories. Memories that the model was shown since the last
-    compaction, or has read itself, are not shown again.
+    compaction, in any incarnation, or has read itself, are not shown again.
     """
 
     name: ClassVar[str] = "recall"
@@ -60,23 +59,21 @@ class MemoryRecall(BackgroundTask[str]):
     _stores: Sequence[MemoryStore]
     _settings: RecallSettings
     _by: By
-    _recaller: Recaller
-    _shown: set[str] = attrs.field(factory=set)
+    _recaller: Recaller = attrs.field(init=False)
+    _shown: set[str] = attrs.field(init=False)
     """Files of the memories that were shown since the last compaction."""
-    _bytes: int = 0
+    _bytes: int = attrs.field(init=False)
     """Size of all memories that were ever shown."""
-    _query: str | None = None
+    _query: str | None = attrs.field(init=False)
     """The last query."""
     _ready: dict[str, str] = attrs.field(factory=dict, init=False)
     """Texts of the memories to show, by file, best first."""
 
-    @classmethod
-    def build(cls, agent: Agent, stores: Sequence[MemoryStore], settings: RecallSettings, by: By) -> Self:
-        """Create the recall from *stores* for *agent*; memories shown to an earlier incarnation count as shown."""
-        loaded = agent.transcript.loaded
-        recaller = Recaller([store.directory for store in stores], settings)
-        said = agent.user_texts[-1] if agent.user_texts else None
-        return cls(agent, stores, settings, by, recaller, set(loaded.recalled), loaded.recalled_bytes, said)
+    def __attrs_post_init__(self) -> None:
+        loaded, user_texts = self._agent.transcript.loaded, self._agent.user_texts
+        self._shown, self._bytes = set(loaded.recalled), loaded.recalled_bytes
+        self._query = user_texts[-1] if user_texts else None
+        self._recaller = Recaller([store.directory for store in self._stores], self._settings)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -129,14 +126,14 @@ class MemoryRecall(BackgroundTask[str]):
         """Search memories for *query*, and keep those to show until the next message."""
         began = trio.current_time()
         try:
-            survey = await _in_thread(partial(self._recaller.survey, self._known()))
+            survey = await trio.to_thread.run_sync(self._recaller.survey, self._known())
             if not survey.files and not survey.left_out:
                 return
             chosen = await self._choose(query, survey)
             await self._make_ready(chosen, survey, began)
             for store in self._stores:
                 paths = [place.path for place in chosen.places if place.directory == store.directory]
-                await _in_thread(partial(log_query, store.directory, query, paths, self._agent.clock))
+                await trio.to_thread.run_sync(log_query, store.directory, query, paths, self._agent.clock)
         except (sqlite3.Error, StoreError, OSError) as exc:
             self._agent.report_failure(PURPOSE, exc)
 
@@ -157,11 +154,12 @@ class MemoryRecall(BackgroundTask[str]):
                 )
         most = self._settings.most
         ranking = partial(self._recaller.rank, query, survey, trio.from_thread.check_cancelled, most + REPORTED)
-        ranked = await _in_thread(ranking)
+        ranked = await trio.to_thread.run_sync(ranking)
         return _Chosen(by="local", places=ranked[:most], others=ranked[most:], cost=cost)
 
     async def _ask(self, query: str, survey: Survey) -> _Chosen:
-        offered = await _in_thread(partial(self._recaller.candidates, query, survey, trio.from_thread.check_cancelled))
+        offering = partial(self._recaller.candidates, query, survey, trio.from_thread.check_cancelled)
+        offered = await trio.to_thread.run_sync(offering)
         model = known_models().get(self._settings.model)
         choice = await choose_memories(RecallCaller.of(self._agent), model, query, offered, self._settings.most)
         names, chosen = self._recaller.name_locations(list(survey.files)), choice.names or []
@@ -175,7 +173,7 @@ class MemoryRecall(BackgroundTask[str]):
 
     async def _make_ready(self, chosen: _Chosen, survey: Survey, began: float) -> None:
         """Load the chosen memories up to the session's limit of bytes, and emit the event."""
-        loaded = await _in_thread(partial(self._recaller.load, chosen.places))
+        loaded = await trio.to_thread.run_sync(self._recaller.load, chosen.places)
         now, room = self._agent.clock.now(), self._settings.session_bytes - self._bytes
         left_out = dict.fromkeys((str(place.file) for place in survey.left_out), "in the context already")
         ready: dict[str, str] = {}
@@ -203,7 +201,3 @@ class MemoryRecall(BackgroundTask[str]):
     def _known(self) -> set[str]:
         """Files whose content is in the context already."""
         return self._shown | self._agent.workspace.seen.known().keys()
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    return await trio.to_thread.run_sync(work)

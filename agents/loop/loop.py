@@ -234,7 +234,7 @@ def _record_reply(agent: Agent, reply: Reply, max_tokens: int, *, is_taken: bool
         agent.transcript.record(agent.conversation, record)
     agent.turn += is_taken
     agent.replied_at = agent.clock.now()
-    agent.meter.on_reply(reply.usage, agent.conversation)
+    agent.meter.resume(reply.usage, len(agent.conversation), agent.conversation.epoch)
 
 
 async def _run_calls(agent: Agent, run: _Run, reply: Reply) -> None:

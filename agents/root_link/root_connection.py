@@ -117,12 +117,6 @@ class RootConnection:
         finally:
             self._in_process = None
 
-    async def deliver(self, envelope: Envelope) -> None:
-        """Store a trusted message; waits until `delivering_to` is entered."""
-        await self._has_store.wait()
-        assert self._store is not None
-        await self._store(envelope)
-
     def send(self, message: WireMessage) -> None:
         """Send *message* to the root; as `RequestChannel.send`."""
         self._channel.send(message)
@@ -151,7 +145,9 @@ class RootConnection:
             case StartInProcess():  # without a host, the agent counts as killed
                 self.send(RunOver(line=message.line, status=-signal.SIGKILL))
             case DeliverMessage():
-                await self.deliver(message.envelope())
+                await self._has_store.wait()  # until `delivering_to` is entered
+                assert self._store is not None
+                await self._store(message.envelope())
 
     async def _handle_request(self, request: RootMessage) -> CompactionDone | NotCompacted:
         assert isinstance(request, CompactJob), "the root makes no other request"

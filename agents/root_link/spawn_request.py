@@ -12,7 +12,7 @@ from coterie.mailbox.envelope import Envelope, MessageId
 GENERAL = "general-purpose"
 """Agent type if a request names none."""
 FORK = "fork"
-"""Agent type in a request for a fork, which begins with the conversation of its parent."""
+"""Agent type of a fork, which begins with the conversation of its parent; in a request and on the roster."""
 Isolation = Literal["worktree"]
 """Workspace of an agent that does not work in the directory of its parent: a separate git worktree."""
 MemoryScope = Literal["user", "project", "local"]
@@ -108,7 +108,3 @@ class Spawner(Protocol):
         The spawner does not know about messages in a mailbox inside a process.
         """
         ...
-
-
-FORK_TYPE = "fork"
-"""Agent type of a fork on the roster."""

@@ -9,7 +9,7 @@ import msgspec
 from coterie.agents.mcp.client import McpAccess
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.job_messages import OfflineJob
-from coterie.agents.root_link.spawn_request import FORK_TYPE, MemoryScope, Spawned
+from coterie.agents.root_link.spawn_request import FORK, MemoryScope, Spawned
 from coterie.agents.runtime.worktree import Worktree
 from coterie.agents.settings import Settings, dump_settings, load_settings_dump, path_from_json
 from coterie.mailbox.envelope import MessageId, new_message_id
@@ -133,7 +133,7 @@ class AgentSpec:
     @property
     def agent_type(self) -> str | None:
         """Agent type as hooks see it: the definition, or "fork" for a fork."""
-        return self.definition if self.fork is None else FORK_TYPE
+        return self.definition if self.fork is None else FORK
 
     def to_bytes(self) -> bytes:
         """Encode the spec as one JSON object."""

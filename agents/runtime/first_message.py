@@ -65,16 +65,13 @@ class NextUserMessage:
         if self.parts.spec.is_teammate and not self.parts.spec.task:
             agent.add_preface(map(text_block, texts))  # The teammate waits for its first message.
             return
-        user_texts = self._first_texts()
+        spec, definition = self.parts.spec, self.parts.definition
+        # The initial prompt of a definition is for a lead.
+        initial = None if definition is None or spec.parent_settings else definition.initial_prompt
+        user_texts = [*([initial] if initial and initial != spec.task else []), spec.task]
         task = [text for each in user_texts for text in (*await self.parts.skills.load_requested(agent, each), each)]
         blocks = [*map(text_block, texts), *start_blocks, *map(text_block, task), *recalled.blocks]
         agent.append_message("user", blocks, *self._records(agent, user_texts), *recalled.records)
-
-    def _first_texts(self) -> list[str]:
-        """Return the task of the agent; for a lead, behind the initial prompt of its definition."""
-        spec, definition = self.parts.spec, self.parts.definition
-        initial = None if definition is None or spec.parent_settings else definition.initial_prompt
-        return [*([initial] if initial and initial != spec.task else []), spec.task]
 
     def _records(self, agent: Agent, user_texts: list[str]) -> list[Addition]:
         """Return records of *user_texts* and of the skills that they have loaded."""

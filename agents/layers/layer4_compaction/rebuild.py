@@ -10,7 +10,7 @@ import attrs
 import msgspec
 
 from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan
-from coterie.agents.layers.layer4_compaction.restore import RestoredFile, RestoredSkill
+from coterie.agents.layers.layer4_compaction.restore import RestoredText
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import Part, Way
@@ -46,8 +46,8 @@ class SummaryParts:
     user_texts: Sequence[str] = ()
     user_text_room: int
     """Greatest number of tokens of the user texts."""
-    skills: Sequence[RestoredSkill] = ()
-    files: Sequence[RestoredFile] = ()
+    skills: Sequence[RestoredText] = ()
+    files: Sequence[RestoredText] = ()
     where: str
     """Path of the transcript."""
 
@@ -62,8 +62,8 @@ class RebuiltConversation:
     at_message: int
     """Index of the new message."""
     user_texts_added: int
-    skills: Sequence[RestoredSkill]
-    files: Sequence[RestoredFile]
+    skills: Sequence[RestoredText]
+    files: Sequence[RestoredText]
     tokens: int
     """Estimated tokens of the whole conversation."""
 
@@ -121,10 +121,10 @@ def _blocks(plan: CompactionPlan, parts: SummaryParts, missing: Sequence[str]) -
     if parts.pinned:
         blocks.append(("standing", render("compacted_standing", sections=parts.pinned)))
     if parts.skills:
-        skills = "\n\n".join(skill.shown() for skill in parts.skills)
+        skills = "\n\n".join(skill.shown for skill in parts.skills)
         blocks.append(("skills", render("compacted_skills", skills=skills)))
     if parts.files:
-        files = "\n\n".join(file.shown() for file in parts.files)
+        files = "\n\n".join(file.shown for file in parts.files)
         blocks.append(("files", render("compacted_files", files=files)))
     return blocks
 

@@ -18,31 +18,13 @@ from coterie.memory.layer_settings import CompactionSettings
 
 
 @attrs.frozen(kw_only=True)
-class RestoredFile:
-    """Text of a file, possibly truncated."""
+class RestoredText:
+    """Text of a file or a skill for the model, possibly truncated."""
 
-    path: str
-    text: str
-    is_cut: bool
-
-    def shown(self) -> str:
-        """Format the file for the model."""
-        more = "\n[... there is more; read the file]" if self.is_cut else ""
-        return f'<file path="{self.path}">\n{self.text}{more}\n</file>'
-
-
-@attrs.frozen(kw_only=True)
-class RestoredSkill:
-    """Text of a skill, possibly truncated."""
-
-    used: UsedSkill
-    text: str
-    is_cut: bool
-
-    def shown(self) -> str:
-        """Format the skill for the model."""
-        more = f"\n[... there is more; read {self.used.file}]" if self.is_cut else ""
-        return skill_block(self.used, f"{self.text}{more}")
+    name: str
+    """Path of the file, or name of the skill."""
+    shown: str
+    """The text in its frame."""
 
 
 def newest_files(workspace: Workspace, calls: Sequence[bytes], count: int) -> list[str]:
@@ -73,9 +55,9 @@ def used_skills(workspace: Workspace, calls: Sequence[bytes]) -> list[UsedSkill]
     return [used for used in reversed(workspace.skills.known()) if used.name not in in_view]
 
 
-def read_skills(skills: Iterable[UsedSkill], settings: CompactionSettings) -> list[RestoredSkill]:
+def read_skills(skills: Iterable[UsedSkill], settings: CompactionSettings) -> list[RestoredText]:
     """Read the skills that still exist, within the size limits of *settings*. Blocks on the disk."""
-    restored: list[RestoredSkill] = []
+    restored: list[RestoredText] = []
     room = settings.skills_total * TEXT_BYTES
     for used in skills:
         size = min(settings.skill * TEXT_BYTES, room)
@@ -85,10 +67,10 @@ def read_skills(skills: Iterable[UsedSkill], settings: CompactionSettings) -> li
         if isinstance(text, FileProblem):
             continue  # deleted or no longer text
         content = text.encode()
-        if is_cut := len(content) > size:
-            text = content[:size].decode(errors="ignore")
-            text = text.rpartition("\n")[0] or text
-        restored.append(RestoredSkill(used=used, text=text, is_cut=is_cut))
+        if len(content) > size:
+            cut = content[:size].decode(errors="ignore")
+            text = (cut.rpartition("\n")[0] or cut) + f"\n[... there is more; read {used.file}]"
+        restored.append(RestoredText(name=used.name, shown=skill_block(used, text)))
         room -= min(len(content), size)
     return restored
 
@@ -102,9 +84,9 @@ def _call(data: bytes) -> _Call:
     return msgspec.json.decode(data, type=_Call)
 
 
-def read_files(paths: Iterable[str], settings: CompactionSettings) -> list[RestoredFile]:
+def read_files(paths: Iterable[str], settings: CompactionSettings) -> list[RestoredText]:
     """Read the files that still exist and are text, within the size limits of *settings*. Blocks on the disk."""
-    files: list[RestoredFile] = []
+    files: list[RestoredText] = []
     room = settings.files_total * TEXT_BYTES
     for path in paths:
         size = min(settings.file * TEXT_BYTES, room)
@@ -118,7 +100,9 @@ def read_files(paths: Iterable[str], settings: CompactionSettings) -> list[Resto
             text = codecs.getincrementaldecoder("utf-8")().decode(content[:size], final=not is_cut)
         except (OSError, UnicodeDecodeError):
             continue  # deleted or no longer text
-        lines, newline, _ = text.rpartition("\n") if is_cut else ("", "", "")
-        files.append(RestoredFile(path=path, text=lines if newline else text, is_cut=is_cut))
+        if is_cut:
+            lines, newline, _ = text.rpartition("\n")
+            text = (lines if newline else text) + "\n[... there is more; read the file]"
+        files.append(RestoredText(name=path, shown=f'<file path="{path}">\n{text}\n</file>'))
         room -= len(content)
     return files

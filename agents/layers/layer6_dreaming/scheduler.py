@@ -1,31 +1,21 @@
 """Layer 6: starts a dream in the background when the agent has finished and a dream is due."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import attrs
 import trio
 
 from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.layers.layer6_dreaming.dream_run import FAILURES, PURPOSE, Dreamer, DreamProgress
-from coterie.agents.loop.agent import Agent
-from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.root_link.job_messages import DreamJob
 from coterie.errors import ConfigInvalid
-from coterie.memory.dreaming.due_check import DueCheck, SessionActivity, active_since
+from coterie.memory.dreaming.due_check import DueCheck, active_since
 from coterie.memory.errors import DreamRefused
-from coterie.memory.layer_settings import DreamingSettings
-from coterie.memory.store.change import Author
-from coterie.memory.store.memory_store import MemoryStore
 
 
 @attrs.define(eq=False)
 class DreamScheduler(BackgroundTask[Dreamer]):
-    """Pipeline step that runs dreams of one store in the background, one at a time. Created by `build`.
-
-    A failure becomes an event.
-    """
+    """Pipeline step that runs dreams of one store in the background, one at a time; a failure becomes an event."""
 
     name: ClassVar[str] = "dreaming"
     _dreamer: Dreamer
@@ -34,33 +24,6 @@ class DreamScheduler(BackgroundTask[Dreamer]):
     """Reason why no dream started when the agent last finished; None if one did."""
     progress: DreamProgress | None = attrs.field(default=None, init=False)
     """The running dream, or the last one."""
-
-    @classmethod
-    def build(
-        cls,
-        agent: Agent,
-        store: MemoryStore,
-        sessions: Callable[[], Sequence[SessionActivity]],
-        settings: DreamingSettings,
-        author: Callable[[], Author],
-        *,
-        scratch: Path | None = None,
-        authority: Authorizer | None = None,
-    ) -> Self:
-        """Create the scheduler of dreams of *store* by *agent*.
-
-        *sessions* lists the sessions to consider and is called in a thread; *author* identifies *agent*; the rules of
-        *authority* also apply to a dream. The working copy is made in *scratch*, by default the agent's own.
-        """
-        dreamer = Dreamer(
-            agent=agent,
-            store=store,
-            settings=settings,
-            author=author,
-            scratch=scratch or agent.workspace.scratch,
-            authority=authority,
-        )
-        return cls(dreamer, DueCheck(store.directory, sessions, settings, agent.clock))
 
     async def before_end(self) -> None:
         """Wait for a running dream, up to the limit; the end then kills it, which leaves the memory as it was."""
@@ -101,14 +64,11 @@ class DreamScheduler(BackgroundTask[Dreamer]):
         agent = dreamer.agent
         self.progress = DreamProgress(agent.model, agent.emit)
         try:
-            sessions = await trio.to_thread.run_sync(self._sessions)
-            await dreamer.dream(sessions, is_dry=is_dry, progress=self.progress)
+            sessions = await trio.to_thread.run_sync(self._due_check.sessions)
+            active = [session.directory for session in active_since(sessions, self._due_check.last)]
+            await dreamer.dream(active, is_dry=is_dry, progress=self.progress)
         except DreamRefused:
             raise
         except FAILURES as exc:
             if self.progress.state != "failed":  # otherwise the dream has emitted an event already
                 agent.report_failure(PURPOSE, exc)
-
-    def _sessions(self) -> Sequence[Path]:
-        """Directories of the sessions that were active since the last dream."""
-        return [session.directory for session in active_since(self._due_check.sessions(), self._due_check.last)]

@@ -52,7 +52,8 @@ def _line(block: Mapping[str, Any], *, is_own: bool) -> str:
         case {"type": "text", "text": str(text)}:
             return _labelled("is told", cut(text, RECEIVED))
         case {"type": "tool_use", "name": str(name), "input": dict(members)}:
-            return f"calls {name}({', '.join(_arguments(members))})"
+            texts = {key: v if isinstance(v, str) else msgspec.json.encode(v).decode() for key, v in members.items()}
+            return f"calls {name}({', '.join(f'{key}={cut(text, VALUE)}' for key, text in texts.items())})"
         case {"type": "tool_result"}:
             label = "gets an error" if block.get("is_error") else "gets"
             return _labelled(label, cut(_text(block.get("content")), RECEIVED))
@@ -61,12 +62,6 @@ def _line(block: Mapping[str, Any], *, is_own: bool) -> str:
 
 def _labelled(label: str, text: str) -> str:
     return f"{label}: {text}" if text else ""
-
-
-def _arguments(members: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in members.items():
-        shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        yield f"{name}={cut(shown, VALUE)}"
 
 
 def _text(content: Any) -> str:
@@ -79,11 +74,6 @@ def _text(content: Any) -> str:
 
 LATEST = 4
 """A digest over its size limit is reduced to its latest part, the limit divided by this number."""
-
-
-def digest_size(model: Model) -> int:
-    """Return the size limit of a digest in tokens: the prompt size of the cheapest price tier of *model*."""
-    return min(model.window, model.prices[0].up_to or model.window)
 
 
 @attrs.define(eq=False)
@@ -118,10 +108,14 @@ class Digest:
 
     @classmethod
     def begin(cls, model: Model, agent: Conversation, *, inherited: int = 0, size: int | None = None) -> "Digest":
-        """Create a digest for *model* of the conversation *agent*, without its *inherited* segments."""
+        """Create a digest for *model* of the conversation *agent*, without its *inherited* segments.
+
+        By default its size is the prompt size of the cheapest price tier of *model*.
+        """
         conversation = Conversation.begin(header_without_thinking(model), system=[text_block(render("progress"))])
         start = max(agent.prefix.prompt_length, min(inherited, len(agent)))
-        return cls(conversation, size or digest_size(model), next=start, epoch=agent.epoch)
+        size = size or min(model.window, model.prices[0].up_to or model.window)
+        return cls(conversation, size, next=start, epoch=agent.epoch)
 
     @property
     def has_new_entries(self) -> bool:
@@ -139,7 +133,12 @@ class Digest:
         for index in range(start, len(agent)):
             segment = agent.prefix[index]
             self.messages += segment.opens_message
-            self._append_entry(segment)
+            if (entry := entry_of(segment)) is not None:
+                self._last = segment
+                self._new.append(entry)
+                self._new_tokens += estimate_text(entry) + 1
+            while self._new_tokens > self.size // LATEST and len(self._new) > 1:
+                self._new_tokens -= estimate_text(self._new.popleft()) + 1
         self._next, self._epoch = len(agent), agent.epoch
 
     def ask(self) -> Conversation:
@@ -160,15 +159,6 @@ class Digest:
         self._tokens, self.cached = usage.total, usage.prompt - usage.input
         self._new.clear()
         self._new_tokens = 0
-
-    def _append_entry(self, segment: Segment) -> None:
-        if (entry := entry_of(segment)) is None:
-            return
-        self._last = segment
-        self._new.append(entry)
-        self._new_tokens += estimate_text(entry) + 1
-        while self._new_tokens > self.size // LATEST and len(self._new) > 1:
-            self._new_tokens -= estimate_text(self._new.popleft()) + 1
 
     def _find_start(self, agent: Conversation) -> int:
         """Return the index behind the last read segment in a rewritten conversation, or that of the first message."""

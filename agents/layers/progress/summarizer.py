@@ -3,7 +3,6 @@
 import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Self
 
 import attrs
 import trio
@@ -55,25 +54,23 @@ SHOWN = 60
 
 @attrs.define(eq=False)
 class ProgressSummarizer:
-    """Background task that summarises the work of one agent. Created by `build`."""
+    """Background task that summarises the work of one agent; the first summary follows the agent's next reply."""
 
     _agent: Agent
     _client: ModelClient
     _model: Model
-    _digest: Digest
-    _every: float
+    _every: float = attrs.field(kw_only=True)
+    """Seconds between two summaries."""
+    _size: int | None = attrs.field(default=None, kw_only=True)
+    """Limit of the digest in tokens; None for the limit of the model."""
+    _digest: Digest = attrs.field(init=False)
     _begun: trio.Event = attrs.field(factory=trio.Event, init=False)
     _failure: type[AgentError] | None = attrs.field(default=None, init=False)
     """Type of the last error; repeated errors of one type emit only one event."""
 
-    @classmethod
-    def build(cls, agent: Agent, client: ModelClient, model: Model, *, every: float, size: int | None = None) -> Self:
-        """Create summaries of *agent* by *model*, called with *client* every *every* seconds.
-
-        The first one follows the agent's next reply. *size* limits the digest, in tokens.
-        """
-        digest = Digest.begin(model, agent.conversation, inherited=agent.inherited, size=size)
-        return cls(agent, client, model, digest, every)
+    def __attrs_post_init__(self) -> None:
+        agent = self._agent
+        self._digest = Digest.begin(self._model, agent.conversation, inherited=agent.inherited, size=self._size)
 
     def open(self) -> AbstractAsyncContextManager[None]:
         """Wait for the first reply, then summarise periodically until the block ends, which cancels a running call."""

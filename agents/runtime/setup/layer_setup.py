@@ -15,7 +15,7 @@ from coterie.agents.layers.layer4_compaction.compaction_step import CompactionSt
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.pinned_context import MailSection, PinnedSection, TaskSection, TeamSection
 from coterie.agents.layers.layer5_extraction import Extraction
-from coterie.agents.layers.layer6_dreaming.dream_run import recent_sessions
+from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer, recent_sessions
 from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
 from coterie.agents.layers.progress.summarizer import LAYER, ProgressSummarizer, TimeoutGateway
 from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
@@ -30,8 +30,8 @@ from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.setup.agent_parts import AgentParts
 from coterie.agents.runtime.setup.context_texts import context_text
 from coterie.errors import ConfigInvalid
+from coterie.memory.dreaming.due_check import DueCheck
 from coterie.memory.instructions.loader import read_instructions
-from coterie.memory.store.memory_store import MemoryStore
 from coterie.session_directory import MAIN
 
 ADMISSION_TIMEOUT = 5.0
@@ -68,7 +68,7 @@ def build_progress(agent: Agent, spec: AgentSpec, gate: Gateway) -> ProgressSumm
         agent.report_failure(LAYER, exc)
         return None
     client = agent.client.with_gateway(TimeoutGateway(gate=gate, timeout=ADMISSION_TIMEOUT))
-    return ProgressSummarizer.build(agent, client, model, every=max(MIN_INTERVAL, settings.every))
+    return ProgressSummarizer(agent, client, model, every=max(MIN_INTERVAL, settings.every))
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -99,7 +99,7 @@ class PipelineBuilder:
     def _build(self, agent: Agent) -> Steps:
         parts, hooks = self.parts, self.parts.hooks
         notes, compaction_hook = self._notes(agent), hooks.compaction_hook()
-        compaction = self._compaction(notes, compaction_hook)
+        compaction, (extraction, dreaming) = self._compaction(notes, compaction_hook), self._memory_writers(agent)
         return attrs.evolve(
             context_steps(parts.spec.settings.layers, dict(agent.tools), parts.files.directory, compaction),
             hook_messages=hooks.messages if hooks.has_hooks else None,
@@ -108,8 +108,8 @@ class PipelineBuilder:
             messaging=parts.mail.messaging,
             session_notes=notes,
             on_demand_compaction=OnDemandCompaction(compaction),
-            extraction=self._extraction(agent),
-            dreaming=self._dreaming(agent),
+            extraction=extraction,
+            dreaming=dreaming,
             recall=self._recall(agent),
             keepalive=CacheKeepalive(agent),
             fork_sharing=None if parts.point is None else ForkSharingCheck(parts.point),
@@ -121,7 +121,7 @@ class PipelineBuilder:
         if writer is None:
             return None
         used_by = compaction if compaction.enabled and compaction.by_notes else None
-        return SessionNotesLayer.build(agent, writer, compaction=used_by, is_teammate=self.parts.spec.is_teammate)
+        return SessionNotesLayer(agent, writer, compaction=used_by, is_teammate=self.parts.spec.is_teammate)
 
     def _compaction(self, notes: SessionNotesLayer | None, hook: CompactionHook | None) -> CompactionStep | None:
         settings, parts = self.parts.spec.settings.layers.compaction, self.parts
@@ -141,26 +141,25 @@ class PipelineBuilder:
         if not (stores and settings.enabled):
             return None
         by = settings.by or ("local" if self.parts.spec.is_embedded else "model")
-        return MemoryRecall.build(agent, stores, settings, by)
+        return MemoryRecall(agent, stores, settings, by)
 
-    def _extraction(self, agent: Agent) -> Extraction | None:
-        settings, author = self.parts.spec.settings.layers.extraction, partial(self.parts.memory.author, agent)
-        if (store := self._project_memory) is None:
-            return None
-        return Extraction.build(agent, store, settings, author, authority=self.parts.authority)
-
-    def _dreaming(self, agent: Agent) -> DreamScheduler | None:
-        files, author = self.parts.files, partial(self.parts.memory.author, agent)
-        if (store := self._project_memory) is None:
-            return None
+    def _memory_writers(self, agent: Agent) -> tuple[Extraction | None, DreamScheduler | None]:
+        """Build the layers that write the memory of the project; only the lead has them."""
+        files, settings, authority = self.parts.files, self.parts.spec.settings.layers, self.parts.authority
+        store, author = self.parts.memory.shared, partial(self.parts.memory.author, agent)
+        if store is None or not self.parts.spec.is_lead:
+            return None, None
+        dreamer = Dreamer(
+            agent=agent,
+            store=store,
+            settings=settings.dreaming,
+            author=author,
+            scratch=agent.workspace.scratch,
+            authority=authority,
+        )
         sessions = partial(recent_sessions, files.session.directory.parent, files.clock)
-        settings = self.parts.spec.settings.layers.dreaming
-        return DreamScheduler.build(agent, store, sessions, settings, author, authority=self.parts.authority)
-
-    @property
-    def _project_memory(self) -> MemoryStore | None:
-        """Store that extraction and dreaming write; None for all agents except the lead."""
-        return self.parts.memory.shared if self.parts.spec.is_lead else None
+        due_check = DueCheck(store.directory, sessions, settings.dreaming, files.clock)
+        return Extraction(agent, store, settings.extraction, author, authority), DreamScheduler(dreamer, due_check)
 
 
 async def load_layers(parts: AgentParts) -> PipelineBuilder:

@@ -69,7 +69,7 @@ def test_count_is_last_usage_plus_added_blocks() -> None:
     conversation = Conversation.begin(KeyHeader(model="m"))
     conversation.append("user", [text("Go.")])
     meter = WindowMeter(Thresholds.for_window(200_000, 8_000))
-    meter.on_reply(usage, conversation)
+    meter.resume(usage, len(conversation), conversation.epoch)
     assert meter.tokens(conversation) == 54_321
     conversation.append("user", [text("x" * 40)])
     assert meter.tokens(conversation) == 54_321 + 10
