@@ -32,11 +32,6 @@ _FROM_AGENTS = ("lead", "peer")
 """Kinds of senders that need a reply: the user reads the model's text, and the system expects no reply."""
 
 
-def messages_needing_reply(envelopes: Iterable[Envelope]) -> list[UnansweredMessage]:
-    """Select the messages that need a reply: text of other agents, requests, and task assignments."""
-    return [_open(envelope) for envelope in envelopes if _needs_reply(envelope)]
-
-
 def answered_ids(answers: Iterable[ToolAnswer], open_mail: Mapping[str, UnansweredMessage]) -> list[str]:
     """Return the ids of the open mail that the calls of *answers* replied to; failed calls do not count."""
     done = [answer for answer in answers if not answer.result.is_error]
@@ -44,6 +39,7 @@ def answered_ids(answers: Iterable[ToolAnswer], open_mail: Mapping[str, Unanswer
 
 
 def _needs_reply(envelope: Envelope) -> bool:
+    """Return True for text of other agents, requests, and task assignments."""
     if envelope.kind == "message":
         return envelope.sender.kind in _FROM_AGENTS
     return envelope.kind == "task_assignment" or envelope.kind in _RESPONSES
@@ -215,7 +211,8 @@ class Messaging:
         self._delivered += ids
         self.shutdown.mark_delivered(ids)
         texts = [envelope.body for envelope in envelopes if envelope.sender.kind == "human"]
-        record = MailRecord(ids=list(ids), open=messages_needing_reply(envelopes), answered=answered)
+        unanswered = [_open(envelope) for envelope in envelopes if _needs_reply(envelope)]
+        record = MailRecord(ids=list(ids), open=unanswered, answered=answered)
         records: list[Addition] = [record, *([UserTextRecord(texts=texts)] if texts else [])]
         return AddedBlocks(blocks=(mail_block(envelopes),) if envelopes else (), records=tuple(records))
 

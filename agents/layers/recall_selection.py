@@ -61,7 +61,14 @@ async def choose_memories(
     caller: RecallCaller, model: Model, query: str, offered: Mapping[str, ScannedMemory], most: int
 ) -> RecallSelection:
     """Let *model* choose at most *most* of the *offered* memories for *query*. Raises as `ModelClient.ask` does."""
-    conversation = _conversation(model, query, offered, most, caller.tools)
+    lines = [attrs.evolve(scanned, path=name).line for name, scanned in offered.items()]
+    # The query comes last, so that the next request reads the list from the cache.
+    choice = render("recall_choice", most=str(most), memories="\n".join(lines))
+    output_format = msgspec.json.encode({"type": "json_schema", "schema": SCHEMA})
+    header = attrs.evolve(header_without_thinking(model), output_format=output_format)
+    conversation = Conversation.begin(header, system=[text_block(choice)])
+    said = render("recall_query", query=query[:QUERY], tools=", ".join(caller.tools) or "none")
+    conversation.append("user", [text_block(said)])
     reply = await caller.client.ask(
         ModelRequest(
             body=conversation.render(max_tokens=MAX_TOKENS, helper=True).chunks,
@@ -84,17 +91,3 @@ def recent_tools(agent: Agent) -> list[str]:
     last = (prefix[index] for index in range(len(prefix) - 1, max(-1, len(prefix) - 1 - BLOCKS), -1))
     names = (msgspec.json.decode(segment.data)["name"] for segment in last if segment.block_type == "tool_use")
     return list(islice(dict.fromkeys(names), TOOLS))
-
-
-def _conversation(
-    model: Model, query: str, offered: Mapping[str, ScannedMemory], most: int, tools: Sequence[str]
-) -> Conversation:
-    lines = [attrs.evolve(scanned, path=name).line for name, scanned in offered.items()]
-    # The query comes last, so that the next request reads the list from the cache.
-    choice = render("recall_choice", most=str(most), memories="\n".join(lines))
-    output_format = msgspec.json.encode({"type": "json_schema", "schema": SCHEMA})
-    header = attrs.evolve(header_without_thinking(model), output_format=output_format)
-    conversation = Conversation.begin(header, system=[text_block(choice)])
-    said = render("recall_query", query=query[:QUERY], tools=", ".join(tools) or "none")
-    conversation.append("user", [text_block(said)])
-    return conversation

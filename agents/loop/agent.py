@@ -69,7 +69,6 @@ class ResultStep(Protocol):
 
     async def transform_results(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
         """Return the answers as they enter the conversation, in the same order."""
-        ...
 
 
 class MessageStep(Protocol):
@@ -77,7 +76,6 @@ class MessageStep(Protocol):
 
     def add_blocks(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> AddedBlocks:
         """Return the blocks to add; *answers* is empty if the message carries no tool results."""
-        ...
 
 
 class CallStep(Protocol):
@@ -85,7 +83,6 @@ class CallStep(Protocol):
 
     async def before_call(self, agent: "Agent") -> EndReason | None:
         """Prepare the call, or return the reason why the run must end instead."""
-        ...
 
 
 class OverflowStep(Protocol):
@@ -93,7 +90,6 @@ class OverflowStep(Protocol):
 
     async def on_overflow(self, agent: "Agent", overflow: PromptTooLong) -> bool:
         """Shorten the conversation of *agent*; return True if it became shorter, so that the call can be retried."""
-        ...
 
 
 class ReplyStep(Protocol):
@@ -101,7 +97,6 @@ class ReplyStep(Protocol):
 
     def on_reply(self, agent: "Agent", reply: Reply) -> None:
         """Process *reply*; never blocks."""
-        ...
 
 
 class StopStep(Protocol):
@@ -109,7 +104,6 @@ class StopStep(Protocol):
 
     async def on_stop(self, agent: "Agent", text: str) -> Sequence[bytes]:
         """Return blocks that make the agent continue, or none to let it stop; *text* is the text of the last reply."""
-        ...
 
 
 class EndStep(Protocol):
@@ -117,7 +111,6 @@ class EndStep(Protocol):
 
     def on_run_finished(self) -> None:
         """Start the work; never blocks."""
-        ...
 
 
 class CompactedStep(Protocol):
@@ -125,7 +118,6 @@ class CompactedStep(Protocol):
 
     async def on_compacted(self, agent: "Agent", compacted: Compacted) -> None:
         """Handle the compaction that *compacted* reports."""
-        ...
 
 
 @attrs.frozen(kw_only=True)

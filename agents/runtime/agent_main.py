@@ -37,15 +37,6 @@ from coterie.process_identity import agent_tag
 from coterie.session_directory import SessionDirectory
 
 
-def task_in_workspace(spec: AgentSpec) -> str:
-    """Return the task of *spec*; a fork in a worktree also gets a notice that its working directory has changed."""
-    worktree = spec.workspace.worktree
-    if worktree is None or spec.fork is None or not spec.task:
-        return spec.task
-    moved = render("fork_worktree", directory=str(worktree.directory), origin=str(worktree.origin))
-    return f"{moved}\n\n{spec.task}"
-
-
 def combine_lead_task(task: str, message: str) -> str:
     """Return the task of a resumed lead that crashed before it received *task*, the first task of its session.
 
@@ -57,9 +48,13 @@ def combine_lead_task(task: str, message: str) -> str:
 def complete_spec(spec: AgentSpec, session: SessionDirectory, known: Sequence[str]) -> AgentSpec:
     """Return *spec* with the working directory of the agent, and with the task only if the agent does not have it yet.
 
-    *known* are the user texts in the transcript of the agent.
+    A fork in a worktree also gets a notice that its working directory has changed. *known* are the user texts in the
+    transcript of the agent.
     """
-    task = task_in_workspace(spec)
+    task, worktree = spec.task, spec.workspace.worktree
+    if worktree is not None and spec.fork is not None and task:
+        moved = render("fork_worktree", directory=str(worktree.directory), origin=str(worktree.origin))
+        task = f"{moved}\n\n{task}"
     if spec.incarnation.is_resumed and task in known:
         task = ""
     if spec.parent is None and spec.job is None and not known:

@@ -15,7 +15,6 @@ from coterie.agents.errors import ModelUnreachable, ReplyMalformed
 from coterie.agents.events.agent_events import Finished, RunStarted
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.strategies import LAYER
-from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.loop import close_open_calls, run_loop
 from coterie.agents.loop.pipeline import Steps
@@ -68,18 +67,8 @@ class AgentRunner:
     parts: AgentParts
     agent: Agent
     _agent_tool: AgentTool
-    _next_user_message: NextUserMessage
     _steps: Steps
-
-    @property
-    def _on_demand(self) -> OnDemandCompaction:
-        assert self._steps.on_demand_compaction is not None, "every agent has it"
-        return self._steps.on_demand_compaction
-
-    @property
-    def _keepalive(self) -> CacheKeepalive:
-        assert self._steps.keepalive is not None, "every agent has it"
-        return self._steps.keepalive
+    _on_demand: OnDemandCompaction
 
     async def run(self, report: ReportEnd) -> None:
         """Run the agent until its task is done, then send the result by *report* and emit the event of the end.
@@ -144,7 +133,7 @@ class AgentRunner:
         limits = RunLimits(turns=given.max_turns, tokens=given.max_tokens_total, seconds=given.max_seconds)
         self.agent.emit(run_started_event(self.parts, self.agent))
         try:
-            await self._next_user_message(self.agent)
+            await NextUserMessage(parts=self.parts, recall=self._steps.recall)(self.agent)
             # An interrupt that arrives before the loop has started applies to this run too.
             is_interrupted = self.agent.scope.cancel_called
             ended = RunEnded(reason="cancelled") if is_interrupted else await run(limits)
@@ -155,7 +144,10 @@ class AgentRunner:
             await report(ended)
             end = run_finished_event(ended)
         except (ReplyMalformed, OSError) as exc:
-            end = msgspec.structs.replace(end, reason="failed", error=_failure(exc))
+            error = str(exc)
+            if isinstance(exc, OSError) and exc.filename is not None:
+                error = f"{exc.filename} cannot be used: {exc.strerror}"
+            end = msgspec.structs.replace(end, reason="failed", error=error)
             raise
         finally:
             self.agent.emit(end)
@@ -189,7 +181,7 @@ class AgentRunner:
 
     def _waiting(self) -> AbstractAsyncContextManager[None]:
         """Context manager for a wait for mail; keeps the cached prefix alive while other agents work for this one."""
-        return self._keepalive.waiting() if self._unreported_children() or self._leads_team else nullcontext()
+        return self._agent_tool.waiting() if self._unreported_children() or self._leads_team else nullcontext()
 
     @property
     def _leads_team(self) -> bool:
@@ -236,9 +228,3 @@ def _final_text(agent: Agent) -> str:
     role, blocks = agent.conversation.messages[-1]
     read = (msgspec.json.decode(block) for block in blocks if role == "assistant")
     return "".join(block["text"] for block in read if block["type"] == "text")
-
-
-def _failure(error: ReplyMalformed | OSError) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename} cannot be used: {error.strerror}"
-    return str(error)

@@ -18,7 +18,6 @@ from coterie.agents.mcp.client import McpClient
 from coterie.agents.mcp.mcp_tool import mcp_tools
 from coterie.agents.root_link.root_connection import AgentHandlers
 from coterie.agents.runtime.agent_runner import AgentRunner
-from coterie.agents.runtime.first_message import NextUserMessage
 from coterie.agents.runtime.plan_mode import PlanMode
 from coterie.agents.runtime.setup.agent_config import begin_conversation, build_tools, context_thresholds
 from coterie.agents.runtime.setup.agent_files import agent_environment
@@ -190,9 +189,5 @@ async def open_agent_runner(parts: AgentParts, client: ModelClient, mcp: McpClie
             )
             with parts.root.handling(handlers):
                 yield AgentRunner(
-                    parts=parts,
-                    agent=agent,
-                    agent_tool=agent_tool,
-                    next_user_message=NextUserMessage(parts=parts, recall=steps.recall),
-                    steps=steps,
+                    parts=parts, agent=agent, agent_tool=agent_tool, steps=steps, on_demand=steps.on_demand_compaction
                 )

@@ -36,7 +36,6 @@ class Interruptible(Protocol):
 
     def interrupt(self) -> None:
         """Interrupt the current turn."""
-        ...
 
 
 Interrupting = Callable[[Interruptible], AbstractAsyncContextManager[None]]

@@ -64,11 +64,6 @@ The `IdleWait` may return before mail arrives, if a request that it served has p
 """
 
 
-async def wait_only(_agent: Agent, wait: Callable[[], Awaitable[None]]) -> None:
-    """Wait for mail and serve no other requests; the default `IdleWait`."""
-    await wait()
-
-
 async def run_mail_loop(
     agent: Agent,
     mail: Messaging,
@@ -76,7 +71,7 @@ async def run_mail_loop(
     membership: TeamMembership,
     report_state: Callable[[Literal["running", "idle"]], None] = lambda _: None,
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
-    idle_wait: IdleWait = wait_only,
+    idle_wait: IdleWait | None = None,
 ) -> RunEnded:
     """Run *agent* on its conversation and on *mail* until a run ends with another reason than "completed".
 
@@ -105,7 +100,7 @@ async def run_mail_loop(
         if not mail.shutdown.requests:
             report_state("idle")
             await membership.notify_idle(agent, None if ended is None else ended.reason)
-        await idle_wait(agent, wait)
+        await (wait() if idle_wait is None else idle_wait(agent, wait))
         if mail.has_work:
             mail.deliver(agent)
         elif mail.shutdown.requests:

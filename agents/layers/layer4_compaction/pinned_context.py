@@ -124,11 +124,9 @@ class PinnedSection(Protocol):
     @property
     def heading(self) -> str:
         """Heading of the section in the session notes and after a compaction."""
-        ...
 
     async def text(self, agent: Agent) -> str:
         """Return the current content as Markdown; empty if there is none. Raises `OSError` and `MailboxError`."""
-        ...
 
 
 async def section_text(section: PinnedSection, agent: Agent, layer: str) -> str:

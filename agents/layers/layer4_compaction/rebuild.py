@@ -19,7 +19,7 @@ from coterie.memory.compaction.conversation_view import SegmentView
 from coterie.memory.compaction.cut_point import Messages
 from coterie.memory.compaction.result_clearing import clear_results
 from coterie.memory.compaction.result_storage import LongResult, store_results
-from coterie.memory.compaction.rewrite import THINKING, Message
+from coterie.memory.compaction.rewrite import THINKING, Message, rewrite
 from coterie.memory.compaction.summary_text import block_text, fit_user_texts, missing_user_texts
 from coterie.memory.layer_settings import ResultSettings
 
@@ -134,19 +134,12 @@ def _before(messages: Messages) -> list[Message]:
 
     The API does not accept a continuation of tool calls whose thinking an earlier rewrite removed.
     """
-    before = [_unchanged(message) for message in messages]
+    before = rewrite(chain.from_iterable(messages), lambda segment: segment.data)
     last = next((message for message in reversed(messages) if message[0].role == "assistant"), ())
     types = {segment.block_type for segment in last}
     if "tool_use" in types and types.isdisjoint(THINKING):
         before.append(("assistant", [text_block(CONTINUED)]))
     return before
-
-
-def _unchanged(message: Iterable[SegmentView]) -> Message:
-    segments = list(message)
-    role = segments[0].role
-    assert role is not None
-    return role, [segment.data for segment in segments]
 
 
 CAPS = (32_000, 16_000, 8_000, 4_000, 2_000)

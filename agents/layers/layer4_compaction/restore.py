@@ -51,7 +51,8 @@ def used_skills(workspace: Workspace, calls: Sequence[bytes]) -> list[UsedSkill]
 
     Omits skills loaded by one of the *calls*, which stay in the conversation with their results.
     """
-    in_view = {call.input.get("skill") for call in map(_call, calls) if call.name == SkillTool.name}
+    read = (msgspec.json.decode(data, type=_Call) for data in calls)
+    in_view = {call.input.get("skill") for call in read if call.name == SkillTool.name}
     return [used for used in reversed(workspace.skills.known()) if used.name not in in_view]
 
 
@@ -78,10 +79,6 @@ def read_skills(skills: Iterable[UsedSkill], settings: CompactionSettings) -> li
 class _Call(msgspec.Struct):
     name: str
     input: dict[str, Any]
-
-
-def _call(data: bytes) -> _Call:
-    return msgspec.json.decode(data, type=_Call)
 
 
 def read_files(paths: Iterable[str], settings: CompactionSettings) -> list[RestoredText]:

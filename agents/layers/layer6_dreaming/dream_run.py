@@ -16,7 +16,6 @@ import trio
 from coterie.agents.events.layer_events import Dreamed, MemoryChanged
 from coterie.agents.loop.agent import Agent, ToolAnswer
 from coterie.agents.loop.forks.helper import run_helper
-from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.client import CALL_FAILURES
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.permissions.authorizer import Authorizer
@@ -50,8 +49,7 @@ State = Literal["starting", "updating", "completed", "failed", "killed"]
 class DreamProgress:
     """State, cost and last turns of one dream."""
 
-    _model: Model
-    _emit: Callable[[Dreamed], None]
+    _agent: Agent
     state: State = "starting"
     cost: Decimal = Decimal(0)
     replies: int = 0
@@ -61,7 +59,7 @@ class DreamProgress:
     def count_reply(self, reply: Reply, answers: Sequence[ToolAnswer]) -> bool:
         """Count *reply*; the first written file changes the state to `updating`. Always returns False."""
         self.replies += 1
-        self.cost += self._model.cost(reply.usage)
+        self.cost += self._agent.model.cost(reply.usage)
         calls = [f"{call['name']} {_subject(call['input'])}".rstrip() for call in reply.tool_calls]
         self.turns.append("; ".join([*([reply.text.strip()] if reply.text.strip() else []), *calls])[:SHOWN])
         wrote = any(answer.call["name"] in HelperRights.writing and not answer.result.is_error for answer in answers)
@@ -82,7 +80,7 @@ class DreamProgress:
                 dropped=change.count("dropped"),
                 seconds=change.seconds,
             )
-        self._emit(event)
+        self._agent.emit(event)
 
 
 def _subject(arguments: object) -> str:
@@ -158,7 +156,7 @@ class Dreamer:
         and remove the working copy. Raises `DreamRefused`, without an event, while another dream runs; other
         `StoreError`, `OSError`, and as `run_helper` does.
         """
-        progress = progress or DreamProgress(self.agent.model, self.agent.emit)
+        progress = progress or DreamProgress(self.agent)
         lock = await trio.to_thread.run_sync(acquire_dream_lock, self.store.directory, self.agent.clock)
         try:
             progress.enter("starting")

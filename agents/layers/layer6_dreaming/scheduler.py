@@ -62,7 +62,7 @@ class DreamScheduler(BackgroundTask[Dreamer]):
     async def _dream(self, dreamer: Dreamer, *, is_dry: bool = False) -> None:
         """Run one dream; a failure becomes an event. Raises `DreamRefused`."""
         agent = dreamer.agent
-        self.progress = DreamProgress(agent.model, agent.emit)
+        self.progress = DreamProgress(agent)
         try:
             sessions = await trio.to_thread.run_sync(self._due_check.sessions)
             active = [session.directory for session in active_since(sessions, self._due_check.last)]

@@ -144,11 +144,19 @@ class TranscriptWriter:
         for record in records:
             if not isinstance(record, MarksRecord):
                 record.at = now
-        if records and isinstance(records[0], MessageRecord | EpochRecord):
+        if not records:
+            return
+        if isinstance(records[0], MessageRecord | EpochRecord):
             records[0].more = len(records) - 1
-        if records:
-            self._append(b"".join(map(write_line, records)))
-            self._recorded = conversation.fork()
+        if self._is_torn:
+            # Remove the torn record first: in the middle of the file it would count as damage.
+            self._appender.cut(self._size)
+        lines = b"".join(map(write_line, records))
+        self._is_torn = True
+        self._appender.append(lines)
+        self._is_torn = False
+        self._size += len(lines)
+        self._recorded = conversation.fork()
 
     def sync(self) -> None:
         """Sync the file to disk. Raises `OSError`; blocks, so call it from a thread."""
@@ -163,15 +171,6 @@ class TranscriptWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _append(self, lines: bytes) -> None:
-        if self._is_torn:
-            # Remove the torn record first: in the middle of the file it would count as damage.
-            self._appender.cut(self._size)
-        self._is_torn = True
-        self._appender.append(lines)
-        self._is_torn = False
-        self._size += len(lines)
 
 
 def _changes(before: Conversation | None, after: Conversation, boundary: Boundary | None) -> Iterator[Record]:
@@ -268,7 +267,9 @@ def apply_record(conversation: Conversation | None, record: EpochRecord | Messag
     elif isinstance(record, MessageRecord):
         conversation.append(record.role, [restore_json(block) for block in record.blocks])
     if isinstance(record, EpochRecord | MarksRecord):
-        conversation.marks = _marks(record, len(conversation))
+        if any(mark is not None and not 0 <= mark < len(conversation) for mark in (record.previous, record.shared)):
+            raise ValueError("the position of a cache marker is outside the conversation")
+        conversation.marks = MarkerHistory(previous=record.previous, shared=record.shared)
     if isinstance(record, EpochRecord | MessageRecord) and conversation.prefix_hash.hex() != record.hash:
         raise ValueError("the hash of the record does not match the earlier records")
     return conversation
@@ -284,9 +285,3 @@ def _epoch(before: Conversation | None, record: EpochRecord) -> Conversation:
     for message in record.messages:
         prefix = prefix.with_message(message.role, [Block.read(restore_json(b)) for b in message.blocks])
     return Conversation(prefix, record.epoch)
-
-
-def _marks(record: EpochRecord | MarksRecord, length: int) -> MarkerHistory:
-    if any(mark is not None and not 0 <= mark < length for mark in (record.previous, record.shared)):
-        raise ValueError("the position of a cache marker is outside the conversation")
-    return MarkerHistory(previous=record.previous, shared=record.shared)

@@ -112,7 +112,10 @@ class ModelClient:
         try:
             return await self._stream(request, builder, permit, listener)
         except ModelError as error:
-            if not builder.has_begun and _is_free(error):
+            # A call without a reply was surely not billed if it was refused or never connected.
+            cause = None if error.__cause__ is None else error.__cause__.__cause__
+            is_free = error.status is not None or isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout)
+            if not builder.has_begun and is_free:
                 permit.void()
             raise
         finally:
@@ -233,13 +236,6 @@ async def open_model_client(
     sdk._platform = platform_name()  # noqa: SLF001 - otherwise the SDK starts a thread to find a constant value
     async with sdk:
         yield ModelClient(sdk, gate, policy or RetryPolicy(), silence, is_loopback)
-
-
-def _is_free(error: ModelError) -> bool:
-    """Return True if a call without a reply was surely not billed: it was refused or never connected."""
-    sdk_error = error.__cause__
-    cause = None if sdk_error is None else sdk_error.__cause__
-    return error.status is not None or isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout)
 
 
 def _is_loopback(url: str) -> bool:

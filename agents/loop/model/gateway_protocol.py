@@ -32,18 +32,15 @@ class Permit(Protocol):
 
     def begin(self) -> None:
         """Note that the reply has begun, so that other calls can read its cache entries."""
-        ...
 
     def settle(self, usage: Usage, *, is_whole: bool = True) -> None:
         """Report the actual usage. Never called for a request without a reply.
 
         If the reply broke off (*is_whole* is false), its output is unknown and counts as the largest possible one.
         """
-        ...
 
     def void(self) -> None:
         """Note that nothing was billed: the request was not sent, or the API answered with an error."""
-        ...
 
 
 class Gateway(Protocol):
@@ -54,11 +51,9 @@ class Gateway(Protocol):
 
         Raises `BudgetSpent` if the call could cost more than the rest of the budget.
         """
-        ...
 
     def cool_down(self, seconds: float) -> None:
         """Let no call start for *seconds*, because the API rejected one for the rate or load of all."""
-        ...
 
 
 @attrs.define(eq=False)

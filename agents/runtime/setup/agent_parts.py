@@ -85,6 +85,7 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
     model = known_models().get(spec.model)
     # Only leads and teammates need the file; a subagent starts faster without reading it.
     team = load_recorded_team(session) if spec.parent is None or spec.is_teammate else None
+    members = [] if team is None or spec.parent != MAIN else [member.name for member in team.members]
     mcp_tools = load_tool_list(session.directory) or McpToolList()
     permissions = _permissions(spec, definition, mcp_tools)
     authority = Authorizer(
@@ -107,7 +108,7 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
         definition=definition,
         agent_types={name: each.description for name, each in definitions.by_name.items()},
         team=team if spec.parent is None else None,
-        teammates=_teammates(spec, team),
+        teammates=tuple(name for name in members if name != spec.name) if spec.name in members else (),
         unreported_children=tuple(
             spawned for spawned in spec.incarnation.running_children if spawned.report not in reported
         ),
@@ -120,12 +121,6 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
         point=point,
         begun_prefix=begun,
     )
-
-
-def _teammates(spec: AgentSpec, team: TeamDefinition | None) -> tuple[str, ...]:
-    """Return the names of the other members of *team*, if the agent is a member."""
-    names = [] if team is None or spec.parent != MAIN else [member.name for member in team.members]
-    return tuple(name for name in names if name != spec.name) if spec.name in names else ()
 
 
 def _permissions(spec: AgentSpec, definition: AgentDefinition | None, mcp_tools: McpToolList) -> Permissions:

@@ -90,22 +90,22 @@ def read_indexes(places: Sequence[MemoryScope]) -> list[MemoryIndexText]:
 
     Blocks on the disk; an error is a warning.
     """
-    return [_read_index(place) for place in places]
+    indexes = []
+    for place in places:
+        try:
+            loaded = load_index(MemoryStore.at(place.directory).index())
+            index = MemoryIndexText(place=place, text=loaded.text.strip(), warning=loaded.warning)
+        except (StoreError, OSError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else str(exc)
+            index = MemoryIndexText(place=place, text="", warning=f"cannot be read: {reason}")
+        indexes.append(index)
+    return indexes
 
 
 def index_text(indexes: Sequence[MemoryIndexText]) -> str:
     """Return the text about *indexes* that an agent gets before its task; empty if all indexes are empty."""
     shown = "\n\n".join(map(_framed, filter(lambda index: index.text, indexes)))
     return render("memory_index", indexes=shown) if shown else ""
-
-
-def _read_index(place: MemoryScope) -> MemoryIndexText:
-    try:
-        loaded = load_index(MemoryStore.at(place.directory).index())
-    except (StoreError, OSError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else str(exc)
-        return MemoryIndexText(place=place, text="", warning=f"cannot be read: {reason}")
-    return MemoryIndexText(place=place, text=loaded.text.strip(), warning=loaded.warning)
 
 
 def _framed(index: MemoryIndexText) -> str:

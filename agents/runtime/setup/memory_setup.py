@@ -44,9 +44,8 @@ class AgentMemory:
         """Return the author of a change that *agent*, the owner of these memories, makes now."""
         text = " ".join(agent.user_texts[-1].split()) if agent.user_texts else ""
         reason = text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH]}..."
-        turn = max(
-            1, agent.turn - 1
-        )  # The agent has already counted the next turn; the change belongs to the turn whose calls run.
+        # The agent has already counted the next turn; the change belongs to the turn whose calls run.
+        turn = max(1, agent.turn - 1)
         return Author(by="agent", agent=self.files.name, session=self.files.session.id, turn=turn, why=reason)
 
     def writable(self, author: Callable[[], Author]) -> WritableMemory | None:
