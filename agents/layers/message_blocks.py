@@ -9,6 +9,7 @@ from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.message_bodies import BODIES, PlanApprovalRequest, TaskAssignment, TaskNotification
 
 UNPROVED = "Not one tool call was made, so check what it claims."
+NO_CALLS = "not one tool call, so check what it claims"
 
 
 def mail_block(envelopes: Iterable[Envelope]) -> bytes:
@@ -85,14 +86,11 @@ def _body_text(envelope: Envelope) -> str:
         case TaskAssignment() as task:
             return f"Task {task.task_id}: {task.subject}" if task.subject else f"Task {task.task_id}"
         case TaskNotification() as report:
-            return _notification_text(report)
+            calls = f"{report.tool_calls} tool calls" if report.tool_calls else NO_CALLS
+            cost = f"It took {report.turns} turns, {calls}, and ${report.cost_usd}."
+            facts = f"Status: {report.status}. {report.summary}\n{cost}"
+            return f"{facts}\n\n{report.result}" if report.result else facts
         case PlanApprovalRequest(agent=agent) as request if agent:
             files = ", ".join(request.files) or "it names none"
             return render("plan_request", agent=agent, id=envelope.id, plan=request.plan, files=files)
     return envelope.body
-
-
-def _notification_text(report: TaskNotification) -> str:
-    calls = f"{report.tool_calls} tool calls" if report.tool_calls else "not one tool call, so check what it claims"
-    facts = f"Status: {report.status}. {report.summary}\nIt took {report.turns} turns, {calls}, and ${report.cost_usd}."
-    return f"{facts}\n\n{report.result}" if report.result else facts

@@ -24,30 +24,29 @@ class AdmitCall(WireRequest[None], tag="admit", frozen=True):
     intent: CallIntent
 
 
-class ReplyBegan(WireMessage, tag="began", frozen=True):
+class PermitMessage(WireMessage, frozen=True):
+    """Base of messages about the call of a permit."""
+
+    permit: int
+
+
+class ReplyBegan(PermitMessage, tag="began", frozen=True):
     """Message that the reply to a call has begun."""
 
-    permit: int
 
-
-class CallUsed(WireMessage, tag="used", frozen=True):
+class CallUsed(PermitMessage, tag="used", frozen=True):
     """Message with the usage of a call."""
 
-    permit: int
     usage: Usage
     is_whole: bool
 
 
-class CallVoided(WireMessage, tag="voided", frozen=True):
+class CallVoided(PermitMessage, tag="voided", frozen=True):
     """Message that a call cost nothing."""
 
-    permit: int
 
-
-class CallAbandoned(WireMessage, tag="left", frozen=True):
+class CallAbandoned(PermitMessage, tag="left", frozen=True):
     """Message that a call is over or was cancelled, also before its admission."""
-
-    permit: int
 
 
 class RateLimited(WireMessage, tag="cool_down", frozen=True):

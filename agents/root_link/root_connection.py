@@ -25,13 +25,7 @@ from coterie.agents.root_link.messages import (
     StopWaiting,
     root_decoder,
 )
-from coterie.agents.root_link.remote_services import (
-    RemoteApprover,
-    RemoteGateway,
-    RemoteMailAuthority,
-    RemotePrompter,
-    RemoteSpawner,
-)
+from coterie.agents.root_link.remote_services import RemoteGateway, RemotePrompter, RootServices
 from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.envelope import Envelope, MessageId
@@ -68,26 +62,19 @@ class AgentHandlers:
 class RootConnection:
     """Agent's end of the connection, with the services of the root."""
 
-    gate: RemoteGateway
-    spawner: RemoteSpawner
-    asker: RemotePrompter
-    approver: RemoteApprover
-    authority: RemoteMailAuthority
     _channel: RequestChannel[RootMessage]
+    gate: RemoteGateway = attrs.field(init=False)
+    asker: RemotePrompter = attrs.field(init=False)
+    services: RootServices = attrs.field(init=False)
     _handlers: AgentHandlers = attrs.field(factory=AgentHandlers, init=False)
     _in_process: Callable[[InProcessMessage], None] | None = attrs.field(default=None, init=False)
     """Handles messages about agents that are tasks of this process; None outside `hosting`."""
     _store: StoreMessage | None = attrs.field(default=None, init=False)
     _has_store: trio.Event = attrs.field(factory=trio.Event, init=False)
 
-    @classmethod
-    def on(cls, channel: RequestChannel[RootMessage]) -> "RootConnection":
-        """Build the services on the agent's end of *channel*."""
-        spawner = RemoteSpawner(channel)
-        authority = RemoteMailAuthority(channel, spawner)
-        return cls(
-            RemoteGateway(channel), spawner, RemotePrompter(channel), RemoteApprover(channel), authority, channel
-        )
+    def __attrs_post_init__(self) -> None:
+        self.gate, self.asker = RemoteGateway(self._channel), RemotePrompter(self._channel)
+        self.services = RootServices(self._channel)
 
     @contextmanager
     def delivering_to(self, store: StoreMessage) -> Iterator[None]:
@@ -177,7 +164,7 @@ async def open_root_connection_on(frames: MessageChannel[RootFrame]) -> AsyncIte
     """
     lost: ControlLost | None = None
     channel: RequestChannel[RootMessage] = RequestChannel(frames)
-    root = RootConnection.on(channel)
+    root = RootConnection(channel)
     async with trio.open_nursery() as nursery:
 
         async def listen() -> None:

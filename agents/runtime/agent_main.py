@@ -6,7 +6,7 @@ Importing this module imports the SDK; the zygote has done so before any agent i
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
@@ -22,7 +22,7 @@ from coterie.agents.root_link.root_connection import RootConnection, open_root_c
 from coterie.agents.runtime.agent_runner import AgentRunner
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.build_agent import open_agent_runner
-from coterie.agents.runtime.in_process_host import FAILED, Interruptible, Interrupting, open_in_process_host
+from coterie.agents.runtime.in_process_host import FAILED, Interrupting, open_in_process_host
 from coterie.agents.runtime.setup.agent_files import open_agent_files
 from coterie.agents.runtime.setup.agent_mail import ProcessMail, open_process_mail
 from coterie.agents.runtime.setup.agent_parts import load_agent_parts
@@ -113,7 +113,7 @@ async def _open(spec: AgentSpec, root: RootConnection, process_mail: ProcessMail
             name=spec.name,
             incarnation=spec.incarnation.number,
             believed=spec.incarnation.trusted_digests,
-            authority=root.authority,
+            authority=root.services,
         )
         mail = await stack.enter_async_context(opening_mail)
         stack.enter_context(root.delivering_to(mail.accept))
@@ -142,7 +142,7 @@ async def _run(runner: AgentRunner, interrupting: Interrupting) -> None:
     async def report(ended: RunEnded) -> None:
         await send(task_notification(ended, mail.messaging.reason_to_end()))
 
-    async with interrupting(runner.agent):
+    async with interrupting(runner.agent.interrupt):
         if spec.job is not None:
             await runner.run_job(spec.job)
             return
@@ -153,12 +153,12 @@ async def _run(runner: AgentRunner, interrupting: Interrupting) -> None:
 
 
 @asynccontextmanager
-async def _interrupt_on_sigterm(agent: Interruptible) -> AsyncIterator[None]:
-    """Interrupt the turn of *agent* on SIGTERM within the block."""
+async def _interrupt_on_sigterm(interrupt: Callable[[], None]) -> AsyncIterator[None]:
+    """Call *interrupt* on SIGTERM within the block."""
 
     async def watch() -> None:
         async for _ in signals:
-            agent.interrupt()
+            interrupt()
 
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:

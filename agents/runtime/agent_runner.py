@@ -208,7 +208,7 @@ class AgentRunner:
             if self._unreported_children():
                 await self.parts.mail.messaging.wait_for_work()
             else:
-                await wait_for_mail_or_idle_team(self.parts.mail, self.parts.root.spawner)
+                await wait_for_mail_or_idle_team(self.parts.mail, self.parts.root.services)
 
 
 MEMORY_OFF = "is switched off, or the run is bare; there is no memory to update"

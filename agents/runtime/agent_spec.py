@@ -151,15 +151,10 @@ class AgentSpec:
             "settings": load_settings_dump(members["settings"]),
             "parent_settings": tuple(map(load_settings_dump, members["parent_settings"])),
         }
-        nested = {key: msgspec.convert(members[key], type_, dec_hook=path_from_json) for key, type_ in _NESTED.items()}
+        types = {name: field.type for name, field in attrs.fields_dict(cls).items() if name in _NESTED}
+        nested = {name: msgspec.convert(members[name], type_, dec_hook=path_from_json) for name, type_ in types.items()}
         return cls(**members | settings | nested)
 
 
-_NESTED: dict[str, Any] = {
-    "plan": PlanPolicy | None,
-    "job": OfflineJob | None,
-    "workspace": AgentWorkspace,
-    "services": Services,
-    "incarnation": Incarnation,
-}
-"""Types of the fields that are JSON objects."""
+_NESTED = ("plan", "job", "workspace", "services", "incarnation")
+"""Fields that are JSON objects."""

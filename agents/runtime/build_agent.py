@@ -3,37 +3,54 @@
 Importing this module imports the SDK.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+import attrs
+import msgspec
+
+from coterie.agents.layers.layer2_clearing import api_clearing
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.context_window import WindowMeter
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.forks.fork import begin_fork, fork_workspace, write_fork_file
+from coterie.agents.loop.model.catalog import Model, known_models
 from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.pipeline import open_background
 from coterie.agents.mcp.client import McpClient
 from coterie.agents.mcp.mcp_tool import mcp_tools
+from coterie.agents.prompts import render
 from coterie.agents.root_link.root_connection import AgentHandlers
 from coterie.agents.runtime.agent_runner import AgentRunner
 from coterie.agents.runtime.plan_mode import PlanMode
-from coterie.agents.runtime.setup.agent_config import begin_conversation, build_tools, context_thresholds
+from coterie.agents.runtime.setup.agent_config import context_thresholds
 from coterie.agents.runtime.setup.agent_files import agent_environment
 from coterie.agents.runtime.setup.agent_parts import AgentParts
+from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 from coterie.agents.runtime.setup.layer_setup import PipelineBuilder, load_layers
 from coterie.agents.runtime.setup.sandbox_setup import open_sandbox
-from coterie.agents.runtime.task_release import releasing_tasks
+from coterie.agents.runtime.task_report import releasing_tasks
 from coterie.agents.sandbox.sandbox import Sandbox
+from coterie.agents.tools.search.search_transcript import SearchTranscript
 from coterie.agents.tools.team.agent_tool import AgentTool
 from coterie.agents.tools.team.control_tools import ExitPlanMode, TaskStop
-from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace
+from coterie.agents.tools.team.send_message import SendMessage
+from coterie.agents.tools.team.task_tools import task_tools
+from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace, tool_definition
 from coterie.agents.tools.web.hosts import hosts_from_settings
 from coterie.agents.tools.web.web_fetch import NAME, PageCache, WebFetch
 from coterie.agents.tools.workspace.background_jobs import BackgroundJobs, open_jobs
 from coterie.mailbox.tasks.task import TaskOwner
 from coterie.memory.store.change import Author
+
+THINKING_BUDGET = 4_000
+"""Thinking budget, in tokens, for models that require one."""
 
 
 def build_agent(
@@ -47,9 +64,7 @@ def build_agent(
     if conversation is None and point is not None:
         conversation = begin_fork(point, spec.task)
     elif conversation is None:
-        conversation = begin_conversation(
-            spec.settings, parts.model, parts.definition, tools, parts.memory.manual, is_embedded=spec.is_embedded
-        )
+        conversation = begin_conversation(parts, tools, meter.thresholds)
     user_texts: list[str] = []
     if point is not None and is_fresh:
         point.restore_meter(meter)
@@ -75,6 +90,34 @@ def build_agent(
         inherited=0 if point is None else len(point.prefix),
         user_texts=user_texts,
     )
+
+
+def begin_conversation(parts: AgentParts, tools: Mapping[str, Tool], thresholds: Thresholds) -> Conversation:
+    """Begin a conversation; its key header, tools and system prompt never change.
+
+    Only the embedded server offers cache edits.
+    """
+    settings, model, clearing = parts.spec.settings, parts.model, parts.spec.settings.layers.clearing
+    header = KeyHeader(
+        model=model.id, effort=model.effort_of(settings.effort), thinking=_thinking(settings.thinking, model)
+    )
+    if clearing.by_cache and parts.spec.is_embedded:
+        header = attrs.evolve(header, betas=(known_models().betas["cache_edits"],))
+    if clearing.by_api:
+        header = api_clearing(header, model, thresholds, clearing, tools)
+    system = [render("agent"), parts.memory.manual, "" if parts.definition is None else parts.definition.prompt]
+    defined = [tool_definition(tool) for tool in tools.values()]
+    return Conversation.begin(header, tools=defined, system=[text_block(text) for text in system if text])
+
+
+def _thinking(is_enabled: bool | None, model: Model) -> bytes | None:
+    if is_enabled is None or (model.thinking == "always"):
+        return None
+    shapes: Mapping[str, dict[str, object]] = {
+        "adaptive": {"type": "adaptive"},
+        "extended": {"type": "enabled", "budget_tokens": THINKING_BUDGET},
+    }
+    return msgspec.json.encode(shapes[model.thinking] if is_enabled else {"type": "disabled"})
 
 
 def _build_workspace(
@@ -119,7 +162,7 @@ def build_agent_tool(
     """Build the Agent tool, which expects the reports of children that an earlier incarnation spawned."""
     incarnation, unreported = parts.spec.incarnation, parts.unreported_children
     return AgentTool(
-        parts.root.spawner,
+        parts.root.services,
         parts.mail.messaging,
         parts.agent_types,
         fork_point=fork_point,
@@ -135,23 +178,27 @@ def build_all_tools(parts: AgentParts, agent_tool: AgentTool, mcp: McpClient) ->
 
     An existing conversation has the tools that it began with.
     """
-    root = parts.root
+    root, mail = parts.root, parts.mail
     plan_mode = PlanMode(
         policy=parts.spec.plan,
         is_approved=parts.spec.incarnation.is_plan_approved,
         authority=parts.authority,
-        approver=root.approver,
+        approver=root.services,
         report_activity=root.report_activity,
     )
-    shared = parts.hooks.wrap_tools(build_tools(parts.mail, parts.tasks, parts.files.transcript.path))
-    own: tuple[Tool, ...] = (
+    tools: tuple[Tool, ...] = (
+        *BUILT_IN,
+        SearchTranscript(path=parts.files.transcript.path),
+        SendMessage(router=mail.router, sender=mail.sender),
+        *task_tools(parts.tasks, TaskOwner(name=mail.sender.name, incarnation=mail.sender.incarnation)),
         agent_tool,
-        TaskStop(root.spawner),
+        TaskStop(root.services),
         ExitPlanMode(plan_mode),
         *parts.skills.tools,
         *build_web_tools(parts),
     )
-    return {**shared, **{tool.name: tool for tool in own}, **mcp_tools(parts.mcp_tools.tools, mcp)}
+    own = parts.hooks.wrap_tools({tool.name: tool for tool in tools})
+    return {**own, **mcp_tools(parts.mcp_tools.tools, mcp)}
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, Pivot
 from coterie.agents.root_link.spawn_request import FORK, Isolation, Spawned, Spawner, SpawnRefused, SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace
-from coterie.agents.runtime.task_release import release_tasks
+from coterie.agents.runtime.task_report import release_tasks
 from coterie.agents.runtime.worktree import WORK_NOT_CHECKED, Worktree, describe_work
 from coterie.errors import AgentError
 from coterie.mailbox.contract import MemberOrigin

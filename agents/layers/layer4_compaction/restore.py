@@ -36,14 +36,12 @@ def newest_files(workspace: Workspace, calls: Sequence[bytes], count: int) -> li
     for path in reversed(list(workspace.seen.known())):
         if len(files) == count:
             break
-        if not Path(path).is_relative_to(workspace.scratch) and not _is_named(path, workspace.root, calls):
+        inside = Path(path).is_relative_to(workspace.root)
+        names = [path, str(Path(path).relative_to(workspace.root))] if inside else [path]
+        is_named = any(msgspec.json.encode(name) in call for name in names for call in calls)
+        if not Path(path).is_relative_to(workspace.scratch) and not is_named:
             files.append(path)
     return files
-
-
-def _is_named(path: str, root: Path, calls: Sequence[bytes]) -> bool:
-    names = [path, str(Path(path).relative_to(root))] if Path(path).is_relative_to(root) else [path]
-    return any(msgspec.json.encode(name) in call for name in names for call in calls)
 
 
 def used_skills(workspace: Workspace, calls: Sequence[bytes]) -> list[UsedSkill]:

@@ -89,12 +89,12 @@ def _subject(arguments: object) -> str:
     return str(next((given[name] for name in ("file_path", "pattern", "path", "command") if name in given), ""))
 
 
-def recent_sessions(directory: Path, clock: Clock, but: str | None = None) -> list[SessionActivity]:
-    """Find the sessions in *directory* that have a transcript, except the one named *but*. Blocks on the disk."""
+def recent_sessions(directory: Path, clock: Clock) -> list[SessionActivity]:
+    """Find the sessions in *directory* that have a transcript. Blocks on the disk."""
     found = []
     for session in directory.glob("*/"):
         times = [path.stat().st_mtime for path in session.glob(f"{AGENTS}/*/{TRANSCRIPT}")]
-        if times and session.name != but:
+        if times:
             # File times come from the system clock; add the offset of the session's clock.
             found.append(SessionActivity(directory=session, at=max(times) + clock.offset))
     return found

@@ -147,7 +147,11 @@ class Digest:
         The digest itself changes only if it is over its size: then it begins a new epoch first.
         """
         if self._tokens + self._new_tokens * 4 // 3 > self.size:
-            self._begin_epoch()
+            # A new epoch with the latest messages; its first request reads nothing from the cache.
+            latest = list(self._latest())[::-1]
+            first = next((index for index, message in enumerate(latest) if message.role == "user"), len(latest))
+            self.conversation.rewrite(latest[first:])
+            self._tokens, self.cached = _estimate(self.conversation), None
         asked = self.conversation.fork()
         asked.append("user", [text_block(render("progress_work", work="\n".join(self._new)))])
         return asked
@@ -172,13 +176,6 @@ class Digest:
             return False
         # A cleared result has other bytes but the same call id.
         return segment.data == last.data if last.tool_use_id is None else segment.tool_use_id == last.tool_use_id
-
-    def _begin_epoch(self) -> None:
-        """Begin a new epoch with the latest messages; its first request reads nothing from the cache."""
-        latest = list(self._latest())[::-1]
-        first = next((index for index, message in enumerate(latest) if message.role == "user"), len(latest))
-        self.conversation.rewrite(latest[first:])
-        self._tokens, self.cached = _estimate(self.conversation), None
 
     def _latest(self) -> Iterator[PrefixMessage]:
         """Yield the last messages that fit, newest first."""

@@ -92,7 +92,10 @@ class ProgressSummarizer:
         Cancellation leaves the new entries to the next summary.
         """
         self._digest.read(self._agent.conversation)
-        if not (self._digest.has_new_entries and self._digest.messages >= MESSAGES and _is_busy(self._agent)):
+        last = self._agent.conversation.prefix.last
+        # An agent that waits for mail is not busy.
+        is_busy = self._agent.has_work or (last is not None and last.block_type == "tool_use")
+        if not (self._digest.has_new_entries and self._digest.messages >= MESSAGES and is_busy):
             return
         try:
             await self._summarize()
@@ -145,9 +148,3 @@ def clean(text: str) -> str:
     first = next((line for line in text.splitlines() if line.strip()), "")
     visible = "".join(" " if unicodedata.category(char).startswith(("C", "Z")) else char for char in first)
     return cut(visible.strip(" \"'`*."), SHOWN)
-
-
-def _is_busy(agent: Agent) -> bool:
-    """Return True if the agent waits for the model or runs tools, and not for mail."""
-    last = agent.conversation.prefix.last
-    return last is not None and (last.role == "user" or last.block_type == "tool_use")

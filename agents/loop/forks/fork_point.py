@@ -110,7 +110,7 @@ class ForkPoint(ParentState):
         facts = _StoredPoint(
             **{field.name: getattr(self, field.name) for field in attrs.fields(ParentState)},
             header=self.prefix.header.to_bytes(),
-            places=[_segment_facts(segment) for segment in segments],
+            places=[_SegmentFacts.of(segment) for segment in segments],
             hashes=b"".join(_hashes(self.prefix)),
         )
         head = msgspec.msgpack.encode(facts)
@@ -149,6 +149,12 @@ class _SegmentFacts(msgspec.Struct, array_like=True):
     is_markable: bool
     has_image: bool
     tool_use_id: str | None
+
+    @classmethod
+    def of(cls, segment: Segment) -> "_SegmentFacts":
+        block = segment.block
+        facts = block.type, block.is_markable, block.has_image, block.tool_use_id
+        return cls(len(block.data), segment.section, segment.role, segment.opens_message, *facts)
 
     def block(self, data: bytes) -> Block:
         return Block(
@@ -208,17 +214,3 @@ def _runs(places: Sequence[_SegmentFacts], data: memoryview) -> Iterator[tuple[S
         start += place.size
     if run is not None:
         yield run
-
-
-def _segment_facts(segment: Segment) -> _SegmentFacts:
-    block = segment.block
-    return _SegmentFacts(
-        len(block.data),
-        segment.section,
-        segment.role,
-        segment.opens_message,
-        block.type,
-        block.is_markable,
-        block.has_image,
-        block.tool_use_id,
-    )

@@ -20,9 +20,8 @@ from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ModelUnr
 from coterie.agents.loop.model.api_errors import translate_error
 from coterie.agents.loop.model.client_warmup import platform_name, ssl_context
 from coterie.agents.loop.model.gateway_protocol import Gateway, Permit
-from coterie.agents.loop.model.reply import Reply, ReplyBuilder, WholeReplyParser
+from coterie.agents.loop.model.reply import Reply, ReplyBuilder, SseParser, WholeReplyParser
 from coterie.agents.loop.model.request import ModelRequest
-from coterie.agents.loop.model.sse import SseParser
 from coterie.agents.loop.model.usage import Usage
 from coterie.errors import ConfigInvalid
 
