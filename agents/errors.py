@@ -87,11 +87,6 @@ class BudgetSpent(AgentError):
     """Owner of the budget; None for the budget of the session."""
     unit: BudgetUnit = "dollars"
 
-    @property
-    def left(self) -> Decimal:
-        """Rest of the budget; zero if a call has cost more than its maximum."""
-        return max(self.budget - self.spent, Decimal(0))
-
     def __str__(self) -> str:
         whose = {"session": "", "subtree": f" for {self.name} and its descendants", "agent": f" for {self.name}"}
         if self.unit == "tokens":
@@ -119,7 +114,7 @@ class ModelError(AgentError):
     begun: bool = False
     """True if the reply had begun before the call failed: its cache entry exists and its input is billed."""
 
-    retryable = False
+    retryable = True
 
     def __str__(self) -> str:
         status = f"{self.status} " if self.status is not None else ""
@@ -129,26 +124,20 @@ class ModelError(AgentError):
 class ModelRefusedRequest(ModelError):
     """Error: the request is invalid; the same bytes would fail again."""
 
+    retryable = False
+
 
 class ModelRateLimited(ModelError):
     """Error: too many requests or tokens; all users of the API key should wait."""
-
-    retryable = True
 
 
 class ModelOverloaded(ModelError):
     """Error: the service is overloaded; all users of the API key should wait."""
 
-    retryable = True
-
 
 class ModelFailed(ModelError):
     """Error: the service failed temporarily."""
 
-    retryable = True
-
 
 class ModelUnreachable(ModelError):
     """Error: no connection, a dropped connection, or a stream without data."""
-
-    retryable = True

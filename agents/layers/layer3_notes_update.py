@@ -16,7 +16,7 @@ from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.prompts import render
 from coterie.agents.tools.files.edit import Edit
-from coterie.agents.tools.tool import Denial, Tool, Workspace
+from coterie.agents.tools.tool import Tool, Workspace
 from coterie.errors import ConfigInvalid
 from coterie.memory.errors import NotesUnusable
 from coterie.memory.layer_settings import NotesSettings
@@ -56,13 +56,6 @@ class UpdateCost:
             self.failure = failed[-1].text.partition("\n")[0] if len(failed) == len(edits) else None
         return self.replies == ROUNDS or (bool(edits) and not failed)
 
-    def check(self, reply: Reply) -> None:
-        """Raise `NotesUnusable` if the last edit failed or no edit was made; *reply* is the last reply."""
-        if self.failure is not None:
-            raise NotesUnusable(f"an edit failed: {self.failure}")
-        if not self.edits:
-            raise NotesUnusable(f"the model made no edit and stopped with {reply.stop_reason}")
-
 
 @attrs.frozen(kw_only=True)
 class NotesWriter:
@@ -91,11 +84,14 @@ class NotesWriter:
             self._directive(notes),
             PURPOSE,
             max_turns=ROUNDS + 1,
-            denial=edit_only_permission(self.path),
+            denial=self._denial,
             start=attrs.evolve(start, known={self.path: content}),
             until=spending.count_reply,
         )
-        spending.check(reply)
+        if spending.failure is not None:
+            raise NotesUnusable(f"an edit failed: {spending.failure}")
+        if not spending.edits:
+            raise NotesUnusable(f"the model made no edit and stopped with {reply.stop_reason}")
         kept = {section.heading: await section_text(section, agent, PURPOSE) for section in self.pinned_sections}
         end = partial(end_update, self.path, self.template, self.settings, kept)
         return await trio.to_thread.run_sync(end)
@@ -111,16 +107,11 @@ class NotesWriter:
             return render("notes", **facts)
         return fill_slots(self.prompt, {**self.facts, **facts})
 
-
-def edit_only_permission(path: Path) -> Denial:
-    """Create the `Denial` of a helper that may only edit the file *path*."""
-
-    async def denial(tool: Tool, arguments: Any, workspace: Workspace) -> str | None:
-        if tool.name == Edit.name and list(tool.paths_affected(arguments, workspace)) == [path]:
+    async def _denial(self, tool: Tool, arguments: Any, workspace: Workspace) -> str | None:
+        """Deny all calls but edits of the notes file: the `Denial` of the helper."""
+        if tool.name == Edit.name and list(tool.paths_affected(arguments, workspace)) == [self.path]:
             return None
-        return f"Only Edit can be used here, and only on {path}."
-
-    return denial
+        return f"Only Edit can be used here, and only on {self.path}."
 
 
 def load_writer(

@@ -14,10 +14,13 @@ from coterie.agents.layers.layer4_compaction.plan import CompactionJob, Compacti
 from coterie.agents.layers.layer4_compaction.rebuild import (
     RebuiltConversation,
     SummaryParts,
+    newest_files,
+    read_files,
+    read_skills,
     rebuild,
     rebuild_truncated,
+    used_skills,
 )
-from coterie.agents.layers.layer4_compaction.restore import newest_files, read_files, read_skills, used_skills
 from coterie.agents.layers.layer4_compaction.strategies import (
     LAYER,
     CircuitBreaker,

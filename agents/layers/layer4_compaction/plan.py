@@ -6,7 +6,6 @@ from functools import partial
 
 import attrs
 
-from coterie.agents.layers.layer4_compaction.summarize import ALL
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import Trigger, Way
@@ -40,6 +39,7 @@ class CompactionSkipped:
     reason: str
 
 
+ALL = "Summarise the whole conversation."
 QUOTED = 200
 """Characters of a message that are quoted to identify it for the model."""
 

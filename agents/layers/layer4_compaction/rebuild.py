@@ -1,5 +1,6 @@
-"""Rebuilding of a conversation for a compaction: the summary, pinned context, and the messages that stay."""
+"""Rebuilding of a conversation for a compaction: the summary, pinned context, restored files, and what stays."""
 
+import codecs
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -9,19 +10,22 @@ from typing import Any
 import attrs
 import msgspec
 
+from coterie.agents.definitions.definition_files import FileProblem
 from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan
-from coterie.agents.layers.layer4_compaction.restore import RestoredText
 from coterie.agents.loop.conversation.blocks import text_block
-from coterie.agents.loop.conversation.token_estimate import estimate_block
-from coterie.agents.loop.conversation.transcript_records import Part, Way
+from coterie.agents.loop.conversation.token_estimate import TEXT_BYTES, estimate_block
+from coterie.agents.loop.conversation.transcript_records import Part, UsedSkill, Way
 from coterie.agents.prompts import render
+from coterie.agents.skills.skill_text import skill_block, skill_text
+from coterie.agents.tools.skills.load_skill import SkillTool
+from coterie.agents.tools.tool import Workspace
 from coterie.memory.compaction.conversation_view import SegmentView
 from coterie.memory.compaction.cut_point import Messages
 from coterie.memory.compaction.result_clearing import clear_results
 from coterie.memory.compaction.result_storage import LongResult, store_results
 from coterie.memory.compaction.rewrite import THINKING, Message, rewrite
 from coterie.memory.compaction.summary_text import block_text, fit_user_texts, missing_user_texts
-from coterie.memory.layer_settings import ResultSettings
+from coterie.memory.layer_settings import CompactionSettings, ResultSettings
 
 _TEXT = b'{"type":"text"'
 _OPENS, _CLOSES = "<earlier-conversation>", "</earlier-conversation>"
@@ -34,6 +38,16 @@ _ORIGINS: dict[Way, str] = {
 }
 
 CONTINUED = "I continued from here. The results are summarised next."
+
+
+@attrs.frozen(kw_only=True)
+class RestoredText:
+    """Text of a file or a skill for the model, possibly truncated."""
+
+    name: str
+    """Path of the file, or name of the skill."""
+    shown: str
+    """The text in its frame."""
 
 
 @attrs.frozen(kw_only=True)
@@ -191,3 +205,79 @@ def _texts(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if isinstance(content, str):
             block["content"] = content = [{"type": "text", "text": content}]
         yield from (part for part in content if part.get("type") == "text")
+
+
+def newest_files(workspace: Workspace, calls: Sequence[bytes], count: int) -> list[str]:
+    """Return the *count* files that the model read last, newest first.
+
+    Omits files in the scratch directory, and files named by one of the *calls* that stay in the conversation.
+    """
+    files: list[str] = []
+    for path in reversed(list(workspace.seen.known())):
+        if len(files) == count:
+            break
+        inside = Path(path).is_relative_to(workspace.root)
+        names = [path, str(Path(path).relative_to(workspace.root))] if inside else [path]
+        is_named = any(msgspec.json.encode(name) in call for name in names for call in calls)
+        if not Path(path).is_relative_to(workspace.scratch) and not is_named:
+            files.append(path)
+    return files
+
+
+def used_skills(workspace: Workspace, calls: Sequence[bytes]) -> list[UsedSkill]:
+    """Return the skills that the agent has loaded, newest first.
+
+    Omits skills loaded by one of the *calls*, which stay in the conversation with their results.
+    """
+    read = (msgspec.json.decode(data, type=_Call) for data in calls)
+    in_view = {call.input.get("skill") for call in read if call.name == SkillTool.name}
+    return [used for used in reversed(workspace.skills.known()) if used.name not in in_view]
+
+
+def read_skills(skills: Iterable[UsedSkill], settings: CompactionSettings) -> list[RestoredText]:
+    """Read the skills that still exist, within the size limits of *settings*. Blocks on the disk."""
+    restored: list[RestoredText] = []
+    room = settings.skills_total * TEXT_BYTES
+    for used in skills:
+        size = min(settings.skill * TEXT_BYTES, room)
+        if size <= 0:
+            break
+        text = skill_text(used)
+        if isinstance(text, FileProblem):
+            continue  # deleted or no longer text
+        content = text.encode()
+        if len(content) > size:
+            cut = content[:size].decode(errors="ignore")
+            text = (cut.rpartition("\n")[0] or cut) + f"\n[... there is more; read {used.file}]"
+        restored.append(RestoredText(name=used.name, shown=skill_block(used, text)))
+        room -= min(len(content), size)
+    return restored
+
+
+class _Call(msgspec.Struct):
+    name: str
+    input: dict[str, Any]
+
+
+def read_files(paths: Iterable[str], settings: CompactionSettings) -> list[RestoredText]:
+    """Read the files that still exist and are text, within the size limits of *settings*. Blocks on the disk."""
+    files: list[RestoredText] = []
+    room = settings.files_total * TEXT_BYTES
+    for path in paths:
+        size = min(settings.file * TEXT_BYTES, room)
+        if size <= 0:
+            break
+        try:
+            with Path(path).open("rb") as file:
+                content = file.read(size + 1)
+            is_cut = len(content) > size
+            # The incremental decoder ignores an incomplete character at the cut.
+            text = codecs.getincrementaldecoder("utf-8")().decode(content[:size], final=not is_cut)
+        except (OSError, UnicodeDecodeError):
+            continue  # deleted or no longer text
+        if is_cut:
+            lines, newline, _ = text.rpartition("\n")
+            text = (lines if newline else text) + "\n[... there is more; read the file]"
+        files.append(RestoredText(name=path, shown=f'<file path="{path}">\n{text}\n</file>'))
+        room -= len(content)
+    return files

@@ -27,11 +27,6 @@ class RenderedRequest:
     max_tokens: int
 
     @property
-    def size(self) -> int:
-        """Size of the whole body in bytes."""
-        return sum(map(len, self.chunks))
-
-    @property
     def body(self) -> bytes:
         """The whole body as one bytes object."""
         return b"".join(self.chunks)

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan
-from coterie.agents.layers.layer4_compaction.rebuild import SummaryParts, rebuild_truncated
-from coterie.agents.layers.layer4_compaction.restore import newest_files, read_files
+from coterie.agents.layers.layer4_compaction.rebuild import SummaryParts, newest_files, read_files, rebuild_truncated
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.loop import run_loop
