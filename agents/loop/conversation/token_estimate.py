@@ -6,7 +6,7 @@ No tokenizer is public. The estimates are rather too high than too low, so that 
 import base64
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import attrs
 import msgspec
@@ -14,8 +14,6 @@ import msgspec
 from coterie.agents.loop.model.catalog import Model
 from coterie.errors import ConfigInvalid
 
-WINDOW_VARIABLE = "COTERIE_CONTEXT_WINDOW"
-DEFAULT_WINDOW = 200_000
 MILLION_WINDOW = 1_000_000
 MILLION_SUFFIX = "[1m]"
 
@@ -54,22 +52,12 @@ def estimate_block(data: bytes) -> int:
         return estimate_json(data)
 
 
-def window_of(
-    model_name: str, model: Model | None, *, environ: Mapping[str, str], compact_window: int | None = None
-) -> int:
-    """Return the context window of a model in tokens.
+def window_of(model_name: str, model: Model, compact_window: int | None = None) -> int:
+    """Return the context window of *model* in tokens; a `[1m]` suffix of *model_name* overrides the table of models.
 
-    The first source that has a value decides: a `[1m]` suffix of the name, the table of models, the environment
-    variable, 200,000. *compact_window* can only lower the result. Raises `ConfigInvalid` if the environment variable is
-    no positive number.
+    *compact_window* can only lower the result.
     """
-    if model_name.endswith(MILLION_SUFFIX):
-        window = MILLION_WINDOW
-    elif model is not None:
-        window = model.window
-    else:
-        named = environ.get(WINDOW_VARIABLE)
-        window = DEFAULT_WINDOW if named is None else _number(named)
+    window = MILLION_WINDOW if model_name.endswith(MILLION_SUFFIX) else model.window
     return window if compact_window is None else min(window, compact_window)
 
 
@@ -163,13 +151,3 @@ _ESTIMATES: dict[str, Callable[[_Shape], int]] = {
     "image": lambda _: MEDIA_TOKENS,
     "document": _document,
 }
-
-
-def _number(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number <= 0:
-        raise ConfigInvalid(WINDOW_VARIABLE, f"{text!r} is not a positive number of tokens")
-    return number

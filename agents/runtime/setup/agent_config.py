@@ -1,6 +1,5 @@
 """Configuration of an agent from settings and definition: context sizes and permissions."""
 
-import os
 from collections.abc import Iterable, Sequence
 
 from coterie.agents.definitions.definition import AgentDefinition
@@ -47,8 +46,7 @@ TEAM_TOOLS = (SendMessage.name, *TASK_TOOLS)
 
 def context_thresholds(settings: Settings, model: Model) -> Thresholds:
     """Return the context sizes at which layers act, for an agent on *model*. Raises `ConfigInvalid`."""
-    compact_window = settings.layers.window.compact_window
-    window = window_of(settings.model, model, environ=os.environ, compact_window=compact_window)
+    window = window_of(settings.model, model, settings.layers.window.compact_window)
     return Thresholds.for_window(window, model.max_output)
 
 

@@ -1,6 +1,5 @@
 """Texts that an agent receives before its task: environment, instructions, memory index and skills."""
 
-import os
 import platform
 import time
 from collections.abc import Sequence
@@ -133,8 +132,7 @@ SKILL_TOOL = "Skill"
 
 def skill_listing_text(found: Skills, settings: Settings, model: Model) -> str:
     """Return the list of skills for an agent on *model*; empty without skills. Raises `ConfigInvalid`."""
-    compact_window = settings.layers.window.compact_window
-    window = window_of(settings.model, model, environ=os.environ, compact_window=compact_window)
+    window = window_of(settings.model, model, settings.layers.window.compact_window)
     return skill_listing(found.for_model, int(window * settings.skills.listing))
 
 
