@@ -5,8 +5,7 @@ from contextlib import asynccontextmanager, nullcontext
 
 import attrs
 
-from coterie.agents.layers.layer3_notes_update import load_writer
-from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
+from coterie.agents.layers.layer3_session_notes import SessionNotesLayer, load_writer
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.conversation.blocks import text_block

@@ -42,8 +42,6 @@ class _Chosen:
     others: list[MemoryLocation]
     """The best memories that were not chosen."""
     cost: Decimal
-    is_usable: bool = True
-    """False if the model's answer could not be parsed."""
 
 
 @attrs.define(eq=False)
@@ -139,37 +137,26 @@ class MemoryRecall(BackgroundTask[str]):
 
     async def _choose(self, query: str, survey: Survey) -> _Chosen:
         """Choose by the model if one is configured and answers usably, otherwise by the local ranker."""
-        cost = Decimal(0)
+        cost, most = Decimal(0), self._settings.most
         if self._by == "model" and survey.files:
+            offering = partial(self._recaller.candidates, query, survey, trio.from_thread.check_cancelled)
             try:
-                chosen = await self._ask(query, survey)
+                offered = await trio.to_thread.run_sync(offering)
+                model = known_models().get(self._settings.model)
+                choice = await choose_memories(RecallCaller.of(self._agent), model, query, offered, most)
             except (*CALL_FAILURES, ConfigInvalid) as exc:
                 self._agent.report_failure(PURPOSE, f"{exc}; the local ranker chooses instead")
             else:
-                if chosen.is_usable:
-                    return chosen
-                cost = chosen.cost
-                self._agent.report_failure(
-                    PURPOSE, "the model's answer names no memories; the local ranker chooses instead"
-                )
-        most = self._settings.most
+                cost = choice.cost
+                if choice.names is not None:
+                    named = self._recaller.name_locations(list(survey.files))
+                    others = [named[name] for name in offered if name not in choice.names]
+                    return _Chosen(by="model", places=[named[name] for name in choice.names], others=others, cost=cost)
+                failure = "the model's answer names no memories; the local ranker chooses instead"
+                self._agent.report_failure(PURPOSE, failure)
         ranking = partial(self._recaller.rank, query, survey, trio.from_thread.check_cancelled, most + REPORTED)
         ranked = await trio.to_thread.run_sync(ranking)
         return _Chosen(by="local", places=ranked[:most], others=ranked[most:], cost=cost)
-
-    async def _ask(self, query: str, survey: Survey) -> _Chosen:
-        offering = partial(self._recaller.candidates, query, survey, trio.from_thread.check_cancelled)
-        offered = await trio.to_thread.run_sync(offering)
-        model = known_models().get(self._settings.model)
-        choice = await choose_memories(RecallCaller.of(self._agent), model, query, offered, self._settings.most)
-        names, chosen = self._recaller.name_locations(list(survey.files)), choice.names or []
-        return _Chosen(
-            by="model",
-            places=[names[name] for name in chosen],
-            others=[names[name] for name in offered if name not in chosen],
-            cost=choice.cost,
-            is_usable=choice.names is not None,
-        )
 
     async def _make_ready(self, chosen: _Chosen, survey: Survey, began: float) -> None:
         """Load the chosen memories up to the session's limit of bytes, and emit the event."""

@@ -5,7 +5,6 @@ Importing this module imports the SDK.
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TypeVar
 
 import attrs
 import msgspec
@@ -123,10 +122,12 @@ class AgentRunner:
                         raise ConfigInvalid("message", answer.reason)
                     if isinstance(answer, NotCompacted):
                         self.agent.report_failure(LAYER, answer.reason)
-                case ExtractJob():
-                    await _required(self._steps.extraction).run_now()
-                case DreamJob():
-                    await _required(self._steps.dreaming).run_now(job)
+                case ExtractJob() if self._steps.extraction is not None:
+                    await self._steps.extraction.run_now()
+                case DreamJob() if self._steps.dreaming is not None:
+                    await self._steps.dreaming.run_now(job)
+                case _:
+                    raise ConfigInvalid("memory", MEMORY_OFF)
 
     async def _run_and_report(self, run: Callable[[RunLimits], Awaitable[RunEnded]], report: ReportEnd) -> None:
         end, given = run_finished_event(RunEnded(reason="cancelled")), self.parts.spec.settings
@@ -212,15 +213,6 @@ class AgentRunner:
 
 
 MEMORY_OFF = "is switched off, or the run is bare; there is no memory to update"
-
-_Layer = TypeVar("_Layer")
-
-
-def _required(layer: _Layer | None) -> _Layer:
-    """Return *layer*, which writes memory. Raises `ConfigInvalid` if the agent has no memory."""
-    if layer is None:
-        raise ConfigInvalid("memory", MEMORY_OFF)
-    return layer
 
 
 def _final_text(agent: Agent) -> str:

@@ -126,11 +126,6 @@ class AgentSpec:
         return self.settings.instructions.enabled and not self.is_bare
 
     @property
-    def lead(self) -> str | None:
-        """Name of the lead of a teammate; None for an agent that is no teammate."""
-        return self.parent if self.is_teammate else None
-
-    @property
     def agent_type(self) -> str | None:
         """Agent type as hooks see it: the definition, or "fork" for a fork."""
         return self.definition if self.fork is None else FORK

@@ -104,7 +104,7 @@ class NextUserMessage:
         text as long as it contains no name of a session.
         """
         parts, teammate = self.parts, ""
-        if (lead := parts.spec.lead) is not None:
+        if parts.spec.is_teammate and (lead := parts.spec.parent) is not None:
             names = ", ".join(parts.teammates)
             others = f"Other members of the team: {names}." if names else NO_TEAMMATES
             teammate = render("teammate", name=name, lead=lead, others=others)

@@ -12,8 +12,7 @@ import attrs
 import trio
 
 from coterie.agents.events.layer_events import Compacted
-from coterie.agents.layers.layer3_notes_update import load_writer
-from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
+from coterie.agents.layers.layer3_session_notes import SessionNotesLayer, load_writer
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection

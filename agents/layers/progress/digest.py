@@ -1,8 +1,7 @@
 """Digest of an agent's work for a small model: one line for each block."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import attrs
 import msgspec
@@ -16,6 +15,7 @@ from coterie.agents.loop.conversation.token_estimate import estimate_block, esti
 from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.prompts import render
+from coterie.memory.compaction.summary_text import block_text
 
 SAID = 2_000
 """Greatest number of characters of the agent's own text in an entry."""
@@ -30,12 +30,21 @@ def entry_of(segment: Segment) -> str | None:
 
     An entry has no line break, so that text in a file or message cannot imitate another entry.
     """
+    is_own, label, text = segment.role == "assistant", "", ""
     try:
-        block = msgspec.json.decode(segment.data)
-        line = _line(block, is_own=segment.role == "assistant")
+        match msgspec.json.decode(segment.data):
+            case {"type": "text", "text": str(said)}:
+                label, text = ("says", cut(said, SAID)) if is_own else ("is told", cut(said, RECEIVED))
+            case {"type": "tool_use", "name": str(name), "input": dict(members)}:
+                texts = [v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in members.values()]
+                arguments = (f"{key}={cut(each, VALUE)}" for key, each in zip(members, texts, strict=True))
+                return f"calls {name}({', '.join(arguments)})"
+            case {"type": "tool_result"} as result:
+                label = "gets an error" if result.get("is_error") else "gets"
+                text = cut(block_text(segment.data), RECEIVED)
     except ValueError:  # valid JSON with a number that Python cannot represent
         return cut(segment.data.decode(), VALUE)
-    return line or None
+    return f"{label}: {text}" if text else None
 
 
 def cut(text: str, limit: int) -> str:
@@ -43,33 +52,6 @@ def cut(text: str, limit: int) -> str:
     # Only a part of a long text is split, to save time; it may consist mostly of white space.
     words = " ".join(text[: 4 * limit].split())
     return f"{words[: limit - 1]}…" if len(words) > limit else words
-
-
-def _line(block: Mapping[str, Any], *, is_own: bool) -> str:
-    match block:
-        case {"type": "text", "text": str(text)} if is_own:
-            return _labelled("says", cut(text, SAID))
-        case {"type": "text", "text": str(text)}:
-            return _labelled("is told", cut(text, RECEIVED))
-        case {"type": "tool_use", "name": str(name), "input": dict(members)}:
-            texts = {key: v if isinstance(v, str) else msgspec.json.encode(v).decode() for key, v in members.items()}
-            return f"calls {name}({', '.join(f'{key}={cut(text, VALUE)}' for key, text in texts.items())})"
-        case {"type": "tool_result"}:
-            label = "gets an error" if block.get("is_error") else "gets"
-            return _labelled(label, cut(_text(block.get("content")), RECEIVED))
-    return ""
-
-
-def _labelled(label: str, text: str) -> str:
-    return f"{label}: {text}" if text else ""
-
-
-def _text(content: Any) -> str:
-    """Return the text of a tool result, without images."""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "\n".join(part["text"] for part in parts if part.get("type") == "text")
 
 
 LATEST = 4

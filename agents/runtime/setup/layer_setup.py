@@ -9,8 +9,7 @@ import trio
 
 from coterie.agents.events.event_reader import last_agent_changes
 from coterie.agents.hooks.lifecycle_hooks import CompactionHook
-from coterie.agents.layers.layer3_notes_update import NotesWriter, load_writer
-from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
+from coterie.agents.layers.layer3_session_notes import NotesWriter, SessionNotesLayer, load_writer
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.pinned_context import MailSection, PinnedSection, TaskSection, TeamSection
@@ -28,7 +27,7 @@ from coterie.agents.loop.pipeline import PipelineRole, Steps, arrange, context_s
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.setup.agent_parts import AgentParts
-from coterie.agents.runtime.setup.context_texts import context_text
+from coterie.agents.runtime.setup.context_texts import context_text, index_text, read_indexes
 from coterie.errors import ConfigInvalid
 from coterie.memory.dreaming.due_check import DueCheck
 from coterie.memory.instructions.loader import read_instructions
@@ -48,7 +47,7 @@ def read_context(parts: AgentParts) -> str:
     spec, files = parts.spec, parts.files
     instructions = read_instructions(spec.directory) if spec.has_instructions else None
     servers = (load_tool_list(files.session.directory) or McpToolList()).to_text()
-    memory, skills = parts.memory.index_text(), parts.skills.listing
+    memory, skills = index_text(read_indexes(parts.memory.places)), parts.skills.listing
     return context_text(spec.directory, files.clock, instructions, memory, skills, servers)
 
 
