@@ -216,12 +216,9 @@ def _settings(section: type, prefix: str) -> Iterator[tuple[str, Setting]]:
         if field.name in tables:
             yield from _settings(tables[field.name], f"{prefix}{field.name}.")
         elif not field.name.startswith("_"):
-            yield prefix + field.name, Setting(_strip_optional(field.type), field.default)
-
-
-def _strip_optional(kind: Any) -> Any:
-    alternatives = get_args(kind)
-    return alternatives[0] if type(None) in alternatives else kind
+            alternatives = get_args(field.type)
+            kind = alternatives[0] if type(None) in alternatives else field.type
+            yield prefix + field.name, Setting(kind, field.default)
 
 
 def _build(section: type, prefix: str, values: Mapping[str, Any]) -> Any:

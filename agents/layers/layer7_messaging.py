@@ -1,7 +1,7 @@
 """Layer 7: delivery of other agents' messages to the conversation, and tracking of those that need a reply."""
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -30,12 +30,6 @@ _RESPONSES: Mapping[str, MessageKind] = {
 """By kind of request: the only kind of message that answers it."""
 _FROM_AGENTS = ("lead", "peer")
 """Kinds of senders that need a reply: the user reads the model's text, and the system expects no reply."""
-
-
-def answered_ids(answers: Iterable[ToolAnswer], open_mail: Mapping[str, UnansweredMessage]) -> list[str]:
-    """Return the ids of the open mail that the calls of *answers* replied to; failed calls do not count."""
-    done = [answer for answer in answers if not answer.result.is_error]
-    return [id_ for id_, mail in open_mail.items() if any(_is_answer(answer, mail) for answer in done)]
 
 
 def _needs_reply(envelope: Envelope) -> bool:
@@ -130,10 +124,6 @@ class ShutdownState:
         self.reason = self.reason or request.reason
         self.deadline = min(self.deadline, trio.current_time() + request.deadline)
 
-    def mark_delivered(self, ids: list[MessageId]) -> None:
-        """Note that the messages with these *ids* have entered the conversation."""
-        self.is_known = self.is_known or any(id_ in self.requests for id_ in ids)
-
     def reason_to_end(self, turn: int) -> EndReason | None:
         """Return `shutdown` if *turn* comes after the one turn that the model has since it saw a request."""
         if not self.is_known:
@@ -202,14 +192,16 @@ class Messaging:
             agent.report_failure("mail", exc)
         envelopes = [delivery.envelope for delivery in self._waiting[:BATCH]]
         self._waiting = self._waiting[BATCH:]
-        answered = answered_ids(answers, agent.open_mail) if answers else []
+        done = [answer for answer in answers if not answer.result.is_error]  # failed calls answer nothing
+        open_mail = agent.open_mail if done else {}
+        answered = [id_ for id_, mail in open_mail.items() if any(_is_answer(answer, mail) for answer in done)]
         ids = [*self._answered, *(envelope.id for envelope in envelopes)]
         if not ids and not answered:
             return NOTHING
         self._answered = []
         self.reports |= {envelope.id for envelope in envelopes if envelope.kind == "task_notification"}
         self._delivered += ids
-        self.shutdown.mark_delivered(ids)
+        self.shutdown.is_known |= any(id_ in self.shutdown.requests for id_ in ids)
         texts = [envelope.body for envelope in envelopes if envelope.sender.kind == "human"]
         unanswered = [_open(envelope) for envelope in envelopes if _needs_reply(envelope)]
         record = MailRecord(ids=list(ids), open=unanswered, answered=answered)

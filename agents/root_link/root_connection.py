@@ -36,14 +36,7 @@ InProcessMessage = StartInProcess | RelayedMessage | SignalAgent
 """Messages about agents that are tasks of the same process."""
 
 
-async def _not_begun(_job: CompactJob) -> CompactionDone | NotCompacted:
-    """Refuse a compaction before the agent is built."""
-    return NotCompacted(reason="it has not started yet")
-
-
-async def _ended(_job: CompactJob) -> CompactionDone | NotCompacted:
-    """Refuse a compaction after the run of the agent."""
-    return NotCompacted(reason=AGENT_GONE)
+NOT_STARTED = "it has not started yet"
 
 
 @attrs.frozen(kw_only=True)
@@ -54,7 +47,7 @@ class AgentHandlers:
     """Stops the wait for the agent of this name, for the given reason."""
     expect: Callable[[MessageId], None] = lambda _report: None
     """Makes the agent wait, before it ends, for the report of a child that the root spawned for it."""
-    compact: Callable[[CompactJob], Awaitable[CompactionDone | NotCompacted]] = _not_begun
+    compact: Callable[[CompactJob], Awaitable[CompactionDone | NotCompacted]] | None = None
     """Compacts the conversation of the agent."""
 
 
@@ -67,6 +60,7 @@ class RootConnection:
     asker: RemotePrompter = attrs.field(init=False)
     services: RootServices = attrs.field(init=False)
     _handlers: AgentHandlers = attrs.field(factory=AgentHandlers, init=False)
+    _compact_refusal: str = attrs.field(default=NOT_STARTED, init=False)
     _in_process: Callable[[InProcessMessage], None] | None = attrs.field(default=None, init=False)
     """Handles messages about agents that are tasks of this process; None outside `hosting`."""
     _store: StoreMessage | None = attrs.field(default=None, init=False)
@@ -93,7 +87,7 @@ class RootConnection:
         try:
             yield
         finally:
-            self._handlers = AgentHandlers(compact=_ended)
+            self._handlers, self._compact_refusal = AgentHandlers(), AGENT_GONE
 
     @contextmanager
     def hosting(self, handler: Callable[[InProcessMessage], None]) -> Iterator[None]:
@@ -138,7 +132,8 @@ class RootConnection:
 
     async def _handle_request(self, request: RootMessage) -> CompactionDone | NotCompacted:
         assert isinstance(request, CompactJob), "the root makes no other request"
-        return await self._handlers.compact(request)
+        compact = self._handlers.compact
+        return NotCompacted(reason=self._compact_refusal) if compact is None else await compact(request)
 
 
 @asynccontextmanager

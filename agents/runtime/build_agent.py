@@ -16,7 +16,7 @@ from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.token_estimate import Thresholds
+from coterie.agents.loop.conversation.token_estimate import Thresholds, window_of
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.forks.fork import begin_fork, fork_workspace, write_fork_file
 from coterie.agents.loop.model.catalog import Model, known_models
@@ -29,7 +29,6 @@ from coterie.agents.prompts import render
 from coterie.agents.root_link.root_connection import AgentHandlers
 from coterie.agents.runtime.agent_runner import AgentRunner
 from coterie.agents.runtime.plan_mode import PlanMode
-from coterie.agents.runtime.setup.agent_config import context_thresholds
 from coterie.agents.runtime.setup.agent_files import agent_environment
 from coterie.agents.runtime.setup.agent_parts import AgentParts
 from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
@@ -58,7 +57,8 @@ def build_agent(
 ) -> Agent:
     """Build the agent from its transcript; a new agent is built from its fork point or its spec."""
     spec, files, point = parts.spec, parts.files, parts.point
-    meter = WindowMeter(context_thresholds(spec.settings, parts.model))
+    window = window_of(spec.settings.model, parts.model, spec.settings.layers.window.compact_window)
+    meter = WindowMeter(Thresholds.for_window(window, parts.model.max_output))
     conversation = files.transcript.loaded.conversation
     is_fresh = conversation is None
     if conversation is None and point is not None:

@@ -15,7 +15,7 @@ from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import EndReason, RunEnded, RunLimits
 from coterie.agents.root_link.spawn_request import Spawner
 from coterie.agents.runtime.setup.agent_mail import AgentMail
-from coterie.mailbox.envelope import Envelope, Sender
+from coterie.mailbox.envelope import Envelope, MessageId, Sender
 from coterie.mailbox.errors import MailboxError, MailboxFailed
 from coterie.mailbox.message_bodies import Idle, ShutdownResponse
 from coterie.mailbox.router import OutgoingMessage, Router
@@ -36,8 +36,7 @@ class TeamMembership:
         A notice that cannot be stored is an event.
         """
         if self.lead is not None:
-            body = Idle(outcome=outcome)
-            await self._report(agent, OutgoingMessage(to=self.lead, body=body.to_body(), kind=body.kind))
+            await self._send(agent, self.lead, Idle(outcome=outcome))
 
     async def respond(self, agent: Agent, request: Envelope, response: ShutdownResponse) -> None:
         """Send *response* to the sender of *request*; returns when it is stored, or after an event with the error.
@@ -45,12 +44,12 @@ class TeamMembership:
         The user and the root have no mailbox; they see the end of the run instead.
         """
         if request.sender.kind not in ("human", "system"):
-            body = response.to_body()
-            await self._report(
-                agent, OutgoingMessage(to=request.sender.name, body=body, kind=response.kind, in_reply_to=request.id)
-            )
+            await self._send(agent, request.sender.name, response, request.id)
 
-    async def _report(self, agent: Agent, message: OutgoingMessage) -> None:
+    async def _send(
+        self, agent: Agent, to: str, body: Idle | ShutdownResponse, in_reply_to: MessageId | None = None
+    ) -> None:
+        message = OutgoingMessage(to=to, body=body.to_body(), kind=body.kind, in_reply_to=in_reply_to)
         try:
             await self.router.send(self.sender, message)
         except MailboxError as exc:

@@ -216,7 +216,12 @@ class CompactionStep:
         rebuilt = await self._rebuild(job, plan, parts)
         if rebuilt.tokens > job.room and job.pivot is None:
             plan = attrs.evolve(plan, start=max(plan.start, last_start(job.messages)))
-            rebuilt = await self._truncate(job, plan, parts)
+            directory = job.agent.workspace.scratch / RESULTS_DIRECTORY
+            try:
+                rebuilt = await trio.to_thread.run_sync(rebuild_truncated, job, plan, parts, directory)
+            except OSError as exc:  # a whole text cannot be stored in a file
+                job.agent.report_failure(LAYER, exc)
+                rebuilt = rebuild(job, plan, parts)
         return plan, rebuilt
 
     async def _rebuild(self, job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> RebuiltConversation:
@@ -228,15 +233,6 @@ class CompactionStep:
             if rebuilt.tokens <= job.room:
                 break
         return rebuilt
-
-    async def _truncate(self, job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> RebuiltConversation:
-        """Rebuild the conversation by *plan* with truncated texts; without truncation if a file cannot be written."""
-        directory = job.agent.workspace.scratch / RESULTS_DIRECTORY
-        try:
-            return await trio.to_thread.run_sync(rebuild_truncated, job, plan, parts, directory)
-        except OSError as exc:
-            job.agent.report_failure(LAYER, exc)
-            return rebuild(job, plan, parts)
 
     async def _summary_parts(self, job: CompactionJob) -> SummaryParts:
         agent, context = job.agent, ""

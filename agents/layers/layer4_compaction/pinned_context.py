@@ -11,7 +11,6 @@ from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.layers.layer7_messaging import REPEATED_BYTES, Messaging
 from coterie.agents.layers.message_blocks import message_text
 from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.conversation.transcript_records import UnansweredMessage
 from coterie.agents.tools.team.task_tools import UNFINISHED, task_line, task_text
 from coterie.mailbox.contract import Member, Roster
 from coterie.mailbox.envelope import Sender
@@ -86,15 +85,14 @@ class MailSection:
 
     async def text(self, agent: Agent) -> str:
         """Format each message as it was delivered, truncated; omit messages of ended agents."""
-        members = self._roster.members()
+        running = {name for name, member in self._roster.members().items() if member.state != "ended"}
         requests = [message_text(envelope, REPEATED_BYTES) for envelope in self._mail.shutdown.requests.values()]
-        waiting = [mail.text for mail in agent.open_mail.values() if self._can_be_answered(mail, members)]
+        waiting = [
+            mail.text
+            for mail in agent.open_mail.values()
+            if mail.task is not None or mail.session != self._sender.session or mail.sender in running
+        ]
         return "\n".join(_some([*requests, *waiting], "messages"))
-
-    def _can_be_answered(self, mail: UnansweredMessage, members: Mapping[str, Member]) -> bool:
-        if mail.task is not None or mail.session != self._sender.session:
-            return True
-        return mail.sender in members and members[mail.sender].state != "ended"
 
 
 def _member(member: Member, states: Mapping[tuple[str, int], AgentChanged]) -> str:

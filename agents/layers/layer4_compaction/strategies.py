@@ -41,13 +41,6 @@ class CircuitBreaker:
         """True if no model may be called for a summary."""
         return self.failures >= self.limit
 
-    def record_failure(self, agent: Agent, reason: str) -> None:
-        """Count a failure and emit its event; the failure that reaches the limit trips the breaker."""
-        self.failures += 1
-        agent.report_failure(LAYER, reason)
-        if self.failures == self.limit:
-            agent.emit(BreakerTripped(failures=self.failures, reason=reason))
-
 
 PURPOSE = "compaction"
 TRIES = 3
@@ -212,7 +205,10 @@ async def summarize_by_model(
     try:
         summary = await summarizer.summarize(span.scope, job.overflow)
     except (SummaryUnusable, ModelError, ReplyMalformed) as exc:
-        breaker.record_failure(job.agent, str(exc))
+        breaker.failures += 1
+        job.agent.report_failure(LAYER, exc)
+        if breaker.failures == breaker.limit:
+            job.agent.emit(BreakerTripped(failures=breaker.failures, reason=str(exc)))
         return CompactionSkipped(str(exc))
     except (BudgetSpent, ControlLost) as exc:
         # Not counted as a failed summary: other code handles a spent budget and a lost channel.

@@ -36,9 +36,9 @@ from coterie.memory.recall.query_log import read_queries
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.memory_index import MOST_BYTES, MOST_LINES
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.session_directory import TRANSCRIPT
 
 AGENTS = "agents"
-TRANSCRIPT = "transcript.jsonl"
 SHOWN = 300
 """Greatest number of characters of a turn in the record of a dream."""
 

@@ -11,7 +11,7 @@ import trio
 
 from coterie.agents.layers.background_task import run_in_background
 from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.conversation.cache_markers import CACHE_LIFETIMES, FIVE_MINUTES, CacheTtls
+from coterie.agents.loop.conversation.cache_markers import CACHE_LIFETIMES, CacheTtls
 from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.client import CALL_FAILURES
 from coterie.agents.loop.model.reply import Reply
@@ -121,12 +121,6 @@ CLOCK_CHECK_SECONDS = 1.0
 END_TIMEOUT = 3.0
 """Seconds to wait for a cancelled refresh; slightly more than the client needs to close its connection."""
 
-TTL_MARKERS: dict[Ttl, CacheTtls] = {
-    "5m": FIVE_MINUTES,
-    # All four, because a marker of 1h must not follow one of 5m.
-    "1h": CacheTtls(system="1h", context="1h", previous="1h", last="1h"),
-}
-
 SleepUntil = Callable[[Clock, float], Awaitable[None]]
 """Function that sleeps until a time on a clock."""
 
@@ -212,7 +206,8 @@ class CacheKeepalive:
                 wait=seconds,
                 has_thinking=has_thinking(agent),
             )
-            agent.ttl = TTL_MARKERS[ttl]
+            # All four, because a marker of 1h must not follow one of 5m.
+            agent.ttl = CacheTtls(system=ttl, context=ttl, previous=ttl, last=ttl)
 
     def open(self) -> AbstractAsyncContextManager[None]:
         """Serve the waits of the agent in the background until the block ends."""

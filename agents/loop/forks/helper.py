@@ -11,7 +11,6 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import StateRecord
 from coterie.agents.loop.model.reply import Reply
-from coterie.agents.loop.model.request import ModelRequest
 from coterie.agents.prompts import render
 from coterie.agents.tools.tool import Denial, Tool, Workspace, call_tool
 from coterie.agents.tools.workspace.memory_files import WritableMemory
@@ -72,7 +71,11 @@ async def run_helper(
     helper = start.conversation.fork_with(render("helper_placeholder"), directive)
     workspace = _workspace(agent, start)
     for turn in range(1, max_turns + 1):
-        reply = await agent.client.ask(_request(agent, helper, start, purpose, max_tokens))
+        own = (helper.prefix[index].data for index in range(len(start.conversation), len(helper)))
+        tokens = start.tokens + sum(map(estimate_block, own))
+        rendered = helper.render(max_tokens=min(max_tokens, agent.model.max_output), ttl=agent.ttl, helper=True)
+        request = agent.request(helper, rendered, prompt_tokens=tokens, expected_read=start.cached, purpose=purpose)
+        reply = await agent.client.ask(request)
         agent.request_counts[purpose] += 1
         is_last = not reply.tool_calls or turn == max_turns
         answers = () if is_last else await _answers(agent, reply, workspace, denial)
@@ -81,13 +84,6 @@ async def run_helper(
         helper.append("assistant", [block.data for block in reply.sendable])
         helper.append("user", [answer.result.block(answer.call["id"]) for answer in answers])
     return reply
-
-
-def _request(agent: Agent, helper: Conversation, start: HelperStart, purpose: str, max_tokens: int) -> ModelRequest:
-    own = (helper.prefix[index].data for index in range(len(start.conversation), len(helper)))
-    tokens = start.tokens + sum(map(estimate_block, own))
-    rendered = helper.render(max_tokens=min(max_tokens, agent.model.max_output), ttl=agent.ttl, helper=True)
-    return agent.request(helper, rendered, prompt_tokens=tokens, expected_read=start.cached, purpose=purpose)
 
 
 async def _answers(agent: Agent, reply: Reply, workspace: Workspace, denial: Denial) -> Sequence[ToolAnswer]:

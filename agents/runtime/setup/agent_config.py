@@ -1,11 +1,9 @@
-"""Configuration of an agent from settings and definition: context sizes and permissions."""
+"""Configuration of an agent from settings and definition: its permissions."""
 
 from collections.abc import Iterable, Sequence
 
 from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.list_fields import bare_name
-from coterie.agents.loop.conversation.token_estimate import Thresholds, window_of
-from coterie.agents.loop.model.catalog import Model
 from coterie.agents.mcp.tool_list_file import ListedTool
 from coterie.agents.mcp.tool_names import PREFIX, server_of
 from coterie.agents.permissions.permissions import Permissions
@@ -42,12 +40,6 @@ def tools_allowed_by(definition: AgentDefinition) -> tuple[str, ...]:
 
 TEAM_TOOLS = (SendMessage.name, *TASK_TOOLS)
 """Tools that every teammate may use, because it sends no report until it ends."""
-
-
-def context_thresholds(settings: Settings, model: Model) -> Thresholds:
-    """Return the context sizes at which layers act, for an agent on *model*. Raises `ConfigInvalid`."""
-    window = window_of(settings.model, model, settings.layers.window.compact_window)
-    return Thresholds.for_window(window, model.max_output)
 
 
 def effective_permissions(
