@@ -25,7 +25,6 @@ from coterie.errors import AgentError
 
 BudgetScope = Literal["session", "subtree", "agent"]
 """Scope of a budget: all agents, one agent with its descendants, or one agent alone."""
-BudgetUnit = Literal["dollars", "tokens"]
 
 
 @attrs.define(eq=False)
@@ -85,7 +84,7 @@ class BudgetSpent(AgentError):
     scope: BudgetScope = "session"
     name: str | None = None
     """Owner of the budget; None for the budget of the session."""
-    unit: BudgetUnit = "dollars"
+    unit: Literal["dollars", "tokens"] = "dollars"
 
     def __str__(self) -> str:
         whose = {"session": "", "subtree": f" for {self.name} and its descendants", "agent": f" for {self.name}"}

@@ -82,22 +82,6 @@ def _is_text_answer(tool: SendMessage, arguments: dict[str, Any], mail: Unanswer
 
 
 @attrs.define(eq=False)
-class PendingReport:
-    """An expected task report, identified by its message id."""
-
-    report: MessageId
-    answer: Delivery | None = attrs.field(default=None, init=False)
-
-    def accept(self, delivery: Delivery) -> bool:
-        """Keep *delivery* if it is the first message with the expected task report; return True if it was kept."""
-        envelope = delivery.envelope
-        if self.answer is not None or envelope.id != self.report or envelope.kind != "task_notification":
-            return False
-        self.answer = delivery
-        return True
-
-
-@attrs.define(eq=False)
 class ShutdownState:
     """Shutdown requests to one incarnation of an agent. They cannot be withdrawn; the earliest deadline counts."""
 
@@ -153,7 +137,8 @@ class Messaging:
     """Ids that are in the transcript or were acted upon, and are not acknowledged yet."""
     _waiting: list[Delivery] = attrs.field(factory=list, init=False)
     """Received mail that has not entered a turn yet; never more than a mailbox may hold."""
-    _expectations: list[PendingReport] = attrs.field(factory=list, init=False)
+    _expected: dict[MessageId, Delivery | None] = attrs.field(factory=dict, init=False)
+    """Task reports that tool calls wait for, by their message id; None until the report arrives."""
     reports: set[MessageId] = attrs.field(factory=set, init=False)
     """Ids of the task reports that entered the conversation."""
     _answered: list[MessageId] = attrs.field(factory=list, init=False)
@@ -250,21 +235,20 @@ class Messaging:
         The next message records its id. If cancelled, the report is delivered like other mail.
         Raises as `receive` does.
         """
-        expected = PendingReport(id_)
-        self._expectations.append(expected)
+        self._expected[id_] = None
         is_answered = False
         try:
             # The report may have arrived before this call.
-            self._waiting = [delivery for delivery in self._waiting if not expected.accept(delivery)]
-            while expected.answer is None:
+            self._waiting = [delivery for delivery in self._waiting if not self._is_expected(delivery)]
+            while (report := self._expected[id_]) is None:
                 await self.receive()
             is_answered = True
         finally:
-            self._expectations.remove(expected)
-            if expected.answer is not None and not is_answered:
-                self._waiting.append(expected.answer)
-        self._answered.append(expected.answer.envelope.id)
-        return expected.answer.envelope
+            received = self._expected.pop(id_)
+            if received is not None and not is_answered:
+                self._waiting.append(received)
+        self._answered.append(id_)
+        return report.envelope
 
     def reason_to_end(self) -> str:
         """Return the reason of a shutdown request, including one that has just arrived; empty if there is none."""
@@ -282,8 +266,16 @@ class Messaging:
     def _receive_new(self) -> None:
         for delivery in self._inbox.take_nowait(BATCH):
             self.shutdown.handle(delivery.envelope)
-            if not any(expected.accept(delivery) for expected in self._expectations):
+            if not self._is_expected(delivery):
                 self._waiting.append(delivery)
+
+    def _is_expected(self, delivery: Delivery) -> bool:
+        """Keep *delivery* if it is the first one with an expected task report; return True if it was kept."""
+        envelope = delivery.envelope
+        if envelope.kind != "task_notification" or self._expected.get(envelope.id, delivery) is not None:
+            return False
+        self._expected[envelope.id] = delivery
+        return True
 
     async def _acknowledge(self, agent: Agent) -> None:
         ids = tuple(self._delivered)

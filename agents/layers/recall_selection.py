@@ -47,14 +47,17 @@ class RecallCaller:
     turn: int = 1
     """Number of the request among the caller's recall requests."""
     tools: Sequence[str] = ()
-    """Names of the tools that the caller used last."""
+    """Names of the tools that the caller used last, the latest first."""
 
     @classmethod
     def of(cls, agent: Agent) -> "RecallCaller":
         """Create the caller for the next request of *agent*."""
         agent.request_counts[PURPOSE] += 1
-        turn = agent.request_counts[PURPOSE]
-        return cls(client=agent.client, identity=agent.identity, turn=turn, tools=recent_tools(agent))
+        turn, prefix = agent.request_counts[PURPOSE], agent.conversation.prefix
+        last = (prefix[index] for index in range(len(prefix) - 1, max(-1, len(prefix) - 1 - BLOCKS), -1))
+        names = (msgspec.json.decode(segment.data)["name"] for segment in last if segment.block_type == "tool_use")
+        tools = list(islice(dict.fromkeys(names), TOOLS))
+        return cls(client=agent.client, identity=agent.identity, turn=turn, tools=tools)
 
 
 async def choose_memories(
@@ -83,11 +86,3 @@ async def choose_memories(
         )
     )
     return RecallSelection(names=parse_selection(reply.text, offered, most), cost=model.cost(reply.usage))
-
-
-def recent_tools(agent: Agent) -> list[str]:
-    """Return the names of the tools that *agent* called last, the latest first."""
-    prefix = agent.conversation.prefix
-    last = (prefix[index] for index in range(len(prefix) - 1, max(-1, len(prefix) - 1 - BLOCKS), -1))
-    names = (msgspec.json.decode(segment.data)["name"] for segment in last if segment.block_type == "tool_use")
-    return list(islice(dict.fromkeys(names), TOOLS))

@@ -158,7 +158,10 @@ class AgentRunner:
             ended = await self._run_loop(limits)
         else:
             # Spurious wake-up, or a crash after the final reply.
-            ended = RunEnded(reason="completed", text=_final_text(self.agent))
+            role, blocks = self.agent.conversation.messages[-1]
+            last = (msgspec.json.decode(block) for block in blocks if role == "assistant")
+            text = "".join(block["text"] for block in last if block["type"] == "text")
+            ended = RunEnded(reason="completed", text=text)
         while ended.reason == "completed":
             with trio.CancelScope() as self.agent.scope:
                 is_woken = await self._has_new_work()
@@ -213,10 +216,3 @@ class AgentRunner:
 
 
 MEMORY_OFF = "is switched off, or the run is bare; there is no memory to update"
-
-
-def _final_text(agent: Agent) -> str:
-    """Return the text of the last reply."""
-    role, blocks = agent.conversation.messages[-1]
-    read = (msgspec.json.decode(block) for block in blocks if role == "assistant")
-    return "".join(block["text"] for block in read if block["type"] == "text")

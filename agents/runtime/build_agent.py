@@ -18,7 +18,7 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.token_estimate import Thresholds, window_of
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
-from coterie.agents.loop.forks.fork import begin_fork, fork_workspace, write_fork_file
+from coterie.agents.loop.forks.fork import begin_fork, write_fork_file
 from coterie.agents.loop.model.catalog import Model, known_models
 from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.model.request import Identity
@@ -68,7 +68,7 @@ def build_agent(
     user_texts: list[str] = []
     if point is not None and is_fresh:
         point.restore_meter(meter)
-        fork_workspace(point, workspace)
+        workspace.restore(point.workspace_state)
         user_texts = [*point.words, spec.task]
         files.transcript.record(conversation, UserTextRecord(texts=user_texts))
     return Agent(

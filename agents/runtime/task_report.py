@@ -20,9 +20,7 @@ from coterie.mailbox.tasks.errors import TaskError
 from coterie.mailbox.tasks.task import TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
 
-ReportStatus = Literal["completed", "failed", "killed", "blocked"]
-
-_OUTCOMES: Mapping[EndReason, tuple[ReportStatus, str]] = {
+_OUTCOMES: Mapping[EndReason, tuple[Literal["completed", "failed", "killed", "blocked"], str]] = {
     "completed": ("completed", "The task is done."),
     "max_turns": ("blocked", "It has used up its turns."),
     "budget": ("blocked", "Its budget is too small for another call."),

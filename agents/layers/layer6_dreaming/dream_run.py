@@ -39,6 +39,7 @@ from coterie.memory.store.memory_store import MemoryStore
 from coterie.session_directory import TRANSCRIPT
 
 AGENTS = "agents"
+"""Name of the directory of a session with one directory for each agent's transcript."""
 SHOWN = 300
 """Greatest number of characters of a turn in the record of a dream."""
 
@@ -60,7 +61,11 @@ class DreamProgress:
         """Count *reply*; the first written file changes the state to `updating`. Always returns False."""
         self.replies += 1
         self.cost += self._agent.model.cost(reply.usage)
-        calls = [f"{call['name']} {_subject(call['input'])}".rstrip() for call in reply.tool_calls]
+        calls = []
+        for call in reply.tool_calls:
+            given = call["input"] if isinstance(call["input"], dict) else {}
+            subject = next((given[name] for name in ("file_path", "pattern", "path", "command") if name in given), "")
+            calls.append(f"{call['name']} {subject}".rstrip())
         self.turns.append("; ".join([*([reply.text.strip()] if reply.text.strip() else []), *calls])[:SHOWN])
         wrote = any(answer.call["name"] in HelperRights.writing and not answer.result.is_error for answer in answers)
         if wrote and self.state == "starting":
@@ -83,12 +88,6 @@ class DreamProgress:
         self._agent.emit(event)
 
 
-def _subject(arguments: object) -> str:
-    """Return the argument that describes a call best; empty if there is none."""
-    given = arguments if isinstance(arguments, dict) else {}
-    return str(next((given[name] for name in ("file_path", "pattern", "path", "command") if name in given), ""))
-
-
 def recent_sessions(directory: Path, clock: Clock) -> list[SessionActivity]:
     """Find the sessions in *directory* that have a transcript. Blocks on the disk."""
     found = []
@@ -98,11 +97,6 @@ def recent_sessions(directory: Path, clock: Clock) -> list[SessionActivity]:
             # File times come from the system clock; add the offset of the session's clock.
             found.append(SessionActivity(directory=session, at=max(times) + clock.offset))
     return found
-
-
-def transcript_directory(session: Path) -> Path:
-    """Return the directory of *session* with one directory for each agent's transcript."""
-    return session / AGENTS
 
 
 def lines_of(sessions: Sequence[Path]) -> ReferenceExists:
@@ -205,7 +199,7 @@ class Dreamer:
     async def _ask(self, copied: WorkingCopy, sessions: Sequence[Path], progress: DreamProgress) -> str:
         """Let a helper edit the working copy; return the text of its last reply."""
         rights = HelperRights(
-            readable=tuple(map(transcript_directory, sessions)),
+            readable=tuple(session / AGENTS for session in sessions),
             writable=(copied.work, copied.evidence),
             authority=self.authority,
         )
@@ -213,8 +207,7 @@ class Dreamer:
             "date": time.strftime("%Y-%m-%d", time.localtime(self.agent.clock.now())),
             "directory": str(copied.work),
             "evidence": str(copied.evidence),
-            "transcripts": "\n".join(f"- {transcript_directory(session)}/*/{TRANSCRIPT}" for session in sessions)
-            or "(none)",
+            "transcripts": "\n".join(f"- {session / AGENTS}/*/{TRANSCRIPT}" for session in sessions) or "(none)",
             "turns": str(self.settings.turns),
             "lines": str(MOST_LINES),
             "bytes": f"{MOST_BYTES:,}",

@@ -6,10 +6,8 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.token_estimate import estimate_block
-from coterie.agents.loop.conversation.transcript_records import StateRecord
 from coterie.agents.loop.forks.fork_point import ForkPoint, ForkRefused, PrefixDiffers
 from coterie.agents.prompts import render
-from coterie.agents.tools.tool import Workspace
 from coterie.errors import ConfigInvalid
 from coterie.files import replace_file
 
@@ -65,11 +63,6 @@ def is_fork(conversation: Conversation) -> bool:
     prefix = conversation.prefix
     indexes = range(prefix.prompt_length, len(prefix))
     return any(prefix[index].role == "user" and prefix[index].data.startswith(_TAG) for index in indexes)
-
-
-def fork_workspace(point: ForkPoint, workspace: Workspace) -> None:
-    """Give the workspace of a fork its parent's state: files read, working directory and skills."""
-    workspace.restore(StateRecord(seen=dict(point.seen), directory=point.directory, skills=list(point.skills)))
 
 
 def write_fork_file(agent: Agent, directory: Path) -> Path:

@@ -20,7 +20,7 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.conversation.segment import Segment
-from coterie.agents.loop.conversation.transcript_records import UsedSkill
+from coterie.agents.loop.conversation.transcript_records import StateRecord, UsedSkill
 from coterie.agents.loop.model.catalog import Role, Section
 from coterie.agents.loop.model.usage import Usage
 from coterie.errors import AgentError
@@ -84,6 +84,11 @@ class ForkPoint(ParentState):
 
     prefix: Prefix
     """All segments up to and including the parent's last reply."""
+
+    @property
+    def workspace_state(self) -> StateRecord:
+        """Files that the parent has read, its working directory and its skills, for the workspace of a fork."""
+        return StateRecord(seen=dict(self.seen), directory=self.directory, skills=list(self.skills))
 
     @property
     def hash(self) -> bytes:

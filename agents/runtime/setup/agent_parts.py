@@ -19,9 +19,9 @@ from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.root_link.root_connection import RootConnection
 from coterie.agents.root_link.spawn_request import Spawned
 from coterie.agents.runtime.agent_spec import AgentSpec
-from coterie.agents.runtime.setup.agent_config import effective_permissions, server_limits
 from coterie.agents.runtime.setup.agent_files import AgentFiles
 from coterie.agents.runtime.setup.agent_mail import AgentMail
+from coterie.agents.runtime.setup.agent_permissions import effective_permissions, server_limits
 from coterie.agents.runtime.setup.hook_setup import AgentHooks, load_agent_hooks
 from coterie.agents.runtime.setup.memory_setup import AgentMemory, open_agent_memory
 from coterie.agents.runtime.setup.skill_setup import AgentSkills, open_agent_skills

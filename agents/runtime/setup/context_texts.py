@@ -103,16 +103,14 @@ def read_indexes(places: Sequence[MemoryScope]) -> list[MemoryIndexText]:
 
 def index_text(indexes: Sequence[MemoryIndexText]) -> str:
     """Return the text about *indexes* that an agent gets before its task; empty if all indexes are empty."""
-    shown = "\n\n".join(map(_framed, filter(lambda index: index.text, indexes)))
-    return render("memory_index", indexes=shown) if shown else ""
-
-
-def _framed(index: MemoryIndexText) -> str:
-    # Agents wrote the index, perhaps from tool results: it must not close its frame and pose as the user.
-    text = index.text.replace("</memory", "<\\/memory")
-    of = quoteattr(index.place.title)
-    warning = "" if index.warning is None else f"\n[{index.warning}]"
-    return f"<memory of={of} index={quoteattr(str(index.place.directory / INDEX))}>\n{text}{warning}\n</memory>"
+    shown = []
+    for index in filter(lambda index: index.text, indexes):
+        # Agents wrote the index, perhaps from tool results: it must not close its frame and pose as the user.
+        text = index.text.replace("</memory", "<\\/memory")
+        of, path = quoteattr(index.place.title), quoteattr(str(index.place.directory / INDEX))
+        warning = "" if index.warning is None else f"\n[{index.warning}]"
+        shown.append(f"<memory of={of} index={path}>\n{text}{warning}\n</memory>")
+    return render("memory_index", indexes="\n\n".join(shown)) if shown else ""
 
 
 def _guidelines(path: Path) -> str:

@@ -96,7 +96,10 @@ class PipelineBuilder:
         return self.steps.keepalive.waiting()
 
     def _build(self, agent: Agent) -> Steps:
-        parts, hooks = self.parts, self.parts.hooks
+        parts, hooks, settings, recall = self.parts, self.parts.hooks, self.parts.spec.settings.memory.recall, None
+        if parts.memory.stores and settings.enabled:
+            by = settings.by or ("local" if parts.spec.is_embedded else "model")
+            recall = MemoryRecall(agent, parts.memory.stores, settings, by)
         notes, compaction_hook = self._notes(agent), hooks.compaction_hook()
         compaction, (extraction, dreaming) = self._compaction(notes, compaction_hook), self._memory_writers(agent)
         return attrs.evolve(
@@ -109,7 +112,7 @@ class PipelineBuilder:
             on_demand_compaction=OnDemandCompaction(compaction),
             extraction=extraction,
             dreaming=dreaming,
-            recall=self._recall(agent),
+            recall=recall,
             keepalive=CacheKeepalive(agent),
             fork_sharing=None if parts.point is None else ForkSharingCheck(parts.point),
             progress=build_progress(agent, parts.spec, parts.root.gate),
@@ -134,13 +137,6 @@ class PipelineBuilder:
             notes=notes,
             hook=hook,
         )
-
-    def _recall(self, agent: Agent) -> MemoryRecall | None:
-        settings, stores = self.parts.spec.settings.memory.recall, self.parts.memory.stores
-        if not (stores and settings.enabled):
-            return None
-        by = settings.by or ("local" if self.parts.spec.is_embedded else "model")
-        return MemoryRecall(agent, stores, settings, by)
 
     def _memory_writers(self, agent: Agent) -> tuple[Extraction | None, DreamScheduler | None]:
         """Build the layers that write the memory of the project; only the lead has them."""

@@ -1,4 +1,4 @@
-"""Configuration of an agent from settings and definition: its permissions."""
+"""Permissions of an agent, from its settings and its definition."""
 
 from collections.abc import Iterable, Sequence
 
