@@ -143,15 +143,14 @@ class MemoryRecall(BackgroundTask[str]):
             try:
                 offered = await trio.to_thread.run_sync(offering)
                 model = known_models().get(self._settings.model)
-                choice = await choose_memories(RecallCaller.of(self._agent), model, query, offered, most)
+                names, cost = await choose_memories(RecallCaller.of(self._agent), model, query, offered, most)
             except (*CALL_FAILURES, ConfigInvalid) as exc:
                 self._agent.report_failure(PURPOSE, f"{exc}; the local ranker chooses instead")
             else:
-                cost = choice.cost
-                if choice.names is not None:
+                if names is not None:
                     named = self._recaller.name_locations(list(survey.files))
-                    others = [named[name] for name in offered if name not in choice.names]
-                    return _Chosen(by="model", places=[named[name] for name in choice.names], others=others, cost=cost)
+                    others = [named[name] for name in offered if name not in names]
+                    return _Chosen(by="model", places=[named[name] for name in names], others=others, cost=cost)
                 failure = "the model's answer names no memories; the local ranker chooses instead"
                 self._agent.report_failure(PURPOSE, failure)
         ranking = partial(self._recaller.rank, query, survey, trio.from_thread.check_cancelled, most + REPORTED)

@@ -30,15 +30,6 @@ BLOCKS = 200
 
 
 @attrs.frozen(kw_only=True)
-class RecallSelection:
-    """Memories that a model chose, and the cost of the call."""
-
-    names: list[str] | None
-    """None if the answer could not be parsed."""
-    cost: Decimal
-
-
-@attrs.frozen(kw_only=True)
 class RecallCaller:
     """Caller of a recall model: an agent, or a client without an agent."""
 
@@ -62,8 +53,11 @@ class RecallCaller:
 
 async def choose_memories(
     caller: RecallCaller, model: Model, query: str, offered: Mapping[str, ScannedMemory], most: int
-) -> RecallSelection:
-    """Let *model* choose at most *most* of the *offered* memories for *query*. Raises as `ModelClient.ask` does."""
+) -> tuple[list[str] | None, Decimal]:
+    """Let *model* choose at most *most* of the *offered* memories for *query*. Raises as `ModelClient.ask` does.
+
+    Returns the names, or None if the answer could not be parsed, and the cost of the call.
+    """
     lines = [attrs.evolve(scanned, path=name).line for name, scanned in offered.items()]
     # The query comes last, so that the next request reads the list from the cache.
     choice = render("recall_choice", most=str(most), memories="\n".join(lines))
@@ -85,4 +79,4 @@ async def choose_memories(
             identity=caller.identity,
         )
     )
-    return RecallSelection(names=parse_selection(reply.text, offered, most), cost=model.cost(reply.usage))
+    return parse_selection(reply.text, offered, most), model.cost(reply.usage)

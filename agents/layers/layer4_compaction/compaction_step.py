@@ -10,7 +10,7 @@ from coterie.agents.events.layer_events import Compacted
 from coterie.agents.hooks.lifecycle_hooks import CompactionHook
 from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection, section_text
-from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan, CompactionSkipped
+from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan
 from coterie.agents.layers.layer4_compaction.rebuild import (
     RebuiltConversation,
     SummaryParts,
@@ -204,13 +204,13 @@ class CompactionStep:
             rebuilt = await self._rebuild(job, plan, parts)
             if rebuilt.tokens <= job.room:
                 return plan, rebuilt
-            plan = CompactionSkipped(f"the result would have {rebuilt.tokens:,} tokens; at most {job.room:,} fit")
-        passed_over["notes"] = plan.reason
+            plan = f"the result would have {rebuilt.tokens:,} tokens; at most {job.room:,} fit"
+        passed_over["notes"] = plan
         plan = await summarize_by_model(job, breaker, self.notes)
-        if isinstance(plan, CompactionSkipped):
+        if isinstance(plan, str):
             if job.trigger == "manual":
                 return None
-            passed_over["summary"] = plan.reason
+            passed_over["summary"] = plan
             plan = truncate_by_rule(job)
         plan = attrs.evolve(plan, passed_over=passed_over)
         rebuilt = await self._rebuild(job, plan, parts)

@@ -10,8 +10,6 @@ from coterie.agents.layers.layer4_compaction.plan import CompactionJob
 from coterie.agents.loop.agent import Agent
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
 
-Wait = Callable[[], Awaitable[None]]
-"""Wait of an agent, which may be cancelled and repeated without loss."""
 TOO_SHORT = "the conversation is too short to compact"
 NO_SUMMARY = "no summary could be created, so nothing was removed; `coterie logs` shows the reason"
 SWITCHED_OFF = "compaction is switched off in the agent's settings"
@@ -66,8 +64,8 @@ class OnDemandCompaction:
         """Serve pending requests."""
         await self.serve(agent)
 
-    async def serve_while(self, agent: Agent, wait: Wait) -> None:
-        """Run *wait*, and serve requests that arrive during it.
+    async def serve_while(self, agent: Agent, wait: Callable[[], Awaitable[None]]) -> None:
+        """Run *wait*, and serve requests that arrive during it; *wait* is cancelled and repeated for them.
 
         Returns early if mail entered the conversation, because the agent then has work. Raises as *wait* and `serve`
         do.

@@ -22,17 +22,17 @@ SHOWN = 50
 DESCRIPTION = 2_000
 """Greatest number of characters of the description of the agent's own task."""
 
-LastStates = Callable[[], Mapping[tuple[str, int], AgentChanged]]
-"""Function that returns the last state event of each agent, by name and incarnation. May block on the disk."""
-
 
 @attrs.frozen
 class TeamSection:
     """Section with the other agents of the session: type, parent, task and state of each."""
 
     _roster: Roster
-    _last_states: LastStates | None = None
-    """None without a root; the section then shows the states of the roster."""
+    _last_states: Callable[[], Mapping[tuple[str, int], AgentChanged]] | None = None
+    """Returns the last state event of each agent, by name and incarnation; may block on the disk.
+
+    None without a root; the section then shows the states of the roster.
+    """
 
     heading: ClassVar[str] = "The team"
 

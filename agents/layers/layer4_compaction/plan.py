@@ -32,13 +32,6 @@ class CompactionPlan:
     """Reasons why cheaper strategies were not used, by strategy."""
 
 
-@attrs.frozen
-class CompactionSkipped:
-    """Result of a strategy that cannot be used now."""
-
-    reason: str
-
-
 ALL = "Summarise the whole conversation."
 QUOTED = 200
 """Characters of a message that are quoted to identify it for the model."""

@@ -9,7 +9,7 @@ import trio
 from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ModelRefusedRequest, ReplyMalformed
 from coterie.agents.events.layer_events import BreakerTripped
 from coterie.agents.layers.layer3_session_notes import NotesState, SessionNotesLayer
-from coterie.agents.layers.layer4_compaction.plan import ALL, CompactionJob, CompactionPlan, CompactionSkipped
+from coterie.agents.layers.layer4_compaction.plan import ALL, CompactionJob, CompactionPlan
 from coterie.agents.layers.layer4_compaction.rebuild import earlier_summaries
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
@@ -27,6 +27,7 @@ from coterie.memory.compaction.summary_text import message_texts, parse_summary
 from coterie.memory.errors import SummaryUnusable
 
 LAYER = "compaction"
+"""Name of the layer in events, of its prompt, and of the purpose of its model calls."""
 
 
 @attrs.define(eq=False)
@@ -42,7 +43,6 @@ class CircuitBreaker:
         return self.failures >= self.limit
 
 
-PURPOSE = "compaction"
 TRIES = 3
 """Retries of a request that is too long, each without more of the oldest rounds."""
 SHARE = 0.2
@@ -86,8 +86,8 @@ class ConversationSummarizer:
         """Ask a helper, which reads most of the prompt from the agent's cache."""
         return await run_helper(
             self.agent,
-            render(PURPOSE, scope=scope),
-            PURPOSE,
+            render(LAYER, scope=scope),
+            LAYER,
             max_turns=2,
             max_tokens=SUMMARY_RESERVE,
             until=lambda reply, _: self._count(reply),
@@ -98,7 +98,7 @@ class ConversationSummarizer:
         shorter = self.agent.conversation.fork()
         segments = [segment for message in self.messages[start:] for segment in message]
         shorter.rewrite([("user", [text_block(LEFT_OUT)]), *clear_results(segments, has_changed=True)])
-        shorter.append("user", [text_block(render(PURPOSE, scope=scope))])
+        shorter.append("user", [text_block(render(LAYER, scope=scope))])
         return await self._ask(shorter)
 
     async def _in_parts(self) -> str:
@@ -119,9 +119,9 @@ class ConversationSummarizer:
         max_tokens = min(SUMMARY_RESERVE, agent.model.max_output)
         tokens = sum(estimate_block(segment.data) for segment in conversation.segments)
         rendered = conversation.render(max_tokens=max_tokens, ttl=agent.ttl, helper=True)
-        request = agent.request(conversation, rendered, prompt_tokens=tokens, purpose=PURPOSE)
+        request = agent.request(conversation, rendered, prompt_tokens=tokens, purpose=LAYER)
         reply = await agent.client.ask(request)
-        agent.request_counts[PURPOSE] += 1
+        agent.request_counts[LAYER] += 1
         self._count(reply)
         return reply
 
@@ -166,41 +166,39 @@ NOTES_WAIT = 15.0
 """Seconds to wait for a running update of the notes."""
 
 
-async def summarize_from_notes(
-    job: CompactionJob, notes: SessionNotesLayer | None
-) -> CompactionPlan | CompactionSkipped:
+async def summarize_from_notes(job: CompactionJob, notes: SessionNotesLayer | None) -> CompactionPlan | str:
     """Use the session notes as the summary, without a model call; turns that the notes do not cover stay.
 
-    Skipped if there are no notes, or if too many turns would have to stay.
+    Returns the reason for not doing so, for example if there are no notes or too many turns would have to stay.
     """
     if notes is None or not job.settings.by_notes:
-        return CompactionSkipped("switched off")
+        return "switched off"
     if job.pivot is not None:
-        return CompactionSkipped("the request selects only a part of the conversation")
+        return "the request selects only a part of the conversation"
     state = await _notes_state(notes)
     if state is None:
-        return CompactionSkipped(f"there are no notes: {notes.delay}")
+        return f"there are no notes: {notes.delay}"
     behind = job.agent.turn - state.turn
     unknown = first_unknown(job.messages, behind)
     start = choose_start(job.messages, job.sizes, job.settings, unknown)
     if start is None:
         turns = "the last turn" if behind == 1 else f"the last {behind} turns"
         size = f"{sum(job.sizes[unknown:]):,} tokens; at most {job.settings.keep_most:,} may stay"
-        return CompactionSkipped(f"the notes do not cover {turns}, {size}: {notes.delay}")
+        return f"the notes do not cover {turns}, {size}: {notes.delay}"
     return CompactionPlan(by="notes", summary=state.text, start=start)
 
 
 async def summarize_by_model(
     job: CompactionJob, breaker: CircuitBreaker, notes: SessionNotesLayer | None
-) -> CompactionPlan | CompactionSkipped:
-    """Let the model write the summary; a failure also emits an event.
+) -> CompactionPlan | str:
+    """Let the model write the summary, or return the reason for not doing so; a failure also emits an event.
 
     Errors and corrections from the session notes are appended if the summary does not contain them.
     """
     if not job.settings.by_model:
-        return CompactionSkipped("switched off")
+        return "switched off"
     if breaker.is_open:
-        return CompactionSkipped(f"the last {breaker.failures} summaries failed")
+        return f"the last {breaker.failures} summaries failed"
     span, summarizer = job.span(), ConversationSummarizer(job.agent, job.messages, job.sizes)
     try:
         summary = await summarizer.summarize(span.scope, job.overflow)
@@ -209,11 +207,11 @@ async def summarize_by_model(
         job.agent.report_failure(LAYER, exc)
         if breaker.failures == breaker.limit:
             job.agent.emit(BreakerTripped(failures=breaker.failures, reason=str(exc)))
-        return CompactionSkipped(str(exc))
+        return str(exc)
     except (BudgetSpent, ControlLost) as exc:
         # Not counted as a failed summary: other code handles a spent budget and a lost channel.
         job.agent.report_failure(LAYER, exc)
-        return CompactionSkipped(str(exc))
+        return str(exc)
     breaker.failures = 0
     state = None if notes is None else await _notes_state(notes)
     if state is not None and state.errors and state.errors not in summary:

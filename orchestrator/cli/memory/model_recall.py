@@ -57,15 +57,15 @@ class ModelRecall:
             take(query, [], "")
             return
         try:
-            choice = await choose_memories(caller, model, query, offered, self.settings.most)
+            names, cost = await choose_memories(caller, model, query, offered, self.settings.most)
         except (BudgetSpent, ModelError, ReplyMalformed) as exc:
             take(query, None, str(exc))
             return
-        if choice.names is None:
+        if names is None:
             take(query, None, "its answer names no memories")
             return
-        ranked = [RankedMemory(path=offered[name].path, score=1 / place) for place, name in enumerate(choice.names, 1)]
-        take(query, ranked, f"{model.id}, ${format(choice.cost, 'f')}")
+        ranked = [RankedMemory(path=offered[name].path, score=1 / place) for place, name in enumerate(names, 1)]
+        take(query, ranked, f"{model.id}, ${format(cost, 'f')}")
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[ModelClient]:
