@@ -72,7 +72,7 @@ MAX_SPAWN_BYTES = FRAME_LIMIT // 2
 
 
 @attrs.frozen
-class RootServices:
+class RemoteServices:
     """The `Spawner`, the `PlanApprover` and the `AuthorityPort` of the root. Every method raises `ControlLost` too."""
 
     _channel: RequestChannel[Any]

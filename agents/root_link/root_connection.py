@@ -25,7 +25,7 @@ from coterie.agents.root_link.messages import (
     StopWaiting,
     root_decoder,
 )
-from coterie.agents.root_link.remote_services import RemoteGateway, RemotePrompter, RootServices
+from coterie.agents.root_link.remote_services import RemoteGateway, RemotePrompter, RemoteServices
 from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.envelope import Envelope, MessageId
@@ -58,7 +58,7 @@ class RootConnection:
     _channel: RequestChannel[RootMessage]
     gate: RemoteGateway = attrs.field(init=False)
     asker: RemotePrompter = attrs.field(init=False)
-    services: RootServices = attrs.field(init=False)
+    services: RemoteServices = attrs.field(init=False)
     _handlers: AgentHandlers = attrs.field(factory=AgentHandlers, init=False)
     _compact_refusal: str = attrs.field(default=NOT_STARTED, init=False)
     _in_process: Callable[[InProcessMessage], None] | None = attrs.field(default=None, init=False)
@@ -68,7 +68,7 @@ class RootConnection:
 
     def __attrs_post_init__(self) -> None:
         self.gate, self.asker = RemoteGateway(self._channel), RemotePrompter(self._channel)
-        self.services = RootServices(self._channel)
+        self.services = RemoteServices(self._channel)
 
     @contextmanager
     def delivering_to(self, store: StoreMessage) -> Iterator[None]:
