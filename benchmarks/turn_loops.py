@@ -73,7 +73,8 @@ def _agent(client: ModelClient, transcript: TranscriptWriter, directory: Path, c
     )
     thresholds = Thresholds.for_window(model.window, model.max_output)
     header = api_clearing(KeyHeader(model=MODEL), model, thresholds, settings.clearing, tools)
-    conversation.evolve_header(betas=header.betas, context_management=header.context_management)
+    changed = attrs.evolve(conversation.header, betas=header.betas, context_management=header.context_management)
+    conversation.rewrite(conversation.messages, changed)
     return Agent(
         identity=Identity(agent="main"),
         model=model,

@@ -1,6 +1,6 @@
 """Tool protocol: definition, workspace, permission check and result of a tool call."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -8,7 +8,7 @@ import attrs
 import msgspec
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.loop.conversation.transcript_records import UsedSkill
+from coterie.agents.loop.conversation.transcript_records import StateRecord, UsedSkill
 from coterie.agents.prompts import render
 from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.tools.schema import input_schema, parse_input
@@ -64,18 +64,6 @@ JOBS_DIRECTORY = "jobs"
 
 
 @attrs.frozen(kw_only=True)
-class WorkspaceChange:
-    """Changes of the workspace state that an agent needs to continue after a resume."""
-
-    seen: Mapping[str, str] = attrs.field(factory=dict)
-    """Path -> version in hex, of each file that the model has read or written."""
-    directory: str | None = None
-    """Working directory of commands, relative to the root; None if unchanged."""
-    skills: Sequence[UsedSkill] = ()
-    """Skills that were loaded."""
-
-
-@attrs.frozen(kw_only=True)
 class Workspace:
     """The directories, state and services that the tools of one agent use."""
 
@@ -102,14 +90,14 @@ class Workspace:
     sandbox: Sandbox | None = None
     """Sandbox for commands; None for no sandbox."""
 
-    def changes(self) -> WorkspaceChange | None:
+    def changes(self) -> StateRecord | None:
         """Return the changes since the last call, to be recorded; None if nothing has changed."""
-        change = WorkspaceChange(
+        change = StateRecord(
             seen=self.seen.take_changes(), directory=self.shell.take_changes(), skills=self.skills.take_changes()
         )
         return change if change.seen or change.skills or change.directory is not None else None
 
-    def restore(self, change: WorkspaceChange) -> None:
+    def restore(self, change: StateRecord) -> None:
         """Apply a change of an earlier run; apply several in the order of their records. Raises `ValueError`."""
         self.seen.restore(change.seen)
         self.skills.restore(change.skills)

@@ -14,7 +14,7 @@ from coterie.agents.events.layer_events import Compacted, LayerFailed
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, OfflineJob
 from coterie.agents.root_link.messages import RunFailed
-from coterie.agents.root_link.spawn_request import FORK_TYPE
+from coterie.agents.root_link.spawn_request import FORK
 from coterie.orchestrator.cli.output import UsageRefused
 from coterie.orchestrator.cli.shared_options import require_model
 from coterie.orchestrator.control.launch_client import FinalMessage, RootClient, open_root_client
@@ -37,7 +37,7 @@ def offline_job_request(session: SessionDirectory, agent: str, job: OfflineJob, 
     agent_type = session.agent if agent == MAIN else engagement and engagement.kind
     given = {
         "model": session.model,
-        "agent": None if agent_type == FORK_TYPE else agent_type,
+        "agent": None if agent_type == FORK else agent_type,
         "sandbox.mode": session.sandbox,
     }
     settings = load_settings(session.project, given, os.environ)

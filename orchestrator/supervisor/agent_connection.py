@@ -33,7 +33,7 @@ from coterie.agents.root_link.messages import (
     StopTask,
 )
 from coterie.agents.root_link.remote_services import NO_USER
-from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
+from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.agents.root_link.spawn_request import Spawner, SpawnRefused
 from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.envelope import Envelope
@@ -76,12 +76,8 @@ class AgentConnection:
         channel = self._channel = RequestChannel[AgentMessage](messages)
         try:
             async with trio.open_nursery() as nursery:
-                handlers = MessageHandlers[AgentMessage](
-                    on_message=self._handle_message,
-                    on_request=partial(self._handle_request, nursery),
-                    on_withdrawn=self._handle_withdrawal,
-                )
-                await channel.serve(handlers, nursery)
+                on_request = partial(self._handle_request, nursery)
+                await channel.serve(nursery, self._handle_message, on_request, self._handle_withdrawal)
                 nursery.cancel_scope.cancel()
         finally:
             self.in_process.close()

@@ -10,9 +10,9 @@ import trio
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, Pivot
 from coterie.agents.root_link.messages import ExpectReport, StopWaiting
-from coterie.agents.root_link.spawn_request import FORK_TYPE, Isolation, Spawner, SpawnRefused, SpawnRequest
+from coterie.agents.root_link.spawn_request import FORK, Isolation, Spawner, SpawnRefused, SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace
-from coterie.agents.runtime.task_release import release_tasks
+from coterie.agents.runtime.task_report import release_tasks
 from coterie.agents.runtime.worktree import WORK_NOT_CHECKED, Worktree, describe_work
 from coterie.errors import AgentError
 from coterie.mailbox.contract import MemberOrigin
@@ -123,7 +123,7 @@ class AgentRun:
             return None
         task = " ".join(spec.task.split())
         line = task if len(task) <= TASK_LINE_LENGTH else f"{task[:TASK_LINE_LENGTH]}..."
-        return MemberOrigin(kind=spec.definition if spec.fork is None else FORK_TYPE, parent=spec.parent, task=line)
+        return MemberOrigin(kind=spec.definition if spec.fork is None else FORK, parent=spec.parent, task=line)
 
     @property
     def task(self) -> str:

@@ -18,8 +18,7 @@ from coterie.agents.loop.conversation.transcript import TranscriptWriter, load_t
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.run_result import RunEnded, RunLimits
-from coterie.agents.runtime.mail_loop import run_mail_loop
-from coterie.agents.runtime.team_membership import TeamMembership
+from coterie.agents.runtime.mail_loop import TeamMembership, run_mail_loop
 from coterie.agents.tools.team.send_message import SendMessage
 from coterie.agents.tools.tool import Tool
 from coterie.clock import Clock

@@ -12,12 +12,12 @@ import attrs
 import trio
 
 from coterie.agents.events.layer_events import Compacted
-from coterie.agents.layers.layer3_notes_update import load_writer
-from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
+from coterie.agents.layers.layer3_session_notes import SessionNotesLayer, load_writer
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection
 from coterie.agents.layers.layer5_extraction import Extraction
+from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer
 from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
 from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.layers.progress.summarizer import ProgressSummarizer
@@ -29,6 +29,7 @@ from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
 from coterie.agents.settings import Settings
 from coterie.agents.tools.tool import Tool
+from coterie.memory.dreaming.due_check import DueCheck
 from coterie.memory.layer_settings import CompactionSettings, LayersSettings, NotesSettings, RecallSettings
 from coterie.memory.store.memory_store import MemoryStore
 
@@ -84,7 +85,7 @@ async def open_notes(
             agent.identity.agent, workspace.root, workspace.scratch, settings or NotesSettings(), pinned
         )
     )
-    notes = SessionNotesLayer.build(agent, writer, compaction=compaction, is_teammate=is_teammate)
+    notes = SessionNotesLayer(agent, writer, compaction=compaction, is_teammate=is_teammate)
     pipeline = agent.pipeline
     agent.pipeline = attrs.evolve(pipeline, reply=(*pipeline.reply, notes), compacted=(notes, *pipeline.compacted))
     async with notes.open():
@@ -96,7 +97,7 @@ async def open_recall(
     agent: Agent, stores: Sequence[MemoryStore], settings: RecallSettings, by: Any
 ) -> AsyncIterator[MemoryRecall]:
     """Recall for *agent*, while the block runs; not a step of its pipeline yet."""
-    recall = MemoryRecall.build(agent, stores, settings, by)
+    recall = MemoryRecall(agent, stores, settings, by)
     async with recall.open():
         yield recall
 
@@ -118,7 +119,7 @@ async def open_summaries(
     agent: Agent, client: ModelClient, model: Model, *, every: float, size: int | None = None
 ) -> AsyncIterator[ProgressSummarizer]:
     """Progress summaries of *agent*, while the block runs."""
-    summarizer = ProgressSummarizer.build(agent, client, model, every=every, size=size)
+    summarizer = ProgressSummarizer(agent, client, model, every=every, size=size)
     agent.pipeline = attrs.evolve(agent.pipeline, reply=(*agent.pipeline.reply, summarizer))
     async with summarizer.open():
         yield summarizer
@@ -126,15 +127,16 @@ async def open_summaries(
 
 @asynccontextmanager
 async def open_extraction(agent: Agent, *arguments: Any, **options: Any) -> AsyncIterator[Extraction]:
-    """Layer 5 of *agent*, while the block runs; arguments as for `Extraction.build`."""
-    extraction = Extraction.build(agent, *arguments, **options)
+    """Layer 5 of *agent*, while the block runs; arguments as for `Extraction`."""
+    extraction = Extraction(agent, *arguments, **options)
     async with extraction.open():
         yield extraction
 
 
 @asynccontextmanager
-async def open_dreaming(agent: Agent, *arguments: Any, **options: Any) -> AsyncIterator[DreamScheduler]:
-    """Layer 6 of *agent*, while the block runs; arguments as for `DreamScheduler.build`."""
-    dreaming = DreamScheduler.build(agent, *arguments, **options)
+async def open_dreaming(agent: Agent, sessions: Any, **options: Any) -> AsyncIterator[DreamScheduler]:
+    """Layer 6 of *agent*, while the block runs; *options* as for `Dreamer`."""
+    dreamer = Dreamer(agent=agent, scratch=agent.workspace.scratch, **options)
+    dreaming = DreamScheduler(dreamer, DueCheck(dreamer.store.directory, sessions, dreamer.settings, agent.clock))
     async with dreaming.open():
         yield dreaming

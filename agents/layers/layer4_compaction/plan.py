@@ -6,7 +6,6 @@ from functools import partial
 
 import attrs
 
-from coterie.agents.layers.layer4_compaction.summarize import ALL
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import Trigger, Way
@@ -33,13 +32,7 @@ class CompactionPlan:
     """Reasons why cheaper strategies were not used, by strategy."""
 
 
-@attrs.frozen
-class CompactionSkipped:
-    """Result of a strategy that cannot be used now."""
-
-    reason: str
-
-
+ALL = "Summarise the whole conversation."
 QUOTED = 200
 """Characters of a message that are quoted to identify it for the model."""
 

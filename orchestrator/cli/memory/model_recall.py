@@ -53,10 +53,10 @@ async def _choose(
     if not offered:
         return [], ""
     try:
-        choice = await choose_memories(caller, model, query, offered, settings.most)
+        names, cost = await choose_memories(caller, model, query, offered, settings.most)
     except (BudgetSpent, ModelError, ReplyMalformed) as exc:
         return None, str(exc)
-    if choice.names is None:
+    if names is None:
         return None, "its answer names no memories"
-    ranked = [RankedMemory(path=offered[name].path, score=1 / place) for place, name in enumerate(choice.names, 1)]
-    return ranked, f"{model.id}, ${format(choice.cost, 'f')}"
+    ranked = [RankedMemory(path=offered[name].path, score=1 / place) for place, name in enumerate(names, 1)]
+    return ranked, f"{model.id}, ${format(cost, 'f')}"

@@ -20,8 +20,7 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted, Pivot, Side
-from coterie.agents.runtime.mail_loop import run_mail_loop
-from coterie.agents.runtime.team_membership import TeamMembership
+from coterie.agents.runtime.mail_loop import TeamMembership, run_mail_loop
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import Sender

@@ -71,7 +71,8 @@ class DreamHarness(ObservedAgent):
         """Open a scheduler of background dreams."""
         agent, directory = self.agent, self.sessions[0].parent
         touched = lambda: recent_sessions(directory, agent.clock)  # noqa: E731 - it is short
-        return open_dreaming(agent, self.store, touched, settings or DreamingSettings(), lambda: Author(by="agent"))
+        author, settings = lambda: Author(by="agent"), settings or DreamingSettings()
+        return open_dreaming(agent, touched, store=self.store, settings=settings, author=author)
 
 
 def copy_of(directory: Path, path: str) -> str:

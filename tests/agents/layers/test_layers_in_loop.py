@@ -255,7 +255,7 @@ async def broken(tmp_path: Path, change: Callable[[Agent, Served], None], *, thi
 
 
 def change_effort(agent: Agent, _served: Served) -> None:
-    agent.conversation.evolve_header(effort="low")
+    agent.conversation.rewrite(agent.conversation.messages, attrs.evolve(agent.conversation.header, effort="low"))
 
 
 def change_tool(agent: Agent, _served: Served) -> None:

@@ -29,7 +29,7 @@ from coterie.mailbox.message_bodies import (
     TaskAssignment,
     TaskNotification,
 )
-from coterie.mailbox.roster import FileRoster, LocalRoster
+from coterie.mailbox.roster import FileRoster, LocalRoster, RosterFailed
 from coterie.mailbox.router import OutgoingMessage, Router
 from coterie.mailbox.tasks.task import TaskChange, TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
@@ -152,7 +152,7 @@ async def test_team_section_is_empty_alone_and_counts_large_team(tmp_path: Path)
 async def test_unreadable_roster_raises_oserror(tmp_path: Path) -> None:
     (tmp_path / "roster.json").write_text("{")
     async with open_agent(SCRIPT, tmp_path) as (agent, _):
-        with pytest.raises(OSError, match="is not a valid roster"):
+        with pytest.raises(RosterFailed, match="is not a valid roster"):
             await TeamSection(FileRoster(tmp_path / "roster.json")).text(agent)
 
 

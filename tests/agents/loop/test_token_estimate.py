@@ -69,28 +69,18 @@ def test_count_is_last_usage_plus_added_blocks() -> None:
     conversation = Conversation.begin(KeyHeader(model="m"))
     conversation.append("user", [text("Go.")])
     meter = WindowMeter(Thresholds.for_window(200_000, 8_000))
-    meter.on_reply(usage, conversation)
+    meter.resume(usage, len(conversation), conversation.epoch)
     assert meter.tokens(conversation) == 54_321
     conversation.append("user", [text("x" * 40)])
     assert meter.tokens(conversation) == 54_321 + 10
 
 
-def test_window_comes_from_first_known_source_and_can_only_be_lowered() -> None:
+def test_window_comes_from_name_or_table_and_can_only_be_lowered() -> None:
     small = known_models().get("claude-haiku-4-5")
-    betas, environ = ["context-1m-2025-08-07"], {"COTERIE_CONTEXT_WINDOW": "300000"}
-    assert window_of("claude-haiku-4-5[1m]", small, environ={}) == 1_000_000
-    assert window_of("claude-haiku-4-5", small, betas=betas, environ=environ) == 200_000
-    assert window_of("unknown", None, betas=betas, environ=environ) == 1_000_000
-    assert window_of("unknown", None, betas=["other"], environ=environ) == 300_000
-    assert window_of("unknown", None, environ={}) == 200_000
-    assert window_of("unknown", None, environ={}, compact_window=90_000) == 90_000
-    assert window_of("unknown", None, environ={}, compact_window=900_000) == 200_000
-
-
-@pytest.mark.parametrize("value", ["", "many", "0", "-5"])
-def test_non_numeric_environment_variable_is_refused(value: str) -> None:
-    with pytest.raises(ConfigInvalid, match="COTERIE_CONTEXT_WINDOW"):
-        window_of("unknown", None, environ={"COTERIE_CONTEXT_WINDOW": value})
+    assert window_of("claude-haiku-4-5[1m]", small) == 1_000_000
+    assert window_of("claude-haiku-4-5", small) == 200_000
+    assert window_of("claude-haiku-4-5", small, 90_000) == 90_000
+    assert window_of("claude-haiku-4-5", small, 900_000) == 200_000
 
 
 def test_thresholds_depend_on_window_and_output() -> None:

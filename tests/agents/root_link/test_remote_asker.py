@@ -13,7 +13,7 @@ from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer,
 from coterie.agents.root_link.approval_messages import LONGEST_SHOWN, PromptAnswered, PromptUser
 from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.remote_services import NO_USER, RemotePrompter
-from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
+from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.agents.root_link.wire_format import Frame
 
 QUESTION = Question(
@@ -56,10 +56,10 @@ async def open_prompter(user: User) -> AsyncIterator[RemotePrompter]:
         async with open_channel(near, decoder) as one, open_channel(far, decoder) as other:
             channel: RequestChannel[PromptUser] = RequestChannel(one)
             served: RequestChannel[PromptUser] = RequestChannel(other)
-            handlers = MessageHandlers(on_message=user.ignore, on_request=user.answer, on_withdrawn=user.withdraw)
+            handlers = user.ignore, user.answer, user.withdraw
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(served.serve, handlers, nursery)
-                nursery.start_soon(channel.serve, handlers, nursery)
+                nursery.start_soon(served.serve, nursery, *handlers)
+                nursery.start_soon(channel.serve, nursery, *handlers)
                 yield RemotePrompter(channel)
                 nursery.cancel_scope.cancel()
 

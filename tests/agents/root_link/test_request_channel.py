@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.errors import BudgetSpent, ControlLost, FrameTooLarge
 from coterie.agents.root_link.channel import SocketChannel, open_channel
-from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
+from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused
 from coterie.agents.root_link.wire_format import Frame, WireMessage, WireRequest
 from coterie.framing import FRAME_LIMIT
@@ -80,9 +80,8 @@ class TwoEnds:
 
     async def serve(self, channel: RequestChannel[Anything], handle: Handler) -> None:
         """Serve one end until it is closed."""
-        handlers = MessageHandlers(on_message=self.on_message, on_request=handle, on_withdrawn=self.on_withdrawn)
         async with trio.open_nursery() as nursery:
-            await channel.serve(handlers, nursery)
+            await channel.serve(nursery, self.on_message, handle, self.on_withdrawn)
             nursery.cancel_scope.cancel()
         channel.close()
 

@@ -98,7 +98,7 @@ def test_derived_properties_of_a_spec() -> None:
         (False, True, False),
     ]
     assert [each.agent_type for each in (lead, fork, mate)] == ["coordinator", "fork", "tester"]
-    assert [(each.lead, each.depth) for each in (lead, fork, mate)] == [(None, 0), (None, 1), ("main", 1)]
+    assert [each.depth for each in (lead, fork, mate)] == [0, 1, 1]
     assert fork.directory == Path("/project")
 
 

@@ -10,7 +10,7 @@ import trio.testing
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.runtime.task_release import releasing_tasks
+from coterie.agents.runtime.task_report import releasing_tasks
 from coterie.clock import Clock
 from coterie.mailbox.message_bodies import Idle, TaskAssignment
 from coterie.mailbox.router import OutgoingMessage

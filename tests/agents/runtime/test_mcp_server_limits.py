@@ -5,7 +5,7 @@ import pytest
 
 from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.mcp.tool_list_file import ListedTool
-from coterie.agents.runtime.setup.agent_config import server_limits, tools_allowed_by
+from coterie.agents.runtime.setup.agent_permissions import server_limits, tools_allowed_by
 
 
 def listed(server: str, kinds: list[str] | None = None) -> ListedTool:

@@ -6,7 +6,7 @@ import pytest
 
 from coterie.agents.definitions.store import load_definitions
 from coterie.agents.permissions.rules import RoleLimit
-from coterie.agents.runtime.setup.agent_config import TEAM_TOOLS, effective_permissions
+from coterie.agents.runtime.setup.agent_permissions import TEAM_TOOLS, effective_permissions
 from coterie.agents.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.errors import ToolFailed
+from coterie.agents.loop.conversation.transcript_records import StateRecord
 from coterie.agents.permissions.name_patterns import TOOL_NAMES
 from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 from coterie.agents.tools.schema import described, input_schema, parse_input
@@ -29,7 +30,6 @@ from coterie.agents.tools.tool import (
     ToolBase,
     ToolResult,
     Workspace,
-    WorkspaceChange,
     call_tool,
     tool_definition,
 )
@@ -140,7 +140,7 @@ def test_workspace_changes_are_taken_once_and_can_be_restored(workspace: Workspa
     assert (list(change.seen), change.directory) == (["/a"], "sub")
     assert workspace.changes() is None
     resumed = Workspace(root=workspace.root, scratch=workspace.scratch)
-    resumed.restore(msgspec.json.decode(msgspec.json.encode(change), type=WorkspaceChange))
+    resumed.restore(msgspec.json.decode(msgspec.json.encode(change), type=StateRecord))
     resumed.seen.check(Path("/a"), b"one")
     assert resumed.shell.directory == workspace.root / "sub"
     assert resumed.changes() is None

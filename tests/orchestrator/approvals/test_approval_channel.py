@@ -54,7 +54,7 @@ async def answer(
 ) -> ToolResult:
     """Let the model of *name* answer a plan of the builder, as its prompt says."""
     router = bench.office.router()
-    router.authority = station.authority
+    router.authority = station.services
     sender = Sender(name=name, incarnation=1, session=bench.session.id, kind=kind)
     message = {"type": "plan_approval_response", "request_id": "plan-1", "approve": True} | said
     tool = SendMessage(router=router, sender=sender)
@@ -73,7 +73,7 @@ async def test_only_the_decision_of_the_lead_reaches_the_agent(session: SessionD
         ):
 
             async def submit() -> None:
-                decisions.append(await builder.approver.submit("1. Look.", ()))
+                decisions.append(await builder.services.submit("1. Look.", ()))
 
             nursery.start_soon(submit)
             await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - nobody is told before
@@ -108,7 +108,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 async def test_a_builder_whose_turn_is_interrupted_withdraws_its_plan(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, open_agent(bench, "builder", BY_LEAD) as builder:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(builder.approver.submit, "1. Look.", ())
+            nursery.start_soon(builder.services.submit, "1. Look.", ())
             await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
             nursery.cancel_scope.cancel()
         await until(lambda: bench.kept("plan-1").state == "withdrawn")
@@ -119,7 +119,7 @@ async def test_a_builder_that_dies_leaves_its_plan_open(session: SessionDirector
     async with open_approval_harness(session) as bench:
         with pytest.RaisesGroup(ControlLost):
             async with open_agent(bench, "builder", BY_LEAD, death) as builder, trio.open_nursery() as nursery:
-                nursery.start_soon(builder.approver.submit, "1. Look.", ())
+                nursery.start_soon(builder.services.submit, "1. Look.", ())
                 await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
                 death.set()
         await settle()

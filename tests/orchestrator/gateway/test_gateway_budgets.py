@@ -18,7 +18,7 @@ async def test_oversized_call_is_refused_with_the_remaining_budget() -> None:
                 pytest.fail("admitted over the budget")
     error = refused.value
     assert (error.scope, error.name) == ("session", None)
-    assert [float(each) for each in (error.budget, error.spent, error.reserve, error.left)] == [1.5, 1, 1, 0.5]
+    assert [float(each) for each in (error.budget, error.spent, error.reserve)] == [1.5, 1, 1]
 
 
 async def test_call_waits_for_budget_reserved_by_another() -> None:

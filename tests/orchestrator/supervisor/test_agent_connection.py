@@ -138,7 +138,7 @@ async def test_permit_granted_during_cancellation_is_released() -> None:
 async def test_plan_ends_the_connection_when_approvals_are_missing() -> None:
     with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
         async with open_root_with_agent() as office:
-            await office.agent.station.approver.submit("1. Look.", ())
+            await office.agent.station.services.submit("1. Look.", ())
 
 
 async def test_compaction_returns_not_compacted_when_the_agent_dies() -> None:
@@ -211,20 +211,20 @@ async def test_shutdown_request_is_forwarded_or_refused_with_a_reason() -> None:
         return Envelope(sender=sender, recipient=recipient, sequence=1, kind="shutdown_request", body="{}", created=0.0)
 
     async with open_root_with_agent() as office:
-        receipt = await office.agent.station.authority.send(request("boss"))
+        receipt = await office.agent.station.services.send(request("boss"))
         assert (receipt.recipient, receipt.transport) == ("boss", "control")
         with pytest.raises(NotAllowed, match="There is no bob that could end"):
-            await office.agent.station.authority.send(request("bob"))
+            await office.agent.station.services.send(request("bob"))
 
 
 async def test_spawn_stop_and_idle_requests_are_served_or_refused_with_a_reason() -> None:
     async with open_root_with_agent() as office:
-        spawned = await office.agent.station.spawner.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
+        spawned = await office.agent.station.services.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
         assert spawned == Spawned(name="bob", incarnation=2, report=MessageId("r"))
         with pytest.raises(SpawnRefused, match="write it into a file"):
-            await office.agent.station.spawner.spawn(SpawnRequest(task="x" * 600_000, definition="worker"))
+            await office.agent.station.services.spawn(SpawnRequest(task="x" * 600_000, definition="worker"))
         with pytest.raises(SpawnRefused, match="there is no room"):
-            await office.agent.station.spawner.spawn(SpawnRequest(task="t", definition="worker"))
+            await office.agent.station.services.spawn(SpawnRequest(task="t", definition="worker"))
         with pytest.raises(SpawnRefused, match=r"There is no bob that could be stopped\."):
-            await office.agent.station.spawner.stop("bob")
-        await office.agent.station.spawner.wait_until_idle()
+            await office.agent.station.services.stop("bob")
+        await office.agent.station.services.wait_until_idle()

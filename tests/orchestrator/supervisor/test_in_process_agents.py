@@ -33,7 +33,7 @@ class Turn:
     is_over: trio.Event = attrs.field(factory=trio.Event)
 
     def interrupt(self) -> None:
-        """As `Interruptible.interrupt`."""
+        """End the turn."""
         self.is_over.set()
 
 
@@ -66,12 +66,12 @@ class SharedProcess:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_fail)
         if duty.name == "leave":
-            async with heeding(Turn()):
+            async with heeding(Turn().interrupt):
                 pass
             await self.may_leave.wait()
         if duty.name == "turn":
             turn = Turn()
-            async with heeding(turn):
+            async with heeding(turn.interrupt):
                 await turn.is_over.wait()
         if duty.name == "wait":
             await trio.sleep_forever()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.layers.progress.digest import Digest, digest_size, entry_of
+from coterie.agents.layers.progress.digest import Digest, entry_of
 from coterie.agents.loop.conversation.blocks import Block, text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
@@ -84,8 +84,9 @@ def test_text_cannot_imitate_another_entry() -> None:
 
 
 def test_digest_fits_cheapest_price_tier_of_model() -> None:
-    assert digest_size(HAIKU) == 100_000
-    assert digest_size(MODELS.get("claude-haiku-4-5")) == 200_000
+    agent = conversation()
+    assert Digest.begin(HAIKU, agent).size == 100_000
+    assert Digest.begin(MODELS.get("claude-haiku-4-5"), agent).size == 200_000
 
 
 def conversation(*messages: tuple[Role, list[bytes]]) -> Conversation:

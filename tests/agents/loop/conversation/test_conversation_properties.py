@@ -120,7 +120,8 @@ def act(pairs: list[Pair], directory: Path, action: tuple[str, int, Any]) -> Non
         case "reload":
             reload(pair, directory / f"{number}.jsonl")
         case "effort":
-            pair.conversation.evolve_header(betas=(*pair.conversation.header.betas, "b"))
+            header = pair.conversation.header
+            pair.conversation.rewrite(pair.conversation.messages, attrs.evolve(header, betas=(*header.betas, "b")))
 
 
 @pytest.mark.slow

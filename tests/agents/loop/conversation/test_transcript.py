@@ -103,7 +103,7 @@ def test_new_epoch_writes_only_changed_segments(path: Path) -> None:
         conversation.append("user", [text("see"), image()])
         writer.record(conversation)
         sizes.append(path.stat().st_size)
-        conversation.evolve_header(effort="max")
+        conversation.rewrite(conversation.messages, attrs.evolve(conversation.header, effort="max"))
         writer.record(conversation)
         sizes.append(path.stat().st_size)
         conversation.rewrite([("user", [text("Go."), text("summary")])])

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
-from coterie.agents.loop.model.reply import Reply, ReplyBuilder
+from coterie.agents.loop.model.reply import Reply, ReplyBuilder, SseParser
 from coterie.agents.loop.model.request import Identity, ModelRequest
-from coterie.agents.loop.model.sse import SseParser
 from coterie.scenarios.api_server.http.http_connection import HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder
 from tests.agents.conversation_blocks import CHARACTERS, RAW_INPUTS

@@ -1,37 +1,19 @@
-"""Configuration of an agent from settings and definition: tools, prompt, layers and permissions."""
+"""Permissions of an agent, from its settings and its definition."""
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-
-import attrs
-import msgspec
+from collections.abc import Iterable, Sequence
 
 from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.list_fields import bare_name
-from coterie.agents.layers.layer2_clearing import api_clearing
-from coterie.agents.loop.conversation.blocks import text_block
-from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.token_estimate import Thresholds, window_of
-from coterie.agents.loop.model.catalog import Model, known_models
 from coterie.agents.mcp.tool_list_file import ListedTool
 from coterie.agents.mcp.tool_names import PREFIX, server_of
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.rules import RoleLimit, Rule
-from coterie.agents.prompts import render
-from coterie.agents.runtime.setup.agent_mail import AgentMail
-from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 from coterie.agents.settings import Settings
 from coterie.agents.tools.files.edit import Edit
 from coterie.agents.tools.files.notebook_edit import NotebookEdit
-from coterie.agents.tools.search.search_transcript import SearchTranscript
 from coterie.agents.tools.team.control_tools import ExitPlanMode
 from coterie.agents.tools.team.send_message import SendMessage
-from coterie.agents.tools.team.task_tools import TASK_TOOLS, task_tools
-from coterie.agents.tools.tool import Tool, tool_definition
-from coterie.mailbox.tasks.task import TaskOwner
-from coterie.mailbox.tasks.task_list import TaskList
+from coterie.agents.tools.team.task_tools import TASK_TOOLS
 
 
 def server_limits(definition: AgentDefinition | None, listed: Sequence[ListedTool]) -> tuple[RoleLimit, ...]:
@@ -56,52 +38,8 @@ def tools_allowed_by(definition: AgentDefinition) -> tuple[str, ...]:
     return tuple(f"{PREFIX}{server}" for server in definition.mcp_servers or () if server not in named)
 
 
-THINKING_BUDGET = 4_000
-"""Thinking budget, in tokens, for models that require one."""
 TEAM_TOOLS = (SendMessage.name, *TASK_TOOLS)
 """Tools that every teammate may use, because it sends no report until it ends."""
-
-
-def build_tools(mail: AgentMail, tasks: TaskList, transcript: Path) -> dict[str, Tool]:
-    """Build the tools that all agents have, in the order of a request."""
-    owner = TaskOwner(name=mail.sender.name, incarnation=mail.sender.incarnation)
-    sending = SendMessage(router=mail.router, sender=mail.sender)
-    tools = (*BUILT_IN, SearchTranscript(path=transcript), sending, *task_tools(tasks, owner))
-    return {tool.name: tool for tool in tools}
-
-
-def context_thresholds(settings: Settings, model: Model) -> Thresholds:
-    """Return the context sizes at which layers act, for an agent on *model*. Raises `ConfigInvalid`."""
-    compact_window = settings.layers.window.compact_window
-    window = window_of(settings.model, model, environ=os.environ, compact_window=compact_window)
-    return Thresholds.for_window(window, model.max_output)
-
-
-def begin_conversation(
-    settings: Settings,
-    model: Model,
-    definition: AgentDefinition | None,
-    tools: Mapping[str, Tool],
-    manual: str = "",
-    *,
-    is_embedded: bool,
-) -> Conversation:
-    """Begin a conversation; its key header, tools and system prompt never change.
-
-    The system prompt contains *manual*, the instructions for the agent's memory. Only the embedded server offers cache
-    edits.
-    """
-    clearing = settings.layers.clearing
-    header = KeyHeader(
-        model=model.id, effort=model.effort_of(settings.effort), thinking=_thinking(settings.thinking, model)
-    )
-    if clearing.by_cache and is_embedded:
-        header = attrs.evolve(header, betas=(known_models().betas["cache_edits"],))
-    if clearing.by_api:
-        header = api_clearing(header, model, context_thresholds(settings, model), clearing, tools)
-    system = [render("agent"), manual, "" if definition is None else definition.prompt]
-    defined = [tool_definition(tool) for tool in tools.values()]
-    return Conversation.begin(header, tools=defined, system=[text_block(text) for text in system if text])
 
 
 def effective_permissions(
@@ -144,16 +82,6 @@ def _role_limit(definition: AgentDefinition, extra_tools: Sequence[str]) -> Role
 
 def _rules_with_arguments(entries: Iterable[str], definition: AgentDefinition) -> tuple[Rule, ...]:
     return tuple(Rule.parse(entry, str(definition.source or definition.name)) for entry in entries if "(" in entry)
-
-
-def _thinking(is_enabled: bool | None, model: Model) -> bytes | None:
-    if is_enabled is None or (model.thinking == "always"):
-        return None
-    shapes: Mapping[str, dict[str, object]] = {
-        "adaptive": {"type": "adaptive"},
-        "extended": {"type": "enabled", "budget_tokens": THINKING_BUDGET},
-    }
-    return msgspec.json.encode(shapes[model.thinking] if is_enabled else {"type": "disabled"})
 
 
 def _rules(settings: Settings, name: str) -> tuple[Rule, ...]:
