@@ -77,25 +77,6 @@ async def test_resumed_session_skips_earlier_events(session: SessionDirectory, h
         await opened.wait()
 
 
-async def test_wait_returns_the_result_of_this_run(session: SessionDirectory, host: RootClient) -> None:
-    with open_writer(session.directory) as writer:
-        for event in (STARTED, FINISHED):
-            writer.write_event(event)
-    life = SessionLiveness()
-    with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
-            results: list[coterie.SessionResult] = []
-
-            async def wait() -> None:
-                results.append(await live(session, host, life).wait())
-
-            nursery.start_soon(wait)
-            await trio.testing.wait_all_tasks_blocked()
-            life.end(SessionEnded(is_done=True))
-    [result] = results
-    assert (result.reason, result.text, str(result.cost), result.is_done) == ("completed", "done", "0.1", True)
-
-
 @pytest.mark.parametrize(
     ("last", "reason"),
     [

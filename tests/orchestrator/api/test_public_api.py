@@ -1,8 +1,7 @@
 """Public names of `coterie`: loaded on first use, and typed."""
 
 from decimal import Decimal
-from pathlib import Path
-from typing import Any, assert_type
+from typing import assert_type
 
 import pytest
 
@@ -45,15 +44,3 @@ async def _a_program() -> None:
         assert_type(await session.approvals(), tuple[coterie.Approval, ...])
         assert_type((await session.wait()).cost, Decimal)
     coterie.run_sync("Go.", modle="opus")  # type: ignore[call-arg]
-
-
-def test_results_are_facts(tmp_path: Path) -> None:
-    facts: dict[str, Any] = {"reason": "budget", "text": "", "turns": 1, "usage": coterie.Usage(), "error": None}
-    agents = (coterie.AgentSummary(name="main", incarnation=1, state="done"),)
-    costs: dict[str, Any] = dict.fromkeys(("cost", "session_cost", "seconds"), 0)
-    result = coterie.SessionResult(
-        session="s", **facts, **costs, is_unreachable=False, transcript=tmp_path, agents=agents
-    )
-    assert (result.is_done, result.state("main")) == (False, "done")
-    with pytest.raises(AttributeError):
-        result.reason = "completed"  # type: ignore[misc]

@@ -14,7 +14,6 @@ from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import Boundary, ReplyRecord, UserTextRecord
 from coterie.agents.loop.model.usage import Usage
 from coterie.memory.compaction.result_clearing import clear_results
-from coterie.orchestrator.cli.logs.layer_view import sparkline
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.session_writer import SessionWriter, open_writer, reply
@@ -283,11 +282,3 @@ def test_events_of_the_layers_have_texts(run: Run) -> None:
     assert "compacted by notes (threshold): 900 -> 300 tokens; 6 messages removed, 0 kept" in shown
     assert "3 names of the last turns lost; $0; not by notes: there are none" in shown
     assert "3 summaries failed in a row: the summary was empty; " in shown
-
-
-@pytest.mark.parametrize(
-    ("values", "width", "bars"),
-    [([], 10, ""), ([0, 0], 10, "▁▁"), ([0, 7], 10, "▁█"), ([1, 9, 2, 3], 2, "█▃"), ([5], 0, "█")],
-)
-def test_sparkline_scales_bars_from_nothing_to_the_highest(values: list[int], width: int, bars: str) -> None:
-    assert sparkline(values, width) == bars

@@ -86,23 +86,6 @@ def test_fix_repairs_the_index_in_one_undoable_change(memories: Path) -> None:
     assert (memories / "MEMORY.md").read_bytes() == before
 
 
-@pytest.mark.slow
-def test_check_reports_files_that_are_not_memories(memories: Path) -> None:
-    (memories / "binary.md").write_bytes(b"\0\1")
-    (memories / "latin.md").write_bytes(b"caf\xe9")
-    (memories / "long.md").write_bytes(b"x" * 1_100_000)
-    kinds = {(row["path"], row["kind"]) for row in found()["findings"]}
-    assert {("binary.md", "not_text"), ("latin.md", "not_text"), ("long.md", "too_large")} <= kinds
-
-
-def test_user_memories_are_not_checked_against_a_project(tmp_path: Path) -> None:
-    directory = tmp_path / "home/agent-memory/reviewer"
-    directory.mkdir(parents=True)
-    _write(directory / "a.md", "See `gone.py`.")
-    (directory / "MEMORY.md").write_text("- [a](a.md) — a\n")
-    assert found("--scope", "user", "--agent", "reviewer")["findings"] == []
-
-
 def test_an_unreadable_directory_is_an_error_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "memory").rmdir()
     (tmp_path / "memory").write_text("no directory")

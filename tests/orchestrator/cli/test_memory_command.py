@@ -1,9 +1,6 @@
 """`coterie memory` over the memories of a project, of an agent, and of any directory."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +10,6 @@ from click.testing import Result
 from coterie.clock import Clock
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
-from coterie.memory.store.transaction import PendingEdit
-from coterie.orchestrator.cli.memory import MemoryCommands
 from tests.orchestrator.cli.command_runner import coterie, offered, printed
 
 AGENT = Author(by="agent", agent="main", session="20260101-000000-abcdef", turn=3, why="the user said so")
@@ -69,17 +64,6 @@ def run(*arguments: str, given: str | None = None) -> Result:
 
 def rows(*arguments: str) -> Any:
     return printed("memory", *arguments)
-
-
-@pytest.mark.slow
-def test_every_command_can_be_loaded_and_is_in_the_help() -> None:
-    output = run("--help").output
-    for name, entry in MemoryCommands.table.items():
-        done = run(name, "--help")
-        assert done.exit_code == 0
-        assert "Usage:" in done.output
-        assert f"{name} " in output
-        assert entry.summary in output
 
 
 def test_list_shows_each_memory_on_one_line(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,12 +161,6 @@ def test_show_of_an_unknown_name_suggests_the_closest(store: MemoryStore) -> Non
     assert done.stderr.endswith("'biuld'; did you mean build?\n")
 
 
-def test_memories_cannot_control_the_terminal(store: MemoryStore) -> None:
-    store.write("evil.md", text("evil", "a\x1b[2Jb", description="x\x1b]0;y\x07z"), AGENT, base=None)
-    for arguments in (["list"], ["show", "evil"], ["diff"], ["log"], ["recall", "evil"]):
-        assert "\x1b" not in run(*arguments).output
-
-
 def test_recall_lists_the_best_memories_first(store: MemoryStore) -> None:
     lines = run("recall", "who buys the tickets").stdout.splitlines()
     assert lines[0].split()[1] == "trains.md"
@@ -211,8 +189,7 @@ def test_recall_falls_back_to_the_local_ranker(store: MemoryStore, tmp_path: Pat
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
 
 
-@pytest.mark.slow
-def test_recall_process_answers_a_file_of_queries(tmp_path: Path) -> None:
+def test_recall_answers_a_file_of_queries(tmp_path: Path) -> None:
     """Queries are plain lines or JSON; a link in the directory is reported and a binary file ignored."""
     memories = tmp_path / "plain"
     memories.mkdir()
@@ -222,10 +199,7 @@ def test_recall_process_answers_a_file_of_queries(tmp_path: Path) -> None:
     (memories / "d.md").symlink_to("d.md")
     queries = tmp_path / "queries"
     queries.write_text('tickets?\n\n{"query": "which \\"machine\\" builds", "gold": ["b"]}\nzebra\n')
-    command = [sys.executable, "-P", "-m", "coterie", "memory", "recall", "--json", "--local", "--dir", str(memories)]
-    done = subprocess.run(
-        [*command, "--queries", str(queries)], capture_output=True, text=True, check=True, cwd=tmp_path, env=os.environ
-    )
+    done = run("recall", "--json", "--local", "--dir", str(memories), "--queries", str(queries))
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["query"] for answer in answers] == ["tickets?", 'which "machine" builds', "zebra"]
     assert [answer["memories"][0]["path"] for answer in answers[:2]] == ["a.md", "b.md"]
@@ -279,18 +253,6 @@ def test_undo_restores_the_memory_and_can_be_undone(store: MemoryStore) -> None:
     assert store.read("kim.md") == before
     assert run("undo").exit_code == 0
     assert b"long" in (store.read("kim.md") or b"")
-
-
-def test_undo_of_a_dream_undoes_all_of_its_changes(store: MemoryStore) -> None:
-    kim, build = store.read("kim.md"), store.read("build.md")
-    edits = [
-        PendingEdit(path="kim.md", base=kim, content=None),
-        PendingEdit(path="build.md", base=build, content=text("b", "c")),
-    ]
-    store.apply(edits, DREAM, group="dream-7")
-    assert {row["path"] for row in rows("diff")} == {"kim.md", "build.md"}
-    assert {row["path"] for row in rows("undo", "dream-7")} == {"kim.md", "build.md"}
-    assert (store.read("kim.md"), store.read("build.md")) == (kim, build)
 
 
 def test_undo_exits_1_if_the_memory_has_changed_since(store: MemoryStore) -> None:

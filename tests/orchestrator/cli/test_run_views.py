@@ -14,7 +14,7 @@ from coterie.agents.events.agent_events import Event, Noticed, Retrying, TextEmi
 from coterie.agents.events.event_reader import MessageRecorded, ReplyRecorded, SessionEvent, make_session_event
 from coterie.orchestrator.cli.output import escape_invisible, one_line, sanitize
 from coterie.orchestrator.cli.views.plain import PlainView
-from coterie.orchestrator.cli.views.program_views import ResultView, StreamView, SummaryView
+from coterie.orchestrator.cli.views.program_views import ResultView, SummaryView
 from coterie.orchestrator.cli.views.terminal_view import StatusLine, TerminalView
 from coterie.orchestrator.cli.views.view import View, show_events
 from coterie.orchestrator.events.follower import open_follower
@@ -224,21 +224,6 @@ async def write_run(session: SessionDirectory, view: View) -> None:
                 agent.write_event(FINISHED)
 
 
-async def test_stream_json_has_every_event_of_this_run(
-    session: SessionDirectory, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    await write_run(session, StreamView())
-    lines = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
-    assert [(line["agent"], line["kind"]) for line in lines] == [
-        ("main", "started"),
-        ("scout", "finished"),
-        ("main", "message"),
-        ("main", "replied"),
-        ("main", "finished"),
-    ]
-    assert {line["session"] for line in lines} == {session.id}
-
-
 async def test_summary_has_session_transcript_and_cost(
     session: SessionDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,32 +241,6 @@ async def test_summary_has_session_transcript_and_cost(
         "cost_usd": "0.1",
         "error": None,
     }
-
-
-@attrs.define(eq=False)
-class Ticking(View):
-    """View that counts ticks."""
-
-    ticks: int = 0
-
-    def tick(self) -> None:
-        """Count a tick."""
-        self.ticks += 1
-
-
-async def test_a_view_ticks_four_times_a_second_during_many_events(
-    session: SessionDirectory, autojump_clock: trio.testing.MockClock
-) -> None:
-    view = Ticking()
-    with open_writer(session.directory) as agent:
-        async with open_follower(session.directory) as follower:
-            with trio.move_on_after(10.1):
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(show_events, view, follower)
-                    while True:
-                        agent.write_event(TextEmitted(turn=1, text="x"))
-                        await trio.sleep(0.1)
-    assert 30 <= view.ticks <= 40
 
 
 @pytest.mark.parametrize(

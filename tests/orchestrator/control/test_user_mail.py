@@ -95,12 +95,3 @@ async def test_refused_mail_request_returns_one_line(office: SessionMail) -> Non
     }
     for request, reason in cases.items():
         assert await handle_mail_request(office, request) == NotStored(reason=reason, is_for_user=True)
-
-
-async def test_disk_error_is_not_an_error_of_the_user(office: SessionMail) -> None:
-    await office.roster.join("worker")
-    office.directory.mkdir()
-    (office.directory / "worker").write_text("no directory")
-    answer = await handle_mail_request(office, SendMail(to="worker", body="words"))
-    assert isinstance(answer, NotStored)
-    assert not answer.is_for_user

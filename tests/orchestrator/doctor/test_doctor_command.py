@@ -12,8 +12,6 @@ import trio
 from click.testing import Result
 from filelock import FileLock, Timeout
 
-from coterie.agents.events.root_events import CleanedUp
-from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.clock import Clock
 from coterie.files import SeededFaults, file_faults
 from coterie.mailbox.contract import DeadLetter
@@ -22,11 +20,8 @@ from coterie.mailbox.tasks.task_list import TaskList
 from coterie.mailbox.transports.bridge.socket_path import socket_path
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore
-from coterie.orchestrator.cli.views.event_text import event_text
-from coterie.orchestrator.doctor import checks, crash_cleanup
-from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
+from coterie.orchestrator.doctor import crash_cleanup
 from coterie.orchestrator.doctor.session_checks import mark_ended
-from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record
 from coterie.session_directory import SessionDirectory
@@ -119,16 +114,6 @@ def test_torn_end_of_log_is_moved_to_separate_file(session: SessionDirectory, na
     assert [one["fixed"] for one in findings("--fix")] == [True]
     aside = path.with_name(f"{path.name}.torn").read_bytes()
     assert path.read_bytes() + aside.removesuffix(b"\n") == whole[:-9]
-    assert findings() == []
-
-
-def test_agent_can_append_after_torn_end_was_repaired(session: SessionDirectory) -> None:
-    path = session.directory / "agents/main/transcript.jsonl"
-    tear(path)
-    findings("--fix")
-    with open_writer(session.directory) as agent:
-        agent.write_text("assistant", "done again")
-    assert load_transcript(path).dropped_bytes == 0
     assert findings() == []
 
 
@@ -276,39 +261,6 @@ def _is_locked(path: Path) -> bool:
         return True
     lock.release()
     return False
-
-
-@pytest.mark.parametrize(
-    ("event", "facts"),
-    [
-        (CleanedUp(killed=1, mended=["draft: remove it"], failures=[]), ("1 process", "draft: remove it")),
-        (CleanedUp(killed=0, mended=[], failures=["process 7 survived"]), ("0 processes", "process 7 survived")),
-        (CleanedUp(killed=2, mended=[], failures=[], is_taken_over=True), ("2 processes", "new root")),
-    ],
-)
-def test_cleaned_up_event_text_names_kills_repairs_and_failures(event: CleanedUp, facts: tuple[str, str]) -> None:
-    assert all(fact in event_text(event) for fact in facts)
-
-
-def test_findings_before_a_failed_check_are_repaired(
-    session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The session log then contains the repairs and the error."""
-
-    def fail(*_: object, **__: object) -> list[DoctorFinding]:
-        raise ZeroDivisionError("unexpected")
-
-    monkeypatch.setattr(checks, "log_findings", fail)
-    with SessionMail.open(session, Clock()) as mail:
-        trio.run(mail.roster.set_state, "ada", "idle")
-        assert crash_cleanup.main(session.id, '[3, [7], false, ""]') == 1
-        assert mail.roster.members()["ada"].state == "ended"
-    last = list(read_session(session.directory))[-1]
-    assert last.event == CleanedUp(
-        killed=3,
-        mended=["interrupted_session: record that all agents have ended"],
-        failures=["process 7 could not be killed", "ZeroDivisionError: unexpected"],
-    )
 
 
 def test_crash_cleanup_skips_repair_when_new_root_has_resumed(session: SessionDirectory) -> None:

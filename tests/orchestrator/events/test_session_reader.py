@@ -1,9 +1,7 @@
 """Tests of reading a session as events, from complete, torn, damaged and growing files."""
 
 import os
-import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from coterie import inotify
 from coterie.agents.events.agent_events import Event, TextEmitted, ToolStarted
 from coterie.agents.events.event_reader import LineUnreadable, MessageRecorded, ReplyRecorded, SessionEvent
 from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.transcript_records import EpochRecord, MessageRecord, read_line, write_line
 from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
 from coterie.directory_watch import POLL_INTERVAL, PollingDirectoryWatch
@@ -113,38 +110,6 @@ def test_first_epoch_without_messages_is_not_a_rewrite(session: Path) -> None:
         assert kinds(reader.read_new()) == kinds(reader.read_new()) == []
         agent.write_text("user", "one")
         assert kinds(reader.read_new()) == ["message"]
-
-
-def test_records_without_time_come_first_in_order(session: Path) -> None:
-    """An earlier version wrote no time."""
-    with open_writer(session) as agent:
-        agent.write_event(STARTED)
-        agent.write_text("user", "one")
-        agent.write_text("assistant", "two")
-    path = session / "agents/main/transcript.jsonl"
-    records = [read_line(line) for line in path.read_bytes().split(b"\n") if line]
-    for record in records:
-        assert isinstance(record, EpochRecord | MessageRecord)
-        record.at = 0.0
-    path.write_bytes(b"".join(write_line(record) for record in records if record))
-    assert [(event.kind, event.members.get("role")) for event in read_session(session)] == [
-        ("message", "user"),
-        ("message", "assistant"),
-        ("started", None),
-    ]
-
-
-def test_incomplete_line_is_skipped_until_complete(session: Path) -> None:
-    with open_writer(session) as agent:
-        agent.write_event(STARTED)
-    path = session / "agents/main/events.jsonl"
-    whole = path.read_bytes()
-    reader = SessionReader(session)
-    path.write_bytes(whole + whole[:20])
-    assert kinds(reader.read_new()) == ["started"]
-    path.write_bytes(whole + whole)
-    assert kinds(reader.read_new()) == ["started"]
-    assert kinds(reader.read_new()) == []
 
 
 @pytest.mark.parametrize(
@@ -260,19 +225,6 @@ async def test_follower_waits_for_new_events_and_agents(session: Path) -> None:
                 assert (seen.agent, seen.event) == (agent, event)
 
 
-async def test_follower_can_skip_past_events(session: Path) -> None:
-    with open_writer(session) as agent:
-        agent.write_event(STARTED)
-        agent.write_text("user", "before")
-        async with open_follower(session) as follower:
-            follower.skip()
-            agent.write_text("assistant", "after")
-            with trio.fail_after(5):
-                event = await anext(follower)
-            assert event.members["content"] == [{"type": "text", "text": "after"}]
-            assert follower.take_nowait() is None
-
-
 async def test_torn_tail_cut_before_resume_is_never_shown(session: Path) -> None:
     with open_writer(session) as agent:
         agent.write_text("user", "one")
@@ -323,27 +275,3 @@ async def test_follower_polls_when_watch_is_refused(tmp_path: Path, autojump_clo
     watching.watch(tmp_path)
     await watching.wait()
     assert trio.current_time() == pytest.approx(POLL_INTERVAL)
-
-
-@pytest.mark.slow
-async def test_events_of_other_process_are_followed_in_order(session: Path) -> None:
-    code = f"""
-from pathlib import Path
-from coterie.agents.events.agent_events import TextEmitted
-from tests.orchestrator.session_writer import FINISHED, open_writer
-from coterie.clock import Clock
-with open_writer(Path({str(session)!r}), clock=Clock()) as agent:
-    for turn in range(300):
-        agent.write_event(TextEmitted(turn=turn, text="x"))
-        agent.write_text("user" if turn % 2 else "assistant", str(turn))
-    agent.write_event(FINISHED)
-"""
-    seen: list[SessionEvent] = []
-    command = [sys.executable, "-c", code]
-    with trio.fail_after(30):
-        async with open_follower(session) as follower, trio.open_nursery() as nursery:
-            nursery.start_soon(partial(trio.run_process, command, cwd=Path(__file__).parents[3]))
-            while not seen or seen[-1].kind != "finished":
-                seen.append(await anext(follower))
-        assert follower.take_nowait() is None
-    assert kinds(iter(seen)) == [*["text", "message"] * 300, "finished"]

@@ -92,40 +92,12 @@ async def test_calls_start_one_by_one_after_a_pause(autojump_clock: MockClock) -
             assert calls.times[name] == at_once
 
 
-async def test_queue_is_checked_after_the_first_waiter_is_cancelled(autojump_clock: MockClock) -> None:
-    """The cancelled waiter had the deadline that wakes the queue."""
-    gate = make_gate()
-    async with open_single_caller(gate) as (asker, calls), trio.open_nursery() as nursery:
-
-        async def give_up() -> None:
-            with trio.move_on_after(0.5):
-                async with asker.admit(intent()):
-                    pytest.fail("the gate was closed")
-
-        gate.cool_down(1)
-        nursery.start_soon(give_up)
-        await wait_all_tasks_blocked()
-        await calls.ask(asker, "second", intent())
-        await trio.sleep(2)
-        assert calls.started == ["second"]
-
-
 async def test_oversized_call_is_refused_during_a_pause() -> None:
     gate = make_gate(dollars=1)
     async with open_single_caller(gate) as (asker, calls):
         gate.cool_down(100)
         await calls.ask(asker, "dear", intent(dollars=2))
         assert "dear" in calls.failed
-
-
-async def test_calls_with_one_prefix_wait_for_the_first_reply() -> None:
-    async with open_single_caller(make_gate()) as (asker, calls):
-        for name in ("first", "second", "third"):
-            await calls.ask(asker, name, warming(name.encode(), b"parent"))
-        assert calls.started == ["first"]
-        calls.permits["first"].begin()
-        await wait_all_tasks_blocked()
-        assert set(calls.started) == {"first", "second", "third"}
 
 
 async def test_calls_with_identical_prefix_wait_for_the_first() -> None:

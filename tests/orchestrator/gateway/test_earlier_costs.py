@@ -7,7 +7,6 @@ import attrs
 import pytest
 
 from coterie.agents.errors import BudgetSpent
-from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.gateway.budgets import PriorSpending
@@ -21,29 +20,21 @@ from coterie.orchestrator.gateway.ledger_recorder import (
     sum_spending,
 )
 from tests.orchestrator.gateway.gateway_calls import DOLLAR, intent, used
+from tests.orchestrator.gateway.test_ledger import line
 
 
-def line(agent: str, parent: str | None, dollars: int) -> LedgerEntry:
-    return LedgerEntry(
-        at=1.0,
-        agent=agent,
-        incarnation=1,
-        parent=parent,
-        purpose="turn",
-        model="m",
-        usage=Usage(output=dollars * DOLLAR),
-        cost_usd=Decimal(dollars),
-    )
+def spent(agent: str, parent: str | None, dollars: int) -> LedgerEntry:
+    return line(agent, parent=parent, output=dollars * DOLLAR, cost_usd=Decimal(dollars))
 
 
-LINES = (line("main", None, 1), line("mother", "main", 2), line("child", "mother", 4), line("child", "mother", 8))
+LINES = (spent("main", None, 1), spent("mother", "main", 2), spent("child", "mother", 4), spent("child", "mother", 8))
 
 
 @pytest.mark.parametrize(
     ("lines", "session", "subtree"),
     [
         (LINES, 15, {"main": 15, "mother": 14, "child": 12}),
-        ((line("a", "b", 1), line("b", "a", 2)), 3, {"a": 1, "b": 2}),
+        ((spent("a", "b", 1), spent("b", "a", 2)), 3, {"a": 1, "b": 2}),
     ],
     ids=["descendants", "cycle of parents"],
 )

@@ -1,7 +1,5 @@
 """Ledger: entries, damaged lines and totals."""
 
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
 from coterie.files import SeededFaults, TornWrite, file_faults, frame_record
 from coterie.orchestrator.gateway.cache_savings import cost_alternatives
-from coterie.orchestrator.gateway.cost_totals import CostTotals, group_costs, per_100_turns, sum_costs
+from coterie.orchestrator.gateway.cost_totals import CostTotals, group_costs, sum_costs
 from coterie.orchestrator.gateway.ledger import DamagedEntry, Ledger, LedgerEntry, read_ledger
 from tests.examples import examples
 
@@ -98,29 +96,6 @@ def test_damage_is_reported_and_hides_no_other_line(tmp_path: Path) -> None:
     assert found.damaged == tuple(DamagedEntry(line=number, reason="the checksum is wrong") for number in (4, 5, 9))
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from coterie.orchestrator.gateway.ledger import Ledger, LedgerEntry as LedgerLine
-from tests.orchestrator.gateway.test_ledger import line
-with Ledger.open(Path(sys.argv[1])) as ledger:
-    for number in range(200):
-        ledger.append(line(sys.argv[2], incarnation=number + 1))
-"""
-
-
-@pytest.mark.slow
-def test_processes_that_append_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    command = [sys.executable, "-c", WRITER, str(path)]
-    writers = [subprocess.Popen([*command, name], cwd=Path(__file__).parents[3]) for name in "abc"]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
-    found = read_ledger(path)
-    assert not found.damaged
-    for name in "abc":
-        assert [each.incarnation for each in found.lines if each.agent == name] == list(range(1, 201))
-
-
 def test_agents_are_listed_below_their_parent_with_subtree_costs() -> None:
     found = group_costs(
         [
@@ -151,28 +126,6 @@ def test_agents_in_a_parent_cycle_are_listed() -> None:
         ("b", None, 0),
         ("c", None, 0),
     ]
-
-
-def test_other_groups_are_sorted_by_descending_cost() -> None:
-    given_lines = [line(cost_usd=Decimal(1)), line(purpose="notes", cost_usd=Decimal(3)), line(cost_usd=Decimal(1))]
-    assert [(row.name, row.spending.requests) for row in group_costs(given_lines, "purpose")] == [
-        ("notes", 1),
-        ("turn", 2),
-    ]
-
-
-def test_interrupted_requests_are_counted_separately() -> None:
-    spent = sum_costs(
-        [line(cost_usd=Decimal(1)), line(cost_usd=Decimal(2), is_estimated=True, read=5, expected_read=9)]
-    )
-    assert (spent.requests, spent.estimated, spent.missed) == (2, 1, 4)
-    assert (spent.cost, spent.estimated_cost) == (Decimal(3), Decimal(2))
-
-
-def test_helper_calls_are_counted_per_100_turns() -> None:
-    some = [*[line()] * 8, line(purpose="summary"), line(is_estimated=True), line(purpose="notes", is_estimated=True)]
-    assert per_100_turns(some) == {"summary": 12.5}
-    assert per_100_turns([line(purpose="summary")]) == {}
 
 
 def test_without_sharing_an_agent_writes_what_another_had_written() -> None:

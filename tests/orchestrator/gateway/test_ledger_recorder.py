@@ -188,20 +188,6 @@ async def test_unbilled_or_refused_call_is_not_recorded(tmp_path: Path) -> None:
         assert team.lines() == ()
 
 
-async def test_call_without_a_connection_is_not_recorded(tmp_path: Path) -> None:
-    with trio.socket.socket() as unused:
-        await unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        async with (
-            open_team(tmp_path) as team,
-            open_model_client(LocalGateway(), base_url=url, api_key="k", policy=QUICK) as nowhere,
-        ):
-            team.client = nowhere
-            with pytest.raises(ModelUnreachable):
-                await team.ask("main", begin())
-            assert team.lines() == ()
-
-
 async def test_timed_out_call_is_recorded_at_its_maximum(tmp_path: Path) -> None:
     async with open_team(tmp_path, HttpFault(kind="stall", after=0, count=None), silence=0.02) as team:
         with pytest.raises(ModelUnreachable, match="silent"):

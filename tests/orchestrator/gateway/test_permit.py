@@ -44,12 +44,6 @@ async def test_closed_permit_is_charged_by_its_end(act: Callable[[Permit], None]
     assert session.reserved == 0
 
 
-async def test_an_hour_is_reserved_at_the_price_of_an_hour() -> None:
-    long = intent(dollars=0, prompt_tokens=750_000, ttl="1h")
-    assert long.reserve == 8
-    assert intent(dollars=0, prompt_tokens=750_000).reserve == 5
-
-
 async def test_closed_client_releases_slots_and_pays_for_sent_calls() -> None:
     gate = make_gate(dollars=2, places=2)
     async with gate.open_client("b") as other, open_calls() as calls:

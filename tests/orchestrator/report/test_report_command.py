@@ -1,9 +1,6 @@
 """`coterie report`: output file, refused paths and JSON."""
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,18 +31,16 @@ def test_report_writes_only_the_named_file(builder: SessionBuilder, tmp_path: Pa
     assert "Mend the parser." in Page.of((tmp_path / "page.html").read_bytes()).text()
 
 
-def test_defaults_are_the_newest_session_and_a_file_by_its_id(builder: SessionBuilder, tmp_path: Path) -> None:
-    done = report()
-    assert (done.exit_code, done.stdout) == (0, f"coterie-{builder.session.id}.html\n")
-    assert (tmp_path / f"coterie-{builder.session.id}.html").exists()
-
-
-def test_hyphen_writes_to_standard_output(builder: SessionBuilder, tmp_path: Path) -> None:
-    before = set(tmp_path.iterdir())
+def test_default_is_a_file_by_the_id_of_the_newest_session_and_a_hyphen_standard_output(
+    builder: SessionBuilder, tmp_path: Path
+) -> None:
     done = report(builder.session.id, "-o", "-")
     assert (done.exit_code, done.stderr) == (0, "")
     assert Page.of(done.stdout_bytes).text("agents").startswith("Agents")
-    assert set(tmp_path.iterdir()) == before
+    assert not list(tmp_path.glob("*.html"))
+    done = report()
+    assert (done.exit_code, done.stdout) == (0, f"coterie-{builder.session.id}.html\n")
+    assert (tmp_path / f"coterie-{builder.session.id}.html").exists()
 
 
 def test_report_overwrites_a_report_and_an_empty_file(builder: SessionBuilder, tmp_path: Path) -> None:
@@ -130,86 +125,16 @@ def test_an_unreadable_log_is_an_error_in_one_line(builder: SessionBuilder) -> N
 
 def test_json_has_the_data_of_the_page(builder: SessionBuilder) -> None:
     found = printed("report", builder.session.id)
-    assert list(found) == [
-        "session",
-        "state",
-        "reason",
-        "error",
-        "read_at",
-        "first",
-        "last",
-        "agents",
-        "letters",
-        "requests",
-        "costs",
-        "approvals",
-        "notables",
-        "unread",
-        "result",
-    ]
     assert found["session"]["id"] == builder.session.id
     assert (found["state"], found["reason"], found["result"]) == ("ended", "completed", "done")
+    assert found.keys() >= {"read_at", "first", "last", "letters", "costs", "approvals", "notables", "unread"}
     scout = found["agents"][1]
     assert (scout["name"], scout["parent"], scout["incarnations"]) == ("scout", "main", 2)
-    assert scout["stretches"][0] == {
-        "incarnation": 1,
-        "state": "starting",
-        "since": BEGAN + 9,
-        "until": BEGAN + 10,
-        "what": "",
-    }
+    first = {"incarnation": 1, "state": "starting", "since": BEGAN + 9, "until": BEGAN + 10, "what": ""}
+    assert scout["stretches"][0] == first
     assert scout["tool_calls"][0]["reason"] == "exit code 1"
     missed = found["requests"][3]
     assert (missed["agent"], missed["missed"], missed["usage"]["read"]) == ("scout", 7_900, 2_000)
-    assert missed["broke"] == {
-        "cause": "tools",
-        "detail": "Bash changed",
-        "read_before": 9_900,
-        "read_now": 2_000,
-    }
-    assert [letter["state"] for letter in found["letters"]] == [
-        "delivered",
-        "delivered",
-        "dead",
-        "delivered",
-        "waiting",
-    ]
+    broke = {"cause": "tools", "detail": "Bash changed", "read_before": 9_900, "read_now": 2_000}
+    assert missed["broke"] == broke
     assert found["approvals"][1]["answers"][0]["verdict"] == "approved"
-
-
-def test_costs_equal_those_of_coterie_costs(builder: SessionBuilder) -> None:
-    costs = printed("report", builder.session.id)["costs"]
-    for by, rows in (("agent", "agents"), ("purpose", "purposes"), ("model", "models")):
-        billed = printed("costs", builder.session.id, "--by", by)
-        assert costs[rows] == billed["rows"]
-        for name in ("total", "perfect_sharing_usd", "without_sharing_usd", "without_cache_usd"):
-            assert costs[name] == billed[name]
-
-
-SCRIPT = """
-default:
-  - text: I look.
-    tools: [{Glob: {pattern: "*"}}]
-  - text: Done <b>well</b>.
-"""
-
-
-@pytest.mark.slow
-def test_report_of_a_real_run(tmp_path: Path) -> None:
-    (tmp_path / "script.yaml").write_text(SCRIPT)
-
-    options = "--script", "script.yaml", "--output-format", "json"
-    command = [sys.executable, "-P", "-m", "coterie", "run", "Look around.", *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90, check=True)
-    ran = json.loads(done.stdout)
-    page = Page.of(report(ran["session_id"], "-o", "-").stdout_bytes)
-    found = printed("report", ran["session_id"])
-    [lead] = found["agents"]
-    assert (found["state"], found["reason"], lead["state"]) == ("ended", "completed", "done")
-    assert ([call["turn"] for call in lead["model_calls"]], [call["name"] for call in lead["tool_calls"]]) == (
-        [1, 2],
-        ["Glob"],
-    )
-    assert found["costs"]["total"]["cost_usd"] == ran["cost_usd"]
-    assert page.text("result") == "Result Done <b>well</b>."
-    assert found["unread"] == []

@@ -18,7 +18,7 @@ from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import open_root_record
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, fixed_parser
-from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, reply
+from tests.orchestrator.session_writer import FINISHED, STARTED, reply
 
 NOW = BEGAN + 100
 
@@ -97,13 +97,6 @@ def test_dead_letter_that_is_still_in_its_mailbox_is_reported_once(tmp_path: Pat
     ]
 
 
-def test_mail_of_another_session_names_the_session(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    builder.join(main="t")
-    builder.send(builder.make_message(5, "main", "main", "Hello.", session="other-session"))
-    assert [letter.sender for letter in read(builder).letters] == ["main of other-session"]
-
-
 def test_requests_match_the_ledger_and_cache_misses_have_the_reported_cause(builder: SessionBuilder) -> None:
     requests = read(builder).requests
     assert [(each.line.agent, each.line.missed) for each in requests] == [
@@ -149,14 +142,6 @@ def test_only_errors_and_layer_actions_are_notable(builder: SessionBuilder) -> N
         (28, "slow", "agents"),
         (35, "main", "context"),
     ]
-
-
-def test_state_equals_that_of_coterie_list(builder: SessionBuilder) -> None:
-    facts = read(builder)
-    assert (facts.state, facts.reason, facts.result, facts.error) == ("ended", "completed", "done", None)
-    assert (facts.state, facts.reason) == (read_overview(builder.session).state, read_overview(builder.session).reason)
-    assert (facts.first, facts.last, facts.read_at) == (BEGAN, BEGAN + 40, NOW)
-    assert facts.unread == ()
 
 
 def test_last_state_of_a_running_session_lasts_until_now(tmp_path: Path) -> None:
@@ -321,11 +306,3 @@ def test_reading_changes_nothing(builder: SessionBuilder) -> None:
     before = contents()
     read(builder)
     assert contents() == before
-
-
-def test_an_agent_directory_without_files_is_an_agent(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    with open_writer(builder.session.directory, "main"):
-        pass
-    (builder.session.directory / "agents/ghost").mkdir()
-    assert collect_report(builder.session, NOW).unread == ()

@@ -194,23 +194,6 @@ def test_page_of_an_empty_session_explains_every_section(tmp_path: Path) -> None
         assert re.search(r" No [a-z]+", page.text(section)), section
 
 
-def test_a_session_with_a_single_event_has_a_page(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    builder.becomes(0, "main", "starting")
-    page = page_of(builder.write_all())
-    assert "main: interrupted" in [found.get("aria-label") for _, found in page.elements]
-
-
-def test_starts_are_drawn_without_messages(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    builder.join(main="Lead.", scout="Look.")
-    for name in ("main", "scout"):
-        builder.becomes(1, name, "running")
-    told = page_of(builder.write_all()).text("messages")
-    assert "No messages." in told
-    assert "main starts scout Look." in told
-
-
 def test_page_needs_no_other_file_and_no_network(page: Page) -> None:
     assert not [found for _, found in page.elements if {"src", "srcset", "action", "background"} & set(found)]
     assert {tag for tag, _ in page.elements} & {

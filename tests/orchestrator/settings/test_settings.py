@@ -127,16 +127,6 @@ def test_lists_are_concatenated_with_source_of_each_item(places: Places) -> None
     assert (settings.permissions.deny, settings.source("permissions.deny")) == (("Bash(rm:*)",), project)
 
 
-def test_flag_not_given_changes_nothing(places: Places) -> None:
-    places.user.write_text("max_turns = 9\n")
-    assert places.load({"max_turns": None, "model": "opus"}) == Settings(max_turns=9, model="opus")
-
-
-def test_project_files_are_found_from_any_directory_of_project(places: Places) -> None:
-    places.project.write_text("max_turns = 3\n")
-    assert places.load().max_turns == 3
-
-
 def test_user_file_is_not_project_file_in_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / ".coterie"))
     (tmp_path / ".coterie").mkdir()

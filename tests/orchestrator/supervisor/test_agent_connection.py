@@ -1,6 +1,5 @@
 """An agent's gate in another process is the session's gate: over a real socket, with the real gate at its end."""
 
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
@@ -14,8 +13,8 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.root_link.job_messages import AGENT_GONE, CompactionDone, CompactJob, NotCompacted
-from coterie.agents.root_link.messages import ActivityChanged, AgentMessage
-from coterie.agents.root_link.root_connection import AgentHandlers, open_root_connection
+from coterie.agents.root_link.messages import AgentMessage
+from coterie.agents.root_link.root_connection import AgentHandlers
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
@@ -93,6 +92,12 @@ async def test_cancelled_admission_request_holds_no_permit() -> None:
         assert office.gate.activity() == (0, 0)
         assert office.gate.accounts.session.reserved == 0
         assert office.gate.pause.opens_at > trio.current_time() + 3000
+        with trio.CancelScope() as scope:  # the permit is granted during the cancellation
+            scope.cancel()
+            async with office.agent.station.gate.admit(INTENT):
+                pass
+        await office.settled()
+        assert office.gate.activity() == (0, 0)
 
 
 async def test_unbilled_call_costs_nothing_and_an_interrupted_call_its_maximum() -> None:
@@ -124,23 +129,6 @@ async def test_agent_killed_during_a_call_frees_its_slot_and_costs_the_maximum()
     assert (session.reserved, session.estimated) == (Decimal(0), INTENT.reserve)
 
 
-async def test_permit_granted_during_cancellation_is_released() -> None:
-    async with open_root_with_agent() as office:
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            async with office.agent.station.gate.admit(INTENT):
-                pass
-        await office.settled()
-        assert office.gate.activity() == (0, 0)
-        assert office.gate.accounts.session.reserved == 0
-
-
-async def test_plan_ends_the_connection_when_approvals_are_missing() -> None:
-    with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
-        async with open_root_with_agent() as office:
-            await office.agent.station.approver.submit("1. Look.", ())
-
-
 async def test_compaction_returns_not_compacted_when_the_agent_dies() -> None:
     answers: list[object] = []
 
@@ -161,63 +149,18 @@ async def test_compaction_returns_not_compacted_when_the_agent_dies() -> None:
         await office.agent.desk.compact(None)
 
 
-async def test_agent_message_handlers_are_registered_within_their_block() -> None:
-    async def compact(_job: CompactJob) -> CompactionDone | NotCompacted:
-        await trio.lowlevel.checkpoint()
-        return NotCompacted(reason="handled")
-
-    async with open_root_with_agent() as office:
-        answers = [await office.agent.desk.compact(None)]
-        with office.agent.station.handling(AgentHandlers(compact=compact)):
-            answers.append(await office.agent.desk.compact(None))
-        answers.append(await office.agent.desk.compact(None))
-    assert answers == [NotCompacted(reason=reason) for reason in ("it has not started yet", "handled", AGENT_GONE)]
-
-
 async def _never(_job: CompactJob) -> CompactionDone | NotCompacted:
     await trio.sleep_forever()
     raise AssertionError
 
 
-async def test_agent_is_stopped_when_its_root_disconnects() -> None:
-    near, far = socket.socketpair()
-
-    async def work() -> None:
-        async with open_root_connection(trio.SocketStream(trio.socket.from_stdlib_socket(far))):
-            near.close()
-            await trio.sleep_forever()
-
-    with trio.fail_after(10), pytest.raises(ControlLost, match="the root process of the session has ended"):
-        await work()
+def shutdown_request(name: str) -> Envelope:
+    sender = Sender(name="ann", incarnation=1, session="s", kind="lead")
+    recipient = Recipient(name=name, incarnation=1)
+    return Envelope(sender=sender, recipient=recipient, sequence=1, kind="shutdown_request", body="{}", created=0.0)
 
 
-async def test_delivered_messages_and_agent_activity_cross_the_channel() -> None:
-    sender = Sender(name="root", incarnation=1, session="s", kind="system")
-    request = Envelope(
-        sender=sender, recipient=Recipient(name="ann", incarnation=1), sequence=1, body="{}", created=1.0
-    )
-    async with open_root_with_agent() as office:
-        office.agent.desk.deliver(request)
-        office.agent.station.report_activity("waiting", "a child")
-        await office.settled()
-        assert office.delivered == [request]
-        assert office.on_reply == [ActivityChanged(activity="waiting", what="a child")]
-
-
-async def test_shutdown_request_is_forwarded_or_refused_with_a_reason() -> None:
-    def request(name: str) -> Envelope:
-        sender = Sender(name="ann", incarnation=1, session="s", kind="lead")
-        recipient = Recipient(name=name, incarnation=1)
-        return Envelope(sender=sender, recipient=recipient, sequence=1, kind="shutdown_request", body="{}", created=0.0)
-
-    async with open_root_with_agent() as office:
-        receipt = await office.agent.station.authority.send(request("boss"))
-        assert (receipt.recipient, receipt.transport) == ("boss", "control")
-        with pytest.raises(NotAllowed, match="There is no bob that could end"):
-            await office.agent.station.authority.send(request("bob"))
-
-
-async def test_spawn_stop_and_idle_requests_are_served_or_refused_with_a_reason() -> None:
+async def test_requests_of_an_agent_are_served_or_refused_with_a_reason() -> None:
     async with open_root_with_agent() as office:
         spawned = await office.agent.station.spawner.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
         assert spawned == Spawned(name="bob", incarnation=2, report=MessageId("r"))
@@ -228,3 +171,7 @@ async def test_spawn_stop_and_idle_requests_are_served_or_refused_with_a_reason(
         with pytest.raises(SpawnRefused, match=r"There is no bob that could be stopped\."):
             await office.agent.station.spawner.stop("bob")
         await office.agent.station.spawner.wait_until_idle()
+        receipt = await office.agent.station.authority.send(shutdown_request("boss"))
+        assert (receipt.recipient, receipt.transport) == ("boss", "control")
+        with pytest.raises(NotAllowed, match="There is no bob that could end"):
+            await office.agent.station.authority.send(shutdown_request("bob"))

@@ -58,8 +58,11 @@ async def test_next_root_loads_unfinished_agents_with_their_requests(
 ) -> None:
     orders = unfinished(session, events)
     await orders.begin(record("scout"))
-    [left] = (await found(session, events)).of(MAIN)
-    assert left == UnfinishedAgent(name="scout", parent=MAIN, request=REQUEST, report=REPORT)
+    resumed = await found(session, events)
+    assert resumed.of(MAIN) == [record("scout")]
+    await resumed.begin(record("scout"))
+    assert resumed.names == frozenset()
+    assert (await found(session, events)).names == {"scout"}
     assert events == []
 
 
@@ -80,14 +83,6 @@ def test_lead_has_no_recovery_record() -> None:
     assert AgentRun(spec=spec).recovery_record is None
     scout = AgentRun(spec=attrs.evolve(spec, name="scout", parent=MAIN, report=REPORT), request=REQUEST)
     assert scout.recovery_record == record("scout")
-
-
-async def test_resumed_agent_is_no_longer_waiting(session: SessionDirectory, events: list[Event]) -> None:
-    await unfinished(session, events).begin(record("scout"))
-    orders = await found(session, events)
-    await orders.begin(record("scout"))
-    assert orders.names == frozenset()
-    assert (await found(session, events)).names == {"scout"}
 
 
 async def test_discard_of_a_parent_discards_its_children(session: SessionDirectory, events: list[Event]) -> None:

@@ -79,15 +79,6 @@ async def test_task_is_sent_again_until_the_first_model_call(services: RootServi
     assert restarted.run.task == ""
 
 
-async def test_task_of_a_message_has_empty_text_and_a_new_report_id(services: RootServices) -> None:
-    restarted = Restarted(services)
-    restarted.attempt(0)
-    first = restarted.run.report
-    restarted.run.begin_task(RestartPolicy(), NoSpawner())
-    assert (restarted.run.task, restarted.run.outcome, restarted.run.is_idle) == ("", None, False)
-    assert restarted.run.report != first
-
-
 @pytest.mark.parametrize(
     ("status", "messages", "is_crash"),
     [
@@ -103,14 +94,6 @@ async def test_only_unrequested_recoverable_ends_count_as_a_crash(
 ) -> None:
     wait = Restarted(services).attempt(status, *messages)
     assert (wait is not None) == is_crash
-
-
-async def test_stopping_agent_is_not_restarted(services: RootServices) -> None:
-    restarted = Restarted(services)
-    process = restarted.begin()
-    process.set_state("stopping")
-    process.child = ChildProcess(1, -1, -9)
-    assert restarted.run.end_process(process) is None
 
 
 async def test_outcome_of_a_stopped_agent_names_the_stopper(services: RootServices) -> None:

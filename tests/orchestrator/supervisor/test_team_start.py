@@ -31,24 +31,16 @@ class PartialSpawner(NoSpawner):
         return Spawned(name=str(request.name), incarnation=1, report=MessageId("r"))
 
 
-async def test_members_without_a_task_are_started_first(session: SessionDirectory) -> None:
+async def test_members_without_a_task_start_first_and_a_failed_one_is_reported(session: SessionDirectory) -> None:
     tasks = {"a": "Go.", "b": "", "c": "Go.", "d": ""}
     requests = [SpawnRequest(task=task, definition="worker", name=name, stays=True) for name, task in tasks.items()]
-    spawner = PartialSpawner("nobody")
-    with SessionMail.open(session, Clock()) as office:
-        await spawn_team(requests, spawner, MAIN, StatusPublisher(office, list[Event]().append), list[Event]().append)
-    assert spawner.started == ["b", "d", "a", "c"]
-
-
-async def test_failed_member_is_reported_and_the_others_start(session: SessionDirectory) -> None:
-    requests = [SpawnRequest(task="", definition="worker", name=name, stays=True) for name in ("a", "b", "c")]
     told, spawner = list[Event](), PartialSpawner("b")
     with SessionMail.open(session, Clock()) as office:
         await office.roster.join(MAIN)
         await spawn_team(requests, spawner, MAIN, StatusPublisher(office, told.append), told.append)
         async with office.files.open_inbox(MAIN, 1) as inbox:
             [delivery] = inbox.take_nowait()
-    assert spawner.started == ["a", "c"]
+    assert spawner.started == ["d", "a", "c"]
     reason = "b of your team could not be started. No agent was started: the disk is full."
     assert told == [LayerFailed(layer="team", reason=reason)]
     assert (delivery.envelope.body, delivery.envelope.sender.kind) == (reason, "system")

@@ -20,7 +20,6 @@ from coterie.agents.definitions.team_definition import (
 )
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.permissions.plan_approval import PlanPolicy
-from coterie.agents.root_link.spawn_request import SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import Settings
 from coterie.clock import Clock
@@ -75,49 +74,10 @@ def test_invalid_team_bytes_raise_value_error(data: bytes) -> None:
     raise AssertionError(f"{data!r} is no team")
 
 
-def test_spawn_request_has_all_keys_of_a_member() -> None:
-    member = TeamMember(
-        name="builder",
-        type="worker",
-        model="haiku",
-        prompt="Build.",
-        plan=PlanPolicy(by="human"),
-        budget_usd=Decimal("0.1"),
-        memory="local",
-        worktree=True,
-        process="own",
-    )
-    assert member.request() == SpawnRequest(
-        task="Build.",
-        definition="worker",
-        name="builder",
-        model="haiku",
-        stays=True,
-        isolation="worktree",
-        plan=PlanPolicy(by="human"),
-        budget_usd=Decimal("0.1"),
-        memory="local",
-        process="own",
-    )
-
-
 def test_member_with_prompt_gets_its_intended_tasks() -> None:
     scout, builder = TWO.requests()
     assert scout.task == "Look.\n\nTasks on the task list for you: 1 (Find it)."
     assert builder.task == "", "it waits for messages, and has no task by which it would not"
-
-
-@pytest.mark.parametrize(
-    ("team", "kind"),
-    [
-        (TeamDefinition(name="t"), None),
-        (TeamDefinition(name="t", lead=TeamLead(model="opus")), None),
-        (TeamDefinition(name="t", lead=TeamLead(agent="worker")), "worker"),
-        (TeamDefinition(name="t", coordinator=True, lead=TeamLead(model="opus")), "coordinator"),
-    ],
-)
-def test_team_has_the_agent_type_of_its_lead(team: TeamDefinition, kind: str | None) -> None:
-    assert team.lead_type == kind
 
 
 def test_briefing_lists_members_and_tasks() -> None:

@@ -217,31 +217,6 @@ def test_problem_has_its_line_and_the_expected_value(project: Path, text: str | 
     assert [where for where, why in found if reason in why] == [line], found
 
 
-def test_all_problems_are_reported_in_line_order(project: Path) -> None:
-    text = """
-nmae = "x"
-[[members]]
-type = "explorer"
-oops = 1
-[[tasks]]
-id = "a"
-subject = "s"
-owner = "nobody"
-blocked_by = ["b"]
-[[tasks]]
-id = "b"
-subject = "s"
-blocked_by = ["c"]
-[[tasks]]
-id = "c"
-subject = "s"
-blocked_by = ["a"]
-"""
-    found = problems_of(project, text)
-    assert [line for line, _ in found] == [2, 3, 4, 5, 9, 10]
-    assert found[-1] == (10, "tasks wait for each other: a -> b -> c -> a; remove one dependency")
-
-
 def test_each_cycle_of_tasks_is_reported(project: Path) -> None:
     """Two disjoint cycles are two problems; a task that only waits for a cycle is valid."""
     pairs = {"a": "b", "b": "a", "c": "d", "d": "c", "e": "a"}

@@ -7,9 +7,6 @@ from coterie.agents.events.event_reader import make_session_event
 from coterie.agents.events.root_events import AgentChanged, ApprovalAsked, ApprovalDecided
 from coterie.orchestrator.cli.live.board import SessionBoard
 from coterie.orchestrator.cli.live.controller import (
-    HELP,
-    KEYS,
-    LONGEST_FEEDBACK,
     BoardController,
     BoardRequest,
     Selection,
@@ -92,15 +89,6 @@ def test_pasted_text_is_never_a_command() -> None:
     ]
 
 
-def test_the_end_of_a_long_reason_is_shown() -> None:
-    controller = make_controller(ASKED)
-    press(controller, "down", "r", *("\u4f60" * 5000))
-    assert len(controller.typed) == LONGEST_FEEDBACK
-    foot = controller.foot(60)
-    assert foot.endswith("\u4f60_   enter: reject   escape: back")
-    assert controller.foot(10).endswith("escape: back")
-
-
 def test_a_reason_for_an_answered_approval_is_not_sent() -> None:
     controller = make_controller(ASKED)
     press(controller, "down", "r", *"no")
@@ -118,12 +106,6 @@ def test_stopping_asks_for_confirmation() -> None:
     assert press(controller, "x", "s", "y") == [StopAgent(name="a")]
     controller.show_notice("stopped a")
     assert press(controller, "down", "s", "y") == []
-
-
-def test_keys_on_an_empty_board_do_nothing() -> None:
-    controller = BoardController(SessionBoard(session="s", task="t", started=0.0))
-    assert press(controller, "up", "enter", "a") == []
-    assert "no request" in controller.foot(80)
 
 
 def test_only_lines_of_the_shown_agent_can_be_chosen() -> None:
@@ -148,26 +130,11 @@ def test_pages_open_scroll_and_close() -> None:
     assert (controller.page, controller.chosen) == ("board", Selection("agent", "main"))
 
 
-def test_help_opens_and_closes() -> None:
-    controller = make_controller()
-    pages = []
-    for key in ("?", "?", "?", "escape", "enter", "?", "enter"):
-        press(controller, key)
-        pages.append(controller.page)
-    assert pages == ["help", "board", "help", "board", "board", "help", "board"]
-
-
 @pytest.mark.parametrize("keys", [("q",), ("gone",), ("down", "r", *"no", "gone"), ("?", "q")])
 def test_q_or_a_closed_terminal_leaves_the_board(keys: tuple[str, ...]) -> None:
     controller = make_controller(ASKED)
     assert press(controller, *keys) == []
     assert controller.has_quit
-
-
-def test_key_hints_fit_every_terminal() -> None:
-    controller = make_controller()
-    assert [controller.foot(width) for width in (80, 60, 10)] == list(KEYS)
-    assert max(len(line) for line in HELP) < 80
 
 
 @pytest.mark.parametrize(

@@ -70,16 +70,6 @@ def test_after_a_resize_everything_is_written_again(painted: CanvasTerminal) -> 
     assert painted.terminal.rows == ["one", "two", "3", "4", ""]
 
 
-def test_a_too_wide_line_does_not_move_others(painted: CanvasTerminal) -> None:
-    painted.paint("x" * 100, "two")
-    assert painted.terminal.rows[1] == "two"
-
-
-def test_control_characters_become_question_marks(painted: CanvasTerminal) -> None:
-    painted.paint(Text("a\x1b[2Jb\nc\x9bd\te", "red"))
-    assert painted.terminal.rows[0] == "a?[2Jb?c?d?e"
-
-
 class GoneTerminal(io.StringIO):
     """Output whose other end was closed."""
 

@@ -153,15 +153,6 @@ async def test_details_of_the_chosen_line_are_shown(harness: ScreenHarness) -> N
         harness.type("q")
 
 
-async def test_a_resize_redraws_immediately(harness: ScreenHarness) -> None:
-    async with open_board(harness):
-        await harness.sees("up/down choose   enter look")
-        harness.console.size = ConsoleDimensions(50, 10)
-        os.kill(os.getpid(), signal.SIGWINCH)
-        await harness.sees("a approve  r reject  s stop  q leave  ? help")
-        harness.type("q")
-
-
 async def test_a_closed_terminal_ends_the_board(harness: ScreenHarness) -> None:
     async with open_board(harness):
         await harness.sees("AGENT")
