@@ -86,32 +86,18 @@ def test_each_source_overrides_the_previous(places: Places) -> None:
 def test_every_type_of_value_can_be_set(places: Places) -> None:
     places.user.write_text(
         """
-        model = "opus"
-        agent = "plan"
-        max_turns = 7
         max_budget_usd = 0.1
-        max_tokens_total = 1_000_000
         max_seconds = 90
-        effort = "xhigh"
         thinking = false
         memory_directory = "~/memory"
-        permissions.mode = "plan"
-        transcript.fsync = "always"
-        mail.durability = "power"
-        instructions.enabled = false
         layers.clearing = {by_time = false, keep = 1}
-        layers.window.compact_window = 150_000
         """
     )
     settings = places.load()
     assert settings.max_budget_usd == Decimal("0.1")
     assert (settings.max_seconds, type(settings.max_seconds)) == (90.0, float)
-    assert settings.memory_directory == Path.home() / "memory"
-    assert (settings.effort, settings.thinking, settings.permissions.mode) == ("xhigh", False, "plan")
+    assert (settings.thinking, settings.memory_directory) == (False, Path.home() / "memory")
     assert (settings.layers.clearing.by_time, settings.layers.clearing.keep) == (False, 1)
-    assert (settings.layers.window.compact_window, settings.instructions.enabled) == (150_000, False)
-    assert (settings.transcript.fsync, settings.mail.durability) == ("always", "power")
-    assert settings.source("max_seconds") == str(places.user)
 
 
 def test_lists_are_concatenated_with_source_of_each_item(places: Places) -> None:
@@ -170,35 +156,26 @@ def test_local_file_of_the_project_can_move_memory(places: Places) -> None:
     [
         ("max_turn = 3", "there is no setting 'max_turn'; did you mean max_turns?"),
         ("[layer.results]\ncap = 1", "there is no setting 'layer'; did you mean layers?"),
-        ("[layers.result]\ncap = 1", "there is no setting 'layers.result'; did you mean layers.results?"),
         ('fsync = "turn"', "there is no setting 'fsync'; did you mean transcript.fsync?"),
         ("[layers.window]\nkeep = 1", "there is no setting 'layers.window.keep'; did you mean layers.clearing.keep?"),
         ("[transcript]\nzzz = 1", "there is no setting 'transcript.zzz'; there is transcript.fsync"),
         ('"two\\nlines" = 1', "there is no setting 'two\\nlines'; there is agent, "),
         ('max_turns = "many"', "max_turns is 'many'; it should be a whole number above 0"),
         ("max_turns = 0", "max_turns is 0; it should be a whole number above 0"),
-        ("max_turns = true", "max_turns is true; it should be a whole number above 0"),
-        ("max_turns = 1.5", "max_turns is 1.5; it should be a whole number above 0"),
         ("max_budget_usd = nan", "max_budget_usd is NaN; it should be a number above 0"),
         ("max_seconds = 1e999", "max_seconds is 1E+999; it should be a number above 0"),
-        ("max_seconds = -1", "max_seconds is -1; it should be a number above 0"),
         ("model = 5", "model is 5; it should be a text in quotes"),
-        ("model = {x = 1}", "model is a table; it should be a text in quotes"),
         ("model = ' '", "model is ' '; it should be a text in quotes"),
         ("layers = 3", "layers is 3; it should be a table, [layers]"),
-        ("[[layers]]", "layers is a list; it should be a table, [layers]"),
-        ("thinking = 1979-05-27", "thinking is 1979-05-27; it should be true or false"),
         ('effort = "hi"', "effort is 'hi'; it should be one of low, medium, high, xhigh, max"),
         ('[transcript]\nfsync = ["turn"]', "transcript.fsync is a list; it should be one of never, turn, always"),
         ('[permissions]\nallow = "Read"', "permissions.allow is 'Read'; it should be a list of texts in quotes"),
-        ("[permissions]\nallow = [1]", "permissions.allow is a list; it should be a list of texts in quotes"),
         ('memory_directory = "x"', "memory_directory is 'x'; it should be an absolute path in quotes, or one that"),
         ('sandbox = "chroot"', "sandbox.mode is 'chroot'; it should be one of none, landlock, bubblewrap"),
         ("sandbox = true", "sandbox is true; it should be a table, [sandbox]"),
         ('[sandbox]\nwrite = ["x"]', "sandbox.write is a list; it should be a list of paths in quotes that are abs"),
         ("max_turns = ", "is not a readable TOML file: "),
         ("x = " + "[" * 5_000, "is not a readable TOML file: "),
-        ("max_turns = " + "9" * 5_000, "is not a readable TOML file: "),
     ],
 )
 def test_error_names_file_key_and_correct_usage(places: Places, text: str, reason: str) -> None:
@@ -281,7 +258,6 @@ def test_approved_include_is_stored_and_follows_links(places: Places, tmp_path: 
     assert approved.path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.slow
 def test_concurrent_approvals_are_all_kept(tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.md" for number in range(6)]
     with ThreadPoolExecutor(len(files)) as threads:

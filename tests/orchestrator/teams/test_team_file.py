@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from coterie.agents.definitions.definition_files import MAX_BYTES
-from coterie.agents.definitions.team_definition import TeamDefinition, TeamLead, TeamMember, TeamTask
+from coterie.agents.definitions.team_definition import TeamDefinition, TeamMember, TeamTask
 from coterie.agents.permissions.plan_approval import PlanPolicy
-from coterie.errors import ConfigInvalid
 from coterie.orchestrator.teams.team_file import LEAD_KEYS, MEMBER_KEYS, TASK_KEYS, TEAM_KEYS, load_team
 from coterie.orchestrator.teams.team_tables import TeamInvalid
 
@@ -48,12 +47,10 @@ FLAWS: list[tuple[str | bytes, int, str]] = [
     ('a = 1\nnme = "x"', 2, "unknown key 'nme'; did you mean name?"),
     ('[[members]]\nname = "a"\n\nbugdet_usd = 1', 4, "unknown key 'bugdet_usd'; did you mean budget_usd?"),
     ('[lead]\ntype = "x"', 2, "unknown key 'type'; there is agent, model"),
-    ('[[tasks]]\nid = "a"\nsubject = "s"\nblockedby = []', 4, "did you mean blocked_by?"),
     ('[[members]]\nname = "a"\ntype = "explorer"', 3, "unknown agent type 'explorer'; did you mean explore or worker?"),
     ('[lead]\nagent = "wrker"', 2, "unknown agent type 'wrker'; did you mean worker?"),
     ('[[members]]\nname = "a"\ntype = "fork"', 3, "cannot be a fork"),
     ('[[members]]\nname = "a"\nmodel = "sonet"', 3, "'sonet' is not a known model; did you mean sonnet"),
-    ('[lead]\nmodel = "gpt"', 2, "'gpt' is not a known model; known:"),
     ('[[members]]\nname = "a"\n[[members]]\nname = "A"', 4, "name 'A' is taken: another member is called a"),
     ('[[members]]\nname = "Main"', 2, "name 'Main' is taken: it is the lead's"),
     ('[[members]]\nname = "user"', 2, "name 'user' is taken: it is the human's"),
@@ -61,46 +58,30 @@ FLAWS: list[tuple[str | bytes, int, str]] = [
     ('[[members]]\nname = "dead"', 2, "name 'dead' is not valid: bridge, dead, held, outgoing are reserved"),
     ('[[members]]\nname = "a/b"', 2, "name 'a/b' is not valid: a name has letters a-z, digits, - and _"),
     ('[[members]]\nname = "../x"', 2, "is not valid"),
-    ('[[members]]\nname = "scöut"', 2, "is not valid"),
     (f'[[members]]\nname = "{"x" * 65}"', 2, "it has 65 characters, over 64"),
     ('[[members]]\nname = ""', 2, "name is ''; it should be a text in quotes"),
     ('\n[[members]]\ntype = "explore"', 2, 'name is missing: add a line such as `name = "scout"`'),
     ('[[members]]\nname = "a"\nbudget_usd = 0', 3, "budget_usd is 0; it should be a number above 0"),
-    ('[[members]]\nname = "a"\nbudget_usd = -1.5', 3, "budget_usd is -1.5; it should be"),
     ('[[members]]\nname = "a"\nbudget_usd = nan', 3, "budget_usd is NaN; it should be"),
-    ('[[members]]\nname = "a"\nbudget_usd = inf', 3, "budget_usd is Infinity; it should be"),
     ('[[members]]\nname = "a"\nbudget_usd = "2"', 3, "budget_usd is '2'; it should be"),
-    ('[[members]]\nname = "a"\nbudget_usd = true', 3, "budget_usd is true; it should be"),
     ('[[members]]\nname = "a"\nmemory = "team"', 3, "it should be one of user, project, local"),
-    ('[[members]]\nname = "a"\nprocess = "thread"', 3, "it should be one of own, shared"),
     ('[[members]]\nname = "a"\nworktree = "yes"', 3, "worktree is 'yes'; it should be true or false"),
-    ('[[members]]\nname = "a"\nprompt = 1979-05-27', 3, "it should be a text in quotes"),
     ('[[members]]\nname = "a"\nplan_required = "boss"', 3, "plan_required is 'boss'; it should be true,"),
-    ('[[members]]\nname = "a"\nplan_required = 1', 3, "plan_required is 1; it should be true,"),
     ('[[members]]\nname = "a"\nplan_required = { paths = [] }', 3, "a rule needs file patterns"),
-    ('[[members]]\nname = "a"\nplan_required = {}', 3, "a rule needs file patterns"),
     ('[[members]]\nname = "a"\n[members.plan_required]\npaths = "x"', 4, "paths is 'x'; it should be a list"),
     ('[[members]]\nname = "a"\n[members.plan_required]\npaths = ["x"]\nby = "me"', 5, "unknown key 'by'"),
     ('coordinator = true\n[lead]\nagent = "worker"', 3, "remove either"),
-    ("coordinator = 1", 1, "coordinator is 1; it should be true or false"),
     ('lead = "opus"', 1, "lead is 'opus'; it should be a table"),
     ('[members]\nname = "a"', 1, "it should be a list of tables, each after a line [[members]]"),
     ('members = ["a"]', 1, "members.0 is 'a'; it should be a table"),
-    ('\ntasks = "find"', 2, "it should be a list of tables, each after a line [[tasks]]"),
     ('[[tasks]]\nsubject = "s"', 1, 'id is missing: add a line such as `id = "find"`'),
-    ('[[tasks]]\nid = "a"', 1, 'subject is missing: add a line such as `subject = "Find the bug"`'),
     ('[[tasks]]\nid = "a"\nsubject = "s"\n[[tasks]]\nid = "a"\nsubject = "t"', 5, "another task has the id 'a'"),
     ('[[tasks]]\nid = "a"\nsubject = "s"\nowner = "scuot"', 4, "unknown member 'scuot'; there is main"),
     ('[[tasks]]\nid = "a"\nsubject = "s"\nblocked_by = ["b"]', 4, "unknown task 'b'; there is none"),
-    ('[[tasks]]\nid = "a"\nsubject = "s"\nblocked_by = [1]', 4, "it should be a list of texts in quotes"),
-    ('[[tasks]]\nid = "a"\nsubject = "s"\nblocked_by = ["a"]', 4, "tasks wait for each other: a -> a;"),
     (f'[[tasks]]\nid = "a"\nsubject = "{"s" * 301}"', 3, "subject has 301 characters; at most 300"),
     (f'[[tasks]]\nid = "a"\nsubject = "s"\ndescription = "{"d" * 65_437}"', 4, "at most 65,436"),
     ("", 1, "the file has no team; begin with [[members]]"),
-    ("# nothing\n\n", 1, "the file has no team"),
     ("members:\n  - name: a\n", 1, "not TOML: expected"),
-    ('name = "x"\n\nname = "y"\n', 3, "not TOML: cannot overwrite a value"),
-    ('name = "x"\n[[members]]\nname = "a', 3, "not TOML: "),
     (b'name = "x"\n\xff\xfe', 2, "not UTF-8: byte 0xff here; save the file as UTF-8"),
     (f"a = {'[' * 5_000}", 1, "not a team: it is nested too deeply"),
     (b"#" * (MAX_BYTES + 1), 1, f"{MAX_BYTES + 1:,} bytes, the limit is {MAX_BYTES:,}"),
@@ -135,35 +116,18 @@ def problems_of(project: Path, text: str | bytes) -> list[tuple[int, str]]:
     return [(flaw.line, flaw.reason) for flaw in caught.value.flaws]
 
 
-def test_every_key_is_parsed(project: Path) -> None:
-    team = read(
-        project,
-        """
-name = "all of it"
-[lead]
-agent = "general-purpose"
-model = "opus"
-[[members]]
-name = "scout"
-type = "explore"
-[[members]]
-name = "builder"
-type = "worker"
-model = "haiku"
-prompt = " Build it. "
-plan_required = "human"
-budget_usd = 0.1
-memory = "local"
-worktree = true
-process = "own"
+def test_values_are_normalized_and_tasks_sorted_after_their_blockers(project: Path) -> None:
+    text = """
 [[members]]
 name = "tester"
-type = "reviewer"
+prompt = " Test it. "
 plan_required = { paths = ["tests/**", "a.py"] }
 process = "shared"
 [[members]]
 name = "writer"
+type = "reviewer"
 plan_required = true
+budget_usd = 0.1
 [[tasks]]
 id = "last"
 subject = "Prove   it"
@@ -172,35 +136,15 @@ blocked_by = ["first", "first"]
 [[tasks]]
 id = "first"
 subject = "Find it"
-description = "Anywhere."
-""",
+"""
+    rule = PlanPolicy(by="rule", paths=("tests/**", "a.py"))
+    members = (
+        TeamMember(name="tester", type="general-purpose", prompt="Test it.", plan=rule, process="shared"),
+        TeamMember(name="writer", type="reviewer", plan=PlanPolicy(), budget_usd=Decimal("0.1")),
     )
-    assert team == TeamDefinition(
-        name="all of it",
-        lead=TeamLead(agent="general-purpose", model="opus"),
-        members=(
-            TeamMember(name="scout", type="explore"),
-            TeamMember(
-                name="builder",
-                type="worker",
-                model="haiku",
-                prompt="Build it.",
-                plan=PlanPolicy(by="human"),
-                budget_usd=Decimal("0.1"),
-                memory="local",
-                worktree=True,
-                process="own",
-            ),
-            TeamMember(
-                name="tester", type="reviewer", plan=PlanPolicy(by="rule", paths=("tests/**", "a.py")), process="shared"
-            ),
-            TeamMember(name="writer", type="general-purpose", plan=PlanPolicy()),
-        ),
-        tasks=(
-            TeamTask(key="first", subject="Find it", description="Anywhere."),
-            TeamTask(key="last", subject="Prove it", owner="main", blocked_by=("first",)),
-        ),
-    )
+    first = TeamTask(key="first", subject="Find it")
+    last = TeamTask(key="last", subject="Prove it", owner="main", blocked_by=("first",))
+    assert read(project, text) == TeamDefinition(name="team", members=members, tasks=(first, last))
 
 
 def test_default_name_is_that_of_the_file_and_a_byte_order_mark_is_accepted(project: Path) -> None:
@@ -227,12 +171,6 @@ def test_each_cycle_of_tasks_is_reported(project: Path) -> None:
         (4, "a -> b -> a; remove one dependency"),
         (12, "c -> d -> c; remove one dependency"),
     ]
-
-
-def test_tasks_are_sorted_after_their_blockers(project: Path) -> None:
-    pairs = {"a": ["d"], "b": [], "c": ["a"], "d": []}
-    text = "".join(f'[[tasks]]\nid = "{key}"\nsubject = "s"\nblocked_by = {waits}\n' for key, waits in pairs.items())
-    assert [task.key for task in read(project, text).tasks] == ["b", "d", "a", "c"]
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda _: None], ids=["directory", "pipe", "nothing"])
@@ -262,13 +200,6 @@ def test_team_above_the_concurrency_limit_is_refused(project: Path) -> None:
     assert line == 5, "where the first stands who finds no room"
     assert "the lead and 3 members exceed the number of agents that may run at a time: agents.at_once is 3" in reason
     assert len(read(project, text[: text.rindex("[[")]).members) == 2
-
-
-def test_invalid_settings_are_not_reported_as_team_problems(project: Path) -> None:
-    (project / ".coterie" / "settings.toml").write_text("[agents]\nat_onec = 3\n")
-    with pytest.raises(ConfigInvalid, match="at_onec") as caught:
-        read(project, '[[members]]\nname = "a"')
-    assert not isinstance(caught.value, TeamInvalid)
 
 
 def keys_of(heading: str) -> set[str]:
