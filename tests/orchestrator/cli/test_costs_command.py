@@ -107,13 +107,6 @@ def test_a_damaged_entry_is_reported_and_skipped(session: SessionDirectory) -> N
     assert json.loads(done.stdout)["total"]["requests"] == 4
 
 
-def test_names_cannot_control_a_terminal(session: SessionDirectory) -> None:
-    with Ledger.open(session.directory / LEDGER) as ledger:
-        ledger.append(line("[red]\x1b[31mx\n" + 100 * "y", parent="main"))
-    [row] = [row for row in costs().stdout.splitlines() if "[red]" in row]
-    assert row.startswith(f"  [red]x {'y' * 30}...  ")
-
-
 def test_a_missing_ledger_is_refused_and_an_empty_one_costs_nothing(session: SessionDirectory) -> None:
     (session.directory / LEDGER).unlink()
     done = costs()

@@ -71,13 +71,8 @@ def test_check_json_has_the_whole_team() -> None:
         "worktree": True,
         "process": "own",
     }
-    assert report["team"]["tasks"][1] == {
-        "key": "mend",
-        "subject": "Mend it",
-        "description": "",
-        "owner": "builder",
-        "blocked_by": ["find"],
-    }
+    task = {"key": "mend", "subject": "Mend it", "description": "", "owner": "builder", "blocked_by": ["find"]}
+    assert report["team"]["tasks"][1] == task
 
 
 def test_check_prints_every_problem_and_exits_2(project: Path) -> None:
@@ -88,15 +83,10 @@ def test_check_prints_every_problem_and_exits_2(project: Path) -> None:
     assert (name[:13], "'a/b'" in name) == ("team.toml:2: ", True)
     assert (key[:13], "'typ'" in key, key.endswith("did you mean type?")) == ("team.toml:3: ", True, True)
     assert count == "2 problems"
-
-
-def test_check_json_has_every_problem_and_exits_2(project: Path) -> None:
-    (project / "team.toml").write_text('[[members]]\nname = "a"\ntype = "explorr"\n')
     done = coterie("team", "check", "team.toml", "--json")
     assert (done.exit_code, done.stderr) == (2, "")
     found = json.loads(done.stdout)
-    assert "'explorr'; did you mean explore?" in found["flaws"][0].pop("reason")
-    assert found == {"team": None, "flaws": [{"path": "team.toml", "line": 3}]}
+    assert (found["team"], [flaw["line"] for flaw in found["flaws"]]) == (None, [2, 3])
 
 
 def test_a_team_file_cannot_control_the_terminal(project: Path) -> None:
