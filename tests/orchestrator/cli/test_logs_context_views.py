@@ -10,6 +10,7 @@ import pytest
 from click.testing import Result
 
 from coterie.agents.events.layer_events import BreakerTripped, Compacted, NotesUpdated, ResultsCleared, ResultsStored
+from coterie.agents.events.root_events import CleanedUp
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import Boundary, ReplyRecord, UserTextRecord
 from coterie.agents.loop.model.usage import Usage
@@ -276,9 +277,11 @@ def test_a_damaged_transcript_is_refused_in_one_line(run: Run) -> None:
 def test_events_of_the_layers_have_texts(run: Run) -> None:
     with open_writer(run.session.directory) as agent:
         agent.write_event(BreakerTripped(failures=3, reason="the summary was empty"))
+        agent.write_event(CleanedUp(killed=1, mended=["draft: remove it"], failures=["process 7 survived"]))
         agent.write_event(msgspec.structs.replace(COMPACTED, by="summary", passed_over={"notes": "there are none"}))
     shown = " ".join(logs().stdout.split())
     assert "session notes updated: 50 tokens after 2 edits, 1.5 s, $0.01" in shown
     assert "compacted by notes (threshold): 900 -> 300 tokens; 6 messages removed, 0 kept" in shown
     assert "3 names of the last turns lost; $0; not by notes: there are none" in shown
     assert "3 summaries failed in a row: the summary was empty; " in shown
+    assert "killed 1 process, repaired draft: remove it; not repaired: process 7 survived" in shown

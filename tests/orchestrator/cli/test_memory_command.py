@@ -161,6 +161,12 @@ def test_show_of_an_unknown_name_suggests_the_closest(store: MemoryStore) -> Non
     assert done.stderr.endswith("'biuld'; did you mean build?\n")
 
 
+def test_memories_cannot_control_the_terminal(store: MemoryStore) -> None:
+    store.write("evil.md", text("evil", "a\x1b[2Jb", description="x\x1b]0;y\x07z"), AGENT, base=None)
+    for arguments in (["list"], ["show", "evil"], ["diff"], ["log"], ["recall", "evil"]):
+        assert "\x1b" not in run(*arguments).output
+
+
 def test_recall_lists_the_best_memories_first(store: MemoryStore) -> None:
     lines = run("recall", "who buys the tickets").stdout.splitlines()
     assert lines[0].split()[1] == "trains.md"
@@ -251,7 +257,7 @@ def test_undo_restores_the_memory_and_can_be_undone(store: MemoryStore) -> None:
     assert done.exit_code == 0
     assert "undoes 4" in done.stdout
     assert store.read("kim.md") == before
-    assert run("undo").exit_code == 0
+    assert [row["path"] for row in rows("undo")] == ["kim.md"]
     assert b"long" in (store.read("kim.md") or b"")
 
 

@@ -335,6 +335,13 @@ def test_failed_repair_is_reported_and_others_continue(session: SessionDirectory
     assert path.read_bytes() == torn
 
 
+def test_directory_in_place_of_a_file_is_a_finding(session: SessionDirectory) -> None:
+    (session.directory / LEDGER).unlink()
+    (session.directory / LEDGER).mkdir()
+    [found] = findings()
+    assert (found["kind"], "directory" in found["what"]) == ("damaged_record", True)
+
+
 def test_forged_or_damaged_approval_file_is_a_finding(session: SessionDirectory, tmp_path: Path) -> None:
     records = ApprovalStore.of(session, ApprovalKey.of_session(session.id))
     for id_ in ("plan-1", "plan-2", "plan-3"):

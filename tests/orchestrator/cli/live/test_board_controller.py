@@ -99,6 +99,8 @@ def test_a_reason_for_an_answered_approval_is_not_sent() -> None:
 
 def test_stopping_asks_for_confirmation() -> None:
     controller = make_controller()
+    assert press(controller, "a") == []
+    assert controller.foot(80) == "no request is open"
     assert press(controller, "s") == []
     assert controller.foot(80) == "choose an agent first, with up and down"
     assert press(controller, "down", "down", "s") == []
