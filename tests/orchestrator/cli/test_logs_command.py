@@ -105,16 +105,6 @@ def test_agent_option_selects_one_agent_or_suggests_a_name(session: SessionDirec
     assert wrong.output.endswith("'skout'; did you mean scout?\n")
 
 
-def test_without_a_session_the_error_names_coterie_run(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    none = logs()
-    assert none.exit_code == 2
-    assert str(tmp_path) in none.output
-    assert "`coterie run`" in none.output
-
-
 def test_text_of_the_model_cannot_control_the_terminal(session: SessionDirectory) -> None:
     with open_writer(session.directory, "evil\x1b[2J") as agent:
         agent.write_text("user", "a\x1b]0;title\x07b\x1b[2Jc\x9b1md\u202ee\rf\x00g")

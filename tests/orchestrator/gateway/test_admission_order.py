@@ -92,14 +92,6 @@ async def test_calls_start_one_by_one_after_a_pause(autojump_clock: MockClock) -
             assert calls.times[name] == at_once
 
 
-async def test_oversized_call_is_refused_during_a_pause() -> None:
-    gate = make_gate(dollars=1)
-    async with open_single_caller(gate) as (asker, calls):
-        gate.cool_down(100)
-        await calls.ask(asker, "dear", intent(dollars=2))
-        assert "dear" in calls.failed
-
-
 async def test_calls_with_identical_prefix_wait_for_the_first() -> None:
     async with open_single_caller(make_gate()) as (asker, calls):
         await calls.ask(asker, "first", warming(b"same"))

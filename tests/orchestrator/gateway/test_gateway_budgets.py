@@ -50,19 +50,6 @@ async def test_small_calls_do_not_pass_a_large_waiting_call() -> None:
         assert calls.started == ["first", "large"]
 
 
-async def test_wait_for_one_budget_does_not_block_other_budgets() -> None:
-    gate = make_gate()
-    async with (
-        gate.open_client("a", subtree=Decimal(1)) as poor,
-        gate.open_client("b") as rich,
-        open_calls() as calls,
-    ):
-        await calls.ask(poor, "first", intent(dollars=1))
-        await calls.ask(poor, "waits", intent(dollars=1))
-        await calls.ask(rich, "other", intent(dollars=1))
-        assert calls.started == ["first", "other"]
-
-
 async def test_subtree_budget_includes_all_descendants() -> None:
     gate = make_gate()
     async with (

@@ -13,7 +13,6 @@ from coterie.agents.events.layer_events import CacheBroke, Compacted
 from coterie.agents.events.root_events import AgentChanged, AgentState, ApprovalAsked, ApprovalDecided, ApprovalRejected
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import MailRecord, ReplyRecord
-from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter, MemberOrigin
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
@@ -245,34 +244,3 @@ def _mail(builder: SessionBuilder) -> None:
     inside = '<message from="planner" sender="peer" kind="message" id="q1" session="s">\nof one process\n</message>'
     builder.add_delivery(34, "main", inside, "q1")
     builder.add_dead_letter(late, "nobody took it")
-
-
-def crowded(project: Path, *, agents: int, events: int) -> SessionBuilder:
-    """A session with *agents* agents that share *events* events, and a message of each to the lead."""
-    builder = SessionBuilder.begin(project, "Everything at once.")
-    names = ["main", *(f"worker-{number}" for number in range(1, agents))]
-    each = events // agents // 4
-    for order, name in enumerate(names):
-        builder.clock.moment = BEGAN + order / 10
-        with (
-            EventLog.open(builder.session.directory / "events.jsonl", "root", builder.clock) as root,
-            open_writer(builder.session.directory, name, builder.clock) as agent,
-            Ledger.open(builder.session.directory / LEDGER) as ledger,
-        ):
-            for turn in range(1, each + 1):
-                builder.clock.moment += 1
-                state: AgentState = "running" if turn % 2 else "waiting"
-                parent = None if name == "main" else "main"
-                root.emit(AgentChanged(name=name, incarnation=1, state=state, parent=parent))
-                agent.write_text("assistant", f"turn {turn}", reply(turn))
-                is_wrong = turn % 10 == 0
-                agent.write_event(
-                    ToolEnded(id=str(turn), name="Bash", is_error=is_wrong, seconds=0.2, characters=1, reason="no")
-                )
-                agent.write_event(ProgressSummarized(text=f"Doing part {turn}", turn=turn, seconds=0.1, cost_usd="0"))
-                used = Usage(read=1_000 * turn, write_5m=300, output=20)
-                ledger.append(line(name, parent=parent, at=builder.clock.moment, **attrs.asdict(used)))
-    builder.join(**dict.fromkeys(names, "a part"))
-    letters = [builder.make_message(40 + order, name, "main", f"part {order}") for order, name in enumerate(names[1:])]
-    builder.send(*letters)
-    return builder

@@ -26,7 +26,7 @@ from coterie.orchestrator.session.overview import END_STATES
 from tests.examples import examples
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.report.html_page import Page, source_of
-from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, crowded, fixed_parser
+from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, fixed_parser
 from tests.orchestrator.session_writer import reply
 
 SECTIONS = ["result", "timeline", "agents", "messages", "cache", "costs", "approvals", "events"]
@@ -89,16 +89,6 @@ def test_timeline_has_a_lane_with_states_for_each_agent(page: Page) -> None:
         assert words in told
 
 
-def test_legend_explains_only_shapes_that_occur(page: Page, tmp_path: Path) -> None:
-    assert all(f"{state.replace('_', ' ')}: {words}" in page.text("timeline") for state, words in STATES.items())
-    quiet = SessionBuilder.begin(tmp_path / "quiet")
-    quiet.becomes(1, "main", "running")
-    quiet.becomes(2, "main", "done")
-    told = page_of(quiet.write_all()).text("timeline")
-    assert "running: is running" in told
-    assert not any(word in told for word in ("stalled", "tool call", "progress", "interrupted"))
-
-
 def test_every_agent_state_has_a_style_or_a_sign() -> None:
     style = (Path(drawing.__file__).parent / "report.css").read_text()
     for state in get_args(AgentState):
@@ -125,21 +115,6 @@ def test_messages_and_starts_are_in_order_of_time(page: Page) -> None:
     ]
     places = [told.index(each) for each in words]
     assert places == sorted(places)
-
-
-def test_arrows_lead_from_sender_to_recipient(page: Page) -> None:
-    arrows = [found for tag, found in page.elements if tag == "line" and found.get("class") == "arrow"]
-    # Four lines: main, scout, slow, planner.
-    assert [(found["x1"], found["x2"], found["marker-end"]) for found in arrows] == [
-        ("12.50%", "37.50%", "url(#start)"),
-        ("12.50%", "62.50%", "url(#start)"),
-        ("12.50%", "87.50%", "url(#start)"),
-        ("12.50%", "37.50%", "url(#head)"),
-        ("37.50%", "12.50%", "url(#head)"),
-        ("12.50%", "62.50%", "url(#dead)"),
-        ("87.50%", "12.50%", "url(#head)"),
-        ("12.50%", "87.50%", "url(#head)"),
-    ]
 
 
 def test_cache_chart_has_every_request_and_miss_causes(page: Page, facts: SessionFacts) -> None:
@@ -307,20 +282,6 @@ def test_hostile_text_stays_text_from_file_to_page(tmp_path: Path, text: str) ->
     seen = " ".join(text.partition("\x1b")[0].replace("\u202e", "").replace("\u2066", "").split())
     assert seen in page.text()
     assert seen in page.text("messages")
-
-
-@pytest.mark.slow
-def test_many_agents_are_read_completely_and_drawn_bounded(tmp_path: Path) -> None:
-    facts = collect_report(crowded(tmp_path, agents=100, events=5_000).session, NOW)
-    assert [agent.name for agent in facts.agents] == ["main", *(f"worker-{number}" for number in range(1, 100))]
-    assert sum(len(agent.tool_calls) for agent in facts.agents) == len(facts.requests) == 1_200
-    assert len(facts.letters) == 99
-    content = render_page(facts)
-    page = Page.of(content)
-    assert len(content) < 2 * MEGABYTE
-    lanes = [found for tag, found in page.elements if tag == "div" and found.get("class") == "lane"]
-    assert len(lanes) == 100
-    assert "77 others" in page.text("messages")
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.orchestrator.report.time_scale import GAP, WIDTH, TimeScale, since_text, span_text
+from coterie.orchestrator.report.time_scale import GAP, WIDTH, TimeScale, span_text
 
 moments = st.floats(0, 1e7)
 
@@ -55,14 +55,3 @@ def test_positions_without_gaps_are_proportional() -> None:
 )
 def test_durations_have_one_or_two_units(seconds: float, words: str) -> None:
     assert span_text(seconds) == words
-
-
-def test_times_of_a_column_have_the_same_digits() -> None:
-    assert [since_text(at, 10) for at in (9, 10, 10.004, 21.5, 69.999, 200)] == [
-        "+0.00 s",
-        "+0.00 s",
-        "+0.00 s",
-        "+11.50 s",
-        "+1 min",
-        "+3 min 10 s",
-    ]

@@ -57,7 +57,7 @@ async def open_root_with_agent(budget: Decimal | None = None) -> AsyncIterator[R
                 yield RootWithAgent(gate, agent, heard, delivered)
 
 
-async def test_admitted_call_is_charged_with_its_usage() -> None:
+async def test_calls_are_charged_by_their_end() -> None:
     async with open_root_with_agent() as office:
         async with office.agent.station.gate.admit(INTENT) as permit:
             assert office.gate.accounts.session.reserved == INTENT.reserve
@@ -65,8 +65,15 @@ async def test_admitted_call_is_charged_with_its_usage() -> None:
             permit.settle(USED)
         await office.settled()
         session = office.gate.accounts.session
-        assert (session.spent, session.reserved) == (MODEL.cost(USED), Decimal(0))
-        assert session.estimated == 0
+        assert (session.spent, session.reserved, session.estimated) == (MODEL.cost(USED), Decimal(0), Decimal(0))
+        async with office.agent.station.gate.admit(INTENT) as permit:
+            permit.void()
+        await office.settled()
+        assert session.spent == MODEL.cost(USED)
+        async with office.agent.station.gate.admit(INTENT) as permit:
+            permit.settle(USED, is_whole=False)
+        await office.settled()
+        assert session.estimated == MODEL.cost(attrs.evolve(USED, output=INTENT.max_tokens))
 
 
 async def test_refused_call_raises_the_gateway_error_in_the_agent() -> None:
@@ -98,19 +105,6 @@ async def test_cancelled_admission_request_holds_no_permit() -> None:
                 pass
         await office.settled()
         assert office.gate.activity() == (0, 0)
-
-
-async def test_unbilled_call_costs_nothing_and_an_interrupted_call_its_maximum() -> None:
-    async with open_root_with_agent() as office:
-        async with office.agent.station.gate.admit(INTENT) as permit:
-            permit.void()
-        await office.settled()
-        assert office.gate.accounts.session.spent == 0
-        async with office.agent.station.gate.admit(INTENT) as permit:
-            permit.settle(USED, is_whole=False)
-        await office.settled()
-        most = MODEL.cost(attrs.evolve(USED, output=INTENT.max_tokens))
-        assert office.gate.accounts.session.estimated == most
 
 
 async def test_agent_killed_during_a_call_frees_its_slot_and_costs_the_maximum() -> None:

@@ -74,22 +74,17 @@ async def test_team_is_busy_while_an_agent_runs_or_waits(
         waiting.changes.notify()
 
 
-async def test_team_is_busy_while_members_are_being_spawned(tmp_path: Path) -> None:
+async def test_team_is_busy_while_members_are_spawned_and_have_not_started(
+    services: RootServices, tmp_path: Path
+) -> None:
     waiting = Waiting(tmp_path, None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(waiting.run)
-        await wait_all_tasks_blocked()
-        assert not waiting.is_over
-        waiting.runs = []
-        waiting.changes.notify()
-
-
-async def test_team_is_busy_while_an_agent_has_not_started(services: RootServices, tmp_path: Path) -> None:
-    begun = make_run(services, "ada", "idle")
-    waiting = Waiting(tmp_path, [AgentRun(spec=begun.spec)])
-    with trio.move_on_after(0.05):
-        await waiting.run()
-    assert not waiting.is_over
+        for runs in ([AgentRun(spec=make_run(services, "ada", "idle").spec)], []):
+            await wait_all_tasks_blocked()
+            assert not waiting.is_over
+            waiting.runs = runs
+            waiting.changes.notify()
 
 
 async def test_team_is_busy_while_an_idle_agent_has_mail(

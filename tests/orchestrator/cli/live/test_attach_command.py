@@ -56,10 +56,6 @@ def test_attach_prints_events_and_the_end_of_the_session(ended: BoardSession) ->
     ]
     assert done.stderr == f"session {ended.session.id} has ended: completed\n"
     assert "\x1b" not in done.stdout
-
-
-def test_attach_agent_option_selects_one_agent(ended: BoardSession) -> None:
-    finish(ended)
     assert {row.split()[0] for row in printed_lines(attach(ended.session.id, "--agent", "a"))} == {"a", "root"}
 
 

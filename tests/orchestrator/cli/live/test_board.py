@@ -5,7 +5,6 @@ import trio
 from coterie.agents.events.agent_events import Finished, Noticed, ProgressSummarized, RunStarted, ToolEnded, ToolStarted
 from coterie.agents.events.root_events import ApprovalRejected
 from coterie.agents.loop.conversation.transcript_records import MailRecord
-from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.cli.live.board import KEPT
 from coterie.orchestrator.cli.live.rows import AgentRow
 from tests.orchestrator.cli.live.board_session import BoardSession
@@ -84,15 +83,6 @@ def test_events_of_an_earlier_incarnation_are_ignored(stage: BoardSession) -> No
     assert (row(stage).state, row(stage).incarnation, row(stage).pid) == ("running", 2, 7)
 
 
-def test_duration_of_a_state_counts_from_its_start(stage: BoardSession) -> None:
-    stage.change("main", "waiting", "1 agent")
-    began = row(stage).since
-    stage.change("main", "waiting", "2 agents")
-    assert (row(stage).since, row(stage).what) == (began, "2 agents")
-    stage.change("main", "running")
-    assert row(stage).since > began
-
-
 def test_mail_is_stored_delivered_or_dead(stage: BoardSession) -> None:
     under_way = stage.send("a", "main", "Still to be read.")
     delivered = stage.send("main", "a", "x" * 1000, summary="in short")
@@ -108,13 +98,6 @@ def test_mail_is_stored_delivered_or_dead(stage: BoardSession) -> None:
         dead.id: "dead",
     }
     assert letters[delivered.id].gist == "in short"
-
-
-def test_gist_of_a_structured_message_is_its_text(stage: BoardSession) -> None:
-    report = TaskNotification(status="completed", summary="a is done", result="It works.")
-    stage.send("a", "main", report.to_body(), kind="task_notification")
-    stage.send("a", "main", '{"a": ', kind="task_assignment")
-    assert [letter.gist for letter in stage.board().letters] == ["completed: It works.", '{"a":']
 
 
 def test_open_approvals_list_those_of_the_user_first(stage: BoardSession) -> None:

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.orchestrator.cli.live.keyboard import LONGEST_PASTE, Keyboard, has_keyboard, open_keyboard
+from coterie.orchestrator.cli.live.keyboard import LONGEST_PASTE, Keyboard, open_keyboard
 
 
 @attrs.define(eq=False)
@@ -113,11 +113,3 @@ async def test_a_closed_terminal_is_reported(terminal: PseudoTerminal) -> None:
         os.close(terminal.master)
         terminal.master = -1
         assert await read(keyboard) == ["gone"]
-
-
-async def test_a_file_has_no_keys(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    with pytest.raises(OSError, match="Inappropriate ioctl"), open_keyboard(file):
-        pass
-    assert not has_keyboard(tmp_path / "none")
