@@ -72,7 +72,6 @@ def open_writer(session: Path, agent: str = "main", clock: Clock | None = None) 
 
 
 def reply(turn: int = 1) -> ReplyRecord:
-    """Record of a small reply."""
     return ReplyRecord(
         turn=turn,
         message_id="msg",

@@ -23,7 +23,6 @@ def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 async def answer(_question: coterie.Question) -> coterie.Answer:
-    """Yes."""
     return coterie.AllowOnce()
 
 
@@ -65,14 +64,6 @@ async def test_invalid_options_raise_before_anything_starts(
     assert "\n" not in str(raised.value)
     assert raised.value.reason
     assert not (project / "home").exists()
-
-
-async def test_team_problems_have_line_numbers(project: Path) -> None:
-    (project / "team.toml").write_text('[[members]]\nname = "a"\ntype = "explorer"\nmodle = "opus"\n')
-    with pytest.raises(coterie.TeamInvalid) as raised:
-        async with coterie.open_session("Go.", script="script.yaml", team="team.toml"):
-            raise AssertionError("it has begun")
-    assert sorted(flaw.line for flaw in raised.value.flaws) == [3, 4]
 
 
 async def test_session_is_refused_outside_the_main_thread(project: Path) -> None:

@@ -35,7 +35,6 @@ async def host() -> AsyncIterator[RootClient]:
 def live(
     session: SessionDirectory, host: RootClient, life: SessionLiveness, past: Counter[str] | None = None
 ) -> coterie.LiveSession:
-    """Return a live session for *session*."""
     return coterie.LiveSession(session, life, host, past or Counter())
 
 

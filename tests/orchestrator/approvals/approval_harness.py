@@ -42,7 +42,6 @@ def plan(text: str = "1. Write a.txt.", **facts: Any) -> ApprovalSubject:
 
 
 def by_lead(id_: str, *, approve: bool = True, **facts: Any) -> ApprovalDecision:
-    """An answer of the lead."""
     return ApprovalDecision(id=id_, approve=approve, agent=MAIN, **facts)
 
 

@@ -18,7 +18,6 @@ FOREIGN = "it was written or changed by another process than the root"
 
 
 def permission(command: str = "make", incarnation: int = 1) -> ApprovalSubject:
-    """A call of the builder that the user must allow."""
     asked = PromptUser(
         call=0, agent="builder", tool="Bash", subject=command, details={}, reason="no rule", rules=[], remedy="a rule"
     )

@@ -182,14 +182,6 @@ async def test_user_is_asked_when_the_lead_is_missing(session: SessionDirectory)
         assert "the lead could not be notified" in failure.reason
 
 
-async def test_plan_request_interrupts_the_wait_of_the_lead(session: SessionDirectory) -> None:
-    freed: list[str] = []
-    async with open_approval_harness(session, wake_lead=freed.append) as bench:
-        await bench.ask_and_crash(plan())
-        await bench.ask_and_crash(BY_HUMAN)
-    assert freed == ["builder"]
-
-
 async def test_unsaved_request_is_not_raised_and_unsaved_answer_leaves_it_open(session: SessionDirectory) -> None:
     full = SeededFaults(seed=1, full=1.0)
     async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:

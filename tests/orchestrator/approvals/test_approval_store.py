@@ -24,7 +24,6 @@ FIRST = Approval(id="plan-1", claim=plan(files=("a.txt", "ä.txt")), asked_at=1.
 
 @pytest.fixture
 def records(session: SessionDirectory) -> ApprovalStore:
-    """Those of the session, with the first approval in them."""
     made = ApprovalStore.of(session, ApprovalKey.of_session(session.id))
     made.save(FIRST)
     return made
@@ -50,8 +49,6 @@ def test_files_are_private(records: ApprovalStore, tmp_path: Path) -> None:
 
 
 def edited(change: Callable[[dict[str, object]], object]) -> Callable[[bytes], bytes]:
-    """Return a function that changes the JSON of a record."""
-
     def edit(content: bytes) -> bytes:
         read = msgspec.json.decode(content)
         change(read)
@@ -91,11 +88,6 @@ def test_changed_file_is_not_trusted(
     assert doubt in kept.doubt
 
 
-def test_directory_in_place_of_a_file_is_reported(session: SessionDirectory, records: ApprovalStore) -> None:
-    path_of(records, "plan-2").mkdir()
-    assert [kept.approval for kept in read_approvals(session)] == [None, FIRST]
-
-
 def test_key_is_created_once_for_each_session_and_is_not_shown(session: SessionDirectory, tmp_path: Path) -> None:
     one, again, other = (ApprovalKey.of_session(id_) for id_ in (session.id, session.id, "other"))
     assert again.verifies(b"x", one.sign(b"x"))
@@ -127,16 +119,3 @@ def test_unusable_key_is_a_one_line_error(
     assert caught.value.source == str(path)
     assert reason in caught.value.reason
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "subject"),
-    [
-        ("\n\n  1.  Look\tat it.  \n2. Go.", "1. Look at it."),
-        ("", ""),
-        ("x" * 300, "x" * 200 + "..."),
-        ("\x1b[2Jnext\x0bline", "\x1b[2Jnext"),
-    ],
-)
-def test_the_subject_is_the_first_line(text: str, subject: str) -> None:
-    assert attrs.evolve(FIRST, claim=plan(text)).subject == subject

@@ -11,7 +11,6 @@ from tests.orchestrator.cli.command_runner import coterie, refusal
 
 @pytest.fixture(autouse=True)
 def project(checkout: Path) -> Path:
-    """The current directory: a checkout with one definition of its own."""
     (checkout / ".coterie/agents").mkdir(parents=True)
     _write(checkout / ".coterie/agents/reviewer.md", "name: reviewer", "description: Reviews.", "tools: Read")
     return checkout

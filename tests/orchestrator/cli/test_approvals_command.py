@@ -18,7 +18,7 @@ from coterie.orchestrator.cli.commands.approvals import LONGEST_FEEDBACK
 from coterie.orchestrator.session.root_lock import open_root_record
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.approvals.approval_harness import plan
-from tests.orchestrator.cli.command_runner import coterie, offered, printed, refusal
+from tests.orchestrator.cli.command_runner import coterie, printed, refusal
 
 PLAN = Approval(id="plan-1", claim=plan("1. Write a.txt.\n2. Test it.", files=("a.txt", "b.txt")), asked_at=86_400.0)
 ASKED = PromptUser(
@@ -183,13 +183,3 @@ def test_id_of_two_sessions_needs_a_session_unless_one_is_open(stored: StoredApp
     assert "2 sessions" not in refused("approve", "plan-1")
     assert "2 sessions" in refused("show", "plan-1")
     assert approvals("show", "plan-1", "-s", second.id).exit_code == 0
-
-
-def test_completion_offers_open_approvals_of_the_session(stored: StoredApprovals) -> None:
-    first, second = stored.session(PLAN, DECIDED), stored.session(PERMISSION)
-    assert sorted(offered("approvals", "approve", "p")) == ["permission-2", "plan-1"]
-    assert offered("approvals", "approve", "--session", first.id, "") == ["plan-1"]
-    assert offered("approvals", "reject", "perm") == ["permission-2"]
-    assert offered("approvals", "approve", "--session", "none", "") == []
-    assert set(offered("approvals", "list", "")) == {first.id, second.id}
-    assert offered("approvals", "app") == ["approve"]

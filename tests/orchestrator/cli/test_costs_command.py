@@ -136,7 +136,6 @@ default:
 
 @pytest.mark.slow
 def test_ledger_of_a_run_and_its_resume_has_the_sum_of_both(tmp_path: Path) -> None:
-    """The total of the ledger is the sum of the two runs."""
     (tmp_path / "script.yaml").write_text(SCRIPT)
     project = tmp_path / "project"
     project.mkdir()

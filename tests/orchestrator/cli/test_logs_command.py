@@ -19,7 +19,6 @@ from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, re
 
 @pytest.fixture
 def session(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    """A small run, the newest session of the working directory."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.chdir(tmp_path)
     call = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": "a.py"}}

@@ -60,7 +60,6 @@ class Run:
 
 
 def ask(agent: SessionWriter, bodies: list[bytes], turn: int, tokens: int, block: dict[str, Any]) -> None:
-    """Send a request and answer it with *block*."""
     rendered = agent.conversation.render(max_tokens=8000)
     bodies.append(rendered.body)
     agent.conversation.sent(rendered)
@@ -239,13 +238,6 @@ def test_dropped_names_transcript_lines_with_the_content(run: Run) -> None:
     assert '"boundary":{' in transcript[found[2]["last_line"] - 1]
     assert found[0]["files"] == ["/s/tool-results/t1.txt"]
     assert found[2]["dropped"] == ["src/a.py", "E501"]
-
-
-def test_views_of_an_agent_without_removals_are_one_line(run: Run) -> None:
-    with open_writer(run.session.directory, "scout") as agent:
-        agent.write_text("user", "look")
-    assert logs("--agent", "scout", "--dropped").stdout.count("\n") == 1
-    assert logs("--agent", "scout", "--layers").stdout.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from tests.orchestrator.cli.command_runner import coterie
 
 @pytest.fixture(autouse=True)
 def project(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory: a checkout with one source file."""
     monkeypatch.setenv("COTERIE_MEMORY_DIR", str(tmp_path / "memory"))
     (tmp_path / "memory").mkdir()
     (checkout / "main.py").write_text("def run_all(): ...\n")

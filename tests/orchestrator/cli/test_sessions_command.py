@@ -28,7 +28,6 @@ def home(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(project: Path, *, age: float = 0, task: str = "t") -> SessionDirectory:
-    """Create a session that started *age* seconds ago."""
     clock = Clock()
     clock.advance(-age)
     return SessionDirectory.create(project, clock, task=task, model="m")

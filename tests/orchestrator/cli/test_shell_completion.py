@@ -14,6 +14,7 @@ from coterie.clock import Clock
 from coterie.orchestrator.cli.command_tree import load_command_tree
 from coterie.orchestrator.cli.main import main
 from coterie.session_directory import SessionDirectory
+from tests.orchestrator.cli.command_runner import coterie
 
 ROSTER = (
     '{"v":1,"starts":{},"members":{"main":{"name":"main","state":"idle"},"scout":{"name":"scout","state":"ended"}}}'
@@ -97,7 +98,6 @@ def test_completion_offers_commands_options_choices_agent_types_and_models() -> 
 
 
 def test_the_tree_offers_what_the_commands_themselves_would() -> None:
-    """Of every command and every group."""
     whole, tree = (ShellComplete(each, {}, "coterie", "X") for each in (main, load_command_tree(main)))
     paths: list[list[str]] = [[]]
     for path in paths:
@@ -233,8 +233,4 @@ press_tab coterie run --model so
 
 def test_an_unknown_shell_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/bin/tcsh")
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "coterie", "completion"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "'tcsh'; give one of bash, zsh, fish" in done.stderr
+    assert "'tcsh'; give one of bash, zsh, fish" in coterie("completion").stderr

@@ -8,7 +8,6 @@ from tests.orchestrator.cli.command_runner import coterie, printed
 
 @pytest.fixture(autouse=True)
 def project(checkout: Path, home: Path) -> Path:
-    """The current directory: a checkout with two skills, one of them broken."""
     write(
         checkout / ".claude/skills/notes", "name: notes", 'description: "Writes\\e[2J notes."', "allowed-tools: Write"
     )

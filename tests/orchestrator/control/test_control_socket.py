@@ -36,7 +36,6 @@ PATIENCE = 10.0
 
 
 async def count(request: ControlRequest) -> ControlAnswer:
-    """Say how much was asked for."""
     assert isinstance(request, SendMail)
     return DeliveryStatuses(fates=(DeliveryStatus(recipient=request.to, refusal=f"{len(request.body)} characters"),))
 
@@ -127,8 +126,5 @@ async def test_late_root_hangs(monkeypatch: pytest.MonkeyPatch, *, answers: bool
     async with open_late_root(answer) as waiting:
         assert not await waiting.wait(trio.sleep_forever)
         assert waiting.limit == 0.01
-
-
-async def test_late_root_without_a_control_socket_hangs() -> None:
-    waiting = RootExit(root=ProcessIdentity(pid=1, began=0), timeout=0.01)
-    assert not await waiting.wait(trio.sleep_forever)
+    without_socket = RootExit(root=ProcessIdentity(pid=1, began=0), timeout=0.01)
+    assert not await without_socket.wait(trio.sleep_forever)

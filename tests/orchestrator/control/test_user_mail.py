@@ -7,12 +7,11 @@ import pytest
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter, DeadReason
 from coterie.mailbox.dead_letters import DeadLetterNumber
-from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
+from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.orchestrator.control.requests import (
     DeliveryStatuses,
     MailAnswer,
-    MailRequest,
     NotStored,
     ReleaseHeldMessage,
     ResendDeadLetter,
@@ -79,19 +78,3 @@ async def test_held_message_with_a_forged_session_is_not_released(office: Sessio
     assert "came from outside" in answer.reason
     assert await read(office) == []
     assert [each.id for each in await office.held.messages()] == [forged.id]
-
-
-async def test_refused_mail_request_returns_one_line(office: SessionMail) -> None:
-    await office.roster.join("worker")
-    forged = add_dead_letter(office, "bad_mac")
-    unverified = (
-        f"the sender 'main' of dead letter {forged} is not verified;"
-        " send the text yourself with `mail send` if you trust it"
-    )
-    cases: dict[MailRequest, str] = {
-        ResendDeadLetter(number=forged): unverified,
-        ResendDeadLetter(number=7): "there is no dead letter 7; `coterie mail dead` lists them",
-        ReleaseHeldMessage(id=MessageId("none")): "no held message has the id 'none'",
-    }
-    for request, reason in cases.items():
-        assert await handle_mail_request(office, request) == NotStored(reason=reason, is_for_user=True)

@@ -88,7 +88,6 @@ def spoil(path: Path) -> None:
 
 
 def dead_process() -> int:
-    """Return the pid of a process that has ended."""
     with subprocess.Popen(["/bin/true"]) as process:
         process.wait()
     return process.pid
@@ -253,7 +252,6 @@ async def test_new_root_waits_until_old_agents_are_marked_ended(session: Session
 
 
 def _is_locked(path: Path) -> bool:
-    """Return True if another holder has locked *path*."""
     lock = FileLock(path, timeout=0)
     try:
         lock.acquire()

@@ -1,6 +1,5 @@
 """Tests of reading a session as events, from complete, torn, damaged and growing files."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from coterie.agents.events.event_reader import LineUnreadable, MessageRecorded, 
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
-from coterie.directory_watch import POLL_INTERVAL, PollingDirectoryWatch
 from coterie.orchestrator.events.event_sources import LogLines
 from coterie.orchestrator.events.follower import open_follower
 from coterie.orchestrator.events.session_reader import SessionReader, read_session
@@ -127,21 +125,6 @@ def test_damaged_event_line_becomes_event_with_position(session: Path, line: byt
     assert isinstance(damaged.event, LineUnreadable)
     assert (damaged.event.file, damaged.event.line) == ("agents/main/events.jsonl", 3)
     assert msgspec.json.decode(damaged.line)["reason"]
-
-
-def test_damaged_record_becomes_event_with_position(session: Path) -> None:
-    with open_writer(session) as agent:
-        agent.write_text("user", "one")
-        agent.write_text("assistant", "two")
-    path = session / "agents/main/transcript.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"one", b"won"))
-    damaged, said = read_session(session)
-    assert (damaged.kind, damaged.members["line"], damaged.members["reason"]) == (
-        "unreadable",
-        2,
-        "the checksum is wrong",
-    )
-    assert said.kind == "message"
 
 
 @given(garbage=st.binary(max_size=200), name=st.sampled_from(["events.jsonl", "transcript.jsonl"]))
@@ -268,10 +251,3 @@ async def test_follower_polls_without_inotify(
 async def _later(act: Any) -> None:
     await trio.sleep(0.6)
     act()
-
-
-async def test_follower_polls_when_watch_is_refused(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    watching = PollingDirectoryWatch(os.open("/dev/null", os.O_RDONLY))
-    watching.watch(tmp_path)
-    await watching.wait()
-    assert trio.current_time() == pytest.approx(POLL_INTERVAL)

@@ -44,12 +44,10 @@ def intent(
 
 
 def warming(prefix: bytes, shared: bytes | None = None, *, ttl: Ttl = "5m") -> CallIntent:
-    """A call long enough to be cached."""
     return intent(dollars=0, prompt_tokens=10_000, prefix=prefix, shared=shared, ttl=ttl)
 
 
 def used(dollars: float) -> Usage:
-    """A reply that costs *dollars*."""
     return Usage(output=int(dollars * DOLLAR))
 
 
@@ -103,7 +101,6 @@ class Calls:
 
 @asynccontextmanager
 async def open_calls() -> AsyncIterator[Calls]:
-    """Calls that are cancelled when the block ends."""
     async with trio.open_nursery() as nursery:
         yield Calls(nursery)
         nursery.cancel_scope.cancel()

@@ -40,7 +40,6 @@ lines = st.builds(
 
 
 def line(agent: str = "main", *, parent: str | None = None, **facts: Any) -> LedgerEntry:
-    """A line of the model's own price."""
     usage = Usage(**{name: facts.pop(name) for name in list(facts) if name in attrs.fields_dict(Usage)})
     basic = {"at": 1.0, "incarnation": 1, "purpose": "turn", "model": MODEL.id, "cost_usd": MODEL.cost(usage)}
     return LedgerEntry(agent=agent, parent=parent, usage=usage, **{**basic, **facts})

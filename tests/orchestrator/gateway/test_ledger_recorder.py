@@ -216,8 +216,6 @@ default:
 
 
 async def test_entry_has_the_expected_cache_read(tmp_path: Path) -> None:
-    """Exactly so, turn after turn; until the cache has forgotten what it was given."""
-
     def note(text: str) -> str:
         if text == "c":
             served.clock.advance(301)

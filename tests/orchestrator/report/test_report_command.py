@@ -15,7 +15,6 @@ from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, fix
 
 @pytest.fixture
 def builder(tmp_path: Path) -> SessionBuilder:
-    """The newest session of the working directory."""
     return fixed_parser(tmp_path)
 
 
@@ -43,7 +42,9 @@ def test_default_is_a_file_by_the_id_of_the_newest_session_and_a_hyphen_standard
     assert (tmp_path / f"coterie-{builder.session.id}.html").exists()
 
 
-def test_report_overwrites_a_report_and_an_empty_file(builder: SessionBuilder, tmp_path: Path) -> None:
+def test_report_overwrites_a_report_and_an_empty_file_and_by_force_any_regular_file(
+    builder: SessionBuilder, tmp_path: Path
+) -> None:
     page = tmp_path / "page.html"
     page.touch()
     assert report(builder.session.id, "-o", "page.html").exit_code == 0
@@ -52,6 +53,11 @@ def test_report_overwrites_a_report_and_an_empty_file(builder: SessionBuilder, t
     builder.write_all()
     assert report(builder.session.id, "-o", "page.html").exit_code == 0
     assert page.read_bytes() != old
+    make_text(page)
+    assert report(builder.session.id, "-o", "page.html", "--force").exit_code == 0
+    assert "Mend the parser." in page.read_text()
+    make_fifo(tmp_path / "pipe")
+    assert report(builder.session.id, "-o", "pipe", "--force").exit_code == 2
 
 
 def make_text(path: Path) -> None:
@@ -82,14 +88,6 @@ def test_wrong_output_paths_are_refused_in_one_line(
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith(f"Error: {reason}")
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
-
-
-def test_force_overwrites_regular_files_only(builder: SessionBuilder, tmp_path: Path) -> None:
-    make_text(tmp_path / "page.html")
-    assert report(builder.session.id, "-o", "page.html", "--force").exit_code == 0
-    assert "Mend the parser." in (tmp_path / "page.html").read_text()
-    make_fifo(tmp_path / "pipe")
-    assert report(builder.session.id, "-o", "pipe", "--force").exit_code == 2
 
 
 def test_unknown_session_and_json_with_output_are_refused(builder: SessionBuilder) -> None:

@@ -4,15 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.events.layer_events import CacheBroke
 from coterie.clock import Clock
-from coterie.mailbox.contract import DeadLetter
-from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.report.collect import collect_report
 from coterie.orchestrator.report.report_data import AgentTimeline, SessionFacts
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import open_root_record
-from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, fixed_parser
 from tests.orchestrator.session_writer import FINISHED, STARTED, reply
 
@@ -104,15 +100,6 @@ def test_requests_match_the_ledger_and_cache_misses_have_the_reported_cause(buil
         ("planner", 0),
     ]
     assert [each.broke.cause if each.broke else None for each in requests] == [None, None, None, "tools", None, None]
-
-
-def test_equal_cache_misses_are_matched_by_time(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    builder.bill(*(line("main", at=BEGAN + at, expected_read=9_000, read=10) for at in (1, 20, 40)))
-    for at, detail in ((41, "late"), (2, "early")):
-        builder.agent(at, "main", CacheBroke(cause="server", detail=detail, read_before=9_000, read_now=10))
-    details = [each.broke.detail if each.broke else None for each in read(builder.write_all()).requests]
-    assert details == ["early", None, "late"]
 
 
 def test_approvals_have_the_request_and_every_answer(builder: SessionBuilder) -> None:
@@ -230,18 +217,6 @@ def test_an_incomplete_last_line_is_not_damage(builder: SessionBuilder) -> None:
     with (builder.session.directory / "agents/scout/events.jsonl").open("ab") as log:
         log.write(b'\n{"v":1,"at":17')
     assert read(builder).unread == ()
-
-
-def test_corrupt_mail_found_by_its_owner_is_a_dead_letter_and_not_damage(builder: SessionBuilder) -> None:
-    log = damage(builder, "mail/planner/*.log", b"Thank you.", b"Thank me!!")
-    [content] = filter(None, log.read_bytes().split(b"\n"))
-    with SessionMail.open(builder.session, builder.clock) as mail_of_session:
-        mail_of_session.dead_letters.add(
-            DeadLetter(reason="corrupt", detail="x", raw=content, mailbox="planner", at=BEGAN + 38, envelope=None)
-        )
-    facts = read(builder)
-    assert facts.unread == ()
-    assert [(each.id, each.recipient, each.state) for each in facts.letters][-1] == (None, "planner", "dead")
 
 
 def test_reading_changes_nothing(builder: SessionBuilder) -> None:

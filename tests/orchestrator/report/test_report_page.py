@@ -14,15 +14,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from coterie.agents.events.agent_events import ProgressSummarized
-from coterie.agents.events.root_events import AgentState
 from coterie.orchestrator.gateway.cost_report import build_cost_report
 from coterie.orchestrator.gateway.ledger import read_ledger
-from coterie.orchestrator.report import timeline_lane as drawing
 from coterie.orchestrator.report.collect import collect_report
 from coterie.orchestrator.report.page import GENERATOR, HEAD_BYTES, render_page
 from coterie.orchestrator.report.report_data import ApprovalSummary, NotableEvent, SessionFacts, UnreadableFile
-from coterie.orchestrator.report.timeline import STATES
-from coterie.orchestrator.session.overview import END_STATES
 from tests.examples import examples
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.report.html_page import Page, source_of
@@ -40,7 +36,6 @@ def page_of(builder: SessionBuilder) -> Page:
 
 @pytest.fixture
 def facts(tmp_path: Path) -> SessionFacts:
-    """A session with one of everything."""
     return collect_report(fixed_parser(tmp_path).session, NOW)
 
 
@@ -87,17 +82,6 @@ def test_timeline_has_a_lane_with_states_for_each_agent(page: Page) -> None:
         "started again, start 2, +17.00 s: 1 of 2: Its process was ended by SIGKILL.",
     ):
         assert words in told
-
-
-def test_every_agent_state_has_a_style_or_a_sign() -> None:
-    style = (Path(drawing.__file__).parent / "report.css").read_text()
-    for state in get_args(AgentState):
-        if state in END_STATES:
-            assert drawing.SIGNS[state]
-        else:
-            look = drawing.STATE_CLASSES.get(state, state)
-            assert look in STATES
-            assert f".s-{look} {{" in style
 
 
 def test_messages_and_starts_are_in_order_of_time(page: Page) -> None:
@@ -286,7 +270,6 @@ def test_hostile_text_stays_text_from_file_to_page(tmp_path: Path, text: str) ->
 
 @pytest.mark.slow
 def test_page_size_is_bounded(facts: SessionFacts) -> None:
-    """A session with thousands of everything and very long texts."""
     endless = "word " * 20_000
     lead, scout, *_ = facts.agents
     busy = attrs.evolve(

@@ -21,7 +21,6 @@ from coterie.session_directory import SessionDirectory
 
 
 def rewrite(session: SessionDirectory, **changes: object) -> None:
-    """Let the record say something else."""
     path = session.directory / ROOT_RECORD
     facts: dict[str, Any] = msgspec.json.decode(path.read_bytes())
     path.write_bytes(msgspec.json.encode(facts | changes))

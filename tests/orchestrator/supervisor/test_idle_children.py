@@ -28,7 +28,6 @@ def make_run(services: RootServices, name: str, state: Activity) -> AgentRun:
 
 
 def report_state(run: AgentRun, state: Activity) -> None:
-    """Let the process of *run* say that it is in *state* now."""
     assert run.process is not None
     run.process.handle(ActivityChanged(activity=state, what=""))
 

@@ -103,7 +103,6 @@ async def open_shared_process() -> AsyncIterator[SharedProcess]:
 
 
 async def received_messages(guest: InProcessAgent) -> list[AgentMessage]:
-    """Return all messages of an in-process agent after its end."""
     messages: list[AgentMessage] = []
     while (frame := await guest.channel.receive()) is not None:
         assert frame.body is not None
@@ -145,15 +144,6 @@ async def test_host_exit_waits_for_finishing_agents_and_kills_waiting_ones() -> 
             await trio.testing.wait_all_tasks_blocked(0.01)
             house.may_leave.set()
         assert (await leaving.wait(), await waiting.wait()) == (0, KILLED)
-
-
-async def test_in_process_start_fails_without_a_host() -> None:
-    async with open_shared_process() as house:
-        early = house.run("done")
-        assert await early.wait() == KILLED
-        async with open_in_process_host(house.agent.station, house.live):
-            pass
-        assert await house.run("done").wait() == KILLED
 
 
 async def test_in_process_agents_are_lost_with_the_connection() -> None:

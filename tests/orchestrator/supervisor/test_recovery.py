@@ -1,17 +1,13 @@
 from decimal import Decimal
 
-import attrs
 import pytest
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import SpawnRequest
-from coterie.agents.runtime.agent_spec import AgentSpec
-from coterie.agents.settings import Settings
 from coterie.mailbox.envelope import new_message_id
 from coterie.orchestrator.approvals.store import ApprovalKey
-from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.orchestrator.supervisor.recovery import UNFINISHED_FILE, UnfinishedAgent, UnfinishedAgents
 from coterie.session_directory import MAIN, SessionDirectory
 
@@ -40,14 +36,12 @@ def unfinished(session: SessionDirectory, events: list[Event]) -> UnfinishedAgen
 
 
 def only_failure(events: list[Event]) -> str:
-    """The reason of the only event, a failure."""
     [event] = events
     assert isinstance(event, LayerFailed)
     return event.reason
 
 
 async def found(session: SessionDirectory, events: list[Event]) -> UnfinishedAgents:
-    """Return the unfinished agents that the next root loads."""
     orders = unfinished(session, events)
     await orders.load()
     return orders
@@ -76,13 +70,6 @@ async def test_done_agent_is_loaded_as_done_and_ended_agent_is_not_loaded(
     after = await found(session, events)
     assert [(left.name, left.is_done) for left in after.of(MAIN)] == [("kept", True)]
     assert after.names == {"kept"}
-
-
-def test_lead_has_no_recovery_record() -> None:
-    spec = AgentSpec(name=MAIN, task="Find it.", model="m", settings=Settings())
-    assert AgentRun(spec=spec).recovery_record is None
-    scout = AgentRun(spec=attrs.evolve(spec, name="scout", parent=MAIN, report=REPORT), request=REQUEST)
-    assert scout.recovery_record == record("scout")
 
 
 async def test_discard_of_a_parent_discards_its_children(session: SessionDirectory, events: list[Event]) -> None:

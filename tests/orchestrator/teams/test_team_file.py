@@ -102,14 +102,12 @@ def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def read(project: Path, text: str | bytes) -> TeamDefinition:
-    """Load a team file with *text*."""
     path = project / "team.toml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return load_team(path, project)
 
 
 def problems_of(project: Path, text: str | bytes) -> list[tuple[int, str]]:
-    """Return line and reason of each problem of *text*."""
     with pytest.raises(TeamInvalid) as caught:
         read(project, text)
     assert {flaw.path for flaw in caught.value.flaws} == {project / "team.toml"}

@@ -11,7 +11,6 @@ from tests.orchestrator.session_writer import FINISHED, STARTED, reply
 
 @pytest.fixture
 def ended(stage: BoardSession, monkeypatch: pytest.MonkeyPatch) -> BoardSession:
-    """An ended session with a lead and a helper."""
     monkeypatch.setenv("COLUMNS", "200")
     for name in ("main", "a"):
         stage.change(name, "running")
@@ -34,7 +33,6 @@ def finish(stage: BoardSession, **facts: object) -> None:
 
 
 def printed_lines(done: Result) -> list[str]:
-    """Printed lines without their times."""
     return [row[len("00:00:00 ") :] for row in done.stdout.splitlines()]
 
 

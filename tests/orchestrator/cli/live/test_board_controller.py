@@ -34,7 +34,6 @@ def make_controller(*events: Event, only: str | None = None) -> BoardController:
 
 
 def press(controller: BoardController, *keys: str) -> list[BoardRequest]:
-    """Requests to the root after these keys."""
     return [request for key in keys if (request := controller.handle_key(key)) is not None]
 
 
@@ -61,7 +60,6 @@ def test_approval_takes_two_keys_unless_it_was_chosen() -> None:
 
 
 def test_an_answered_approval_is_no_longer_chosen() -> None:
-    """The next key chooses the next approval without answering it."""
     controller = make_controller(ASKED, LEADS)
     press(controller, "down")
     apply_event(controller.board, ApprovalDecided(id="p-1", name="a", verdict="approved", by="human"))
@@ -108,15 +106,6 @@ def test_stopping_asks_for_confirmation() -> None:
     assert press(controller, "x", "s", "y") == [StopAgent(name="a")]
     controller.show_notice("stopped a")
     assert press(controller, "down", "s", "y") == []
-
-
-def test_only_lines_of_the_shown_agent_can_be_chosen() -> None:
-    other = ApprovalAsked(id="p-9", what="permission", name="main", incarnation=1, by="human", subject="x")
-    controller = make_controller(other, ASKED, only="a")
-    press(controller, "a")
-    assert controller.chosen == Selection("approval", "p-1")
-    press(controller, "down", "down")
-    assert controller.chosen == Selection("agent", "a")
 
 
 def test_pages_open_scroll_and_close() -> None:

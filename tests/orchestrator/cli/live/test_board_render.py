@@ -16,7 +16,7 @@ from coterie.orchestrator.cli.live.board import SessionBoard
 from coterie.orchestrator.cli.live.board_render import BoardPage, print_board, render_board
 from coterie.orchestrator.cli.live.controller import Selection
 from coterie.orchestrator.cli.live.text_layout import cut, fit_end, justify, visible
-from tests.orchestrator.cli.live.board_session import SIZES, BoardSession, drawn
+from tests.orchestrator.cli.live.board_session import BoardSession, drawn
 from tests.orchestrator.session_writer import STARTED, reply
 
 CALL = {"type": "tool_use", "id": "t1", "name": "Edit", "input": {"file_path": "shop/money.py"}}
@@ -81,17 +81,6 @@ the foot"""
     )
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_every_section_has_lines_at_usual_sizes(team: BoardSession, width: int, height: int) -> None:
-    lines = drawn(team.board("1"), width, height)
-    text = "\n".join(lines)
-    for part in ("APPROVALS  1 open", "AGENT", "MAIL", "EVENTS", "? mender", "Editing share()", "reader -> main"):
-        assert part in text, part
-    assert lines[-1] == "the foot"
-    assert lines[0].startswith(f"{team.session.id}  running  23 s")
-    assert ("FOR" in text) == (width == 200)
-
-
 def test_board_fits_a_tiny_terminal(team: BoardSession) -> None:
     board = team.board("1")
     for width in (1, 2, 7, 20, 39, 59):
@@ -111,11 +100,6 @@ def test_asking_and_chosen_agents_are_visible_among_a_hundred(stage: BoardSessio
     assert "49 running, 1 waiting, 1 asks" in text
     assert "worker-0 " in text
     assert "worker-1 " not in text
-
-
-def test_an_asking_agent_that_is_stopped_is_stopping(team: BoardSession) -> None:
-    team.change("mender", "stopping")
-    assert any("mender" in row and "stopping" in row for row in drawn(team.board())[4:9])
 
 
 def test_only_option_shows_one_agent_and_those_below(team: BoardSession) -> None:

@@ -67,7 +67,6 @@ def hostile_events(text: str) -> list[Event]:
 
 
 def full_board(text: str) -> SessionBoard:
-    """A board with *text* in every place."""
     board = SessionBoard(session="s", task=text, started=0.0)
     for event in (Budgeted(dollars="1"), *hostile_events(text)):
         board.handle(make_session_event(event, session="s", agent="main", at=1.0))
