@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import msgspec
+import trio
 
 from coterie.agents.events.agent_events import Event, Finished, RunStarted
 from coterie.agents.events.event_log import EventLog
@@ -18,6 +19,9 @@ from coterie.agents.loop.conversation.transcript_records import ReplyRecord
 from coterie.agents.loop.model.catalog import Role
 from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
+from coterie.mailbox.contract import MemberState
+from coterie.mailbox.transports.session_mail import SessionMail
+from coterie.session_directory import SessionDirectory
 
 STARTED = RunStarted(session="s", incarnation=1, model="m", permission_mode="default", project="/p", tools=["Read"])
 FINISHED = Finished(reason="completed", result="done", turns=1, usage={}, cost_usd="0.1")
@@ -85,3 +89,16 @@ def reply(turn: int = 1) -> ReplyRecord:
         attempts=1,
         is_taken=True,
     )
+
+
+def set_states(session: SessionDirectory, **states: MemberState) -> None:
+    """Set the states of agents on the roster; an agent that is not on it joins."""
+
+    async def change() -> None:
+        with SessionMail.open(session, Clock()) as mail:
+            for name, state in states.items():
+                if name not in mail.roster.members():
+                    await mail.roster.join(name)
+                await mail.roster.set_state(name, state)
+
+    trio.run(change)

@@ -12,11 +12,12 @@ import trio
 from click.testing import Result
 
 from coterie.clock import Clock
-from coterie.mailbox.contract import DeadLetter, DeadReason, Delivery, MemberState
+from coterie.mailbox.contract import DeadLetter, DeadReason, Delivery
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.cli.command_runner import coterie, offered, printed, refusal
+from tests.orchestrator.session_writer import set_states
 
 OTHER = "20260101-000000-abcdef"
 
@@ -74,11 +75,6 @@ class Mail:
                 )
             )
 
-    def set_state(self, name: str, state: MemberState) -> None:
-        """Change the state of *name* on the roster."""
-        with self.open() as mail_of_session:
-            trio.run(mail_of_session.roster.set_state, name, state)
-
     def leave(self, name: str) -> None:
         """Remove *name* from the roster."""
         with self.open() as mail_of_session:
@@ -93,16 +89,8 @@ class Mail:
 @pytest.fixture
 def box(runtime: Path, session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mail:
     monkeypatch.chdir(tmp_path)
-    made = Mail(session=session)
-
-    async def join() -> None:
-        with made.open() as mail_of_session:
-            for name in ("main", "worker", "gone"):
-                await mail_of_session.roster.join(name)
-            await mail_of_session.roster.set_state("gone", "ended")
-
-    trio.run(join)
-    return made
+    set_states(session, main="running", worker="running", gone="ended")
+    return Mail(session=session)
 
 
 def mail(*arguments: str, stdin: bytes | None = None) -> Result:
@@ -335,10 +323,10 @@ def test_sweep_dead_letters_abandoned_mail_and_named_mail_of_ended_agents(box: M
     box.store(box.make_message("one"))
     assert box.session.id in mail("sweep").stderr
     assert "'worker'" in refusal(mail("sweep", "worker"))
-    box.set_state("worker", "ended")
+    set_states(box.session, worker="ended")
     assert mail_json("sweep") == []
     assert mail_json("sweep", "worker", "gone") == [{"name": "worker", "buried": 1}, {"name": "gone", "buried": 0}]
-    box.set_state("worker", "idle")
+    set_states(box.session, worker="idle")
     box.store(box.make_message("two"))
     box.leave("worker")
     assert mail("sweep").stdout.startswith("worker: 1 dead letter")

@@ -8,7 +8,6 @@ import trio
 
 from coterie.agents.events.agent_events import ProgressSummarized, TextEmitted
 from coterie.agents.events.event_log import EventLog
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import AgentChanged
 from coterie.clock import Clock
 from coterie.mailbox.transports.session_mail import SessionMail
@@ -18,7 +17,7 @@ from coterie.orchestrator.session.root_lock import open_root_record
 from coterie.session_directory import EVENT_LOG, SessionDirectory
 from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.gateway.test_ledger import line
-from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer
+from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, set_states
 
 
 @pytest.fixture(autouse=True)
@@ -44,10 +43,7 @@ def test_sessions_are_listed_the_newest_first_with_their_states(tmp_path: Path) 
     spent = line("main", output=100)
     with Ledger.open(done.directory / LEDGER) as ledger:
         ledger.append(spent)
-    with SessionMail.open(done, Clock()) as mail_of_session:
-        for name in ("main", "scout"):
-            trio.run(mail_of_session.roster.join, name)
-        trio.run(mail_of_session.roster.set_state, "scout", "ended")
+    set_states(done, main="running", scout="ended")
     assert coterie("list").stdout.splitlines() == [
         f"{done.id}  ended         5 min  ${spent.cost_usd:.6f}  ~/b  Look around.",
         "    main interrupted, scout ended",
@@ -57,10 +53,10 @@ def test_sessions_are_listed_the_newest_first_with_their_states(tmp_path: Path) 
 
 def test_end_state_of_an_agent_is_the_last_one_of_its_last_start(tmp_path: Path) -> None:
     session = make(tmp_path)
+    set_states(session, scout="ended", coder="ended")
     with SessionMail.open(session, Clock()) as mail_of_session:
-        for name in ("scout", "coder", "coder"):
-            trio.run(mail_of_session.roster.join, name)
-            trio.run(mail_of_session.roster.set_state, name, "ended")
+        trio.run(mail_of_session.roster.join, "coder")
+    set_states(session, coder="ended")
     with EventLog.open(session.directory / EVENT_LOG, "root", Clock()) as log:
         log.emit(AgentChanged(name="coder", incarnation=1, state="killed"))
         log.emit(AgentChanged(name="scout", incarnation=1, state="running"))
@@ -71,17 +67,12 @@ def test_end_state_of_an_agent_is_the_last_one_of_its_last_start(tmp_path: Path)
 
 def test_list_shows_progress_of_running_agents(tmp_path: Path) -> None:
     session = make(tmp_path)
-    with SessionMail.open(session, Clock()) as mail_of_session:
-        for name in ("main", "scout", "fresh", "coder"):
-            trio.run(mail_of_session.roster.join, name)
-        trio.run(mail_of_session.roster.set_state, "coder", "ended")
-    said = ProgressSummarized(text="Reading loop.py", turn=3, seconds=1.0, cost_usd="0.001")
+    set_states(session, main="running", scout="running", fresh="running", coder="ended")
     for name in ("scout", "fresh", "coder"):
         with open_writer(session.directory, name) as agent:
             agent.write_event(STARTED)
-            agent.write_event(ProgressSummarized(text="Looking around", turn=2, seconds=1.0, cost_usd="0.001"))
-            agent.write_event(said)
-            agent.write_event(LayerFailed(layer="progress", reason="a failure"))
+            for text in ("Looking around", "Reading loop.py"):
+                agent.write_event(ProgressSummarized(text=text, turn=2, seconds=1.0, cost_usd="0.001"))
             agent.write_event(TextEmitted(turn=3, text='I see {"kind":"progress"} here.'))
     with open_writer(session.directory, "fresh") as agent:
         agent.write_event(STARTED)

@@ -53,17 +53,6 @@ def test_events_and_records_are_merged_in_order(session: Path) -> None:
     assert [event.at for event in events] == [1001, 1002, 1003, 1004, 1004, 1005]
 
 
-def test_event_has_session_agent_time_and_kind(session: Path) -> None:
-    with open_writer(session) as agent:
-        agent.write_event(TextEmitted(turn=1, text="é"))
-        agent.write_text("user", "x\ny")
-    told, recorded = (msgspec.json.decode(event.line) for event in read_session(session))
-    head = {"v": 1, "session": session.name, "agent": "main"}
-    assert told == {**head, "at": 1001.0, "kind": "text", "turn": 1, "text": "é"}
-    content = [{"type": "text", "text": "x\ny"}]
-    assert recorded == {**head, "at": 1002.0, "kind": "message", "role": "user", "content": content}
-
-
 def test_agents_are_merged_by_time_and_can_be_selected(session: Path) -> None:
     clock = SteppingClock()
     with open_writer(session, "main", clock) as main, open_writer(session, "scout", clock) as scout:

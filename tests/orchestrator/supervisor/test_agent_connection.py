@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.errors import BudgetSpent, ControlLost
+from coterie.agents.errors import ControlLost
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
@@ -74,18 +74,6 @@ async def test_calls_are_charged_by_their_end() -> None:
             permit.settle(USED, is_whole=False)
         await office.settled()
         assert session.estimated == MODEL.cost(attrs.evolve(USED, output=INTENT.max_tokens))
-
-
-async def test_refused_call_raises_the_gateway_error_in_the_agent() -> None:
-    async with open_root_with_agent(Decimal("0.0001")) as office:
-        async with office.gate.open_client("bob") as near:
-            with pytest.raises(BudgetSpent) as here:
-                async with near.admit(INTENT):
-                    pass
-        with pytest.raises(BudgetSpent) as there:
-            async with office.agent.station.gate.admit(INTENT):
-                pass
-        assert attrs.asdict(there.value) == attrs.asdict(here.value)
 
 
 async def test_cancelled_admission_request_holds_no_permit() -> None:
