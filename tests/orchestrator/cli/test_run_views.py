@@ -109,15 +109,8 @@ def test_the_end_leaves_text_status_and_cursor() -> None:
 @pytest.mark.parametrize("width", [20, 5, 1])
 def test_a_narrow_terminal_is_filled_and_not_broken(width: int) -> None:
     drawn_view = DrawnView(width=width, height=4)
-    events = [
-        STARTED,
-        TextEmitted(turn=1, text="w" * 100),
-        reply_recorded(CALL),
-        ToolStarted(id="t1", name="Bash"),
-        ENDED,
-        FINISHED,
-    ]
-    for event in events:
+    running = reply_recorded(CALL), ToolStarted(id="t1", name="Bash")
+    for event in (STARTED, TextEmitted(turn=1, text="w" * 100), *running, ENDED, FINISHED):
         drawn_view.show(event)
         assert all(len(line) <= width for line in drawn_view.lines())
 
@@ -164,11 +157,10 @@ def test_plain_view_separates_replies_from_status_lines(capsys: pytest.CaptureFi
         STARTED,
         TextEmitted(turn=1, text="I t"),
         reply_recorded(text("I try."), CALL),
-        ToolStarted(id="t1", name="Bash"),
+        msgspec.structs.replace(ENDED, is_error=True, reason="no\x1b[2J rule"),
+        msgspec.structs.replace(FINISHED, error="503"),
     ):
         view.handle(seen(event))
-    view.handle(seen(msgspec.structs.replace(ENDED, is_error=True, reason="no\x1b[2J rule")))
-    view.handle(seen(msgspec.structs.replace(FINISHED, error="503")))
     out, err = capsys.readouterr()
     assert out == "I try.\n"
     assert err.splitlines() == [
@@ -208,17 +200,8 @@ async def test_summary_has_session_transcript_and_cost(
     await write_run(session, SummaryView())
     summary = json.loads(capsys.readouterr().out)
     assert summary.pop("transcript") == str(session.directory / "agents/main/transcript.jsonl")
-    assert summary == {
-        "session_id": session.id,
-        "model": "m",
-        "reason": "completed",
-        "result": "done",
-        "turns": 1,
-        "seconds": 3.0,
-        "usage": {},
-        "cost_usd": "0.1",
-        "error": None,
-    }
+    ended = {"reason": "completed", "result": "done", "turns": 1, "seconds": 3.0, "error": None}
+    assert summary == {"session_id": session.id, "model": "m", "usage": {}, "cost_usd": "0.1", **ended}
 
 
 @pytest.mark.parametrize(

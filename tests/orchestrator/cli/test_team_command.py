@@ -60,17 +60,9 @@ def test_check_shows_members_and_tasks() -> None:
 def test_check_json_has_the_whole_team() -> None:
     report = printed("team", "check", "team.toml")
     assert report["flaws"] == []
-    assert report["team"]["members"][1] == {
-        "name": "builder",
-        "type": "worker",
-        "model": "sonnet",
-        "prompt": "",
-        "plan": {"by": "human", "paths": []},
-        "budget_usd": "2.50",
-        "memory": "project",
-        "worktree": True,
-        "process": "own",
-    }
+    options = {"budget_usd": "2.50", "memory": "project", "worktree": True, "process": "own"}
+    builder = {"name": "builder", "type": "worker", "model": "sonnet", "prompt": "", **options}
+    assert report["team"]["members"][1] == {**builder, "plan": {"by": "human", "paths": []}}
     task = {"key": "mend", "subject": "Mend it", "description": "", "owner": "builder", "blocked_by": ["find"]}
     assert report["team"]["tasks"][1] == task
 
