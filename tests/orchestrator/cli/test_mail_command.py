@@ -5,53 +5,27 @@ import os
 from pathlib import Path
 from typing import Any
 
-import attrs
 import msgspec
 import pytest
 import trio
 from click.testing import Result
 
-from coterie.clock import Clock
-from coterie.mailbox.contract import DeadLetter, DeadReason, Delivery
-from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.session_directory import SessionDirectory
+from coterie.mailbox.contract import DeadReason, Delivery
+from coterie.mailbox.envelope import Envelope
+from coterie.session_directory import MAIN, SessionDirectory
 from tests.orchestrator.cli.command_runner import coterie, offered, printed, refusal
+from tests.orchestrator.mail_writer import MailWriter
 from tests.orchestrator.session_writer import set_states
 
 OTHER = "20260101-000000-abcdef"
 
 
-@attrs.frozen(kw_only=True)
-class Mail:
+class Mail(MailWriter):
     """A session with a lead, a worker and an ended agent, with changes of its mail."""
 
-    session: SessionDirectory
-    clock: Clock = attrs.field(factory=Clock)
-
-    def open(self) -> SessionMail:
-        """Open the mail as a process of the session does."""
-        return SessionMail.open(self.session, self.clock)
-
-    def make_message(self, body: str = "words", *, session: str | None = None, **facts: Any) -> Envelope:
-        """Message to the worker from the lead of this or another session."""
-        sender = Sender(
-            name="main", incarnation=1, session=session or self.session.id, kind="peer" if session else "lead"
-        )
-        recipient = Recipient(name="main" if session else "worker", incarnation=facts.pop("incarnation", None))
-        return Envelope(
-            sender=sender, recipient=recipient, sequence=1, body=body, **{"created": self.clock.now(), **facts}
-        )
-
-    def store(self, *messages: Envelope) -> None:
-        """Store messages in the mailboxes."""
-
-        async def send() -> None:
-            with self.open() as mail_of_session:
-                for message in messages:
-                    await mail_of_session.files.send(message)
-
-        trio.run(send)
+    def make(self, body: str = "words", *, session: str | None = None, **facts: Any) -> Envelope:
+        """Message to the worker from the lead of this session, or to the lead from that of another *session*."""
+        return self.make_message(MAIN, MAIN if session else "worker", body, session=session, **facts)
 
     def take(self, name: str, acknowledged: int = 0) -> list[Delivery]:
         """Deliveries to *name*; the first *acknowledged* ones are acknowledged."""
@@ -64,16 +38,6 @@ class Mail:
                     return deliveries
 
         return trio.run(take)
-
-    def add_dead_letter(self, letter: Envelope | None, reason: DeadReason = "expired", mailbox: str = "worker") -> None:
-        """Add a dead letter."""
-        raw = b"\x00 torn \x1b[2J" if letter is None else letter.to_bytes()
-        with self.open() as mail_of_session:
-            mail_of_session.dead_letters.add(
-                DeadLetter(
-                    reason=reason, detail="in a test", mailbox=mailbox, at=self.clock.now(), envelope=letter, raw=raw
-                )
-            )
 
     def leave(self, name: str) -> None:
         """Remove *name* from the roster."""
@@ -90,7 +54,7 @@ class Mail:
 def box(runtime: Path, session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mail:
     monkeypatch.chdir(tmp_path)
     set_states(session, main="running", worker="running", gone="ended")
-    return Mail(session=session)
+    return Mail(session)
 
 
 def mail(*arguments: str, stdin: bytes | None = None) -> Result:
@@ -172,13 +136,16 @@ def test_a_disk_error_or_a_damaged_roster_is_a_failure_in_one_line(box: Mail) ->
     (box.session.directory / "mail").write_text("in the way")
     done = mail("send", "--to", "worker", "hi")
     assert (done.exit_code, "'worker'" in done.stderr) == (1, True)
+    (box.session.directory / "roster.json").unlink()
+    assert (mail("list").exit_code, mail("list").stdout) == (0, "")
+    assert "no roster" in refusal(mail("sweep"))
     (box.session.directory / "roster.json").write_text("{")
     done = mail("list")
     assert (done.exit_code, done.stderr.count("\n"), "roster.json" in done.stderr) == (1, 1, True)
 
 
 def test_list_counts_pending_messages_also_of_abandoned_mailboxes_and_sessions(box: Mail) -> None:
-    box.store(box.make_message("one", created=box.clock.now() - 7_300), box.make_message("two"))
+    box.store(box.make("one", created=box.clock.now() - 7_300), box.make("two"))
     lines = [line.split() for line in mail("list").stdout.splitlines()]
     assert lines[0] == ["NAME", "STATE", "START", "WAITING", "BYTES", "OLDEST"]
     assert lines[1] == ["main", "running", "1", "0", "0", "-"]
@@ -194,17 +161,8 @@ def test_list_counts_pending_messages_also_of_abandoned_mailboxes_and_sessions(b
     assert rows[2:] == [("worker", "left", None, 1), (f"bridge:{OTHER}", "down", None, 1)]
 
 
-def test_a_session_without_agents_has_an_empty_list(box: Mail) -> None:
-    (box.session.directory / "roster.json").unlink()
-    done = mail("list")
-    assert (done.exit_code, done.stdout) == (0, "")
-    assert box.session.id in done.stderr
-    assert "`coterie mail list`" in refusal(mail("send", "--to", "*", "hi"))
-    assert "no roster" in refusal(mail("sweep"))
-
-
 def test_read_acknowledges_nothing_and_skips_a_damaged_record(box: Mail) -> None:
-    letters = [box.make_message("one"), box.make_message("two", summary="in short"), box.make_message("three")]
+    letters = [box.make("one"), box.make("two", summary="in short"), box.make("three")]
     box.store(*letters[:2])
     box.take("worker", acknowledged=1)
     with (box.session.directory / "mail" / "worker" / "000001.log").open("ab") as log:
@@ -217,7 +175,7 @@ def test_read_acknowledges_nothing_and_skips_a_damaged_record(box: Mail) -> None
 
 
 def test_read_shows_the_sender_and_sanitizes_the_text(box: Mail) -> None:
-    letter = box.make_message("red \x1b[31m\x07\u202e\nbell", summary="in short", expires=box.clock.now() - 1)
+    letter = box.make("red \x1b[31m\x07\u202e\nbell", summary="in short", expires=box.clock.now() - 1)
     box.store(letter)
     head, *body = mail("read", "worker").stdout.splitlines()
     assert head.endswith(f"  main (lead) -> worker  {letter.id}  expired")
@@ -225,7 +183,7 @@ def test_read_shows_the_sender_and_sanitizes_the_text(box: Mail) -> None:
 
 
 def test_dead_letters_are_listed_with_their_reasons(box: Mail) -> None:
-    box.add_dead_letter(box.make_message("too late"))
+    box.add_dead_letter(box.make("too late"))
     box.add_dead_letter(None, "corrupt")
     lines = mail("dead").stdout.splitlines()
     assert lines[0].endswith("  worker: expired, in a test")
@@ -237,7 +195,7 @@ def test_dead_letters_are_listed_with_their_reasons(box: Mail) -> None:
 
 
 def test_a_dead_letter_is_sent_again_once_as_a_new_message_and_no_longer_listed(box: Mail) -> None:
-    old = box.make_message("too late", created=1.0, expires=2.0, incarnation=7)
+    old = box.make("too late", created=1.0, expires=2.0, incarnation=7)
     box.add_dead_letter(old)
     number = mail_json("dead")[0]["number"]
     receipt = mail_json("dead", "--resend", str(number))
@@ -254,17 +212,17 @@ def test_a_dead_letter_is_sent_again_once_as_a_new_message_and_no_longer_listed(
 
 
 def test_sending_again_after_a_failure_or_a_crash_delivers_once(box: Mail) -> None:
-    box.add_dead_letter(box.make_message("too late"))
+    box.add_dead_letter(box.make("too late"))
     [row] = mail_json("dead")
     with box.open() as mail_of_session:
         id_ = mail_of_session.dead_letters.begin_resend(row["number"], 0.0)
-    box.store(box.make_message("too late", id=id_))  # and the shell was killed here
+    box.store(box.make("too late", id=id_))  # and the shell was killed here
     assert mail_json("dead", "--resend", str(row["number"]))["id"] == id_
     assert [delivery.envelope.id for delivery in box.take("worker")] == [id_]
 
 
 def test_a_dead_letter_stays_if_it_cannot_be_sent_again(box: Mail) -> None:
-    box.add_dead_letter(box.make_message("too late"))
+    box.add_dead_letter(box.make("too late"))
     number = str(mail_json("dead")[0]["number"])
     box.leave("worker")
     assert "'worker'" in refusal(mail("dead", "--resend", number))
@@ -276,14 +234,14 @@ def test_a_dead_letter_stays_if_it_cannot_be_sent_again(box: Mail) -> None:
     ("reason", "kind"), [("bad_mac", "message"), ("refused", "shutdown_request"), ("corrupt", None)]
 )
 def test_resend_refuses_unproven_mail_and_authority(box: Mail, reason: DeadReason, kind: str | None) -> None:
-    box.add_dead_letter(None if kind is None else box.make_message(kind=kind), reason)
+    box.add_dead_letter(None if kind is None else box.make(kind=kind), reason)
     assert refusal(mail("dead", "--resend", str(mail_json("dead")[0]["number"])))
     assert "99" in refusal(mail("dead", "--resend", "99"))
     assert not box.take("worker")
 
 
 def test_a_held_message_is_released_or_dropped_and_sent_again(box: Mail) -> None:
-    letter, dropped = (box.make_message(body, session=OTHER) for body in ("from afar", "far away"))
+    letter, dropped = (box.make(body, session=OTHER) for body in ("from afar", "far away"))
     box.hold(letter)
     head, body = mail("held").stdout.splitlines()
     assert head.endswith(f"  main (peer) of {OTHER} -> main  {letter.id}")
@@ -320,14 +278,14 @@ def test_mail_for_a_session_that_is_not_running_is_queued_listed_and_dropped(box
 
 
 def test_sweep_dead_letters_abandoned_mail_and_named_mail_of_ended_agents(box: Mail) -> None:
-    box.store(box.make_message("one"))
+    box.store(box.make("one"))
     assert box.session.id in mail("sweep").stderr
     assert "'worker'" in refusal(mail("sweep", "worker"))
     set_states(box.session, worker="ended")
     assert mail_json("sweep") == []
     assert mail_json("sweep", "worker", "gone") == [{"name": "worker", "buried": 1}, {"name": "gone", "buried": 0}]
     set_states(box.session, worker="idle")
-    box.store(box.make_message("two"))
+    box.store(box.make("two"))
     box.leave("worker")
     assert mail("sweep").stdout.startswith("worker: 1 dead letter")
     assert [(row["reason"], row["envelope"]["body"]) for row in mail_json("dead")] == [
@@ -338,9 +296,9 @@ def test_sweep_dead_letters_abandoned_mail_and_named_mail_of_ended_agents(box: M
 
 
 def test_completion_offers_names_and_messages(box: Mail) -> None:
-    letter = box.make_message("from afar", session=OTHER)
+    letter = box.make("from afar", session=OTHER)
     box.hold(letter)
-    box.add_dead_letter(box.make_message())
+    box.add_dead_letter(box.make())
     waiting = mail_json("send", "--to", f"bridge:{OTHER}", "far away")[0]["receipt"]["id"]
     assert offered("mail", "send", "--to", "w") == ["worker"]
     assert offered("mail", "held", "--release", "") == [letter.id]

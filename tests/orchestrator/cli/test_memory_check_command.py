@@ -83,11 +83,3 @@ def test_fix_repairs_the_index_in_one_undoable_change(memories: Path) -> None:
     assert MemoryStore.at(memories, Clock()).changes()[-1] == change
     assert coterie("memory", "undo").exit_code == 0
     assert (memories / "MEMORY.md").read_bytes() == before
-
-
-def test_an_unreadable_directory_is_an_error_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "memory").rmdir()
-    (tmp_path / "memory").write_text("no directory")
-    done = run()
-    assert done.exit_code == 1
-    assert len(done.stderr.splitlines()) == 1

@@ -266,14 +266,6 @@ def test_instructions_lists_loaded_texts_in_order(store: MemoryStore, project: P
     assert "for all projects" in done.stdout
 
 
-@pytest.mark.slow
-def test_instructions_reports_that_memory_is_off(project: Path) -> None:
-    (project / ".coterie/settings.toml").write_text("[memory]\nenabled = false\n")
-    shown = rows("instructions")
-    assert [part["what"] for part in shown["loaded"]] == ["prompt"]
-    assert [entry["source"] for entry in shown["left_out"]] == ["memory.enabled"]
-
-
 def test_snapshot_equals_the_memory_of_the_agent_type(project: Path) -> None:
     kept = reviewer_memory(project)
     kept.write("old.md", text("old", "Names last."), AGENT, base=None)

@@ -11,21 +11,8 @@ import trio.testing
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.framing import read_frame, write_frame
-from coterie.orchestrator.control import client
+from coterie.orchestrator.control import client, requests
 from coterie.orchestrator.control.client import RootExit, send_request
-from coterie.orchestrator.control.requests import (
-    ControlAnswer,
-    ControlRequest,
-    ControlResponse,
-    DeliveryStatus,
-    DeliveryStatuses,
-    GetStopTime,
-    SendMail,
-    StopAgent,
-    StopTime,
-    control_address,
-    request_decoder,
-)
 from coterie.orchestrator.control.server import open_control_server, open_listener
 from coterie.orchestrator.session import root_lock
 from coterie.orchestrator.session.root_lock import hold_root_lock, open_root_record
@@ -35,28 +22,30 @@ from coterie.session_directory import SessionDirectory
 PATIENCE = 10.0
 
 
-async def count(request: ControlRequest) -> ControlAnswer:
-    assert isinstance(request, SendMail)
-    return DeliveryStatuses(fates=(DeliveryStatus(recipient=request.to, refusal=f"{len(request.body)} characters"),))
+async def count(request: requests.ControlRequest) -> requests.ControlAnswer:
+    assert isinstance(request, requests.SendMail)
+    return requests.DeliveryStatuses(
+        fates=(requests.DeliveryStatus(recipient=request.to, refusal=f"{len(request.body)} characters"),)
+    )
 
 
 async def test_descendant_of_the_root_is_refused_for_any_message_length(session: SessionDirectory) -> None:
     with trio.fail_after(PATIENCE), open_root_record(session, Clock()) as root:
-        async with open_listener(control_address(root)) as door, open_control_server(door, count):
+        async with open_listener(requests.control_address(root)) as door, open_control_server(door, count):
             with pytest.raises(ConfigInvalid, match=r"not an agent; agents write to each other with SendMessage$"):
-                await send_request(root, SendMail(to="main", body="x" * 900_000))
+                await send_request(root, requests.SendMail(to="main", body="x" * 900_000))
             with pytest.raises(ConfigInvalid, match=r"only the user can send this request, not an agent$"):
-                await send_request(root, StopAgent(name="main"))
+                await send_request(root, requests.StopAgent(name="main"))
 
 
 async def test_request_waits_until_the_root_is_ready(session: SessionDirectory) -> None:
     with trio.fail_after(PATIENCE), open_root_record(session, Clock()) as root:
-        async with open_listener(control_address(root)) as door, trio.open_nursery() as nursery:
+        async with open_listener(requests.control_address(root)) as door, trio.open_nursery() as nursery:
             answers: list[str] = []
 
             async def ask() -> None:
                 try:
-                    await send_request(root, StopAgent(name="main"))
+                    await send_request(root, requests.StopAgent(name="main"))
                 except ConfigInvalid as exc:
                     answers.append(str(exc))
 
@@ -81,7 +70,7 @@ def test_no_root_starts_while_the_root_lock_is_held(session: SessionDirectory, m
             assert found == root
 
 
-Answer = Callable[[], Awaitable[ControlResponse]]
+Answer = Callable[[], Awaitable[requests.ControlResponse]]
 
 
 @asynccontextmanager
@@ -91,11 +80,11 @@ async def open_late_root(answer: Answer) -> AsyncIterator[RootExit]:
 
     async def serve(stream: trio.SocketStream) -> None:
         async with stream:
-            assert request_decoder.decode(await read_frame(stream) or b"") == GetStopTime()
+            assert requests.request_decoder.decode(await read_frame(stream) or b"") == requests.GetStopTime()
             await write_frame(stream, msgspec.json.encode(await answer()))
 
     with trio.fail_after(10):
-        async with open_listener(control_address(this)) as door, trio.open_nursery() as nursery:
+        async with open_listener(requests.control_address(this)) as door, trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, serve, [door])
             yield RootExit(root=this, timeout=0.01)
             nursery.cancel_scope.cancel()
@@ -104,9 +93,9 @@ async def open_late_root(answer: Answer) -> AsyncIterator[RootExit]:
 async def test_client_waits_for_a_late_root_as_long_as_it_needs() -> None:
     ended = trio.Event()
 
-    async def answer() -> StopTime:
+    async def answer() -> requests.StopTime:
         ended.set()
-        return StopTime(seconds=100.0)
+        return requests.StopTime(seconds=100.0)
 
     async with open_late_root(answer) as waiting:
         assert await waiting.wait(ended.wait)
@@ -118,10 +107,10 @@ async def test_late_root_hangs(monkeypatch: pytest.MonkeyPatch, *, answers: bool
     if not answers:
         monkeypatch.setattr(client, "STOP_TIME_TIMEOUT", 0.01)
 
-    async def answer() -> StopTime:
+    async def answer() -> requests.StopTime:
         if not answers:
             await trio.sleep_forever()
-        return StopTime(seconds=0.0)
+        return requests.StopTime(seconds=0.0)
 
     async with open_late_root(answer) as waiting:
         assert not await waiting.wait(trio.sleep_forever)

@@ -2,26 +2,16 @@
 
 from typing import Any
 
+import mcp_types
 import msgspec
 import pytest
-from mcp_types import (
-    AudioContent,
-    BlobResourceContents,
-    CallToolResult,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
-    Tool,
-)
 
 from coterie.agents.mcp.messages import ToolImage
 from coterie.orchestrator.mcp.host.tool_conversion import LARGEST_LIST, to_content, usable_tools
 
 
-def tool(name: str, schema: dict[str, Any] | None = None, description: str = "d") -> Tool:
-    return Tool(name=name, description=description, input_schema=schema or {"type": "object"})
+def tool(name: str, schema: dict[str, Any] | None = None, description: str = "d") -> mcp_types.Tool:
+    return mcp_types.Tool(name=name, description=description, input_schema=schema or {"type": "object"})
 
 
 def test_tools_are_sorted_and_keep_their_schemas() -> None:
@@ -60,17 +50,22 @@ def test_duplicate_names_and_large_lists_are_cut() -> None:
 
 
 def test_every_content_type_is_shown_or_named() -> None:
-    result = CallToolResult(
+    result = mcp_types.CallToolResult(
         content=[
-            TextContent(type="text", text="hello"),
-            ImageContent(type="image", mime_type="image/png", data="AA=="),
-            AudioContent(type="audio", mime_type="audio/wav", data="AA=="),
-            ResourceLink(type="resource_link", name="log", uri="file:///log"),
-            EmbeddedResource(type="resource", resource=TextResourceContents(uri="file:///a", text="inside")),
-            EmbeddedResource(
-                type="resource", resource=BlobResourceContents(uri="file:///b", mime_type="image/gif", blob="BB==")
+            mcp_types.TextContent(type="text", text="hello"),
+            mcp_types.ImageContent(type="image", mime_type="image/png", data="AA=="),
+            mcp_types.AudioContent(type="audio", mime_type="audio/wav", data="AA=="),
+            mcp_types.ResourceLink(type="resource_link", name="log", uri="file:///log"),
+            mcp_types.EmbeddedResource(
+                type="resource", resource=mcp_types.TextResourceContents(uri="file:///a", text="inside")
             ),
-            EmbeddedResource(type="resource", resource=BlobResourceContents(uri="file:///c", blob="CC==")),
+            mcp_types.EmbeddedResource(
+                type="resource",
+                resource=mcp_types.BlobResourceContents(uri="file:///b", mime_type="image/gif", blob="BB=="),
+            ),
+            mcp_types.EmbeddedResource(
+                type="resource", resource=mcp_types.BlobResourceContents(uri="file:///c", blob="CC==")
+            ),
         ],
         is_error=True,
     )
@@ -88,6 +83,8 @@ def test_every_content_type_is_shown_or_named() -> None:
     assert said.pictures == pictures
 
     # Structured content becomes text only if there is no other.
-    assert to_content(CallToolResult(content=[], structured_content={"a": 1})).text == '{"a":1}'
-    both = CallToolResult(content=[TextContent(type="text", text="a is 1")], structured_content={"a": 1})
+    assert to_content(mcp_types.CallToolResult(content=[], structured_content={"a": 1})).text == '{"a":1}'
+    both = mcp_types.CallToolResult(
+        content=[mcp_types.TextContent(type="text", text="a is 1")], structured_content={"a": 1}
+    )
     assert to_content(both).text == "a is 1"

@@ -14,13 +14,13 @@ from coterie.agents.events.root_events import AgentChanged, AgentState, Approval
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import MailRecord, ReplyRecord
 from coterie.clock import Clock
-from coterie.mailbox.contract import DeadLetter, MemberOrigin
-from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.contract import MemberOrigin
+from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.message_bodies import TaskNotification
-from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.gateway.test_ledger import line
+from tests.orchestrator.mail_writer import MailWriter
 from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, reply
 
 BEGAN = 1_790_000_000.0
@@ -43,6 +43,7 @@ class SessionBuilder:
 
     session: SessionDirectory
     clock: SetClock
+    mail: MailWriter
     _script: list[tuple[float, Callable[[], None]]] = attrs.field(factory=list, init=False)
     """Pending writes by time, because logs are in order of time."""
 
@@ -50,7 +51,8 @@ class SessionBuilder:
     def begin(cls, project: Path, task: str = "Mend the parser.") -> "SessionBuilder":
         """Create a session without events."""
         clock = SetClock()
-        return cls(SessionDirectory.create(project, clock, task=task, model="claude-opus-5-5"), clock)
+        session = SessionDirectory.create(project, clock, task=task, model="claude-opus-5-5")
+        return cls(session, clock, MailWriter(session, clock))
 
     def write_all(self) -> "SessionBuilder":
         """Carry out all pending writes."""
@@ -112,7 +114,7 @@ class SessionBuilder:
         """Add agents with their tasks to the roster."""
 
         async def join() -> None:
-            with SessionMail.open(self.session, self.clock) as mail_of_session:
+            with self.mail.open() as mail_of_session:
                 for name, task in tasks.items():
                     parent = None if name == "main" else "main"
                     await mail_of_session.roster.join(name, MemberOrigin(kind="worker", parent=parent, task=task))
@@ -121,33 +123,7 @@ class SessionBuilder:
 
     def make_message(self, seconds: float, sender: str, recipient: str, body: str, **facts: Any) -> Envelope:
         """Make a message without sending it."""
-        origin = facts.pop("session", self.session.id)
-        who = Sender(name=sender, incarnation=1, session=origin, kind="lead" if sender == "main" else "peer")
-        whom = Recipient(name=recipient)
-        return Envelope(sender=who, recipient=whom, sequence=1, body=body, created=BEGAN + seconds, **facts)
-
-    def send(self, *letters: Envelope) -> None:
-        """Store messages in their mailboxes."""
-
-        async def send() -> None:
-            with SessionMail.open(self.session, self.clock) as mail_of_session:
-                for letter in letters:
-                    await mail_of_session.files.send(letter)
-
-        trio.run(send)
-
-    def add_dead_letter(self, letter: Envelope, detail: str) -> None:
-        """Add a dead letter for a message."""
-        with SessionMail.open(self.session, self.clock) as mail_of_session:
-            dead = DeadLetter(
-                reason="expired",
-                detail=detail,
-                raw=letter.to_bytes(),
-                mailbox=letter.recipient.name,
-                at=letter.created,
-                envelope=letter,
-            )
-            mail_of_session.dead_letters.add(dead)
+        return self.mail.make_message(sender, recipient, body, created=BEGAN + seconds, **facts)
 
 
 def fixed_parser(project: Path) -> SessionBuilder:
@@ -238,9 +214,9 @@ def _mail(builder: SessionBuilder) -> None:
     report = builder.make_message(24, "scout", "main", done, kind="task_notification")
     late = builder.make_message(26, "main", "slow", "Are you there?")
     waiting = builder.make_message(37, "main", "planner", "Thank you.")
-    builder.send(told, report, waiting)
+    builder.mail.store(told, report, waiting)
     builder.add_delivery(12, "scout", "mail", told.id)
     builder.add_delivery(33, "main", "mail", report.id)
     inside = '<message from="planner" sender="peer" kind="message" id="q1" session="s">\nof one process\n</message>'
     builder.add_delivery(34, "main", inside, "q1")
-    builder.add_dead_letter(late, "nobody took it")
+    builder.mail.add_dead_letter(late, detail="nobody took it")

@@ -82,8 +82,8 @@ def test_dead_letter_that_is_still_in_its_mailbox_is_reported_once(tmp_path: Pat
     builder = SessionBuilder.begin(tmp_path)
     builder.join(main="t")
     letter = builder.make_message(5, "user", "main", "Too late.")
-    builder.send(letter)
-    builder.add_dead_letter(letter, "nobody took it")
+    builder.mail.store(letter)
+    builder.mail.add_dead_letter(letter, detail="nobody took it")
     assert [(each.id, each.state, each.reason) for each in read(builder).letters] == [
         (letter.id, "dead", "expired: nobody took it")
     ]

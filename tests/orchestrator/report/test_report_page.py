@@ -256,7 +256,7 @@ def test_hostile_text_stays_text_from_file_to_page(tmp_path: Path, text: str) ->
     builder.add_reply(2, "main", written, reply(1))
     builder.agent(3, "main", ProgressSummarized(text=written, turn=1, seconds=0.1, cost_usd="0"))
     letter = builder.make_message(4, "main", "main", written, summary=None)
-    builder.send(letter)
+    builder.mail.store(letter)
     shown = f'<message from="peer" sender="peer" kind="message" id="q1" session="s">\n{written}\n</message>'
     builder.add_delivery(5, "main", shown, "q1")
     builder.bill(line(written or "x", purpose=written, at=BEGAN + 3))

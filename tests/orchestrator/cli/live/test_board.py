@@ -86,8 +86,8 @@ def test_events_of_an_earlier_incarnation_are_ignored(stage: BoardSession) -> No
 def test_mail_is_stored_delivered_or_dead(stage: BoardSession) -> None:
     under_way = stage.send("a", "main", "Still to be read.")
     delivered = stage.send("main", "a", "x" * 1000, summary="in short")
-    dead = stage.make_message("a", "gone", "Nobody reads it.")
-    stage.add_dead_letter(dead)
+    dead = stage.mail.make_message("a", "gone", "Nobody reads it.")
+    stage.mail.add_dead_letter(dead)
     stage.send("a", "main", "{}", kind="idle")
     writer = stage.agent("a")
     writer.transcript.record(writer.conversation, MailRecord(ids=[delivered.id]))
