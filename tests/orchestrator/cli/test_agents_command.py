@@ -1,12 +1,14 @@
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from rich.cells import cell_len
 
 from tests.orchestrator.cli.command_runner import coterie, refusal
+
+_run = partial(coterie, "agents")
 
 
 @pytest.fixture(autouse=True)
@@ -18,10 +20,6 @@ def project(checkout: Path) -> Path:
 
 def _write(path: Path, *lines: str) -> None:
     path.write_text("\n".join(["---", *lines, "---", "Go.", ""]))
-
-
-def _run(*arguments: str) -> Result:
-    return coterie("agents", *arguments)
 
 
 def test_list_groups_agent_types_by_directory(monkeypatch: pytest.MonkeyPatch) -> None:

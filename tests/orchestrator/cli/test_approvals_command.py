@@ -3,12 +3,12 @@
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import attrs
 import msgspec
 import pytest
-from click.testing import Result
 
 from coterie.agents.root_link.approval_messages import PromptUser
 from coterie.clock import Clock
@@ -19,6 +19,7 @@ from coterie.session_directory import SessionDirectory
 from tests.orchestrator.approvals.approval_harness import plan
 from tests.orchestrator.cli.command_runner import coterie, printed, refusal
 
+approvals = partial(coterie, "approvals")
 PLAN = Approval(id="plan-1", claim=plan("1. Write a.txt.\n2. Test it.", files=("a.txt", "b.txt")), asked_at=86_400.0)
 ASKED = PromptUser(
     call=0,
@@ -62,10 +63,6 @@ class StoredApprovals:
 def stored(home: Path, tmp_path: Path, runtime: Path) -> Iterator[StoredApprovals]:
     with ExitStack() as roots:
         yield StoredApprovals(tmp_path, roots)
-
-
-def approvals(*arguments: str) -> Result:
-    return coterie("approvals", *arguments)
 
 
 def refused(*arguments: str) -> str:

@@ -4,11 +4,11 @@ import json
 import subprocess
 import sys
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 from coterie.agents.events.layer_events import BreakerTripped, CacheBroke
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
@@ -17,6 +17,7 @@ from tests.orchestrator.cli.command_runner import coterie, printed
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.session_writer import open_writer
 
+costs = partial(coterie, "costs")
 LINES = (
     line("main", prefix="01", write_5m=10_000, input=10, output=100),
     line("main", prefix="02", expected_read=10_000, read=10_000, write_5m=1_000, output=200),
@@ -37,10 +38,6 @@ def session(newest_session: SessionDirectory) -> SessionDirectory:
         agent.write_event(CacheBroke(cause="expired", detail="again", read_before=11_000, read_now=0))
         agent.write_event(BreakerTripped(failures=3, reason="the summary was empty"))
     return newest_session
-
-
-def costs(*arguments: str) -> Result:
-    return coterie("costs", *arguments)
 
 
 def test_table_shows_costs_by_agent(session: SessionDirectory) -> None:

@@ -3,15 +3,16 @@
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from coterie.orchestrator.cli.output import ExitCode
 from tests.orchestrator.cli.command_runner import coterie, printed, refusal
 from tests.orchestrator.pseudo_terminal import open_program
 
+hooks = partial(coterie, "hooks")
 DEFINITION = """---
 name: reviewer
 description: Reviews.
@@ -32,10 +33,6 @@ def project(checkout: Path) -> Path:
     (checkout / ".claude/settings.json").write_text(json.dumps({"hooks": hooks}))
     (checkout / ".claude/agents/reviewer.md").write_text(DEFINITION)
     return checkout
-
-
-def hooks(*arguments: str) -> Result:
-    return coterie("hooks", *arguments)
 
 
 def runs() -> list[bool]:

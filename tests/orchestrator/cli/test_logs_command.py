@@ -4,17 +4,19 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import Result
 
 from coterie.agents.events.agent_events import Retrying, TextEmitted, ToolEnded, ToolStarted
 from coterie.clock import Clock
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, reply
+
+logs = partial(coterie, "logs")
 
 
 @pytest.fixture
@@ -35,10 +37,6 @@ def session(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.Monke
         agent.write_text("assistant", "All is well. " * 6, reply(2))
         agent.write_event(FINISHED)
     return session
-
-
-def logs(*arguments: str) -> Result:
-    return coterie("logs", *arguments)
 
 
 def test_text_lists_whole_events_in_wrapped_lines(session: SessionDirectory) -> None:

@@ -1,13 +1,13 @@
 """`coterie logs --rendered`, `--layers` and `--dropped` on a session with real files."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import msgspec
 import pytest
-from click.testing import Result
 
 from coterie.agents.events.layer_events import BreakerTripped, Compacted, NotesUpdated, ResultsCleared, ResultsStored
 from coterie.agents.events.root_events import CleanedUp
@@ -19,6 +19,7 @@ from coterie.session_directory import SessionDirectory
 from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.session_writer import SessionWriter, open_writer, reply
 
+logs = partial(coterie, "logs")
 SIZES: dict[str, Any] = {"tokens_before": 900, "tokens_after": 300, "left": 6, "kept": 0}
 BOUNDARY = Boundary(trigger="threshold", by="notes", turn=4, parts=["context", "summary", "words"], **SIZES)
 COMPACTED = Compacted(
@@ -96,10 +97,6 @@ def run(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         agent.write_event(COMPACTED)
         ask(agent, bodies, 4, 300, {"type": "text", "text": "done"})
     return Run(session, bodies)
-
-
-def logs(*arguments: str) -> Result:
-    return coterie("logs", *arguments)
 
 
 def test_rendered_shows_the_source_of_each_part(run: Run) -> None:

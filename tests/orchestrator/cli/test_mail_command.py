@@ -2,13 +2,13 @@
 
 import base64
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import trio
-from click.testing import Result
 
 from coterie.mailbox.contract import DeadReason, Delivery
 from coterie.mailbox.envelope import Envelope
@@ -17,6 +17,8 @@ from tests.orchestrator.cli.command_runner import coterie, offered, printed, ref
 from tests.orchestrator.mail_writer import MailWriter
 from tests.orchestrator.session_writer import set_states
 
+mail = partial(coterie, "mail")
+mail_json = partial(printed, "mail")
 OTHER = "20260101-000000-abcdef"
 
 
@@ -55,14 +57,6 @@ def box(runtime: Path, session: SessionDirectory, tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     set_states(session, main="running", worker="running", gone="ended")
     return Mail(session)
-
-
-def mail(*arguments: str, stdin: bytes | None = None) -> Result:
-    return coterie("mail", *arguments, stdin=stdin)
-
-
-def mail_json(*arguments: str) -> Any:
-    return printed("mail", *arguments)
 
 
 def test_a_message_of_the_user_is_stored_with_a_receipt(box: Mail) -> None:

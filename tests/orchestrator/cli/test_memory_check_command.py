@@ -1,15 +1,17 @@
 """`coterie memory check` on a store with every kind of problem."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 from coterie.clock import Clock
 from coterie.memory.store.memory_store import MemoryStore
 from tests.orchestrator.cli.command_runner import coterie
+
+run = partial(coterie, "memory", "check")
 
 
 @pytest.fixture(autouse=True)
@@ -33,10 +35,6 @@ def memories(tmp_path: Path) -> Path:
 def _write(path: Path, body: str) -> None:
     head = f"---\nname: {path.stem}\ndescription: About {path.stem}.\ntype: project\n---\n"
     path.write_text(f"{head}\n{body}\n")
-
-
-def run(*arguments: str) -> Result:
-    return coterie("memory", "check", *arguments)
 
 
 def found(*arguments: str) -> Any:

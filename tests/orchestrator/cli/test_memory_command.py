@@ -1,18 +1,19 @@
 """`coterie memory` over the memories of a project, of an agent, and of any directory."""
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
-from click.testing import Result
 
 from coterie.clock import Clock
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 from tests.orchestrator.cli.command_runner import coterie, printed
 
+run = partial(coterie, "memory")
+rows = partial(printed, "memory")
 AGENT = Author(by="agent", agent="main", session="20260101-000000-abcdef", turn=3, why="the user said so")
 DREAM = Author(by="dream", why="put in order")
 
@@ -54,14 +55,6 @@ def reviewer_memory(project: Path) -> MemoryStore:
     kept = MemoryStore.at(project / ".coterie/agent-memory/reviewer", Clock())
     kept.write("style.md", text("style", "Names first."), AGENT, base=None)
     return kept
-
-
-def run(*arguments: str, given: str | None = None) -> Result:
-    return coterie("memory", *arguments, stdin=given)
-
-
-def rows(*arguments: str) -> Any:
-    return printed("memory", *arguments)
 
 
 def test_list_shows_each_memory_on_one_line(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +159,7 @@ def test_recall_falls_back_to_the_local_ranker(store: MemoryStore, tmp_path: Pat
     chosen = {"purpose": "recall", "text": json.dumps({"selected_memories": ["kim.md", "nobody.md", "build.md"]})}
     script.write_text(json.dumps({"main": [chosen, {"purpose": "recall", "text": "I cannot say."}]}))
     queries = "how shall I answer\nwho buys the tickets\n"
-    done = run("recall", "--queries", "-", "--json", "--script", str(script), given=queries)
+    done = run("recall", "--queries", "-", "--json", "--script", str(script), stdin=queries)
     assert done.exit_code == 0, done.output
     paths = [[memory["path"] for memory in json.loads(line)["memories"]] for line in done.stdout.splitlines()]
     assert (paths[0], paths[1][0]) == (["kim.md", "build.md"], "trains.md")

@@ -1,18 +1,15 @@
 """`coterie tasks` on the task list of a session."""
 
 import json
+from functools import partial
 
 import pytest
-from click.testing import Result
 
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.cli.command_runner import coterie
 
+tasks = partial(coterie, "tasks")
 pytestmark = pytest.mark.usefixtures("newest_session")
-
-
-def tasks(*arguments: str) -> Result:
-    return coterie("tasks", *arguments)
 
 
 def printed(*arguments: str) -> str:

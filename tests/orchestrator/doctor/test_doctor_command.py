@@ -4,12 +4,12 @@ import json
 import os
 import socket
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from click.testing import Result
 from filelock import FileLock, Timeout
 
 from coterie.clock import Clock
@@ -30,6 +30,8 @@ from tests.orchestrator.approvals.approval_harness import plan
 from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, set_states
+
+doctor = partial(coterie, "doctor")
 
 
 @pytest.fixture(autouse=True)
@@ -62,10 +64,6 @@ async def _fill(session: SessionDirectory) -> None:
         letter = DeadLetter(reason="refused", detail="", mailbox="ada", at=1.0, envelope=None, raw=b"x")
         mail.dead_letters.add(letter)
         mail.dead_letters.add(letter)
-
-
-def doctor(*arguments: str) -> Result:
-    return coterie("doctor", *arguments)
 
 
 def findings(*arguments: str) -> list[dict[str, Any]]:

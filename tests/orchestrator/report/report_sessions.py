@@ -21,7 +21,7 @@ from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.mail_writer import MailWriter
-from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, reply
+from tests.orchestrator.session_writer import FINISHED, STARTED, SessionWriter, open_writer, reply
 
 BEGAN = 1_790_000_000.0
 
@@ -73,31 +73,27 @@ class SessionBuilder:
 
     def agent(self, seconds: float, name: str, event: Event) -> None:
         """Add an event of an agent."""
-
-        def write() -> None:
-            with open_writer(self.session.directory, name, self.clock) as agent:
-                agent.write_event(event)
-
-        self._script.append((seconds, write))
+        self._add(seconds, name, lambda agent: agent.write_event(event))
 
     def add_reply(self, seconds: float, name: str, words: str, used: ReplyRecord) -> None:
         """Add a reply of the model with its usage."""
-
-        def write() -> None:
-            with open_writer(self.session.directory, name, self.clock) as agent:
-                agent.write_text("assistant", words, used)
-
-        self._script.append((seconds, write))
+        self._add(seconds, name, lambda agent: agent.write_text("assistant", words, used))
 
     def add_delivery(self, seconds: float, name: str, text: str, id_: str) -> None:
         """Add the delivery of mail to an agent's transcript."""
 
-        def write() -> None:
-            with open_writer(self.session.directory, name, self.clock) as agent:
-                agent.conversation.append("user", [text_block(text)])
-                agent.transcript.record(agent.conversation, MailRecord(ids=[id_]))
+        def deliver(agent: SessionWriter) -> None:
+            agent.conversation.append("user", [text_block(text)])
+            agent.transcript.record(agent.conversation, MailRecord(ids=[id_]))
 
-        self._script.append((seconds, write))
+        self._add(seconds, name, deliver)
+
+    def _add(self, seconds: float, name: str, write: Callable[[SessionWriter], None]) -> None:
+        def write_agent() -> None:
+            with open_writer(self.session.directory, name, self.clock) as agent:
+                write(agent)
+
+        self._script.append((seconds, write_agent))
 
     def becomes(self, seconds: float, name: str, state: AgentState, what: str = "", start: int = 1) -> None:
         """Add a state change of an agent."""

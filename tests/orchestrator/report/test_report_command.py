@@ -2,24 +2,22 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from coterie.orchestrator.gateway.ledger import LEDGER
 from tests.orchestrator.cli.command_runner import coterie, printed
 from tests.orchestrator.report.html_page import Page
 from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, fixed_parser
 
+report = partial(coterie, "report")
+
 
 @pytest.fixture
 def builder(tmp_path: Path) -> SessionBuilder:
     return fixed_parser(tmp_path)
-
-
-def report(*arguments: str) -> Result:
-    return coterie("report", *arguments)
 
 
 def test_report_writes_only_the_named_file(builder: SessionBuilder, tmp_path: Path) -> None:

@@ -1,12 +1,16 @@
 """`coterie attach` without a terminal, on sessions that are not running."""
 
+from functools import partial
+
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from coterie.agents.events.agent_events import Finished
-from coterie.orchestrator.cli.main import main
+from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.cli.live.board_session import BoardSession
 from tests.orchestrator.session_writer import FINISHED, STARTED, reply
+
+attach = partial(coterie, "attach")
 
 
 @pytest.fixture
@@ -20,10 +24,6 @@ def ended(stage: BoardSession, monkeypatch: pytest.MonkeyPatch) -> BoardSession:
     stage.decide("plan-1", "a", by="lead", feedback="Good.")
     stage.change("a", "done")
     return stage
-
-
-def attach(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["attach", *arguments])
 
 
 def finish(stage: BoardSession, **facts: object) -> None:
@@ -88,6 +88,6 @@ def test_attach_refuses_bad_input_in_one_line(ended: BoardSession) -> None:
 @pytest.mark.parametrize("other", [["-p"], ["--output-format", "json"], ["--detach"]])
 def test_live_option_excludes_other_outputs(other: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
-    done = CliRunner().invoke(main, ["run", "x", "--live", *other])
+    done = coterie("run", "x", "--live", *other)
     assert done.exit_code == 2
     assert f"Error: --live and {other[0]} " in done.stderr
