@@ -38,28 +38,6 @@ def live(
     return coterie.LiveSession(session, life, host, past or Counter())
 
 
-async def test_events_come_until_the_session_is_over_and_none_is_lost(
-    session: SessionDirectory, host: RootClient
-) -> None:
-    life, kinds = SessionLiveness(), list[str]()
-
-    async def read() -> None:
-        async with live(session, host, life).events() as events:
-            async for observed in events:
-                kinds.append(observed.kind)
-
-    with trio.fail_after(PATIENCE), open_writer(session.directory) as writer:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(read)
-            writer.write_event(STARTED)
-            while not kinds:  # noqa: ASYNC110 - what is waited for is what is tested
-                await trio.sleep(0.001)
-            writer.write_text("user", "Go.")
-            writer.write_event(FINISHED)
-            life.end(SessionEnded(is_done=True))
-    assert kinds == ["started", "message", "finished"]
-
-
 async def test_resumed_session_skips_earlier_events(session: SessionDirectory, host: RootClient) -> None:
     with open_writer(session.directory) as writer:
         writer.write_event(STARTED)

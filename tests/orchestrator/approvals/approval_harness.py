@@ -13,6 +13,7 @@ import trio.testing
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided, ApprovalRejected
 from coterie.agents.permissions.types import Answer, Question, UserPrompter
+from coterie.agents.root_link.approval_messages import PromptUser
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
@@ -39,6 +40,18 @@ def plan(text: str = "1. Write a.txt.", **facts: Any) -> ApprovalSubject:
     return ApprovalSubject(
         **{"what": "plan", "agent": "builder", "incarnation": 1, "approver": "lead", "plan": text, **facts}
     )
+
+
+def permission(command: str = "make", *, agent: str = "builder", incarnation: int = 1, **facts: Any) -> ApprovalSubject:
+    """A call of the agent that the user must allow."""
+    asked = PromptUser(
+        **{"call": 0, "details": {}, "rules": [], "remedy": "a rule", **facts},
+        agent=agent,
+        tool="Bash",
+        subject=command,
+        reason="no rule",
+    )
+    return ApprovalSubject(what="permission", agent=agent, incarnation=incarnation, approver="human", question=asked)
 
 
 def by_lead(id_: str, *, approve: bool = True, **facts: Any) -> ApprovalDecision:

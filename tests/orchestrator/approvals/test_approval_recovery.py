@@ -8,22 +8,12 @@ import pytest
 import trio
 
 from coterie.agents.events.root_events import ApprovalAsked, ApprovalRejected
-from coterie.agents.root_link.approval_messages import PromptUser
 from coterie.orchestrator.approvals.approval_policy import AnswerInvalid, ApprovalDecision
-from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore, ApprovalSubject
+from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore
 from coterie.session_directory import SessionDirectory
-from tests.orchestrator.approvals.approval_harness import by_lead, open_approval_harness, plan, settle
+from tests.orchestrator.approvals.approval_harness import by_lead, open_approval_harness, permission, plan, settle
 
 FOREIGN = "it was written or changed by another process than the root"
-
-
-def permission(command: str = "make", incarnation: int = 1) -> ApprovalSubject:
-    asked = PromptUser(
-        call=0, agent="builder", tool="Bash", subject=command, details={}, reason="no rule", rules=[], remedy="a rule"
-    )
-    return ApprovalSubject(
-        what="permission", agent="builder", incarnation=incarnation, approver="human", question=asked
-    )
 
 
 async def test_open_plan_is_restored_and_lead_is_notified_once(session: SessionDirectory) -> None:

@@ -10,32 +10,18 @@ import attrs
 import msgspec
 import pytest
 
-from coterie.agents.root_link.approval_messages import PromptUser
 from coterie.clock import Clock
-from coterie.orchestrator.approvals.store import APPROVALS, Approval, ApprovalKey, ApprovalStore, ApprovalSubject
+from coterie.orchestrator.approvals.store import APPROVALS, Approval, ApprovalKey, ApprovalStore
 from coterie.orchestrator.cli.commands.approvals import LONGEST_FEEDBACK
 from coterie.orchestrator.session.root_lock import open_root_record
 from coterie.session_directory import SessionDirectory
-from tests.orchestrator.approvals.approval_harness import plan
+from tests.orchestrator.approvals.approval_harness import permission, plan
 from tests.orchestrator.cli.command_runner import coterie, printed, refusal
 
 approvals = partial(coterie, "approvals")
 PLAN = Approval(id="plan-1", claim=plan("1. Write a.txt.\n2. Test it.", files=("a.txt", "b.txt")), asked_at=86_400.0)
-ASKED = PromptUser(
-    call=0,
-    agent="scout",
-    tool="Bash",
-    subject="make",
-    details={"timeout": "9"},
-    reason="no rule allows it",
-    rules=["Bash(make)"],
-    remedy="a rule",
-)
-PERMISSION = Approval(
-    id="permission-2",
-    claim=ApprovalSubject(what="permission", agent="scout", incarnation=2, approver="human", question=ASKED),
-    asked_at=86_500.0,
-)
+MAKE = permission("make", agent="scout", incarnation=2, details={"timeout": "9"})
+PERMISSION = Approval(id="permission-2", claim=MAKE, asked_at=86_500.0)
 DECIDED = attrs.evolve(
     PLAN, id="plan-3", asked_at=86_600.0, state="rejected", by="lead", feedback="No.", decided_at=1.0
 )
@@ -99,7 +85,7 @@ def test_json_has_every_field_of_an_approval(stored: StoredApprovals) -> None:
     )
     assert (first["session"], first["subject"], first["state"]) == (session.id, "1. Write a.txt.", "open")
     assert (first["plan"], first["files"]) == ("1. Write a.txt.\n2. Test it.", ["a.txt", "b.txt"])
-    question = {"tool": "Bash", "subject": "make", "details": {"timeout": "9"}, "reason": "no rule allows it"}
+    question = {"tool": "Bash", "subject": "make", "details": {"timeout": "9"}, "reason": "no rule"}
     assert second["question"] == question
     shown = printed("approvals", "show", "plan-3")
     assert (shown["state"], shown["by"], shown["feedback"], shown["decided_at"]) == ("rejected", "lead", "No.", 1.0)
@@ -119,7 +105,7 @@ def test_show_prints_everything_and_escapes_hidden_characters(stored: StoredAppr
         "1. Write a.txt.",
         "2. Test it.",
     ]
-    shown = "call: Bash make\nbecause: no rule allows it\n\ntimeout:\n9\n"
+    shown = "call: Bash make\nbecause: no rule\n\ntimeout:\n9\n"
     assert approvals("show", "permission-2").stdout.endswith(shown)
     assert "state: rejected by the lead\nfeedback: No.\n" in approvals("show", "plan-3").stdout
     assert approvals("show", "plan-4").stdout.splitlines()[-2:] == ["1. Look.\\x1b[2K\\u202e", "2. Go."]

@@ -127,14 +127,6 @@ async def test_warmup_wait_has_a_limit(autojump_clock: MockClock) -> None:
         assert calls.times["second"] - began == HOLD
 
 
-async def test_call_in_warmup_wait_uses_no_slot() -> None:
-    async with open_single_caller(make_gate(places=2)) as (asker, calls):
-        await calls.ask(asker, "first", warming(b"1", b"parent"))
-        await calls.ask(asker, "held", warming(b"2", b"parent"))
-        await calls.ask(asker, "other", warming(b"3"))
-        assert calls.started == ["first", "other"]
-
-
 @pytest.mark.parametrize(("ttl", "life"), [("5m", 300), ("1h", 3600)])
 async def test_prefix_stays_warm_for_its_lifetime_after_the_last_use(ttl: Ttl, life: float) -> None:
     clock = Clock()

@@ -105,16 +105,3 @@ async def test_outcome_of_a_stopped_agent_names_the_stopper(services: RootServic
     await restarted.run.finish_task(services, unfinished, keeps_worktree=False)
     assert restarted.run.outcome is not None
     assert restarted.run.outcome.summary == "The user stopped it. Its process was ended by SIGKILL."
-
-
-async def test_stalled_agent_is_stopped_and_restarted(services: RootServices) -> None:
-    restarted = Restarted(services, RestartPolicy(first_wait=0.5))
-    process = restarted.begin()
-    process.report_stall(600)
-    process.set_state("stopping")
-    process.child = ChildProcess(1, -1, -9)
-    assert restarted.run.end_process(process) == 0.5
-    assert [state for state, _ in restarted.states] == ["starting", "stalled", "stopping", "killed"]
-    restarted.begin()
-    again = "again, 1 of 2: It showed no sign of life for 600 seconds. Its process was ended by SIGKILL."
-    assert restarted.states[-1] == ("starting", again)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
 from click.testing import CliRunner
@@ -98,16 +97,6 @@ async def test_a_worktree_with_any_work_is_kept(
     assert sorted(worktree.path.iterdir()) == files
     assert worktree.branch in branches(project)
     assert await open_worktree(session, "scout", project) == worktree, "and is there again when the agent is"
-
-
-async def test_unchanged_worktree_is_removed_and_the_next_one_is_new(session: SessionDirectory, project: Path) -> None:
-    first = await open_worktree(session, "scout", project)
-    assert await release_worktree(first) == "There are no changes in its worktree."
-    assert_nothing_is_left(session, project)
-    base = commit(project, readme="later\n")
-    second = await open_worktree(session, "scout", project)
-    assert second == attrs.evolve(first, base=base)
-    assert (second.path / "readme.txt").read_text() == "later\n"
 
 
 async def test_worktree_removed_by_the_user_is_restored_from_its_branch(

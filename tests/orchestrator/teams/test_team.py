@@ -134,6 +134,9 @@ async def test_session_stores_its_team_and_creates_tasks_once(session: SessionDi
         (3, "Prove it", (1, 2)),
     ]
     assert [task.description for task in listed] == ["Meant for builder.", "With a test."]
+    (session.directory / TEAM_FILE).write_bytes(b'{"name": ')
+    with pytest.raises(ConfigInvalid, match=TEAM_FILE):
+        await start_team_record(session, None, Clock())
 
 
 @pytest.mark.parametrize("crashed_after", range(4))
@@ -143,12 +146,6 @@ async def test_tasks_missing_after_a_crash_are_created_later(session: SessionDir
     await create_tasks(TWO, tasks)
     await create_tasks(TWO, tasks)
     assert [listed.subject for listed in (await tasks.list()).tasks] == ["Find it", "Mend it", "Prove it"]
-
-
-async def test_unreadable_team_record_is_reported_with_its_path(session: SessionDirectory) -> None:
-    (session.directory / TEAM_FILE).write_bytes(b'{"name": ')
-    with pytest.raises(ConfigInvalid, match=TEAM_FILE):
-        await start_team_record(session, None, Clock())
 
 
 @pytest.mark.parametrize(

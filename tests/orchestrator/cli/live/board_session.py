@@ -14,17 +14,18 @@ from rich.console import Console
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_log import EventLog
 from coterie.agents.events.root_events import AgentChanged, ApprovalAsked, ApprovalDecided, Budgeted
-from coterie.agents.root_link.approval_messages import PromptUser
 from coterie.clock import Clock
 from coterie.mailbox.contract import MemberState
 from coterie.mailbox.envelope import Envelope
-from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore, ApprovalSubject
+from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore
 from coterie.orchestrator.cli.live.board import SessionBoard
 from coterie.orchestrator.cli.live.board_render import BoardPage, render_board
 from coterie.orchestrator.cli.live.controller import Selection
 from coterie.orchestrator.cli.live.poller import SessionPoller, open_poller
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
 from coterie.session_directory import EVENT_LOG, SessionDirectory
+from tests.orchestrator.approvals.approval_harness import permission
+from tests.orchestrator.approvals.approval_harness import plan as plan_request
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.mail_writer import MailWriter
 from tests.orchestrator.session_writer import SessionWriter, open_writer, set_states
@@ -66,25 +67,10 @@ class BoardSession:
 
     def ask(self, id_: str, name: str, subject: str, *, by: Any = "human", plan: str = "") -> None:
         """Write a request of *name* for the call *subject* or for a *plan*."""
-        question = PromptUser(
-            call=1,
-            agent=name,
-            tool="Bash",
-            subject=subject,
-            details={"command": subject},
-            reason="no rule",
-            rules=[],
-            remedy="",
-        )
-        claim = ApprovalSubject(
-            what="plan" if plan else "permission",
-            agent=name,
-            incarnation=1,
-            approver=by,
-            plan=plan,
-            files=("a.py",) if plan else (),
-            question=None if plan else question,
-        )
+        if plan:
+            claim = plan_request(plan, agent=name, approver=by, files=("a.py",))
+        else:
+            claim = permission(subject, agent=name, details={"command": subject})
         approval = Approval(id=id_, claim=claim, asked_at=self.mail.clock.now())
         ApprovalStore.of(self.session, ApprovalKey.of_session(self.session.id)).save(approval)
         self.root(ApprovalAsked(id=id_, what=claim.what, name=name, incarnation=1, by=by, subject=approval.subject))
