@@ -3,6 +3,7 @@
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -14,6 +15,7 @@ from tests.orchestrator.cli.command_runner import coterie, printed
 
 run = partial(coterie, "memory")
 rows = partial(printed, "memory")
+check = partial(coterie, "memory", "check")
 AGENT = Author(by="agent", agent="main", session="20260101-000000-abcdef", turn=3, why="the user said so")
 DREAM = Author(by="dream", why="put in order")
 
@@ -141,18 +143,6 @@ def test_memories_cannot_control_the_terminal(store: MemoryStore) -> None:
         assert "\x1b" not in run(*arguments).output
 
 
-def test_recall_lists_the_best_memories_first(store: MemoryStore) -> None:
-    lines = run("recall", "who buys the tickets").stdout.splitlines()
-    assert lines[0].split()[1] == "trains.md"
-    (answer,) = map(
-        json.loads, run("recall", "who buys the tickets", "--k", "1", "--json", "--local").stdout.splitlines()
-    )
-    assert answer["query"] == "who buys the tickets"
-    assert [memory["path"] for memory in answer["memories"]] == ["trains.md"]
-    assert answer["memories"][0]["score"] > 0
-    assert run("recall").exit_code == run("recall", "x", "--queries", "-").exit_code == 2, "a query or a file"
-
-
 @pytest.mark.slow
 def test_recall_falls_back_to_the_local_ranker(store: MemoryStore, tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
@@ -209,16 +199,6 @@ def test_log_detects_changes_made_by_hand(store: MemoryStore) -> None:
     assert "own.md" in store.paths()
 
 
-def test_diff_shows_the_lines_of_a_change(store: MemoryStore) -> None:
-    lengthen(store)
-    done = run("diff")
-    assert "-Kim likes short answers." in done.stdout.splitlines()
-    assert "+Kim likes long answers." in done.stdout.splitlines()
-    assert "+++ b/build.md" in run("diff", "1").stdout
-    assert rows("diff", "1")[0]["before"] is None
-    assert run("diff", "99").stderr == "Error: unknown change '99'; the changes are 1 to 4\n"
-
-
 def test_undo_restores_the_memory_and_can_be_undone(store: MemoryStore) -> None:
     before = lengthen(store)
     done = run("undo")
@@ -269,3 +249,62 @@ def test_snapshot_equals_the_memory_of_the_agent_type(project: Path) -> None:
     assert copy.paths() == ["style.md"]
     assert (copy.index(), copy.read("style.md")) == (kept.index(), kept.read("style.md"))
     assert run("snapshot").exit_code == 2
+
+
+@pytest.fixture
+def memories(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two memories, one with problems, and an index with a dead link and a missing entry."""
+    directory = tmp_path / "memory"
+    directory.mkdir()
+    monkeypatch.setenv("COTERIE_MEMORY_DIR", str(directory))
+    (project / "main.py").write_text("def run_all(): ...\n")
+    (directory / "good.md").write_bytes(text("good", "Begin with `run_all()` in `main.py`."))
+    (directory / "stale.md").write_bytes(text("stale", "Call `run_none()`, see `gone.py`; it broke yesterday."))
+    (directory / "MEMORY.md").write_text("# Memory\n- [good](good.md) — good\n- [lost](lost.md) — lost\n")
+    return directory
+
+
+def found(*arguments: str) -> Any:
+    return json.loads(check("--json", *arguments).stdout)
+
+
+def test_check_of_a_clean_store_exits_0(memories: Path) -> None:
+    (memories / "stale.md").unlink()
+    (memories / "MEMORY.md").write_text("- [good](good.md) — good\n")
+    done = check()
+    assert done.exit_code == 0
+    counts = "0 contradicted, 0 duplicate, 0 with dead claims; 0 of 2 claims about files and symbols are dead"
+    assert done.stdout == f"pollution 0.0% of 1 memories: {counts}\nno problems\n"
+
+
+def test_check_lists_problems_by_file_with_the_pollution(memories: Path) -> None:
+    done = check()
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    assert lines[:-2] == [
+        "stale.md: orphan: is not in MEMORY.md: an agent does not know of it",
+        "stale.md:7: relative date: says 'yesterday', which moves with the day it is read on; write the date",
+        "stale.md:7: dead claim: names `run_none()`, which is nowhere in the project",
+        "stale.md:7: dead claim: names `gone.py`, which is nowhere in the project",
+        "MEMORY.md:3: dead link: links to lost.md, which does not exist",
+    ]
+    assert lines[-2].startswith(
+        "pollution 50.0% of 2 memories: 0 contradicted, 0 duplicate, 1 with dead claims; 2 of 4"
+    )
+    assert lines[-1] == "5 found"
+
+
+def test_fix_repairs_the_index_in_one_undoable_change(memories: Path) -> None:
+    before = (memories / "MEMORY.md").read_bytes()
+    answer = found("--fix")
+    assert {row["kind"] for row in answer["findings"] if row["fixed"]} == {"orphan", "dead_link"}
+    index = (memories / "MEMORY.md").read_text()
+    assert index == "# Memory\n- [good](good.md) — good\n- [stale](stale.md) — What stale is about.\n"
+    assert sorted(path.name for path in memories.glob("*.md")) == ["MEMORY.md", "good.md", "stale.md"]
+    change = MemoryStore.at(memories, Clock()).changes()[-1]
+    assert (change.id, change.author.by, change.path) == (answer["change"], "user", "MEMORY.md")
+    assert {row["kind"] for row in found()["findings"]} == {"relative_date", "dead_claim"}
+    assert found("--fix")["change"] is None
+    assert MemoryStore.at(memories, Clock()).changes()[-1] == change
+    assert run("undo").exit_code == 0
+    assert (memories / "MEMORY.md").read_bytes() == before

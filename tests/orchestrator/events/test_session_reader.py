@@ -15,7 +15,6 @@ from coterie.agents.events.agent_events import Event, TextEmitted, ToolStarted
 from coterie.agents.events.event_reader import LineUnreadable, MessageRecorded, ReplyRecorded, SessionEvent
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.model.usage import Usage
-from coterie.clock import Clock
 from coterie.orchestrator.events.event_sources import LogLines
 from coterie.orchestrator.events.follower import open_follower
 from coterie.orchestrator.events.session_reader import SessionReader, read_session
@@ -61,15 +60,6 @@ def test_agents_are_merged_by_time_and_can_be_selected(session: Path) -> None:
             scout.write_text("user", "s")
     assert [event.agent for event in read_session(session)] == ["main", "scout"] * 3
     assert [event.agent for event in read_session(session, "scout")] == ["scout"] * 3
-
-
-def test_clock_moved_back_keeps_order_of_file(session: Path) -> None:
-    clock = Clock()
-    with open_writer(session, clock=clock) as agent:
-        for number in range(3):
-            agent.write_event(TextEmitted(turn=number, text=""))
-            clock.advance(-100)
-    assert [event.members["turn"] for event in read_session(session)] == [0, 1, 2]
 
 
 def test_rewrite_is_one_event_without_repeated_messages(session: Path) -> None:

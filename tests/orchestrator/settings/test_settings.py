@@ -57,15 +57,6 @@ def places(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place
     )
 
 
-def test_no_settings_give_defaults(places: Places) -> None:
-    settings = places.load()
-    assert settings == Settings()
-    assert (settings.model, settings.max_turns, settings.layers.results.total) == ("sonnet", 200, 200_000)
-    assert {settings.source(key) for key in SETTINGS} == {"default"}
-    with pytest.raises(KeyError):
-        settings.source("nothing")
-
-
 def test_each_source_overrides_the_previous(places: Places) -> None:
     """Order: user, project, local, environment, command line, managed."""
     key, variable = "layers.results.total", "COTERIE_LAYERS_RESULTS_TOTAL"
