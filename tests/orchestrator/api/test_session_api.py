@@ -1,7 +1,11 @@
-"""Live session with a simulated root: events, end and refused requests."""
+"""Python API: public names, options of `open_session`, and a live session with a simulated root."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any, assert_type
 
 import pytest
 import trio
@@ -12,6 +16,7 @@ from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.messages import RunFailed
 from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.clock import Clock
+from coterie.orchestrator.api import public
 from coterie.orchestrator.api.live_session import SessionLiveness, count_existing
 from coterie.orchestrator.control.launch_client import RootClient
 from coterie.orchestrator.control.launch_protocol import SessionEnded, root_message_decoder
@@ -20,6 +25,107 @@ from coterie.orchestrator.control.server import open_control_server, open_listen
 from coterie.orchestrator.session.root_lock import open_root_record
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer
+
+RENAMED: dict[str, str] = vars(coterie)["_RENAMED"]
+
+
+def test_every_public_name_exists_and_is_listed() -> None:
+    for name in public.__all__:
+        assert getattr(coterie, name) is not None
+        assert name in dir(coterie)
+    with pytest.raises(AttributeError, match="no attribute 'opn_session'"):
+        coterie.opn_session  # type: ignore[attr-defined]  # noqa: B018 - which shows that types are not anything
+
+
+def test_a_renamed_name_gives_the_new_class_and_warns() -> None:
+    assert sorted(RENAMED) == [
+        *("AgentGlance", "ForSession", "Observed", "Once", "Progress", "Refusal", "Result", "Started", "Text")
+    ]
+    for old, new in RENAMED.items():
+        with pytest.warns(DeprecationWarning, match=rf"^coterie\.{old} is now coterie\.{new}$") as warned:
+            assert getattr(coterie, old) is getattr(coterie, new)
+        assert [each.filename for each in warned] == [__file__]
+        assert old not in dir(coterie)
+
+
+async def _a_program() -> None:
+    """Never run: mypy checks it, as it would a user's."""
+    async with coterie.open_session("Go.", team="team.toml", max_budget_usd=1) as session:
+        assert_type(session, coterie.LiveSession)
+        async with session.events() as events:
+            async for observed in events:
+                assert_type(observed, coterie.SessionEvent)
+                if isinstance(observed.event, coterie.ApprovalAsked):
+                    assert_type(observed.event.id, str)
+        assert_type((await session.spawn("Look.", name="scout")).incarnation, int)
+        assert_type(await session.send("scout", "Look again."), coterie.Receipt)
+        assert_type(await session.approvals(), tuple[coterie.Approval, ...])
+        assert_type((await session.wait()).cost, Decimal)
+    coterie.run_sync("Go.", modle="opus")  # type: ignore[call-arg]
+
+
+SCRIPT = "default: [{text: Done., times: always}]"
+
+
+@pytest.fixture
+def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    (tmp_path / "lead.toml").write_text('[lead]\nagent = "explore"\n')
+    return tmp_path
+
+
+async def answer(_question: coterie.Question) -> coterie.Answer:
+    return coterie.AllowOnce()
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("Go.", {"script": None}, "model: no API key; set ANTHROPIC_API_KEY, or pass script="),
+    (" ", {}, "task: it is empty; pass a task, or session="),
+    ("Go.", {"model": "sonet"}, "model: 'sonet' is not a known model; did you mean sonnet"),
+    ("Go.", {"agent": "explorer"}, "did you mean explore"),
+    ("Go.", {"project": "nowhere"}, "nowhere is not a directory"),
+    ("Go.", {"max_turns": 0}, "open_session: max_turns is 0; it should be a whole number above 0"),
+    ("Go.", {"max_budget_usd": -1}, "open_session: max_budget_usd is -1; it should be a number above 0"),
+    ("Go.", {"permission_mode": "all"}, "open_session: permissions.mode is 'all'; it should be one of default"),
+    ("Go.", {"settings": {"agents.at_onec": 3}}, "open_session: there is no setting 'agents.at_onec'; did you mean"),
+    ("Go.", {"coordinator": True, "agent": "explore"}, "coordinator: cannot be combined with agent='explore'"),
+    (
+        "Go.",
+        {"team": "lead.toml", "agent": "plan"},
+        "team: the lead of lead.toml has type explore, but agent='plan' was passed",
+    ),
+    ("Go.", {"team": "none.toml"}, "none.toml:1: cannot be read: No such file or directory"),
+    ("", {"session": "2026"}, "session: no session's id begins with '2026'; there are no sessions yet"),
+    ("", {"session": "2026", "team": "lead.toml"}, "team: is only for new sessions"),
+    (
+        "Go.",
+        {"on_question": answer, "detached": True},
+        "on_question: cannot be combined with questions_wait or detached",
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "options", "reason"), WRONG)
+async def test_invalid_options_raise_before_anything_starts(
+    task: str, options: dict[str, Any], reason: str, project: Path
+) -> None:
+    with pytest.raises(coterie.ConfigInvalid) as raised:
+        async with coterie.open_session(task, **{"script": "script.yaml", **options}):
+            raise AssertionError("it has begun")
+    assert reason in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert raised.value.reason
+    assert not (project / "home").exists()
+
+
+async def test_session_is_refused_outside_the_main_thread(project: Path) -> None:
+    with pytest.raises(RuntimeError, match="open_session needs the main thread"):
+        await trio.to_thread.run_sync(partial(coterie.run_sync, "Go.", script="script.yaml"))
+    assert not (project / "home").exists()
+
 
 PATIENCE = 10.0
 

@@ -1,6 +1,6 @@
-"""Control socket of a root: early requests, requests of agents, and the wait for the exit of the root."""
+"""Requests over the control socket of a root, mail that the root sends for its user, and the wait for its exit."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -11,13 +11,16 @@ import trio.testing
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.framing import read_frame, write_frame
+from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.orchestrator.control import client, requests
 from coterie.orchestrator.control.client import RootExit, send_request
 from coterie.orchestrator.control.server import open_control_server, open_listener
+from coterie.orchestrator.control.user_mail import handle_mail_request
 from coterie.orchestrator.session import root_lock
 from coterie.orchestrator.session.root_lock import hold_root_lock, open_root_record
 from coterie.process_identity import ProcessIdentity
-from coterie.session_directory import SessionDirectory
+from coterie.session_directory import MAIN, SessionDirectory
+from tests.orchestrator.mail_writer import MailWriter
 
 PATIENCE = 10.0
 
@@ -117,3 +120,44 @@ async def test_late_root_hangs(monkeypatch: pytest.MonkeyPatch, *, answers: bool
         assert waiting.limit == 0.01
     without_socket = RootExit(root=ProcessIdentity(pid=1, began=0), timeout=0.01)
     assert not await without_socket.wait(trio.sleep_forever)
+
+
+@pytest.fixture
+def office(session: SessionDirectory) -> Iterator[SessionMail]:
+    """The signed mail of a session, as its root opens it."""
+    with SessionMail.open(session, Clock(), SessionKeys.new()) as office:
+        yield office
+
+
+async def read(office: SessionMail) -> list[str]:
+    async with office.files.open_inbox("worker", 1) as inbox:
+        return [delivery.envelope.body for delivery in inbox.take_nowait()]
+
+
+async def test_sent_resent_and_released_mail_is_trusted(office: SessionMail) -> None:
+    await office.roster.join("worker")
+    writer = MailWriter(office.session)
+    writer.add_dead_letter(writer.make_message(MAIN, "worker", "words of main"))
+    held = writer.make_message("stranger", "worker", "words of a stranger", session="another")
+    await office.held.hold(held)
+    for request in (
+        requests.SendMail(to="*", body="words of the user"),
+        requests.ResendDeadLetter(number=office.dead_letters.history()[-1].number),
+        requests.ReleaseHeldMessage(id=held.id),
+    ):
+        answer = await handle_mail_request(office, request)
+        assert isinstance(answer, requests.DeliveryStatuses)
+        assert [fate.recipient for fate in answer.fates if fate.receipt is not None] == ["worker"]
+    assert await read(office) == ["words of the user", "words of main", "words of a stranger"]
+    assert office.dead_letters.pending() == []
+
+
+async def test_held_message_with_a_forged_session_is_not_released(office: SessionMail) -> None:
+    await office.roster.join("worker")
+    forged = MailWriter(office.session).make_message("spy", "worker", "words of main")
+    await office.held.hold(forged)
+    answer = await handle_mail_request(office, requests.ReleaseHeldMessage(id=forged.id))
+    assert isinstance(answer, requests.NotStored)
+    assert "came from outside" in answer.reason
+    assert await read(office) == []
+    assert [each.id for each in await office.held.messages()] == [forged.id]
