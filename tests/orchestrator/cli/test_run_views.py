@@ -16,7 +16,7 @@ from coterie.orchestrator.cli.output import escape_invisible, one_line, sanitize
 from coterie.orchestrator.cli.views.plain import PlainView
 from coterie.orchestrator.cli.views.program_views import ResultView, SummaryView
 from coterie.orchestrator.cli.views.terminal_view import TerminalView
-from coterie.orchestrator.cli.views.view import View, show_events
+from coterie.orchestrator.cli.views.view import show_events
 from coterie.orchestrator.events.follower import open_follower
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.pseudo_terminal import screen
@@ -177,30 +177,22 @@ def test_result_view_prints_only_the_last_reply(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr() == ("done\n", "")
 
 
-async def write_run(session: SessionDirectory, view: View) -> None:
-    """Write a past run, then a run that is shown."""
-    clock = SteppingClock()
-    with open_writer(session.directory, clock=clock) as agent, open_writer(session.directory, "scout", clock) as scout:
-        agent.write_event(STARTED)
-        agent.write_event(FINISHED)
-        with trio.fail_after(5):
-            async with open_follower(session.directory, view.agent) as follower, trio.open_nursery() as nursery:
-                follower.skip()
-                nursery.start_soon(show_events, view, follower)
-                agent.write_event(STARTED)
-                scout.write_event(FINISHED)
-                await trio.testing.wait_all_tasks_blocked()
-                agent.write_text("assistant", "done", reply())
-                agent.write_event(FINISHED)
-
-
-async def test_summary_has_session_transcript_and_cost(
+async def test_summary_has_session_transcript_and_cost_of_this_run(
     session: SessionDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await write_run(session, SummaryView())
+    with open_writer(session.directory, clock=SteppingClock()) as agent, trio.fail_after(5):
+        agent.write_event(STARTED)
+        agent.write_event(FINISHED)
+        async with open_follower(session.directory) as follower, trio.open_nursery() as nursery:
+            follower.skip()
+            nursery.start_soon(show_events, SummaryView(), follower)
+            agent.write_event(STARTED)
+            await trio.testing.wait_all_tasks_blocked()
+            agent.write_text("assistant", "done", reply())
+            agent.write_event(FINISHED)
     summary = json.loads(capsys.readouterr().out)
     assert summary.pop("transcript") == str(session.directory / "agents/main/transcript.jsonl")
-    ended = {"reason": "completed", "result": "done", "turns": 1, "seconds": 3.0, "error": None}
+    ended = {"reason": "completed", "result": "done", "turns": 1, "seconds": 2.0, "error": None}
     assert summary == {"session_id": session.id, "model": "m", "usage": {}, "cost_usd": "0.1", **ended}
 
 
