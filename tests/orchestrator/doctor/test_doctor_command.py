@@ -14,7 +14,6 @@ from filelock import FileLock, Timeout
 
 from coterie.clock import Clock
 from coterie.files import SeededFaults, file_faults
-from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.tasks.task import USER
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.mailbox.transports.bridge.socket_path import socket_path
@@ -25,10 +24,10 @@ from coterie.orchestrator.doctor.session_checks import mark_ended
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record
 from coterie.session_directory import SessionDirectory
-from tests.mailbox.file_mail import envelope
 from tests.orchestrator.approvals.approval_harness import plan
 from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.gateway.test_ledger import line
+from tests.orchestrator.mail_writer import MailWriter
 from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, set_states
 
 doctor = partial(coterie, "doctor")
@@ -48,22 +47,14 @@ def session(
     with Ledger.open(session.directory / LEDGER) as ledger:
         ledger.append(line("main"))
         ledger.append(line("main"))
-    trio.run(_fill, session)
+    trio.run(partial(TaskList(session.directory / "tasks", Clock()).create, "a task", by=USER))
+    mail = MailWriter(session)
+    set_states(session, main="running", ada="running")
+    mail.store(mail.make_message("main", "ada", "one"), mail.make_message("main", "ada", "two"))
+    set_states(session, main="ended", ada="ended")
+    for _ in range(2):
+        mail.add_dead_letter(None, "refused", mailbox="ada")
     return session
-
-
-async def _fill(session: SessionDirectory) -> None:
-    await TaskList(session.directory / "tasks", Clock()).create("a task", by=USER)
-    with SessionMail.open(session, Clock()) as mail:
-        for name in ("main", "ada"):
-            await mail.roster.join(name)
-        await mail.files.send(envelope(1))
-        await mail.files.send(envelope(2))
-        for name in ("main", "ada"):
-            await mail.roster.set_state(name, "ended")
-        letter = DeadLetter(reason="refused", detail="", mailbox="ada", at=1.0, envelope=None, raw=b"x")
-        mail.dead_letters.add(letter)
-        mail.dead_letters.add(letter)
 
 
 def findings(*arguments: str) -> list[dict[str, Any]]:
@@ -187,7 +178,7 @@ def test_socket_without_listener_is_removed_and_a_lock_file_is_no_finding(sessio
     assert findings() == []
 
 
-def test_draft_is_removed_only_if_its_writer_is_dead(session: SessionDirectory) -> None:
+def test_draft_is_removed_only_if_its_writer_is_dead_and_a_session_of_a_draft_too(session: SessionDirectory) -> None:
     left = session.directory / f".coterie-{dead_process()}-0.draft"
     written = session.directory / f".coterie-{os.getpid()}-0.draft"
     reused = session.directory / f".coterie-{os.getpid()}-1.draft"
@@ -197,16 +188,13 @@ def test_draft_is_removed_only_if_its_writer_is_dead(session: SessionDirectory) 
     assert {one["where"] for one in findings()} == {str(left), str(reused)}
     assert [one["fixed"] for one in findings("--fix")] == [True, True]
     assert written.exists()
-    assert findings() == []
-
-
-def test_session_killed_during_creation_is_removed(session: SessionDirectory) -> None:
     begun = session.directory.with_name("20990101-000000-ffffff")
     begun.mkdir()
-    (begun / f".coterie-{dead_process()}-0.draft").write_bytes(b"{")
+    (begun / left.name).write_bytes(b"{")
     assert [one["kind"] for one in findings()] == ["draft", "damaged_record"]
     assert [one["fixed"] for one in findings("--fix")] == [True, True]
     assert not begun.exists()
+    assert findings() == []
 
 
 def test_session_recorded_as_running_without_root_is_marked_ended(session: SessionDirectory) -> None:
@@ -214,6 +202,8 @@ def test_session_recorded_as_running_without_root_is_marked_ended(session: Sessi
     [found] = findings()
     assert (found["kind"], found["session"]) == ("interrupted_session", session.id)
     assert "(ada)" in found["what"]
+    assert crash_cleanup.main(session.id, '[3, [], true, ""]') == 0, "a new root has resumed it"
+    assert findings() == [found]
     findings("--fix")
     assert findings() == []
 
@@ -257,12 +247,6 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def test_crash_cleanup_skips_repair_when_new_root_has_resumed(session: SessionDirectory) -> None:
-    set_states(session, ada="idle")
-    assert crash_cleanup.main(session.id, '[3, [], true, ""]') == 0
-    assert [one["kind"] for one in findings()] == ["interrupted_session"]
-
-
 async def test_session_counts_as_running_while_its_mail_is_read(session: SessionDirectory) -> None:
     """A torn line may still be written, so it is no finding, even without a root record."""
     tear(session.directory / LEDGER)
@@ -272,20 +256,14 @@ async def test_session_counts_as_running_while_its_mail_is_read(session: Session
             assert await trio.to_thread.run_sync(findings, "--fix") == []
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "kind"),
-    [
-        (".coterie/agents/bad.md", "no front matter", "bad_definition"),
-        (".coterie/settings.toml", "colour = 1", "bad_settings"),
-    ],
-)
-def test_invalid_configuration_is_reported_with_its_file(tmp_path: Path, path: str, content: str, kind: str) -> None:
-    file = tmp_path / path
-    file.parent.mkdir(parents=True)
-    file.write_text(content)
-    [found] = findings("--fix")
-    assert (found["kind"], found["remedy"], found["fixed"]) == (kind, None, None)
-    assert str(file) in found["where"]
+def test_invalid_configuration_is_reported_with_its_file(tmp_path: Path) -> None:
+    agent, settings = tmp_path / ".coterie/agents/bad.md", tmp_path / ".coterie/settings.toml"
+    agent.parent.mkdir(parents=True)
+    agent.write_text("no front matter")
+    settings.write_text("colour = 1")
+    found = findings("--fix")
+    assert {(one["kind"], one["remedy"]) for one in found} == {("bad_definition", None), ("bad_settings", None)}
+    assert {one["where"].rpartition(":")[0] or one["where"] for one in found} == {str(agent), str(settings)}
 
 
 def test_session_option_limits_the_check_to_one_session(session: SessionDirectory, tmp_path: Path) -> None:

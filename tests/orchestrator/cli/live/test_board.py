@@ -104,21 +104,15 @@ def test_mail_is_stored_delivered_or_dead(stage: BoardSession) -> None:
     writer = stage.agent("a")
     writer.transcript.record(writer.conversation, MailRecord(ids=[delivered.id]))
     letters = {letter.id: letter for letter in stage.board().letters}
-    assert {id_: letter.way for id_, letter in letters.items()} == {
-        under_way.id: "stored",
-        delivered.id: "delivered",
-        dead.id: "dead",
-    }
+    assert letters.keys() == {under_way.id, delivered.id, dead.id}
+    assert [letters[each.id].way for each in (under_way, delivered, dead)] == ["stored", "delivered", "dead"]
     assert letters[delivered.id].gist == "in short"
 
 
 def test_open_approvals_list_those_of_the_user_first(stage: BoardSession) -> None:
     stage.ask("plan-1", "a", "", by="lead", plan="Look\nand mend")
     stage.ask("permission-2", "b", "rm -r x")
-    assert [(each.id, each.subject) for each in stage.board().open_approvals()] == [
-        ("permission-2", "Bash rm -r x"),
-        ("plan-1", "Look"),
-    ]
+    assert [each.subject for each in stage.board().open_approvals()] == ["Bash rm -r x", "Look"]
     stage.change("a", "running")
     assert [each.id for each in stage.board().open_approvals("a")] == ["plan-1"]
     stage.root(ApprovalRejected(id="plan-1", by="b", reason="only the lead"))
