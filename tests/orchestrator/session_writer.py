@@ -11,6 +11,7 @@ import trio
 
 from coterie.agents.events.agent_events import Event, Finished, RunStarted
 from coterie.agents.events.event_log import EventLog
+from coterie.agents.events.layer_events import Compacted
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
@@ -24,6 +25,22 @@ from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.session_directory import SessionDirectory
 
 STARTED = RunStarted(session="s", incarnation=1, model="m", permission_mode="default", project="/p", tools=["Read"])
+COMPACTED = Compacted(
+    trigger="threshold",
+    by="notes",
+    tokens_before=900,
+    tokens_after=300,
+    left=6,
+    kept=0,
+    words=1,
+    words_added=1,
+    restored=[],
+    dropped=["src/a.py", "E501"],
+    dropped_count=3,
+    seconds=0.1,
+    cost_usd="0",
+    where="/s/transcript.jsonl",
+)
 FINISHED = Finished(reason="completed", result="done", turns=1, usage={}, cost_usd="0.1")
 
 

@@ -9,7 +9,7 @@ import attrs
 import msgspec
 import pytest
 
-from coterie.agents.events.layer_events import BreakerTripped, Compacted, NotesUpdated, ResultsCleared, ResultsStored
+from coterie.agents.events.layer_events import BreakerTripped, NotesUpdated, ResultsCleared, ResultsStored
 from coterie.agents.events.root_events import CleanedUp
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import Boundary, ReplyRecord, UserTextRecord
@@ -17,23 +17,18 @@ from coterie.agents.loop.model.usage import Usage
 from coterie.memory.compaction.result_clearing import clear_results
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.cli.command_runner import coterie
-from tests.orchestrator.session_writer import SessionWriter, open_writer, reply
+from tests.orchestrator.session_writer import COMPACTED, SessionWriter, open_writer, reply
 
 logs = partial(coterie, "logs")
-SIZES: dict[str, Any] = {"tokens_before": 900, "tokens_after": 300, "left": 6, "kept": 0}
-BOUNDARY = Boundary(trigger="threshold", by="notes", turn=4, parts=["context", "summary", "words"], **SIZES)
-COMPACTED = Compacted(
+BOUNDARY = Boundary(
     trigger="threshold",
     by="notes",
-    words=1,
-    words_added=1,
-    restored=[],
-    dropped=["src/a.py", "E501"],
-    dropped_count=3,
-    seconds=0.1,
-    cost_usd="0",
-    where="/s/transcript.jsonl",
-    **SIZES,
+    turn=4,
+    tokens_before=900,
+    tokens_after=300,
+    left=6,
+    kept=0,
+    parts=["context", "summary", "words"],
 )
 
 

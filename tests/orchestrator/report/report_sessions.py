@@ -9,7 +9,7 @@ import trio
 
 from coterie.agents.events.agent_events import Event, ProgressSummarized, Retrying, ToolEnded
 from coterie.agents.events.event_log import EventLog
-from coterie.agents.events.layer_events import CacheBroke, Compacted
+from coterie.agents.events.layer_events import CacheBroke
 from coterie.agents.events.root_events import AgentChanged, AgentState, ApprovalAsked, ApprovalDecided, ApprovalRejected
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import MailRecord, ReplyRecord
@@ -21,7 +21,7 @@ from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.mail_writer import MailWriter
-from tests.orchestrator.session_writer import FINISHED, STARTED, SessionWriter, open_writer, reply
+from tests.orchestrator.session_writer import COMPACTED, FINISHED, STARTED, SessionWriter, open_writer, reply
 
 BEGAN = 1_790_000_000.0
 
@@ -153,16 +153,7 @@ def _work(builder: SessionBuilder) -> None:
     builder.add_reply(8, "main", "Others go on.", reply(2))
     builder.becomes(9, "main", "waiting", "3 agents")
     builder.becomes(33, "main", "running")
-    compacted: dict[str, Any] = {
-        "words_added": 0,
-        "restored": [],
-        "dropped": [],
-        "dropped_count": 0,
-        "seconds": 1.0,
-        "where": "t",
-    }
-    sizes: dict[str, Any] = {"tokens_before": 90_000, "tokens_after": 9_000, "left": 30, "kept": 4, "words": 1}
-    builder.agent(35, "main", Compacted(trigger="threshold", by="notes", cost_usd="0", **sizes, **compacted))
+    builder.agent(35, "main", COMPACTED)
     builder.agent(39, "main", FINISHED)
 
 

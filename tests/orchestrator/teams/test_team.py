@@ -30,24 +30,6 @@ from coterie.orchestrator.supervisor.spawn import resolve_run
 from coterie.orchestrator.teams.team_record import create_tasks, start_team_record
 from coterie.session_directory import TASKS, SessionDirectory
 
-
-def every_field(type_: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Objects whose fields are drawn by *given*, or else by their type."""
-    fields: dict[str, Any] = {**dict.fromkeys(attrs.fields_dict(type_), ...), **given}
-    return st.builds(type_, **fields)
-
-
-MEMBERS = every_field(
-    TeamMember,
-    plan=st.none() | every_field(PlanPolicy),
-    budget_usd=st.none() | st.decimals(allow_nan=False, allow_infinity=False),
-)
-TEAMS = every_field(
-    TeamDefinition,
-    lead=st.none() | every_field(TeamLead),
-    members=st.lists(MEMBERS, max_size=3).map(tuple),
-    tasks=st.lists(every_field(TeamTask), max_size=3).map(tuple),
-)
 TWO = TeamDefinition(
     name="two",
     members=(TeamMember(name="scout", type="explore", prompt="Look."), TeamMember(name="builder", type="worker")),
@@ -57,12 +39,6 @@ TWO = TeamDefinition(
         TeamTask(key="prove", subject="Prove it", description="With a test.", blocked_by=("find", "mend")),
     ),
 )
-
-
-@pytest.mark.slow
-@given(team=TEAMS)
-def test_team_survives_a_round_trip_through_bytes(team: TeamDefinition) -> None:
-    assert TeamDefinition.from_bytes(team.to_bytes()) == team
 
 
 @given(data=st.binary(max_size=60) | st.sampled_from([b"[" * 100_000, b"{}", b'{"name": 1}', b'{"name": "x"']))
@@ -124,15 +100,16 @@ async def test_session_stores_its_team_and_creates_tasks_once(session: SessionDi
     tasks = TaskList(session.directory / TASKS, Clock())
     await start_team_record(session, None, Clock())
     assert (load_recorded_team(session), (await tasks.list()).tasks) == (None, ())
-    await start_team_record(session, TWO, Clock())
-    assert load_recorded_team(session) == TWO
+    limits: dict[str, Any] = {"budget_usd": Decimal("0.10"), "memory": "local", "worktree": True, "process": "own"}
+    rule = PlanPolicy(by="rule", paths=("tests/**", "a.py"))
+    last = TeamMember(name="last", type="worker", model="haiku", prompt="Go.", plan=rule, **limits)
+    team = attrs.evolve(TWO, lead=TeamLead(agent="worker", model="opus"), members=(*TWO.members, last))
+    await start_team_record(session, team, Clock())
+    assert load_recorded_team(session) == team
     await tasks.delete(TaskId(1), USER)
     await start_team_record(session, None, Clock())
     listed = (await tasks.list()).tasks
-    assert [(task.id, task.subject, task.blocked_by) for task in listed] == [
-        (2, "Mend it", (1,)),
-        (3, "Prove it", (1, 2)),
-    ]
+    assert [(task.id, task.blocked_by) for task in listed] == [(2, (1,)), (3, (1, 2))]
     assert [task.description for task in listed] == ["Meant for builder.", "With a test."]
     (session.directory / TEAM_FILE).write_bytes(b'{"name": ')
     with pytest.raises(ConfigInvalid, match=TEAM_FILE):
