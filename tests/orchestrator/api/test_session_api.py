@@ -85,26 +85,15 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("Go.", {"script": None}, "model: no API key; set ANTHROPIC_API_KEY, or pass script="),
     (" ", {}, "task: it is empty; pass a task, or session="),
     ("Go.", {"model": "sonet"}, "model: 'sonet' is not a known model; did you mean sonnet"),
-    ("Go.", {"agent": "explorer"}, "did you mean explore"),
     ("Go.", {"project": "nowhere"}, "nowhere is not a directory"),
     ("Go.", {"max_turns": 0}, "open_session: max_turns is 0; it should be a whole number above 0"),
-    ("Go.", {"max_budget_usd": -1}, "open_session: max_budget_usd is -1; it should be a number above 0"),
-    ("Go.", {"permission_mode": "all"}, "open_session: permissions.mode is 'all'; it should be one of default"),
     ("Go.", {"settings": {"agents.at_onec": 3}}, "open_session: there is no setting 'agents.at_onec'; did you mean"),
     ("Go.", {"coordinator": True, "agent": "explore"}, "coordinator: cannot be combined with agent='explore'"),
-    (
-        "Go.",
-        {"team": "lead.toml", "agent": "plan"},
-        "team: the lead of lead.toml has type explore, but agent='plan' was passed",
-    ),
+    ("Go.", {"team": "lead.toml", "agent": "plan"}, "team: the lead of lead.toml has type explore, but agent='plan'"),
     ("Go.", {"team": "none.toml"}, "none.toml:1: cannot be read: No such file or directory"),
     ("", {"session": "2026"}, "session: no session's id begins with '2026'; there are no sessions yet"),
     ("", {"session": "2026", "team": "lead.toml"}, "team: is only for new sessions"),
-    (
-        "Go.",
-        {"on_question": answer, "detached": True},
-        "on_question: cannot be combined with questions_wait or detached",
-    ),
+    ("Go.", {"on_question": answer, "detached": True}, "on_question: cannot be combined with questions_wait or"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import tomllib
 from decimal import Decimal
 from pathlib import Path
 
@@ -218,10 +217,6 @@ def test_documentation_example_is_part_of_the_example_file(tmp_path: Path) -> No
     (tmp_path / "team.toml").write_text(text)
     shown, whole = load_team(tmp_path / "team.toml", tmp_path), load_team(DOCS / "examples" / "team.toml", tmp_path)
     assert (shown.name, shown.lead, shown.members[:2]) == (whole.name, whole.lead, whole.members[:2])
-    assert [member.name for member in whole.members] == ["scout", "builder", "tester", "critic"]
-    assert [task.key for task in whole.tasks] == ["map", "build", "tests", "verify"]
-    example = tomllib.loads((DOCS / "examples" / "team.toml").read_text())
-    assert tomllib.loads(text).keys() == example.keys()
 
 
 def test_documented_problems_match_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

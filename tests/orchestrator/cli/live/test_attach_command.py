@@ -66,14 +66,11 @@ def test_attach_prints_events_and_the_end_of_the_session(ended: BoardSession) ->
     ],
 )
 def test_attach_exits_with_the_code_of_the_run(ended: BoardSession, facts: dict[str, object], code: int) -> None:
+    interrupted = attach(ended.session.id)
+    assert interrupted.exit_code == 130
+    assert interrupted.stderr.startswith(f"session {ended.session.id} was interrupted")
     finish(ended, **facts)
     assert attach(ended.session.id).exit_code == code
-
-
-def test_attach_to_an_interrupted_session_exits_130(ended: BoardSession) -> None:
-    done = attach(ended.session.id)
-    assert done.exit_code == 130
-    assert done.stderr.startswith(f"session {ended.session.id} was interrupted")
 
 
 def test_attach_refuses_bad_input_in_one_line(ended: BoardSession) -> None:
