@@ -1,7 +1,7 @@
 """Approval requests and decisions of one agent, also over the control sockets of a lead and an agent."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import attrs
@@ -12,7 +12,6 @@ from coterie.agents.errors import ControlLost
 from coterie.agents.permissions.plan_approval import PlanDecision, PlanPolicy
 from coterie.agents.permissions.types import AllowOnce, Answer, DenyCall, Question
 from coterie.agents.root_link.approval_messages import SubmitPlan
-from coterie.agents.root_link.root_connection import RootConnection
 from coterie.agents.tools.team.send_message import SendMessage
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 from coterie.clock import Clock
@@ -25,6 +24,7 @@ from coterie.session_directory import MAIN, SessionDirectory
 from tests.orchestrator.approvals.approval_harness import ApprovalHarness, open_approval_harness, settle
 from tests.orchestrator.supervisor.process_samples import ConnectedAgent, open_connected_agent
 
+BY_LEAD = PlanPolicy(by="lead")
 SUBMIT = SubmitPlan(plan="1. Look.", files=("a.txt",))
 QUESTION = Question(tool="Bash", subject="make", reason="no rule", rules=(), remedy="a rule", agent="builder")
 
@@ -33,9 +33,6 @@ def of(bench: ApprovalHarness, agent: str = "builder", policy: PlanPolicy | None
     return AgentApprovals(
         approvals=bench.approvals, agent=agent, incarnation=1, policy=policy, directory=bench.session.project
     )
-
-
-BY_LEAD = PlanPolicy(by="lead")
 
 
 async def test_unrequested_plan_is_rejected_without_asking(session: SessionDirectory) -> None:
@@ -101,39 +98,21 @@ def test_plan_policy_is_resolved_for_each_agent() -> None:
     assert "only tests/** may be changed and no command" in rule.description
 
 
-@asynccontextmanager
-async def open_agent(
-    bench: ApprovalHarness, name: str, policy: PlanPolicy | None = None, death: trio.Event | None = None
-) -> AsyncIterator[RootConnection]:
-    """Give the connection that the process of *name* has to the root; *death* cuts it."""
-
-    async def die(event: trio.Event, agent: ConnectedAgent) -> None:
-        await event.wait()
-        agent.cut()
-
-    async with (
-        open_connected_agent(ModelGateway(Clock()), name, approvals=of(bench, name, policy)) as agent,
-        trio.open_nursery() as nursery,
-    ):
-        if death is not None:
-            nursery.start_soon(die, death, agent)
-        yield agent.station
+def open_agent(
+    bench: ApprovalHarness, name: str, policy: PlanPolicy | None = None
+) -> AbstractAsyncContextManager[ConnectedAgent]:
+    return open_connected_agent(ModelGateway(Clock()), name, approvals=of(bench, name, policy))
 
 
-def place(bench: ApprovalHarness) -> Workspace:
-    return Workspace(root=bench.session.project, scratch=bench.session.project)
-
-
-async def answer(
-    bench: ApprovalHarness, station: RootConnection, name: str, kind: SenderKind, **said: Any
-) -> ToolResult:
+async def answer(bench: ApprovalHarness, agent: ConnectedAgent, name: str, kind: SenderKind, **said: Any) -> ToolResult:
     """Let the model of *name* answer a plan of the builder, as its prompt says."""
     router = bench.office.router()
-    router.authority = station.authority
+    router.authority = agent.station.authority
     sender = Sender(name=name, incarnation=1, session=bench.session.id, kind=kind)
     message = {"type": "plan_approval_response", "request_id": "plan-1", "approve": True} | said
     tool = SendMessage(router=router, sender=sender)
-    return await call_tool({tool.name: tool}, tool.name, {"to": "builder", "message": message}, place(bench))
+    place = Workspace(root=bench.session.project, scratch=bench.session.project)
+    return await call_tool({tool.name: tool}, tool.name, {"to": "builder", "message": message}, place)
 
 
 async def test_only_the_decision_of_the_lead_reaches_the_agent(session: SessionDirectory) -> None:
@@ -148,7 +127,7 @@ async def test_only_the_decision_of_the_lead_reaches_the_agent(session: SessionD
         ):
 
             async def submit() -> None:
-                decisions.append(await builder.approver.submit("1. Look.", ()))
+                decisions.append(await builder.station.approver.submit("1. Look.", ()))
 
             nursery.start_soon(submit)
             await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - nobody is told before
@@ -183,19 +162,18 @@ async def until(is_so: Callable[[], bool]) -> None:
 async def test_a_builder_whose_turn_is_interrupted_withdraws_its_plan(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench, open_agent(bench, "builder", BY_LEAD) as builder:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(builder.approver.submit, "1. Look.", ())
+            nursery.start_soon(builder.station.approver.submit, "1. Look.", ())
             await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
             nursery.cancel_scope.cancel()
         await until(lambda: bench.kept("plan-1").state == "withdrawn")
 
 
 async def test_a_builder_that_dies_leaves_its_plan_open(session: SessionDirectory) -> None:
-    death = trio.Event()
     async with open_approval_harness(session) as bench:
         with pytest.RaisesGroup(ControlLost):
-            async with open_agent(bench, "builder", BY_LEAD, death) as builder, trio.open_nursery() as nursery:
-                nursery.start_soon(builder.approver.submit, "1. Look.", ())
+            async with open_agent(bench, "builder", BY_LEAD) as builder, trio.open_nursery() as nursery:
+                nursery.start_soon(builder.station.approver.submit, "1. Look.", ())
                 await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
-                death.set()
+                builder.cut()
         await settle()
         assert bench.kept("plan-1").state == "open"
