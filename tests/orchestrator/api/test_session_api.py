@@ -110,6 +110,13 @@ async def test_invalid_options_raise_before_anything_starts(
     assert not (project / "home").exists()
 
 
+async def test_unknown_option_is_a_type_error_with_a_suggestion(project: Path) -> None:
+    wrong: dict[str, Any] = {"modle": "opus"}
+    with pytest.raises(TypeError, match=r"^open_session has no option 'modle'; did you mean model"):
+        async with coterie.open_session("Go.", **wrong):
+            raise AssertionError("it has begun")
+
+
 async def test_session_is_refused_outside_the_main_thread(project: Path) -> None:
     with pytest.raises(RuntimeError, match="open_session needs the main thread"):
         await trio.to_thread.run_sync(partial(coterie.run_sync, "Go.", script="script.yaml"))

@@ -54,6 +54,8 @@ async def test_rejected_plan_may_be_resubmitted_as_a_new_request(session: Sessio
             with pytest.raises(AnswerInvalid, match="plan-1 is no longer open: rejected by the lead"):
                 await bench.approvals.decide(stale)
         assert [by for by, _ in bench.refusals] == ["lead", "human"]
+        with pytest.raises(AnswerInvalid, match=r"unknown approval 'paln-1'; did you mean plan-1 or plan-2\?"):
+            await bench.approvals.decide(by_lead("paln-1"))
         assert not bench.approvals.is_approved("builder")
         await bench.approvals.decide(by_lead("plan-2"))
 

@@ -154,6 +154,7 @@ def test_text_of_the_model_cannot_control_the_terminal(run: Run) -> None:
     shown = logs("--agent", "evil", "--turn", "1", "--rendered").stdout
     assert not {character for character in shown if not character.isprintable()} - {"\n"}
     assert r"a\u202eb\x9b1mc" in shown
+    assert logs("--agent", "evil", "--dropped").stdout.count("\n") == 1, "nothing was removed"
 
 
 def test_layers_shows_tokens_by_turn_and_layer(run: Run) -> None:

@@ -133,6 +133,7 @@ def test_a_disk_error_or_a_damaged_roster_is_a_failure_in_one_line(box: Mail) ->
     (box.session.directory / "roster.json").unlink()
     assert (mail("list").exit_code, mail("list").stdout) == (0, "")
     assert "no roster" in refusal(mail("sweep"))
+    assert "`coterie mail list`" in refusal(mail("send", "--to", "*", "hi"))
     (box.session.directory / "roster.json").write_text("{")
     done = mail("list")
     assert (done.exit_code, done.stderr.count("\n"), "roster.json" in done.stderr) == (1, 1, True)

@@ -11,7 +11,7 @@ import pytest
 from coterie.clock import Clock
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
-from tests.orchestrator.cli.command_runner import coterie, printed
+from tests.orchestrator.cli.command_runner import coterie, printed, refusal
 
 run = partial(coterie, "memory")
 rows = partial(printed, "memory")
@@ -135,6 +135,7 @@ def test_show_prints_a_memory_with_its_last_change_or_the_index(store: MemorySto
     assert shown["last_change"]["id"] == "2"
     assert "- [Kim](kim.md) — What Kim is about." in run("show").stdout.splitlines()
     assert rows("show")["text"] == store.index()
+    assert refusal(run("show", "biuld")).endswith("'biuld'; did you mean build?")
 
 
 def test_memories_cannot_control_the_terminal(store: MemoryStore) -> None:
@@ -171,6 +172,7 @@ def test_recall_answers_a_file_of_queries(tmp_path: Path) -> None:
     queries.write_text('tickets?\n\n{"query": "which \\"machine\\" builds", "gold": ["b"]}\nzebra\n')
     done = run("recall", "--json", "--local", "--dir", str(memories), "--queries", str(queries))
     answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert run("recall").exit_code == run("recall", "x", "--queries", "-").exit_code == 2, "a query or a file"
     assert [answer["query"] for answer in answers] == ["tickets?", 'which "machine" builds', "zebra"]
     assert [answer["memories"][0]["path"] for answer in answers[:2]] == ["a.md", "b.md"]
     assert (done.stderr.count("\n"), str(memories / "d.md") in done.stderr) == (1, True)
@@ -210,6 +212,7 @@ def test_undo_restores_the_memory_and_can_be_undone(store: MemoryStore) -> None:
     done = run("undo", "2")
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1), "the memory has changed since"
     assert done.stderr.startswith("Error: change 2 ")
+    assert refusal(run("diff", "99")) == "unknown change '99'; the changes are 1 to 6"
     assert b"long" in (store.read("kim.md") or b"")
 
 
@@ -270,6 +273,9 @@ def test_check_of_a_clean_store_exits_0(memories: Path) -> None:
     assert done.exit_code == 0
     counts = "0 contradicted, 0 duplicate, 0 with dead claims; 0 of 2 claims about files and symbols are dead"
     assert done.stdout == f"pollution 0.0% of 1 memories: {counts}\nno problems\n"
+    memories.rename(memories.with_name("moved"))
+    memories.write_text("no directory")
+    assert (check().exit_code, check().stderr.count("\n")) == (1, 1)
 
 
 def test_check_lists_problems_by_file_with_the_pollution(memories: Path) -> None:

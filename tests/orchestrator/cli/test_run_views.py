@@ -11,11 +11,11 @@ import trio
 from rich.console import Console
 
 from coterie.agents.events.agent_events import Event, Noticed, Retrying, TextEmitted, ToolEnded, ToolStarted
-from coterie.agents.events.event_reader import MessageRecorded, SessionEvent, make_session_event
+from coterie.agents.events.event_reader import MessageRecorded, ReplyRecorded, SessionEvent, make_session_event
 from coterie.orchestrator.cli.output import escape_invisible, one_line, sanitize
 from coterie.orchestrator.cli.views.plain import PlainView
 from coterie.orchestrator.cli.views.program_views import ResultView, SummaryView
-from coterie.orchestrator.cli.views.terminal_view import TerminalView
+from coterie.orchestrator.cli.views.terminal_view import StatusLine, TerminalView
 from coterie.orchestrator.cli.views.view import show_events
 from coterie.orchestrator.events.follower import open_follower
 from coterie.session_directory import SessionDirectory
@@ -149,6 +149,18 @@ def test_events_during_a_pause_are_drawn_afterwards() -> None:
         assert drawn_view.lines() == []
     drawn_view.view.tick()
     assert drawn_view.lines() == ["  Bash make test  ok  1.2 s", "", "Good.", "0 s | m"]
+
+
+def test_status_line_leaves_out_facts_that_do_not_fit() -> None:
+    status = StatusLine()
+    status.begin("claude-opus-5-5")
+    record = reply(3)
+    members = {name: getattr(record, name) for name in ReplyRecorded.__struct_fields__}
+    status.count(ReplyRecorded(**members))
+    whole = "0 s | turn 3 | $0.0100 | 5 tokens in, 0 % cached | 7 out | window 0 % | claude-opus-5-5"
+    assert status.line(200) == whole
+    assert status.line(30) == "0 s | turn 3 | $0.0100"
+    assert status.line(2) == ""
 
 
 def test_plain_view_separates_replies_from_status_lines(capsys: pytest.CaptureFixture[str]) -> None:

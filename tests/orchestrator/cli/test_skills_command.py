@@ -53,3 +53,13 @@ def test_check_exits_1_for_a_broken_skill_and_the_doctor_reports_it() -> None:
     findings = json.loads(coterie("doctor", "--json").output)["findings"]
     [finding] = [each for each in findings if each["kind"] == "bad_skill"]
     assert finding["where"].endswith("broken/SKILL.md:1")
+
+
+def test_instructions_include_the_list_of_skills(project: Path) -> None:
+    (project / ".claude/agents").mkdir()
+    head = "---\nname: editor\ndescription: Edits.\ntools: Read\nskills: [notes]\n---\nEdit."
+    (project / ".claude/agents/editor.md").write_text(head)
+    parts = printed("memory", "instructions")["loaded"]
+    assert [part["why"][:8] for part in parts if part["what"] == "skills"] == ["2 skills"]
+    parts = printed("memory", "instructions", "--agent", "editor")["loaded"]
+    assert [part["what"] for part in parts if part["what"].startswith("skill")] == ["skill"]

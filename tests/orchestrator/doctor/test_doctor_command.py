@@ -313,7 +313,7 @@ def test_directory_in_place_of_a_file_is_a_finding(session: SessionDirectory) ->
     assert (found["kind"], "directory" in found["what"]) == ("damaged_record", True)
 
 
-def test_forged_approval_file_is_a_finding_that_stays(session: SessionDirectory) -> None:
+def test_forged_approval_file_or_lost_key_is_a_finding(session: SessionDirectory, tmp_path: Path) -> None:
     records = ApprovalStore.of(session, ApprovalKey.of_session(session.id))
     for id_ in ("plan-1", "plan-2"):
         records.save(Approval(id=id_, claim=plan(), asked_at=1.0))
@@ -325,3 +325,7 @@ def test_forged_approval_file_is_a_finding_that_stays(session: SessionDirectory)
     assert found["what"] == "it was written or changed by another process than the root"
     assert "it grants nothing" in found["advice"]
     assert b'"approved"' in forged.read_bytes()
+    key = tmp_path / "home" / "keys" / session.id
+    key.unlink()
+    [lost] = findings()
+    assert (lost["kind"], lost["where"]) == ("damaged_record", str(key))

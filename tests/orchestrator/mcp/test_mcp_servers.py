@@ -1,6 +1,7 @@
 """MCP servers of a project, and the user's approval."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,15 @@ def test_server_file_problem_is_reported_with_its_line_also_by_the_doctor(
     assert words in problem.reason
     [finding] = configuration_findings(project)
     assert (finding.where, finding.kind) == (f"{project / '.mcp.json'}:{line}", "bad_settings")
+
+
+def test_unreadable_server_file_is_reported(project: Path) -> None:
+    os.mkfifo(project / ".mcp.json")
+    (project.parent / "home/mcp.json").write_bytes(b"\xff")
+    assert [problem.reason.partition(":")[0] for problem in load_servers(project).problems] == [
+        "not UTF-8",
+        "not a regular file",
+    ]
 
 
 def test_commands_list_complete_and_approve_without_showing_secrets(project: Path) -> None:

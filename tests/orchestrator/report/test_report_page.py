@@ -266,7 +266,7 @@ def test_hostile_text_stays_text_from_file_to_page(tmp_path: Path, text: str) ->
 @pytest.mark.slow
 def test_page_size_is_bounded(facts: SessionFacts) -> None:
     endless = "word " * 20_000
-    lead, scout, *_ = facts.agents
+    (lead, scout, *_), mail = facts.agents, facts.letters
     busy = attrs.evolve(
         scout,
         task=endless,
@@ -280,8 +280,9 @@ def test_page_size_is_bounded(facts: SessionFacts) -> None:
     large = attrs.evolve(
         facts,
         session=attrs.evolve(facts.session, task=endless),
-        agents=(lead, busy),
-        letters=tuple(attrs.evolve(each, reason=endless) for each in facts.letters) * 1_000,
+        agents=(lead, busy, *(attrs.evolve(scout, name=f"worker-{number}") for number in range(100))),
+        letters=tuple(attrs.evolve(each, reason=endless, sender=f"worker-{n}") for n in range(100) for each in mail)
+        * 50,
         requests=facts.requests * 2_000,
         approvals=tuple(ApprovalSummary(id=endless, at=1, subject=endless, agent=endless) for _ in range(2_000)),
         notables=tuple(NotableEvent(at=1, agent=endless, topic="errors", text=endless) for _ in range(2_000)),
@@ -292,3 +293,4 @@ def test_page_size_is_bounded(facts: SessionFacts) -> None:
     content = render_page(large)
     assert len(content) < 4 * MEGABYTE
     assert "more are not shown" in content.decode()
+    assert " others" in Page.of(content).text("messages")

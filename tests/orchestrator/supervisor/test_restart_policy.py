@@ -11,7 +11,6 @@ from coterie.agents.root_link.messages import ActivityChanged, AdmitCall, AgentM
 from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation
 from coterie.agents.settings import Settings
 from coterie.orchestrator.processes.child_process import ChildProcess
-from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
@@ -34,21 +33,16 @@ class Restarted:
     def __attrs_post_init__(self) -> None:
         self.run.begin_task(self.restarts, NoSpawner())
 
-    def begin(self) -> AgentProcess:
-        """Begin another start."""
+    def attempt(self, status: int, *messages: AgentMessage) -> float | None:
+        """Begin a start that sends *messages* and ends with *status*; returns the wait before the next."""
         run = self.run
         spec = attrs.evolve(run.spec, task=run.task, incarnation=Incarnation(number=run.crash_count + 1))
         process = make_process(self.services, spec, self.events.append)
         run.begin_process(process)
-        return process
-
-    def attempt(self, status: int, *messages: AgentMessage) -> float | None:
-        """Begin a start that sends *messages* and ends with *status*; returns the wait before the next."""
-        process = self.begin()
         for message in messages:
             process.handle(message)
         process.child = ChildProcess(1, -1, status)
-        return self.run.end_process(process)
+        return run.end_process(process)
 
     @property
     def states(self) -> list[tuple[str, str]]:

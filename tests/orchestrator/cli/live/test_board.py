@@ -14,6 +14,7 @@ from rich.text import Text
 from coterie.agents.events.agent_events import Finished, Noticed, ProgressSummarized, RunStarted, ToolEnded, ToolStarted
 from coterie.agents.events.root_events import ApprovalRejected, Budgeted
 from coterie.agents.loop.conversation.transcript_records import MailRecord
+from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.cli.live.board import KEPT, SessionBoard
 from coterie.orchestrator.cli.live.board_render import print_board
 from coterie.orchestrator.cli.live.controller import Selection
@@ -107,6 +108,9 @@ def test_mail_is_stored_delivered_or_dead(stage: BoardSession) -> None:
     assert letters.keys() == {under_way.id, delivered.id, dead.id}
     assert [letters[each.id].way for each in (under_way, delivered, dead)] == ["stored", "delivered", "dead"]
     assert letters[delivered.id].gist == "in short"
+    report = TaskNotification(status="completed", summary="a is done", result="It works.")
+    stage.send("a", "main", report.to_body(), kind="task_notification")
+    assert "completed: It works." in [letter.gist for letter in stage.board().letters]
 
 
 def test_open_approvals_list_those_of_the_user_first(stage: BoardSession) -> None:

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.orchestrator.cli.live.keyboard import LONGEST_PASTE, Keyboard, open_keyboard
+from coterie.orchestrator.cli.live.keyboard import LONGEST_PASTE, Keyboard, has_keyboard, open_keyboard
 
 
 @attrs.define(eq=False)
@@ -49,7 +49,8 @@ async def read(keyboard: Keyboard) -> list[str]:
         return await keyboard.read()
 
 
-async def test_keys_are_read_singly_and_the_terminal_is_restored(terminal: PseudoTerminal) -> None:
+async def test_keys_are_read_singly_and_the_terminal_is_restored(terminal: PseudoTerminal, tmp_path: Path) -> None:
+    assert not has_keyboard(tmp_path / "none")
     found = terminal.settings()
     with open_keyboard(terminal.path) as keyboard:
         assert terminal.settings() != found
