@@ -23,21 +23,12 @@ class MailWriter:
         """Open the mail as a process of the session does."""
         return SessionMail.open(self.session, self.clock)
 
-    def make_message(
-        self,
-        sender: str,
-        to: str,
-        body: str,
-        *,
-        session: str | None = None,
-        incarnation: int | None = None,
-        **facts: Any,
-    ) -> Envelope:
-        """Make a message of an agent of this or another *session*."""
+    def make_message(self, sender: str, to: str, body: str, *, session: str | None = None, **facts: Any) -> Envelope:
+        """Make a message of an agent of this or another *session*; an *incarnation* is that of its recipient."""
         kind: SenderKind = "lead" if sender == MAIN and session is None else "peer"
         return Envelope(
             sender=Sender(name=sender, incarnation=1, session=session or self.session.id, kind=kind),
-            recipient=Recipient(name=to, incarnation=incarnation),
+            recipient=Recipient(name=to, incarnation=facts.pop("incarnation", None)),
             sequence=1,
             body=body,
             **{"created": self.clock.now(), **facts},
@@ -53,22 +44,12 @@ class MailWriter:
 
         trio.run(send)
 
-    def add_dead_letter(
-        self,
-        letter: Envelope | None,
-        reason: DeadReason = "expired",
-        detail: str = "in a test",
-        mailbox: str | None = None,
-    ) -> None:
-        """Add a dead letter for a message, or for torn bytes."""
+    def add_dead_letter(self, letter: Envelope | None, reason: DeadReason = "expired", **facts: Any) -> None:
+        """Add a dead letter for a message, or for torn bytes to the worker."""
+        if letter is None:
+            found = {"mailbox": "worker", "at": self.clock.now(), "raw": b"\x00 torn \x1b[2J"}
+        else:
+            found = {"mailbox": letter.recipient.name, "at": letter.created, "raw": letter.to_bytes()}
+        facts = {"detail": "in a test", **found, **facts}
         with self.open() as mail_of_session:
-            mail_of_session.dead_letters.add(
-                DeadLetter(
-                    reason=reason,
-                    detail=detail,
-                    mailbox=mailbox or ("worker" if letter is None else letter.recipient.name),
-                    at=self.clock.now() if letter is None else letter.created,
-                    envelope=letter,
-                    raw=b"\x00 torn \x1b[2J" if letter is None else letter.to_bytes(),
-                )
-            )
+            mail_of_session.dead_letters.add(DeadLetter(reason=reason, envelope=letter, **facts))

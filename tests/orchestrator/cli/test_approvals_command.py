@@ -1,7 +1,7 @@
 """`coterie approvals` over records, of sessions that run and of sessions that do not."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -27,38 +27,34 @@ DECIDED = attrs.evolve(
 )
 
 
-@attrs.define(eq=False)
-class StoredApprovals:
-    """Sessions with approvals in them; this process is the root of those that run."""
-
-    project: Path
-    _roots: ExitStack
-
-    def session(self, *approvals: Approval, runs: bool = True) -> SessionDirectory:
-        """A new one."""
-        session = SessionDirectory.create(self.project, Clock(), task="t", model="m")
-        records = ApprovalStore.of(session, ApprovalKey.of_session(session.id))
-        for approval in approvals:
-            records.save(approval)
-        if runs:
-            self._roots.enter_context(open_root_record(session, Clock()))
-        return session
+MakeSession = Callable[..., SessionDirectory]
 
 
 @pytest.fixture
-def stored(home: Path, tmp_path: Path, runtime: Path) -> Iterator[StoredApprovals]:
+def stored(home: Path, tmp_path: Path, runtime: Path) -> Iterator[MakeSession]:
+    """Makes sessions with approvals; this process is the root of those that run."""
     with ExitStack() as roots:
-        yield StoredApprovals(tmp_path, roots)
+
+        def make(*approvals: Approval, runs: bool = True) -> SessionDirectory:
+            session = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+            records = ApprovalStore.of(session, ApprovalKey.of_session(session.id))
+            for approval in approvals:
+                records.save(approval)
+            if runs:
+                roots.enter_context(open_root_record(session, Clock()))
+            return session
+
+        yield make
 
 
 def refused(*arguments: str) -> str:
     return refusal(approvals(*arguments))
 
 
-def test_open_approvals_of_running_sessions_are_listed(stored: StoredApprovals) -> None:
+def test_open_approvals_of_running_sessions_are_listed(stored: MakeSession) -> None:
     assert "no agent" in approvals("list").stderr
-    session = stored.session(PLAN, PERMISSION, DECIDED)
-    stored.session(PLAN, runs=False)
+    session = stored(PLAN, PERMISSION, DECIDED)
+    stored(PLAN, runs=False)
     done = approvals("list")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
@@ -68,16 +64,16 @@ def test_open_approvals_of_running_sessions_are_listed(stored: StoredApprovals) 
     assert len(approvals("list", "--all").stdout.splitlines()) == 3
 
 
-def test_approvals_of_a_session_that_is_not_running_are_listed_but_not_answered(stored: StoredApprovals) -> None:
-    session = stored.session(PLAN, DECIDED, runs=False)
+def test_approvals_of_a_session_that_is_not_running_are_listed_but_not_answered(stored: MakeSession) -> None:
+    session = stored(PLAN, DECIDED, runs=False)
     assert [row["id"] for row in printed("approvals", "list", session.id)["approvals"]] == ["plan-1"]
     assert [row["id"] for row in printed("approvals", "list", session.id, "--all")["approvals"]] == ["plan-1", "plan-3"]
     assert f"`coterie resume {session.id}`" in refused("approve", "plan-1", "--session", session.id)
     assert "'x'" in refused("approve", "plan-1", "--session", "x")
 
 
-def test_json_has_every_field_of_an_approval(stored: StoredApprovals) -> None:
-    session = stored.session(PLAN, PERMISSION, DECIDED)
+def test_json_has_every_field_of_an_approval(stored: MakeSession) -> None:
+    session = stored(PLAN, PERMISSION, DECIDED)
     [first, second] = printed("approvals", "list")["approvals"]
     assert " ".join(first) == (
         "session id what agent incarnation approver subject plan files paths question asked_at state by feedback"
@@ -91,9 +87,9 @@ def test_json_has_every_field_of_an_approval(stored: StoredApprovals) -> None:
     assert (shown["state"], shown["by"], shown["feedback"], shown["decided_at"]) == ("rejected", "lead", "No.", 1.0)
 
 
-def test_show_prints_everything_and_escapes_hidden_characters(stored: StoredApprovals) -> None:
+def test_show_prints_everything_and_escapes_hidden_characters(stored: MakeSession) -> None:
     evil = attrs.evolve(PLAN, id="plan-4", claim=plan("1. Look.\x1b[2K\u202e\n2. Go.", agent="b\x1b[1m"))
-    session = stored.session(PLAN, PERMISSION, DECIDED, evil)
+    session = stored(PLAN, PERMISSION, DECIDED, evil)
     assert approvals("show", "plan-1").stdout.splitlines() == [
         "plan-1",
         f"session: {session.id}",
@@ -112,8 +108,8 @@ def test_show_prints_everything_and_escapes_hidden_characters(stored: StoredAppr
     assert "\x1b" not in approvals("list").stdout
 
 
-def test_a_changed_file_is_doubted_and_a_damaged_one_skipped_with_exit_1(stored: StoredApprovals) -> None:
-    session, other = stored.session(PLAN, PERMISSION), stored.session(DECIDED)
+def test_a_changed_file_is_doubted_and_a_damaged_one_skipped_with_exit_1(stored: MakeSession) -> None:
+    session, other = stored(PLAN, PERMISSION), stored(DECIDED)
     path = session.directory / APPROVALS / "plan-1.json"
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"open"', b'"approved"'))
@@ -130,17 +126,17 @@ def test_a_changed_file_is_doubted_and_a_damaged_one_skipped_with_exit_1(stored:
     assert [row["session"] for row in msgspec.json.decode(done.stdout)["approvals"]] == [other.id]
 
 
-def test_unknown_id_is_refused_with_the_closest_one(stored: StoredApprovals) -> None:
+def test_unknown_id_is_refused_with_the_closest_one(stored: MakeSession) -> None:
     for command in (("show", "plan-2"), ("approve", "plan-2"), ("reject", "plan-2", "-f", "x")):
         assert refused(*command).startswith("unknown approval 'plan-2' in the running sessions")
-    session = stored.session(PLAN)
+    session = stored(PLAN)
     line = refused("show", "paln-1", "-s", session.id)
     assert session.id in line
     assert line.endswith("did you mean plan-1?")
 
 
-def test_reject_needs_feedback_and_too_long_feedback_is_refused(stored: StoredApprovals) -> None:
-    stored.session(PLAN)
+def test_reject_needs_feedback_and_too_long_feedback_is_refused(stored: MakeSession) -> None:
+    stored(PLAN)
     for feedback in ((), ("-f", ""), ("--feedback", " \n")):
         assert "--feedback" in refused("reject", "plan-1", *feedback)
     line = refused("approve", "plan-1", "-f", "x" * (LONGEST_FEEDBACK + 1))
@@ -148,8 +144,8 @@ def test_reject_needs_feedback_and_too_long_feedback_is_refused(stored: StoredAp
     assert "20,000" in line
 
 
-def test_id_of_two_sessions_needs_a_session_unless_one_is_open(stored: StoredApprovals) -> None:
-    first, second = stored.session(PLAN), stored.session(PLAN)
+def test_id_of_two_sessions_needs_a_session_unless_one_is_open(stored: MakeSession) -> None:
+    first, second = stored(PLAN), stored(PLAN)
     for command in ("show", "approve"):
         line = refused(command, "plan-1")
         assert "--session" in line

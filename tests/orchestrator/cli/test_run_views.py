@@ -4,7 +4,6 @@ import io
 import json
 from typing import Any
 
-import attrs
 import msgspec
 import pytest
 import trio
@@ -38,20 +37,13 @@ def text(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-@attrs.define(eq=False)
 class DrawnView:
     """A terminal view and its output."""
 
-    width: int = 40
-    height: int = 12
-    file: io.StringIO = attrs.field(factory=io.StringIO)
-    view: TerminalView = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        console = Console(
-            file=self.file, force_terminal=True, width=self.width, height=self.height, highlight=False, markup=False
-        )
-        self.view = TerminalView(console)
+    def __init__(self, width: int = 40, height: int = 12) -> None:
+        self.file = io.StringIO()
+        size: dict[str, Any] = {"width": width, "height": height}
+        self.view = TerminalView(Console(file=self.file, force_terminal=True, highlight=False, markup=False, **size))
 
     def show(self, *events: Event) -> None:
         """Pass events to the view, then tick."""

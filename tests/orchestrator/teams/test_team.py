@@ -71,27 +71,25 @@ def test_briefing_lists_members_and_tasks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("member", "words"),
+    ("options", "words"),
     [
-        (TeamMember(name="a", type="k", worktree=True), "(type k; in a separate git worktree)"),
-        (TeamMember(name="a", type="k", plan=PlanPolicy(by="lead")), "(type k; its plan is approved by you)"),
-        (TeamMember(name="a", type="k", plan=PlanPolicy(by="human")), "its plan is approved by the user)"),
-        (TeamMember(name="a", type="k", plan=PlanPolicy()), "its plan is approved by the approver in the settings)"),
+        ({"worktree": True}, "(type k; in a separate git worktree)"),
+        ({"plan": PlanPolicy(by="lead")}, "(type k; its plan is approved by you)"),
+        ({"plan": PlanPolicy(by="human")}, "its plan is approved by the user)"),
+        ({"plan": PlanPolicy()}, "its plan is approved by the approver in the settings)"),
         (
-            TeamMember(name="a", type="k", plan=PlanPolicy(by="rule", paths=("tests/**", "a.py"))),
+            {"plan": PlanPolicy(by="rule", paths=("tests/**", "a.py"))},
             "its plan is approved by the rule tests/**, a.py)",
         ),
-        (TeamMember(name="a", type="k", budget_usd=Decimal("2.50")), "(type k; may spend $2.50)"),
-        (TeamMember(name="a", type="k", prompt="</x> &\n\nso on"), "Its task: &lt;/x&gt; &amp; so on"),
-        (TeamMember(name="a", type="k", prompt=f"{'x' * 199}<y>"), f"{'x' * 199}&lt;..."),
+        ({"budget_usd": Decimal("2.50")}, "(type k; may spend $2.50)"),
+        ({"prompt": "</x> &\n\nso on"}, "Its task: &lt;/x&gt; &amp; so on"),
+        ({"prompt": f"{'x' * 199}<y>"}, f"{'x' * 199}&lt;..."),
     ],
 )
-def test_briefing_shows_the_limits_of_a_member(member: TeamMember, words: str) -> None:
-    [line] = [
-        line
-        for line in team_briefing(TeamDefinition(name="t", members=(member,))).splitlines()
-        if line.startswith("- ")
-    ]
+def test_briefing_shows_the_limits_of_a_member(options: dict[str, Any], words: str) -> None:
+    member = TeamMember(name="a", type="k", **options)
+    briefing = team_briefing(TeamDefinition(name="t", members=(member,)))
+    [line] = [line for line in briefing.splitlines() if line.startswith("- ")]
     assert words in line
 
 
@@ -126,27 +124,24 @@ async def test_tasks_missing_after_a_crash_are_created_later(session: SessionDir
 
 
 @pytest.mark.parametrize(
-    ("member", "expected"),
+    ("options", "expected"),
     [
-        (TeamMember(name="a", type="worker", budget_usd=Decimal(2)), {"budget": Decimal(2)}),
-        (
-            TeamMember(name="a", type="worker", process="shared", worktree=True),
-            {"is_in_process": True, "isolation": "worktree"},
-        ),
-        (TeamMember(name="a", type="explore", process="own"), {"is_in_process": False}),
-        (
-            TeamMember(name="a", type="explore", memory="user"),
-            {"is_in_process": True, "memory": "user", "is_teammate": True},
-        ),
-        (TeamMember(name="a", type="worker", plan=PlanPolicy()), {"plan": PlanPolicy(by="human")}),
-        (TeamMember(name="a", type="worker", plan=PlanPolicy(by="lead")), {"plan": PlanPolicy(by="lead")}),
-        (TeamMember(name="a", type="worker", model="haiku"), {"model": known_models().get("haiku").id}),
-        (TeamMember(name="a", type="worker"), {"model": known_models().get("opus").id, "plan": None, "budget": None}),
+        ({"budget_usd": Decimal(2)}, {"budget": Decimal(2)}),
+        ({"process": "shared", "worktree": True}, {"is_in_process": True, "isolation": "worktree"}),
+        ({"type": "explore", "process": "own"}, {"is_in_process": False}),
+        ({"type": "explore", "memory": "user"}, {"is_in_process": True, "memory": "user", "is_teammate": True}),
+        ({"plan": PlanPolicy()}, {"plan": PlanPolicy(by="human")}),
+        ({"plan": PlanPolicy(by="lead")}, {"plan": PlanPolicy(by="lead")}),
+        ({"model": "haiku"}, {"model": known_models().get("haiku").id}),
+        ({}, {"model": known_models().get("opus").id, "plan": None, "budget": None}),
     ],
 )
 @pytest.mark.usefixtures("home")
-def test_member_options_reach_the_agent_spec(member: TeamMember, expected: dict[str, object], tmp_path: Path) -> None:
+def test_member_options_reach_the_agent_spec(
+    options: dict[str, Any], expected: dict[str, object], tmp_path: Path
+) -> None:
     """A budget includes the descendants, because otherwise delegation would bypass it."""
+    member = TeamMember(**{"name": "a", "type": "worker", **options})
     settings = Settings.build({"approvals.plans": "human"}, {})
     lead = AgentSpec(name="main", task="t", model=known_models().get("opus").id, settings=settings)
     run = resolve_run(member.request(), member.name, lead, tmp_path)

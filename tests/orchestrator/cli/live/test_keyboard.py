@@ -29,10 +29,6 @@ class PseudoTerminal:
         """Press keys."""
         os.write(self.master, keys)
 
-    def settings(self) -> list[object]:
-        """Terminal settings."""
-        return termios.tcgetattr(self.slave)
-
 
 @pytest.fixture
 def terminal() -> Iterator[PseudoTerminal]:
@@ -51,12 +47,12 @@ async def read(keyboard: Keyboard) -> list[str]:
 
 async def test_keys_are_read_singly_and_the_terminal_is_restored(terminal: PseudoTerminal, tmp_path: Path) -> None:
     assert not has_keyboard(tmp_path / "none")
-    found = terminal.settings()
+    found = termios.tcgetattr(terminal.slave)
     with open_keyboard(terminal.path) as keyboard:
-        assert terminal.settings() != found
+        assert termios.tcgetattr(terminal.slave) != found
         terminal.type("a\x1b[A\u00e9".encode())
         assert await read(keyboard) == ["a", "up", "\u00e9"]
-    assert terminal.settings() == found
+    assert termios.tcgetattr(terminal.slave) == found
 
 
 async def test_a_key_in_pieces_is_one_key(terminal: PseudoTerminal, mock_clock: trio.testing.MockClock) -> None:

@@ -63,14 +63,8 @@ def full_board(text: str) -> SessionBoard:
     board = SessionBoard(session="s", task=text, started=0.0)
     for event in (Budgeted(dollars="1"), *hostile_events(text)):
         board.handle(make_session_event(event, session="s", agent="main", at=1.0))
-    board.handle(
-        make_session_event(
-            agent_events.Finished(reason="x", result=text, turns=1, usage={}, cost_usd="0"),
-            session="s",
-            agent=text or "x",
-            at=2.0,
-        )
-    )
+    finished = agent_events.Finished(reason="x", result=text, turns=1, usage={}, cost_usd="0")
+    board.handle(make_session_event(finished, session="s", agent=text or "x", at=2.0))
     sender = Sender(name="a", incarnation=1, session="s", kind="peer")
     letter = Envelope(sender=sender, recipient=Recipient(name="b"), sequence=1, body=text, created=1.0)
     board.add_mail(letter)
