@@ -15,11 +15,9 @@ from tests.orchestrator.cli.command_runner import coterie, offered, printed
 
 
 @pytest.fixture
-def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(checkout: Path, home: Path) -> Path:
     home.mkdir()
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-    return tmp_path / "project"
+    return checkout
 
 
 def write(path: Path, **servers: Any) -> None:
