@@ -1,6 +1,6 @@
 """The approvals of a session in one process, with real files and mail, without agents."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -119,11 +119,7 @@ class ApprovalHarness:
 
 @asynccontextmanager
 async def open_approval_harness(
-    session: SessionDirectory,
-    *,
-    user: UserPrompter | None = None,
-    has_lead: bool = True,
-    wake_lead: Callable[[str], None] = lambda _: None,
+    session: SessionDirectory, *, user: UserPrompter | None = None, has_lead: bool = True
 ) -> AsyncIterator[ApprovalHarness]:
     """Approvals as the next root of *session* opens them; its *user* sits at the terminal."""
     told: list[Event] = []
@@ -131,7 +127,7 @@ async def open_approval_harness(
         if has_lead:
             await office.roster.join(MAIN)
         sender = StatusPublisher(office, told.append).sender
-        approvals = await open_approvals(office, sender, told.append, wake_lead, user)
+        approvals = await open_approvals(office, sender, told.append, user=user)
         yield ApprovalHarness(session=session, office=office, approvals=approvals, events=told)
 
 

@@ -15,7 +15,6 @@ from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import HOLD
 from coterie.orchestrator.gateway.admission_queue import MAX_PRIORITY_WAIT
-from coterie.orchestrator.gateway.cache_warmup import TRIMMED, CacheWarmup
 from coterie.orchestrator.gateway.permit import CallCost
 from tests.orchestrator.gateway.gateway_calls import (
     OPUS,
@@ -149,15 +148,6 @@ async def test_prefix_stays_warm_for_its_lifetime_after_the_last_use(ttl: Ttl, l
         await calls.ask(asker, "leads", warming(b"5", b"parent"))
         await calls.ask(asker, "held", warming(b"6", b"parent"))
         assert calls.started[-1] == "leads"
-
-
-def test_expired_prefixes_are_removed() -> None:
-    clock = Clock()
-    warmth = CacheWarmup(clock, HOLD)
-    for number in range(2 * TRIMMED):
-        warmth.begin(warmth.start(warming(b"%d" % number), 0.0))
-        clock.advance(1)
-    assert len(warmth._warm) <= TRIMMED  # noqa: SLF001 - what is kept cannot be seen from outside
 
 
 async def test_oversized_call_is_refused_with_the_remaining_budget() -> None:

@@ -25,7 +25,7 @@ def test_report_writes_only_the_named_file(builder: SessionBuilder, tmp_path: Pa
     done = report(builder.session.id[:-2], "-o", "page.html")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "page.html\n", "")
     assert set(tmp_path.iterdir()) - before == {tmp_path / "page.html"}
-    assert "Mend the parser." in Page.of((tmp_path / "page.html").read_bytes()).text()
+    assert "Mend the parser." in Page((tmp_path / "page.html").read_bytes()).text()
 
 
 def test_default_is_a_file_by_the_id_of_the_newest_session_and_a_hyphen_standard_output(
@@ -33,7 +33,7 @@ def test_default_is_a_file_by_the_id_of_the_newest_session_and_a_hyphen_standard
 ) -> None:
     done = report(builder.session.id, "-o", "-")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert Page.of(done.stdout_bytes).text("agents").startswith("Agents")
+    assert Page(done.stdout_bytes).text("agents").startswith("Agents")
     assert not list(tmp_path.glob("*.html"))
     done = report()
     assert (done.exit_code, done.stdout) == (0, f"coterie-{builder.session.id}.html\n")

@@ -31,7 +31,7 @@ MEGABYTE = 1_000_000
 
 
 def page_of(builder: SessionBuilder) -> Page:
-    return Page.of(render_page(collect_report(builder.session, NOW)))
+    return Page(render_page(collect_report(builder.session, NOW)))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def facts(tmp_path: Path) -> SessionFacts:
 
 @pytest.fixture
 def page(facts: SessionFacts) -> Page:
-    return Page.of(render_page(facts))
+    return Page(render_page(facts))
 
 
 def test_page_has_every_section_with_a_link(page: Page) -> None:
@@ -143,7 +143,7 @@ def test_approvals_and_notable_events_are_listed(page: Page) -> None:
 
 def test_unreadable_files_are_listed_on_the_page(facts: SessionFacts) -> None:
     damaged = attrs.evolve(facts, unread=(UnreadableFile(where="roster.json", reason="it is not a roster"),))
-    assert "roster.json : it is not a roster" in Page.of(render_page(damaged)).text()
+    assert "roster.json : it is not a roster" in Page(render_page(damaged)).text()
 
 
 def test_page_of_an_empty_session_explains_every_section(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def full(facts: SessionFacts) -> SessionFacts:
 def usual(full: SessionFacts) -> set[tuple[str, frozenset[str]]]:
     """Elements of pages without hostile text."""
     pages = (full, poisoned(full, "harmless"), poisoned(full, "two\nlines"))
-    return set[tuple[str, frozenset[str]]]().union(*(Page.of(render_page(each)).shapes() for each in pages))
+    return set[tuple[str, frozenset[str]]]().union(*(Page(render_page(each)).shapes() for each in pages))
 
 
 @pytest.mark.slow
@@ -234,7 +234,7 @@ def usual(full: SessionFacts) -> set[tuple[str, frozenset[str]]]:
 @given(text=st.one_of(st.sampled_from(HOSTILE), st.text(), st.lists(st.sampled_from(HOSTILE)).map("".join)))
 def test_no_text_becomes_markup(full: SessionFacts, usual: set[tuple[str, frozenset[str]]], text: str) -> None:
     """A page in which every text is hostile has only elements that harmless pages have too."""
-    page = Page.of(render_page(poisoned(full, text)))
+    page = Page(render_page(poisoned(full, text)))
     assert page.shapes() - usual == set()
     assert page.policy["script-src"] == [source_of(page.inside("script"))]
     assert [found["href"] for tag, found in page.elements if tag == "a"] == [f"#{id_}" for id_ in SECTIONS]
@@ -293,4 +293,4 @@ def test_page_size_is_bounded(facts: SessionFacts) -> None:
     content = render_page(large)
     assert len(content) < 4 * MEGABYTE
     assert "more are not shown" in content.decode()
-    assert " others" in Page.of(content).text("messages")
+    assert " others" in Page(content).text("messages")

@@ -38,20 +38,17 @@ pytestmark = pytest.mark.slow
 _TOKEN = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|([^\x1b]+)")
 
 
+FOUND = {"?1049": False, "?25": True, "?7": True, "?2004": False}
+"""Modes that a shell expects: no alternate screen, a cursor, wrapping, and no marked pastes."""
+
+
 @attrs.define(eq=False)
 class Terminal:
     """Screen without wrapping; fails on sequences that the board must not write."""
 
-    height: int = 24
-    rows: list[str] = attrs.field(init=False)
-    is_open: bool = attrs.field(default=False, init=False)
-    has_cursor: bool = attrs.field(default=True, init=False)
-    wraps: bool = attrs.field(default=True, init=False)
-    marks_pastes: bool = attrs.field(default=False, init=False)
-    _row: int = attrs.field(default=0, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.rows = [""] * self.height
+    rows: list[str] = attrs.field(factory=lambda: [""] * 24)
+    modes: dict[str, bool] = attrs.field(factory=FOUND.copy)
+    _row: int = 0
 
     def feed(self, output: str) -> None:
         """Write *output* to the screen."""
@@ -74,24 +71,13 @@ class Terminal:
                 assert column == "1"
                 self._row = int(row) - 1
             case "J", "2":
-                self.rows = [""] * self.height
+                self.rows = [""] * 24
             case "K", "2":
                 self.rows[self._row] = ""
-            case "h" | "l", "?1049":
-                self.is_open = command == "h"
-            case "h" | "l", "?25":
-                self.has_cursor = command == "h"
-            case "h" | "l", "?2004":
-                self.marks_pastes = command == "h"
-            case "h" | "l", "?7":
-                self.wraps = command == "h"
+            case "h" | "l", mode if mode in self.modes:
+                self.modes[mode] = command == "h"
             case _:
                 assert command == "m" or number == "?2026", f"{number}{command}"
-
-    @property
-    def is_as_found(self) -> bool:
-        """True if the terminal is in the state that a shell expects."""
-        return (self.is_open, self.has_cursor, self.wraps, self.marks_pastes) == (False, True, True, False)
 
 
 @attrs.define(eq=False)
@@ -161,7 +147,7 @@ async def open_board(harness: ScreenHarness) -> AsyncIterator[None]:
                 yield
             nursery.cancel_scope.cancel()
     harness.text()
-    assert harness.terminal.is_as_found
+    assert harness.terminal.modes == FOUND
 
 
 async def test_a_key_answers_an_approval_over_the_control_socket(harness: ScreenHarness) -> None:
