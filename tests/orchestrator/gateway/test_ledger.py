@@ -17,7 +17,7 @@ from coterie.files import SeededFaults, TornWrite, file_faults, frame_record
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.gateway.budgets import PriorSpending
 from coterie.orchestrator.gateway.cache_savings import cost_alternatives
-from coterie.orchestrator.gateway.cost_totals import CostTotals, group_costs, sum_costs
+from coterie.orchestrator.gateway.cost_totals import CostTotals, group_costs
 from coterie.orchestrator.gateway.ledger import LEDGER, DamagedEntry, Ledger, LedgerEntry, read_ledger
 from coterie.orchestrator.gateway.ledger_recorder import (
     PENDING_CALLS,
@@ -133,35 +133,6 @@ def test_agents_are_listed_below_their_parent_with_subtree_costs() -> None:
         ("silent", None, 0, 1),
         (" stray", "silent", 1, 1),
     ]
-
-
-def test_without_sharing_an_agent_writes_what_another_had_written() -> None:
-    """The fork reads 1,000 tokens of its parent's, and on its second turn what it has read or written itself."""
-    shared = [
-        line("main", write_5m=1_000, output=10),
-        line("fork", parent="main", read=1_000, write_5m=100),
-        line("fork", parent="main", read=1_100, input=7),
-        line("main", read=1_000, write_5m=50),
-    ]
-    more = cost_alternatives(shared).without_sharing - sum_costs(shared).cost
-    assert more == 1_000 * (PRICE.write_5m - PRICE.read) / 1_000_000
-
-
-def test_with_perfect_sharing_a_prefix_is_written_once() -> None:
-    """Two siblings raced for one prefix, and a third missed what its parent had cached for an hour and five minutes."""
-    raced = [
-        line("a", prefix="aa", write_5m=1_000),
-        line("b", prefix="aa", write_5m=1_000),
-        line("c", prefix="cc", expected_read=600, write_1h=500, write_5m=300),
-    ]
-    saved = sum_costs(raced).cost - cost_alternatives(raced).perfect_sharing
-    read_5m, read_1h = PRICE.write_5m - PRICE.read, PRICE.write_1h - PRICE.read
-    assert saved == (1_100 * read_5m + 500 * read_1h) / 1_000_000
-
-
-def test_without_a_cache_all_input_has_the_plain_price() -> None:
-    cached = line(read=1_000, write_5m=100, write_1h=10, input=1, output=5)
-    assert cost_alternatives([cached]).without_cache == MODEL.cost(Usage(input=1_111, output=5))
 
 
 def test_an_unknown_model_stays_as_it_was_billed() -> None:

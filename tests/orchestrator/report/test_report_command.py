@@ -28,7 +28,7 @@ def test_report_writes_only_the_named_file(builder: SessionBuilder, tmp_path: Pa
     assert "Mend the parser." in Page((tmp_path / "page.html").read_bytes()).text()
 
 
-def test_default_is_a_file_by_the_id_of_the_newest_session_and_a_hyphen_standard_output(
+def test_default_is_a_file_of_the_newest_session_and_a_hyphen_standard_output(
     builder: SessionBuilder, tmp_path: Path
 ) -> None:
     done = report(builder.session.id, "-o", "-")

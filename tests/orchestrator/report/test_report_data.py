@@ -14,7 +14,7 @@ from coterie.orchestrator.report.time_scale import GAP, WIDTH, TimeScale, span_t
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import open_root_record
 from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, fixed_parser
-from tests.orchestrator.session_writer import FINISHED, STARTED, reply
+from tests.orchestrator.session_writer import reply
 
 NOW = BEGAN + 100
 
@@ -82,17 +82,6 @@ def test_each_message_is_listed_once_with_its_state(builder: SessionBuilder) -> 
     ]
 
 
-def test_dead_letter_that_is_still_in_its_mailbox_is_reported_once(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    builder.join(main="t")
-    letter = builder.make_message(5, "user", "main", "Too late.")
-    builder.mail.store(letter)
-    builder.mail.add_dead_letter(letter, detail="nobody took it")
-    assert [(each.id, each.state, each.reason) for each in read(builder).letters] == [
-        (letter.id, "dead", "expired: nobody took it")
-    ]
-
-
 def test_requests_match_the_ledger_and_cache_misses_have_the_reported_cause(builder: SessionBuilder) -> None:
     requests = read(builder).requests
     assert [(each.line.agent, each.line.missed) for each in requests] == [
@@ -156,26 +145,6 @@ def test_agents_of_a_killed_session_are_interrupted(tmp_path: Path) -> None:
     assert (states(lead), marks(lead)) == ([("running", 1, 7)], [("started", 1, 1), ("interrupted", 1, 7)])
     assert (lead.state, fresh.state) == ("interrupted", "interrupted")
     assert facts.last == BEGAN + 7
-
-
-def test_an_interrupted_resume_has_no_result(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    builder.becomes(1, "main", "running")
-    builder.agent(1, "main", STARTED)
-    builder.agent(5, "main", FINISHED)
-    builder.becomes(6, "main", "done")
-    builder.becomes(20, "main", "running", start=2)
-    builder.agent(21, "main", STARTED)
-    facts = read(builder.write_all())
-    assert read_overview(builder.session).state == facts.state == "interrupted"
-    assert (facts.result, facts.reason) == (None, None)
-    [lead] = facts.agents
-    assert [mark[:2] for mark in marks(lead)] == [
-        ("started", 1),
-        ("done", 1),
-        ("started_again", 2),
-        ("interrupted", 2),
-    ]
 
 
 def test_a_session_without_events_has_no_data(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 import trio
 from rich.console import Console, ConsoleDimensions
 
-from coterie.agents.root_link.messages import RunFailed
 from coterie.clock import Clock
 from coterie.framing import read_frame, write_frame
 from coterie.orchestrator.cli.live.controller import BoardController
@@ -163,14 +162,6 @@ async def test_a_key_answers_an_approval_over_the_control_socket(harness: Screen
         assert "APPROVALS" not in harness.text()
         harness.type("q")
     assert harness.asked == [DecideApproval(id="permission-1", approve=True)]
-
-
-async def test_a_refusal_of_the_root_is_shown(harness: ScreenHarness) -> None:
-    harness.answer = RunFailed(reason="permission-1 is not open \x1b[2J any more", is_for_user=True)
-    async with open_board(harness):
-        harness.type("aa")
-        await harness.sees("permission-1 is not open any more")
-        harness.type("q")
 
 
 async def test_a_request_before_leaving_is_carried_out(harness: ScreenHarness) -> None:
