@@ -79,12 +79,6 @@ def test_list_exits_1_for_a_problem_in_a_hook_file(project: Path) -> None:
     assert "PreToolUze" in flaw
 
 
-def test_events_of_other_products_are_notes_and_not_problems(project: Path) -> None:
-    (project / ".claude/settings.json").write_text('{"hooks": {"Notification": [], "Setup": []}}')
-    assert "Notification, Setup" in hooks("list").stderr
-    assert len(printed("hooks", "list")["notes"]) == 1
-
-
 def test_project_settings_cannot_disable_the_hooks_of_the_user(project: Path) -> None:
     (project / ".coterie").mkdir()
     (project / ".coterie/settings.toml").write_text("[hooks]\nenabled = false\n")

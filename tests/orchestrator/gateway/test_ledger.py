@@ -31,7 +31,6 @@ from tests.examples import examples
 from tests.orchestrator.gateway.gateway_calls import DOLLAR, intent, used
 
 MODEL = known_models().get("claude-opus-5-5")
-PRICE = MODEL.prices[0]
 ONE = Decimal(1)
 
 tokens = st.integers(0, 2_000_000)

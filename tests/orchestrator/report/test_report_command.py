@@ -16,7 +16,8 @@ report = partial(coterie, "report")
 
 
 @pytest.fixture
-def builder(tmp_path: Path) -> SessionBuilder:
+def builder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionBuilder:
+    monkeypatch.chdir(tmp_path)
     return fixed_parser(tmp_path)
 
 

@@ -17,6 +17,7 @@ from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, fix
 from tests.orchestrator.session_writer import reply
 
 NOW = BEGAN + 100
+pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture
@@ -224,11 +225,6 @@ def test_a_long_gap_is_shortened() -> None:
     assert scale.places[gap + 1] - scale.places[gap] == pytest.approx(GAP)
     assert scale.position(60) == pytest.approx((WIDTH - GAP) / 2)
     assert "8 h" in [label for _, label in scale.ticks()] or "8 h 1 min" in [label for _, label in scale.ticks()]
-
-
-def test_positions_without_gaps_are_proportional() -> None:
-    scale = TimeScale.of(100, 140, [(100, 110), (112, 140)])
-    assert (scale.gaps, scale.position(110), scale.position(99), scale.position(999)) == ((), 25, 0, 100)
 
 
 @pytest.mark.parametrize(

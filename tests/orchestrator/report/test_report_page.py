@@ -27,6 +27,7 @@ from tests.orchestrator.session_writer import reply
 
 SECTIONS = ["result", "timeline", "agents", "messages", "cache", "costs", "approvals", "events"]
 NOW = BEGAN + 100
+pytestmark = pytest.mark.usefixtures("home")
 MEGABYTE = 1_000_000
 
 

@@ -196,13 +196,11 @@ def test_variable_overrides_number_or_switch_of_layer(places: Places, name: str,
 
 
 def test_invalid_variable_is_refused_by_name(places: Places) -> None:
-    assert places.refusal(COTERIE_LAYERS_RESULTS_CAPS="1") == (
-        "COTERIE_LAYERS_RESULTS_CAPS: overrides no setting; did you mean COTERIE_LAYERS_RESULTS_CAP?"
-    )
-    assert "there is COTERIE_LAYERS_CLEARING_BY_API, " in places.refusal(None, **{f"COTERIE_LAYERS_{'X' * 99}": "1"})
-    assert places.refusal(COTERIE_LAYERS_CLEARING_KEEP="all") == (
-        "COTERIE_LAYERS_CLEARING_KEEP: layers.clearing.keep is 'all'; it should be a whole number above 0"
-    )
+    prefix = "COTERIE_LAYERS_"
+    hint = f"{prefix}RESULTS_CAPS: overrides no setting; did you mean {prefix}RESULTS_CAP?"
+    assert places.refusal(None, **{f"{prefix}RESULTS_CAPS": "1"}) == hint
+    reason = f"{prefix}CLEARING_KEEP: layers.clearing.keep is 'all'; it should be a whole number above 0"
+    assert places.refusal(None, **{f"{prefix}CLEARING_KEEP": "all"}) == reason
 
 
 def test_permission_modes_equal_those_of_agents() -> None:

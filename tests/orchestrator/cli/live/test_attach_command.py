@@ -73,15 +73,6 @@ def test_attach_exits_with_the_code_of_the_run(ended: BoardSession, facts: dict[
     assert attach(ended.session.id).exit_code == code
 
 
-def test_attach_refuses_bad_input_in_one_line(ended: BoardSession) -> None:
-    unknown = attach("2099")
-    assert (unknown.exit_code, unknown.stdout) == (2, "")
-    assert "'2099'" in unknown.stderr
-    agent = attach(ended.session.id, "--agent", "aa")
-    assert (agent.exit_code, agent.stdout) == (2, "")
-    assert agent.stderr.endswith("'aa'; did you mean a?\n")
-
-
 @pytest.mark.parametrize("other", [["-p"], ["--output-format", "json"], ["--detach"]])
 def test_live_option_excludes_other_outputs(other: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "x")

@@ -11,11 +11,11 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from coterie.agents.events.agent_events import Finished, Noticed, ProgressSummarized, RunStarted, ToolEnded, ToolStarted
+from coterie.agents.events.agent_events import Finished, ProgressSummarized, RunStarted, ToolEnded, ToolStarted
 from coterie.agents.events.root_events import ApprovalRejected, Budgeted
 from coterie.agents.loop.conversation.transcript_records import MailRecord
 from coterie.mailbox.message_bodies import TaskNotification
-from coterie.orchestrator.cli.live.board import KEPT, SessionBoard
+from coterie.orchestrator.cli.live.board import SessionBoard
 from coterie.orchestrator.cli.live.board_render import print_board
 from coterie.orchestrator.cli.live.controller import Selection
 from coterie.orchestrator.cli.live.rows import AgentRow
@@ -162,14 +162,6 @@ def test_damaged_lines_are_news_and_damaged_costs_are_skipped(stage: BoardSessio
     board = stage.board()
     assert board.spending.cost == cost
     assert [news.text.split(": ")[0] for news in board.news] == ["events.jsonl:2"]
-
-
-def test_news_beyond_the_limit_are_only_counted(stage: BoardSession) -> None:
-    for number in range(KEPT + 7):
-        stage.root(Noticed(source="test", reason=str(number)))
-    board = stage.board()
-    assert (len(board.news), board.news_count) == (KEPT, KEPT + 7)
-    assert board.news[-1].text == f"test: {KEPT + 6}"
 
 
 def test_later_events_wake_the_poller_and_are_read_once(stage: BoardSession) -> None:

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.orchestrator.cli.live.keyboard import LONGEST_PASTE, Keyboard, has_keyboard, open_keyboard
+from coterie.orchestrator.cli.live.keyboard import Keyboard, has_keyboard, open_keyboard
 
 
 @attrs.define(eq=False)
@@ -84,18 +84,6 @@ async def test_a_paste_in_pieces_is_one_key(terminal: PseudoTerminal) -> None:
         assert await read(keyboard) == []
         terminal.type(b"\x1b[201~y")
         assert await read(keyboard) == ["pasted aaqq", "y"]
-
-
-async def test_a_too_long_paste_is_discarded(terminal: PseudoTerminal) -> None:
-    with open_keyboard(terminal.path) as keyboard:
-        terminal.type(b"\x1b[200~")
-        for _ in range(40):
-            terminal.type(b"a" * 2000)
-            assert await read(keyboard) == []
-        terminal.type(b"b\x1b[201~")
-        [key] = await read(keyboard)
-        assert key.startswith("pasted a")
-        assert len(key) < LONGEST_PASTE
 
 
 async def test_a_single_escape_is_a_key(terminal: PseudoTerminal, autojump_clock: trio.testing.MockClock) -> None:
