@@ -13,7 +13,7 @@ import trio
 from coterie.mailbox.contract import DeadReason, Delivery
 from coterie.mailbox.envelope import Envelope
 from coterie.session_directory import MAIN, SessionDirectory
-from tests.orchestrator.cli.command_runner import coterie, offered, printed, refusal
+from tests.orchestrator.cli.command_runner import coterie, printed, refusal
 from tests.orchestrator.mail_writer import MailWriter
 from tests.orchestrator.session_writer import set_states
 
@@ -288,14 +288,3 @@ def test_sweep_dead_letters_abandoned_mail_and_named_mail_of_ended_agents(box: M
         ("recipient_ended", "two"),
     ]
     assert [row["name"] for row in mail_json("list")] == ["main", "gone"]
-
-
-def test_completion_offers_names_and_messages(box: Mail) -> None:
-    letter = box.make("from afar", session=OTHER)
-    box.hold(letter)
-    box.add_dead_letter(box.make())
-    waiting = mail_json("send", "--to", f"bridge:{OTHER}", "far away")[0]["receipt"]["id"]
-    assert offered("mail", "send", "--to", "w") == ["worker"]
-    assert offered("mail", "held", "--release", "") == [letter.id]
-    assert offered("mail", "dead", "--resend", "") == [str(mail_json("dead")[0]["number"])]
-    assert offered("mail", "outgoing", "--drop", "") == [waiting]

@@ -1,7 +1,16 @@
-"""Restarts after a crash: a limited number, and none for a stopped or misconfigured agent."""
+"""Detection of stalled agents, and restarts after a crash: a limited number, and none for a stopped agent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import attrs
 import pytest
+import trio
+from trio.testing import MockClock
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.root_events import AgentChanged
@@ -14,6 +23,8 @@ from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
+from coterie.orchestrator.supervisor.stall_watch import Activity, wait_for_stall, wakeup_count, written_bytes
+from coterie.session_directory import EVENT_LOG, TRANSCRIPT
 from tests.orchestrator.supervisor.process_samples import NoSpawner, make_process
 
 MODEL = known_models().get("sonnet")
@@ -99,3 +110,43 @@ async def test_outcome_of_a_stopped_agent_names_the_stopper(services: RootServic
     await restarted.run.finish_task(services, unfinished, keeps_worktree=False)
     assert restarted.run.outcome is not None
     assert restarted.run.outcome.summary == "The user stopped it. Its process was ended by SIGKILL."
+
+
+async def test_unchanged_activity_is_a_stall_unless_the_agent_waits(autojump_clock: MockClock) -> None:
+    del autojump_clock
+    began = trio.current_time()
+
+    def signs() -> Activity | None:
+        past = trio.current_time() - began
+        return (min(int(past), 30),)  # it gets on for half a minute
+
+    await wait_for_stall(signs, 60)
+    assert 90 <= trio.current_time() - began <= 97
+    began = trio.current_time()
+    await wait_for_stall(lambda: None if trio.current_time() - began < 1_000 else (), 60)
+    assert 1_060 <= trio.current_time() - began <= 1_073
+
+
+def test_written_bytes_count_as_activity(tmp_path: Path) -> None:
+    signs = [written_bytes(tmp_path)]
+    for name in (EVENT_LOG, TRANSCRIPT):
+        (tmp_path / name).write_text("x\n")
+        signs.append(written_bytes(tmp_path))
+    assert len(set(signs)) == 3
+
+
+def test_wakeup_count_grows_only_while_the_process_runs() -> None:
+    ours = wakeup_count(os.getpid())
+    time.sleep(0.001)  # what is counted: to have waited
+    assert wakeup_count(os.getpid()) > ours
+    program = "import time\nprint(flush=True)\nwhile True: time.sleep(0.001)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        stopped = wakeup_count(child.pid)
+        time.sleep(0.02)
+        assert wakeup_count(child.pid) == stopped
+        child.kill()
+    assert wakeup_count(child.pid) == 0

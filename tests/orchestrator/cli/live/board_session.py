@@ -21,7 +21,7 @@ from coterie.orchestrator.approvals.store import Approval, ApprovalKey, Approval
 from coterie.orchestrator.cli.live.board import SessionBoard
 from coterie.orchestrator.cli.live.board_render import BoardPage, render_board
 from coterie.orchestrator.cli.live.controller import Selection
-from coterie.orchestrator.cli.live.poller import SessionPoller, open_poller
+from coterie.orchestrator.cli.live.poller import open_poller
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
 from coterie.session_directory import EVENT_LOG, SessionDirectory
 from tests.orchestrator.approvals.approval_harness import permission
@@ -93,17 +93,11 @@ class BoardSession:
         self.mail.store(letter)
         return letter
 
-    @contextmanager
-    def open_poller(self) -> Iterator[SessionPoller]:
-        """Open a poller of the session."""
-        with open_poller(self.session) as poller:
-            yield poller
-
     def board(self, budget: str | None = None) -> SessionBoard:
         """The present board, with a *budget* if one is given."""
         if budget is not None:
             self.root(Budgeted(dollars=budget))
-        with self.open_poller() as poller:
+        with open_poller(self.session) as poller:
             return poller.board
 
 

@@ -3,6 +3,7 @@
 import io
 import re
 
+import msgspec
 import pytest
 import trio
 from hypothesis import given
@@ -11,13 +12,14 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from coterie.agents.events.agent_events import Finished, ProgressSummarized, RunStarted, ToolEnded, ToolStarted
+from coterie.agents.events.agent_events import Finished, ProgressSummarized, ToolEnded, ToolStarted
 from coterie.agents.events.root_events import ApprovalRejected, Budgeted
 from coterie.agents.loop.conversation.transcript_records import MailRecord
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.cli.live.board import SessionBoard
 from coterie.orchestrator.cli.live.board_render import print_board
 from coterie.orchestrator.cli.live.controller import Selection
+from coterie.orchestrator.cli.live.poller import open_poller
 from coterie.orchestrator.cli.live.rows import AgentRow
 from coterie.orchestrator.cli.live.text_layout import cut, fit_end, justify, visible
 from tests.orchestrator.cli.live.board_session import BoardSession, drawn
@@ -134,7 +136,7 @@ def test_open_approvals_list_those_of_the_user_first(stage: BoardSession) -> Non
 def test_agents_without_an_end_are_interrupted_when_the_root_ends(stage: BoardSession) -> None:
     stage.change("main", "running")
     stage.change("a", "done")
-    with stage.open_poller() as poller:
+    with open_poller(stage.session) as poller:
         poller.end()
         assert {row.name: row.state for row in poller.board.agents.values()} == {"main": "interrupted", "a": "done"}
         assert (poller.board.state, poller.board.finished) == ("interrupted", None)
@@ -145,9 +147,7 @@ def test_a_resumed_run_is_not_finished(stage: BoardSession) -> None:
     main.write_event(STARTED)
     main.write_event(FINISHED)
     assert isinstance(stage.board().finished, Finished)
-    main.write_event(
-        RunStarted(session="s", incarnation=2, model="m", permission_mode="default", project="/p", tools=[])
-    )
+    main.write_event(msgspec.structs.replace(STARTED, incarnation=2))
     assert stage.board().finished is None
     assert stage.board().news[-1].text == "started with m, start 2"
 
@@ -166,7 +166,7 @@ def test_damaged_lines_are_news_and_damaged_costs_are_skipped(stage: BoardSessio
 
 def test_later_events_wake_the_poller_and_are_read_once(stage: BoardSession) -> None:
     async def look() -> None:
-        with trio.fail_after(60), stage.open_poller() as poller:
+        with trio.fail_after(60), open_poller(stage.session) as poller:
             assert not poller.poll()
             for name in ("main", "late"):
                 stage.change(name, "running")
@@ -276,7 +276,7 @@ def test_only_option_shows_one_agent_and_those_below(team: BoardSession) -> None
 
 def test_board_without_agents_has_a_notice(stage: BoardSession) -> None:
     assert "starting" in drawn(stage.board())[2]
-    with stage.open_poller() as poller:
+    with open_poller(stage.session) as poller:
         poller.end()
         assert "no agent" in drawn(poller.board)[2]
 

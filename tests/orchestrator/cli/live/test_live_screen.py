@@ -19,6 +19,7 @@ from coterie.framing import read_frame, write_frame
 from coterie.orchestrator.cli.live.controller import BoardController
 from coterie.orchestrator.cli.live.keyboard import open_keyboard
 from coterie.orchestrator.cli.live.live_screen import LiveScreen
+from coterie.orchestrator.cli.live.poller import open_poller
 from coterie.orchestrator.control.requests import (
     ControlRequest,
     ControlResponse,
@@ -125,7 +126,7 @@ def harness(stage: BoardSession) -> Iterator[ScreenHarness]:
     stage.change("a", "running")
     stage.ask("permission-1", "a", "make test")
     path = Path(os.ttyname(slave))
-    with stage.open_poller() as poller, open_keyboard(path) as keyboard:
+    with open_poller(stage.session) as poller, open_keyboard(path) as keyboard:
         steering = BoardController(poller.board)
         screen = LiveScreen(poller=poller, keyboard=keyboard, console=console, clock=Clock(), controller=steering)
         made = ScreenHarness(stage, screen, master, console, Terminal())

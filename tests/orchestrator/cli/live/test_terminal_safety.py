@@ -5,6 +5,7 @@ import io
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from coterie.session_directory import SessionDirectory
 from tests.examples import examples
 from tests.orchestrator.cli.live.board_session import BoardSession
 from tests.orchestrator.gateway.test_ledger import line
+from tests.orchestrator.session_writer import STARTED
 
 OURS = re.compile(r"\x1b\[(?:\?2026[hl]|2J|2K|[0-9]+;1H|[0-9;]*m)")
 """Control sequences that a board may write: begin and end, clear, position, color."""
@@ -144,11 +146,7 @@ def test_details_warn_of_a_changed_approval(stage: BoardSession) -> None:
 def test_details_of_an_agent_have_all_facts(stage: BoardSession) -> None:
     stage.change("a", "waiting", "2 agents", pid=42)
     stage.add_cost("a", parent="main", read=900, input=100, output=5)
-    stage.agent("a").write_event(
-        agent_events.RunStarted(
-            session="s", incarnation=1, model="m", permission_mode="default", project="/p", tools=[], definition="scout"
-        )
-    )
+    stage.agent("a").write_event(msgspec.structs.replace(STARTED, definition="scout"))
     stage.agent("a").write_text("assistant", "I look at it. " * 20)
     lines = [each.plain for each in detail_lines(stage.session, stage.board(), Selection("agent", "a"), 40)]
     text = "\n".join(lines)
