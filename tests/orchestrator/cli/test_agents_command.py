@@ -68,11 +68,8 @@ def test_check_exits_1_for_an_error_and_list_mentions_it(project: Path) -> None:
     report = json.loads(done.output)
     assert report["files"] == 2
     assert [row["name"] for row in report["definitions"]] == ["reviewer"]
-    path = ".coterie/agents/x.md"
-    assert [(row["path"], row["line"], row["severity"]) for row in report["problems"]] == [
-        (path, 1, "error"),
-        (path, 3, "note"),
-    ]
+    problems = [f"{row['path']}:{row['line']}: {row['severity']}" for row in report["problems"]]
+    assert problems == [".coterie/agents/x.md:1: error", ".coterie/agents/x.md:3: note"]
     done = _run("list")
     assert (done.exit_code, "`coterie agents check`" in done.stderr) == (0, True)
 

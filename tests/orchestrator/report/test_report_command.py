@@ -55,7 +55,7 @@ def test_report_overwrites_a_report_and_an_empty_file_and_by_force_any_regular_f
     make_text(page)
     assert report(builder.session.id, "-o", "page.html", "--force").exit_code == 0
     assert "Mend the parser." in page.read_text()
-    make_fifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "pipe")
     assert report(builder.session.id, "-o", "pipe", "--force").exit_code == 2
 
 
@@ -63,16 +63,12 @@ def make_text(path: Path) -> None:
     path.write_text("<p>my own page</p>")
 
 
-def make_fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 @pytest.mark.parametrize(
     ("prepare", "name", "reason"),
     [
         (make_text, "page.html", "page.html exists"),
         (Path.mkdir, "pages", "pages is a directory"),
-        (make_fifo, "pipe", "pipe is not a regular file"),
+        (os.mkfifo, "pipe", "pipe is not a regular file"),
         (str, "nowhere/page.html", "directory nowhere does not exist"),
         (str, "", ". is a directory"),
         (str, 300 * "x", f"{300 * 'x'}: File name too long"),
@@ -98,14 +94,10 @@ def test_unknown_session_and_json_with_output_are_refused(builder: SessionBuilde
     assert "--json and --output" in both.stderr
 
 
-def damage(builder: SessionBuilder) -> None:
-    path = builder.session.directory / LEDGER
-    path.write_bytes(path.read_bytes().replace(b'"purpose":"summary"', b'"purpose":"Summary"'))
-
-
 @pytest.mark.parametrize("arguments", [("-o", "page.html"), ("-o", "-"), ("--json",)])
 def test_a_damaged_entry_is_reported_and_exits_1(builder: SessionBuilder, arguments: tuple[str, ...]) -> None:
-    damage(builder)
+    path = builder.session.directory / LEDGER
+    path.write_bytes(path.read_bytes().replace(b'"purpose":"summary"', b'"purpose":"Summary"'))
     done = report(builder.session.id, *arguments)
     assert (done.exit_code, done.stderr.startswith("ledger.jsonl, line 12: ")) == (1, True)
     assert done.stdout

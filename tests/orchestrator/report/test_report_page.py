@@ -45,12 +45,9 @@ def page(facts: SessionFacts) -> Page:
     return Page(render_page(facts))
 
 
-def test_page_has_every_section_with_a_link(page: Page) -> None:
+def test_page_has_outcome_totals_and_every_section_with_a_link(page: Page) -> None:
     assert [found["id"] for tag, found in page.elements if tag == "section"] == SECTIONS
     assert [found["href"] for tag, found in page.elements if tag == "a"] == [f"#{id_}" for id_ in SECTIONS]
-
-
-def test_head_has_outcome_and_totals(page: Page) -> None:
     head = page.text()
     assert "Mend the parser." in head
     for words in ("state ended completed", "duration 40 s", "cost $0.134300", "agents 4 1 restarts", "model calls 6"):

@@ -53,12 +53,6 @@ class Waiting:
         self.is_over = True
 
 
-async def test_team_is_idle_when_agents_are_idle_without_mail(services: RootServices, tmp_path: Path) -> None:
-    waiting = Waiting(tmp_path, [make_run(services, "ada", "idle"), make_run(services, "bob", "idle")])
-    await waiting.run()
-    await Waiting(tmp_path, []).run()
-
-
 @pytest.mark.parametrize("state", ["running", "waiting", "plan_pending"])
 async def test_team_is_busy_while_an_agent_runs_or_waits(
     services: RootServices, state: Activity, tmp_path: Path
@@ -107,7 +101,8 @@ async def test_team_is_idle_when_pending_mail_wakes_no_agent(services: RootServi
     files = transport(tmp_path)
     idle = Idle(outcome="completed")
     await files.send(attrs.evolve(envelope(1), kind=idle.kind, body=idle.to_body()))
-    await Waiting(tmp_path, [make_run(services, "ada", "idle")]).run()
+    await Waiting(tmp_path, [make_run(services, "ada", "idle"), make_run(services, "bob", "idle")]).run()
+    await Waiting(tmp_path, []).run()
     files.close()
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from coterie.agents.events.agent_events import Finished, ProgressSummarized, ToolEnded, ToolStarted
-from coterie.agents.events.root_events import ApprovalRejected, Budgeted
+from coterie.agents.events.root_events import ApprovalRejected
 from coterie.agents.loop.conversation.transcript_records import MailRecord
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.cli.live.board import SessionBoard
@@ -272,22 +272,6 @@ def test_only_option_shows_one_agent_and_those_below(team: BoardSession) -> None
     assert "helper" in text
     for other in ("main", "reader", "mender", "APPROVALS", "MAIL"):
         assert other not in text, other
-
-
-def test_board_without_agents_has_a_notice(stage: BoardSession) -> None:
-    assert "starting" in drawn(stage.board())[2]
-    with open_poller(stage.session) as poller:
-        poller.end()
-        assert "no agent" in drawn(poller.board)[2]
-
-
-def test_budget_bar_shows_the_spent_share(stage: BoardSession) -> None:
-    stage.change("main", "running")
-    stage.add_cost("main", output=2000)
-    for budget, bar in (("100", "────────── 0 %"), ("0.08", "━━━━━───── 50 %"), ("0.001", "━━━━━━━━━━ 100 %")):
-        assert drawn(stage.board(budget))[0].endswith(f"$0.0400 of ${budget} {bar}")
-    stage.root(Budgeted(dollars=None))
-    assert drawn(stage.board())[0].endswith("  $0.0400")
 
 
 def test_printed_board_ends_after_its_last_line_and_is_not_wrapped_by_a_terminal(team: BoardSession) -> None:
