@@ -207,12 +207,9 @@ def test_rule_follows_a_symlink_above_the_project_but_not_in_the_pattern(project
     assert not decide_by_rule(["docs/**"], ["docs/passwd"], project).approve
 
 
-def test_rule_rejects_a_plan_without_files(project: Path) -> None:
+def test_rule_rejects_a_plan_without_files_and_every_plan_without_a_valid_pattern(project: Path) -> None:
     ruling = decide_by_rule(["tests/**", "docs/**"], [], project)
     feedback = "Name the files that the plan changes; only tests/**, docs/** may be changed."
     assert (ruling.approve, ruling.feedback) == (False, feedback)
-
-
-@pytest.mark.parametrize("paths", [(), ("../x",), ("tests/[",)])
-def test_rule_with_invalid_pattern_rejects_every_plan(project: Path, paths: tuple[str, ...]) -> None:
-    assert not decide_by_rule(paths, ["tests/x"], project).approve
+    for paths in ([], ["../x"], ["tests/["]):
+        assert not decide_by_rule(paths, ["tests/x"], project).approve

@@ -19,11 +19,7 @@ from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, set_states
 
-
-@pytest.fixture(autouse=True)
-def home(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    del home
-    monkeypatch.setenv("HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def make(project: Path, *, age: float = 0, task: str = "t") -> SessionDirectory:
@@ -32,7 +28,10 @@ def make(project: Path, *, age: float = 0, task: str = "t") -> SessionDirectory:
     return SessionDirectory.create(project, clock, task=task, model="m")
 
 
-def test_sessions_are_listed_the_newest_first_with_their_states(tmp_path: Path) -> None:
+def test_sessions_are_listed_the_newest_first_with_their_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     cut_short, done = make(tmp_path / "a", age=90_000), make(tmp_path / "b", age=300, task="\nLook around.\nWell.")
     with open_writer(cut_short.directory) as agent:
         agent.write_event(FINISHED)

@@ -106,21 +106,6 @@ def test_approvals_have_the_request_and_every_answer(builder: SessionBuilder) ->
     assert [answer.verdict for answer in second.answers] == ["approved"]
 
 
-def test_only_errors_and_layer_actions_are_notable(builder: SessionBuilder) -> None:
-    assert [(each.at - BEGAN, each.agent, each.topic) for each in read(builder).notables] == [
-        (6, "main", "retries"),
-        (15, "root", "approvals"),
-        (15, "scout", "errors"),
-        (16, "scout", "agents"),
-        (17, "scout", "agents"),
-        (21, "scout", "cache"),
-        (26, "slow", "agents"),
-        (26, "slow", "mail"),
-        (28, "slow", "agents"),
-        (35, "main", "context"),
-    ]
-
-
 def test_last_state_of_a_running_session_lasts_until_now(tmp_path: Path) -> None:
     builder = SessionBuilder.begin(tmp_path)
     builder.join(main="t", fresh="not heard of yet")
@@ -187,18 +172,14 @@ def test_unreadable_files_are_listed_and_hide_nothing_else(
     assert after.result == before.result
 
 
-def test_an_incomplete_last_line_is_not_damage(builder: SessionBuilder) -> None:
-    with (builder.session.directory / "agents/scout/events.jsonl").open("ab") as log:
-        log.write(b'\n{"v":1,"at":17')
-    assert read(builder).unread == ()
-
-
-def test_reading_changes_nothing(builder: SessionBuilder) -> None:
+def test_reading_changes_nothing_and_an_incomplete_last_line_is_not_damage(builder: SessionBuilder) -> None:
     def contents() -> dict[Path, bytes | None]:
         return {path: path.read_bytes() if path.is_file() else None for path in builder.session.directory.rglob("*")}
 
+    with (builder.session.directory / "agents/scout/events.jsonl").open("ab") as log:
+        log.write(b'\n{"v":1,"at":17')
     before = contents()
-    read(builder)
+    assert read(builder).unread == ()
     assert contents() == before
 
 
@@ -231,13 +212,9 @@ def test_a_long_gap_is_shortened() -> None:
     ("seconds", "words"),
     [
         (0, "0 s"),
-        (0.0000123, "0 s"),
         (0.0114, "0.011 s"),
         (1.5, "1.5 s"),
-        (59.94, "59.9 s"),
         (59.99, "1 min"),
-        (61, "1 min 1 s"),
-        (3600, "1 h"),
         (7380, "2 h 3 min"),
         (90_000, "1 d 1 h"),
     ],

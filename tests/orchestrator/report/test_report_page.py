@@ -129,7 +129,9 @@ def test_page_costs_equal_those_of_coterie_costs(page: Page, facts: SessionFacts
     assert "of this summary $0.000980" in told
 
 
-def test_approvals_and_notable_events_are_listed(page: Page) -> None:
+def test_approvals_notable_events_and_unreadable_files_are_listed(page: Page, facts: SessionFacts) -> None:
+    damaged = attrs.evolve(facts, unread=(UnreadableFile(where="roster.json", reason="it is not a roster"),))
+    assert "roster.json : it is not a roster" in Page(render_page(damaged)).text()
     approvals = page.text("approvals")
     assert "ignored answer by approvals/p1.json, +15.00 s: an answer in a file proves nothing" in approvals
     assert "rejected by human, +18.00 s: Smaller, please." in approvals
@@ -137,11 +139,6 @@ def test_approvals_and_notable_events_are_listed(page: Page) -> None:
     events = page.text("events")
     assert "Bash failed after 2 s: exit code 1" in events
     assert "model call failed: overloaded; retrying in 1.5 s" in events
-
-
-def test_unreadable_files_are_listed_on_the_page(facts: SessionFacts) -> None:
-    damaged = attrs.evolve(facts, unread=(UnreadableFile(where="roster.json", reason="it is not a roster"),))
-    assert "roster.json : it is not a roster" in Page(render_page(damaged)).text()
 
 
 def test_page_of_an_empty_session_explains_every_section(tmp_path: Path) -> None:

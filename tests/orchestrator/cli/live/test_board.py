@@ -265,15 +265,6 @@ def test_asking_and_chosen_agents_are_visible_among_a_hundred(stage: BoardSessio
     assert "worker-1 " not in text
 
 
-def test_only_option_shows_one_agent_and_those_below(team: BoardSession) -> None:
-    team.change("helper", "running", parent="tester")
-    text = "\n".join(drawn(team.board(), only="tester"))
-    assert "tester only: Some invoices" in text
-    assert "helper" in text
-    for other in ("main", "reader", "mender", "APPROVALS", "MAIL"):
-        assert other not in text, other
-
-
 def test_printed_board_ends_after_its_last_line_and_is_not_wrapped_by_a_terminal(team: BoardSession) -> None:
     plain, file = io.StringIO(), io.StringIO()
     print_board(team.board(), Console(file=plain, width=80), now=0.0, height=50)
