@@ -143,12 +143,9 @@ def test_lead_decides_its_approvals_and_user_decides_all(who: str | None, approv
     assert decision.by == ANSWERS[who]
 
 
-def test_agent_cannot_decide_its_own_request() -> None:
+def test_decision_of_its_own_request_or_for_another_requester_is_rejected() -> None:
     own = attrs.evolve(OPEN, claim=plan(agent="main", approver="lead"))
     assert rejection_reason(ApprovalDecision(id="plan-1", approve=True, agent="main"), own) is not None
-
-
-def test_decision_for_another_requester_is_rejected() -> None:
     decision = ApprovalDecision(id="plan-1", approve=True, agent="main", requester="bulider")
     assert rejection_reason(decision, OPEN) == "plan-1 was requested by builder, not by bulider"
 

@@ -13,7 +13,7 @@ import trio
 from coterie.mailbox.contract import DeadReason, Delivery
 from coterie.mailbox.envelope import Envelope
 from coterie.session_directory import MAIN, SessionDirectory
-from tests.orchestrator.cli.command_runner import coterie, printed, refusal
+from tests.orchestrator.cli.command_runner import coterie, offered, printed, refusal
 from tests.orchestrator.mail_writer import MailWriter
 from tests.orchestrator.session_writer import set_states
 
@@ -241,6 +241,7 @@ def test_a_held_message_is_released_or_dropped_and_sent_again(box: Mail) -> None
     head, body = mail("held").stdout.splitlines()
     assert head.endswith(f"  main (peer) of {OTHER} -> main  {letter.id}")
     assert body == "    from afar"
+    assert offered("mail", "held", "--release", "") == [letter.id]
     assert mail("held", "--release", letter.id).stdout == f"stored for main as {letter.id}\n"
     assert mail_json("held") == []
     assert [delivery.envelope.id for delivery in box.take("main", acknowledged=1)] == [letter.id]
@@ -264,6 +265,7 @@ def test_mail_for_a_session_that_is_not_running_is_queued_listed_and_dropped(box
     assert body == "    far away"
     [row] = mail_json("outgoing")
     assert (row["address"], row["envelope"]["id"]) == (f"bridge:{OTHER}", id_)
+    assert offered("mail", "outgoing", "--drop", "") == [id_]
     assert mail_json("outgoing", "--drop", id_) == {"dropped": id_}
     assert repr(id_) in refusal(mail("outgoing", "--drop", id_))
     assert mail_json("outgoing") == []

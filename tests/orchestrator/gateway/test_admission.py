@@ -15,6 +15,7 @@ from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import HOLD
 from coterie.orchestrator.gateway.admission_queue import MAX_PRIORITY_WAIT
+from coterie.orchestrator.gateway.cache_warmup import TRIMMED, CacheWarmup
 from coterie.orchestrator.gateway.permit import CallCost
 from tests.orchestrator.gateway.gateway_calls import (
     OPUS,
@@ -294,3 +295,12 @@ async def test_permit_granted_during_cancellation_is_returned() -> None:
         assert gate.activity() == (1, 0)
     assert gate.activity() == (0, 0)
     assert gate.accounts.session.spent == gate.accounts.session.reserved == 0
+
+
+def test_expired_prefixes_are_removed() -> None:
+    clock = Clock()
+    warmth = CacheWarmup(clock, HOLD)
+    for number in range(2 * TRIMMED):
+        warmth.begin(warmth.start(warming(b"%d" % number), 0.0))
+        clock.advance(1)
+    assert len(warmth._warm) <= TRIMMED  # noqa: SLF001 - what is kept cannot be seen from outside

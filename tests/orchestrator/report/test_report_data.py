@@ -53,13 +53,6 @@ def test_states_are_those_that_the_root_reported(builder: SessionBuilder) -> Non
     ]
 
 
-def test_restarts_of_an_agent_are_marked_on_one_timeline(builder: SessionBuilder) -> None:
-    scout = read(builder).agents[1]
-    assert marks(scout) == [("started", 1, 9), ("killed", 1, 16), ("started_again", 2, 17), ("done", 2, 25)]
-    assert states(scout) == [("starting", 9, 10), ("running", 10, 16), ("starting", 17, 18), ("running", 18, 25)]
-    assert (scout.incarnations, scout.restarts, scout.state) == (2, 1, "done")
-
-
 def test_calls_have_their_duration(builder: SessionBuilder) -> None:
     lead, scout, *_ = read(builder).agents
     assert [(call.since - BEGAN, call.until - BEGAN, call.turn) for call in lead.model_calls] == [(2, 3, 1), (7, 8, 2)]
@@ -67,43 +60,6 @@ def test_calls_have_their_duration(builder: SessionBuilder) -> None:
     [failed] = scout.tool_calls
     assert (failed.name, failed.is_error, failed.reason) == ("Bash", True, "exit code 1")
     assert [(each.text, each.at - BEGAN) for each in scout.progress] == [("Reading parser.py", 13)]
-
-
-def test_each_message_is_listed_once_with_its_state(builder: SessionBuilder) -> None:
-    found = [
-        (each.at - BEGAN, each.sender, each.recipient, each.kind, each.gist, each.state, each.delivered)
-        for each in read(builder).letters
-    ]
-    assert found == [
-        (11, "main", "scout", "message", "where to look", "delivered", BEGAN + 12),
-        (24, "scout", "main", "task_notification", "completed: It was line 8.", "delivered", BEGAN + 33),
-        (26, "main", "slow", "message", "Are you there?", "dead", None),
-        (34, "planner", "main", "message", "of one process", "delivered", BEGAN + 34),
-        (37, "main", "planner", "message", "Thank you.", "waiting", None),
-    ]
-
-
-def test_requests_match_the_ledger_and_cache_misses_have_the_reported_cause(builder: SessionBuilder) -> None:
-    requests = read(builder).requests
-    assert [(each.line.agent, each.line.missed) for each in requests] == [
-        ("main", 0),
-        ("main", 0),
-        ("scout", 0),
-        ("scout", 7_900),
-        ("planner", 0),
-        ("planner", 0),
-    ]
-    assert [each.broke.cause if each.broke else None for each in requests] == [None, None, None, "tools", None, None]
-
-
-def test_approvals_have_the_request_and_every_answer(builder: SessionBuilder) -> None:
-    first, second = read(builder).approvals
-    assert (first.agent, first.subject, first.by, first.is_open) == ("planner", "Rewrite it all", "human", False)
-    assert [(answer.verdict, answer.text) for answer in first.answers] == [
-        ("refused", "an answer in a file proves nothing"),
-        ("rejected", "Smaller, please."),
-    ]
-    assert [answer.verdict for answer in second.answers] == ["approved"]
 
 
 def test_last_state_of_a_running_session_lasts_until_now(tmp_path: Path) -> None:

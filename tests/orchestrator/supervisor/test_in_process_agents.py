@@ -20,7 +20,7 @@ from coterie.mailbox.envelope import MessageId
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import StartFailed
-from coterie.orchestrator.supervisor.in_process_agents import InProcessAgent
+from coterie.orchestrator.supervisor.in_process_agents import MAX_SPEC_BYTES, InProcessAgent
 from tests.orchestrator.supervisor.process_samples import ConnectedAgent, open_connected_agent
 
 KILLED = -signal.SIGKILL
@@ -33,13 +33,13 @@ class SharedProcess:
     agent: ConnectedAgent
     process: ChildProcess
 
-    def run(self, name: str) -> InProcessAgent:
+    def run(self, name: str, task: str = "") -> InProcessAgent:
         """Have a guest that does what its name says."""
         duty = AgentSpec(
             name=name,
             parent="host",
             report=MessageId("r"),
-            task="",
+            task=task,
             model="m",
             settings=Settings(),
             services=Services(session_id="s"),
@@ -115,3 +115,10 @@ async def test_in_process_agents_are_lost_with_the_connection() -> None:
             with pytest.raises(StartFailed, match="the parent of the agent has ended"):
                 house.run("done")
             await trio.sleep_forever()
+
+
+async def test_spec_larger_than_a_frame_is_refused() -> None:
+    async with open_shared_process() as house, open_in_process_host(house.agent.station, house.live):
+        with pytest.raises(StartFailed, match="the task is too long"):
+            house.run("done", "x" * MAX_SPEC_BYTES)
+        assert await house.run("done").wait() == 0

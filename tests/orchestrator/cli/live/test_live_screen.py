@@ -14,6 +14,7 @@ import pytest
 import trio
 from rich.console import Console, ConsoleDimensions
 
+from coterie.agents.root_link.messages import RunFailed
 from coterie.clock import Clock
 from coterie.framing import read_frame, write_frame
 from coterie.orchestrator.cli.live.controller import BoardController
@@ -203,3 +204,11 @@ async def test_a_request_without_a_root_is_refused(harness: ScreenHarness) -> No
             harness.type("aa")
             await harness.sees("the session is not running")
             harness.type("q")
+
+
+async def test_a_refusal_of_the_root_is_shown(harness: ScreenHarness) -> None:
+    harness.answer = RunFailed(reason="permission-1 is not open \x1b[2J any more", is_for_user=True)
+    async with open_board(harness):
+        harness.type("aa")
+        await harness.sees("permission-1 is not open any more")
+        harness.type("q")
