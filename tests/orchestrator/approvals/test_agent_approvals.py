@@ -1,35 +1,38 @@
-"""Approval requests and decisions of one agent."""
+"""Approval requests and decisions of one agent, also over the control sockets of a lead and an agent."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import attrs
 import pytest
 import trio
 
+from coterie.agents.errors import ControlLost
 from coterie.agents.permissions.plan_approval import PlanDecision, PlanPolicy
 from coterie.agents.permissions.types import AllowOnce, Answer, DenyCall, Question
 from coterie.agents.root_link.approval_messages import SubmitPlan
+from coterie.agents.tools.team.send_message import SendMessage
+from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.clock import Clock
 from coterie.files import SeededFaults, file_faults
+from coterie.mailbox.envelope import Sender, SenderKind
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
-from coterie.session_directory import SessionDirectory
+from coterie.orchestrator.gateway.admission import ModelGateway
+from coterie.session_directory import MAIN, SessionDirectory
 from tests.orchestrator.approvals.approval_harness import ApprovalHarness, open_approval_harness, settle
+from tests.orchestrator.supervisor.process_samples import ConnectedAgent, open_connected_agent
 
+BY_LEAD = PlanPolicy(by="lead")
 SUBMIT = SubmitPlan(plan="1. Look.", files=("a.txt",))
 QUESTION = Question(tool="Bash", subject="make", reason="no rule", rules=(), remedy="a rule", agent="builder")
 
 
-def of(
-    bench: ApprovalHarness, agent: str = "builder", policy: PlanPolicy | None = None, incarnation: int = 1
-) -> AgentApprovals:
+def of(bench: ApprovalHarness, agent: str = "builder", policy: PlanPolicy | None = None) -> AgentApprovals:
     return AgentApprovals(
-        approvals=bench.approvals,
-        agent=agent,
-        incarnation=incarnation,
-        policy=policy,
-        directory=bench.session.project,
+        approvals=bench.approvals, agent=agent, incarnation=1, policy=policy, directory=bench.session.project
     )
-
-
-BY_LEAD = PlanPolicy(by="lead")
 
 
 async def test_unrequested_plan_is_rejected_without_asking(session: SessionDirectory) -> None:
@@ -93,3 +96,84 @@ def test_plan_policy_is_resolved_for_each_agent() -> None:
     rule = PlanPolicy(by="rule", paths=("tests/**",))
     assert rule.resolve(is_lead=True) == rule
     assert "only tests/** may be changed and no command" in rule.description
+
+
+def open_agent(
+    bench: ApprovalHarness, name: str, policy: PlanPolicy | None = None
+) -> AbstractAsyncContextManager[ConnectedAgent]:
+    return open_connected_agent(ModelGateway(Clock()), name, approvals=of(bench, name, policy))
+
+
+async def answer(bench: ApprovalHarness, agent: ConnectedAgent, name: str, kind: SenderKind, **said: Any) -> ToolResult:
+    """Let the model of *name* answer a plan of the builder, as its prompt says."""
+    router = bench.office.router()
+    router.authority = agent.station.services
+    sender = Sender(name=name, incarnation=1, session=bench.session.id, kind=kind)
+    message = {"type": "plan_approval_response", "request_id": "plan-1", "approve": True} | said
+    tool = SendMessage(router=router, sender=sender)
+    place = Workspace(root=bench.session.project, scratch=bench.session.project)
+    return await call_tool({tool.name: tool}, tool.name, {"to": "builder", "message": message}, place)
+
+
+async def test_only_the_decision_of_the_lead_reaches_the_agent(session: SessionDirectory) -> None:
+    decisions: list[PlanDecision] = []
+    async with open_approval_harness(session) as bench:
+        await bench.office.roster.join("builder")
+        async with (
+            open_agent(bench, MAIN) as lead,
+            open_agent(bench, "builder", BY_LEAD) as builder,
+            open_agent(bench, "spy") as spy,
+            trio.open_nursery() as nursery,
+        ):
+
+            async def submit() -> None:
+                decisions.append(await builder.station.services.submit("1. Look.", ()))
+
+            nursery.start_soon(submit)
+            await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - nobody is told before
+            await settle()
+            refused = await answer(bench, spy, "spy", "peer")
+            assert refused.text.endswith("only the lead or the user can decide")
+            # An agent that calls itself the lead still uses its own connection.
+            assert (await answer(bench, spy, MAIN, "lead")).text.endswith("only the lead or the user can decide")
+            own = await answer(bench, builder, "builder", "peer")
+            assert own.text.endswith("an agent cannot decide its own request")
+            unnamed = await answer(bench, lead, MAIN, "lead", request_id=None)
+            assert unnamed.text.endswith("it must name the request that it answers")
+            garbled = await answer(bench, lead, MAIN, "lead", aprove=True)
+            assert "its body is not valid for this kind" in garbled.text
+            assert decisions == []
+
+            counted = await answer(bench, lead, MAIN, "lead", feedback="Go.")
+            assert counted.text == "Accepted, and builder is notified"
+            await until(lambda: bool(decisions))
+            again = await answer(bench, lead, MAIN, "lead", approve=False)
+            assert again.text.endswith("plan-1 is no longer open: approved by the lead")
+        assert decisions == [PlanDecision(approve=True, by="lead", feedback="Go.")]
+        assert bench.office.files.backlog("builder").messages == 0
+        assert [by for by, _ in bench.refusals] == ["spy", "spy", "builder", "lead"]
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 - what is waited for is told to nobody
+        await trio.sleep(0.001)
+
+
+async def test_a_builder_whose_turn_is_interrupted_withdraws_its_plan(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench, open_agent(bench, "builder", BY_LEAD) as builder:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(builder.station.services.submit, "1. Look.", ())
+            await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
+            nursery.cancel_scope.cancel()
+        await until(lambda: bench.kept("plan-1").state == "withdrawn")
+
+
+async def test_a_builder_that_dies_leaves_its_plan_open(session: SessionDirectory) -> None:
+    async with open_approval_harness(session) as bench:
+        with pytest.RaisesGroup(ControlLost):
+            async with open_agent(bench, "builder", BY_LEAD) as builder, trio.open_nursery() as nursery:
+                nursery.start_soon(builder.station.services.submit, "1. Look.", ())
+                await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
+                builder.cut()
+        await settle()
+        assert bench.kept("plan-1").state == "open"

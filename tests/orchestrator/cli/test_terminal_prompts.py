@@ -105,12 +105,6 @@ async def test_keys_answer_the_prompt(terminal: PromptTerminal, keys: list[bytes
     assert (await terminal.ask(*keys))[0] == answer
 
 
-@pytest.mark.parametrize(("agent", "begins"), [("", "Bash"), ("main", "Bash"), ("scout", "scout: Bash")])
-async def test_prompt_names_the_agent_unless_it_is_the_lead(terminal: PromptTerminal, agent: str, begins: str) -> None:
-    _, shown = await terminal.ask(b"y", question=attrs.evolve(QUESTION, agent=agent))
-    assert shown.startswith(f"\r\n{begins} needs your permission")
-
-
 async def test_session_answer_needs_a_rule(terminal: PromptTerminal) -> None:
     answer, shown = await terminal.ask(b"s", b"y", question=attrs.evolve(QUESTION, rules=()))
     assert answer == AllowOnce()

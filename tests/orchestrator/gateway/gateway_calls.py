@@ -4,6 +4,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from typing import Any
 
 import attrs
 import trio
@@ -22,34 +23,18 @@ DOLLAR = 50_000
 
 
 def intent(
-    *,
-    dollars: float = 1.0,
-    purpose: str = "turn",
-    prompt_tokens: int = 0,
-    prefix: bytes = b"",
-    shared: bytes | None = None,
-    ttl: Ttl = "5m",
+    *, dollars: float = 1.0, purpose: str = "turn", prompt_tokens: int = 0, prefix: bytes = b"", **facts: Any
 ) -> CallIntent:
     """A call that may cost *dollars* at most if it has no input; one with input is 10,000 tokens long or so."""
-    return CallIntent(
-        agent="a",
-        purpose=purpose,
-        model=OPUS,
-        prompt_tokens=prompt_tokens,
-        max_tokens=int(dollars * DOLLAR),
-        prefix=prefix,
-        shared=shared,
-        ttl=ttl,
-    )
+    call: dict[str, Any] = {"agent": "a", "model": OPUS, "purpose": purpose, "prefix": prefix, **facts}
+    return CallIntent(prompt_tokens=prompt_tokens, max_tokens=int(dollars * DOLLAR), **call)
 
 
 def warming(prefix: bytes, shared: bytes | None = None, *, ttl: Ttl = "5m") -> CallIntent:
-    """A call long enough to be cached."""
     return intent(dollars=0, prompt_tokens=10_000, prefix=prefix, shared=shared, ttl=ttl)
 
 
 def used(dollars: float) -> Usage:
-    """A reply that costs *dollars*."""
     return Usage(output=int(dollars * DOLLAR))
 
 
@@ -103,7 +88,6 @@ class Calls:
 
 @asynccontextmanager
 async def open_calls() -> AsyncIterator[Calls]:
-    """Calls that are cancelled when the block ends."""
     async with trio.open_nursery() as nursery:
         yield Calls(nursery)
         nursery.cancel_scope.cancel()

@@ -167,7 +167,6 @@ def is_below(name: str | None, above: str) -> bool:
 
 
 async def take_step(fanout: Fanout, draw: st.DataObject, clock: Clock) -> None:
-    """One thing that may happen to a session."""
     kind = draw.draw(st.sampled_from(["ask", "ask", "ask", "end", "begin", "cancel", "cool", "pass", "rest", "die"]))
     name = draw.draw(st.sampled_from(sorted(PARENTS)))
     match kind:

@@ -1,8 +1,9 @@
 """Services of a root without a starter, connections of agents, and agent processes that are never started."""
 
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 import trio
@@ -54,16 +55,9 @@ class NoSpawner:
 class NoStarter:
     """Starts no process."""
 
-    async def start(
-        self,
-        start: ProcessStart,
-        descriptors: Sequence[int] = (),
-        *,
-        stdout: int | None = None,
-        stderr: int | None = None,
-    ) -> ChildProcess:
+    async def start(self, start: ProcessStart, *_: Any, **__: Any) -> ChildProcess:
         """Refuse, as `ProcessStarter.start` may."""
-        raise StartFailed(f"{start.title}: {descriptors} {stdout} {stderr}")
+        raise StartFailed(start.title)
 
 
 @asynccontextmanager

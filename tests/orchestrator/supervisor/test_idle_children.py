@@ -28,7 +28,6 @@ def make_run(services: RootServices, name: str, state: Activity) -> AgentRun:
 
 
 def report_state(run: AgentRun, state: Activity) -> None:
-    """Let the process of *run* say that it is in *state* now."""
     assert run.process is not None
     run.process.handle(ActivityChanged(activity=state, what=""))
 
@@ -54,12 +53,6 @@ class Waiting:
         self.is_over = True
 
 
-async def test_team_is_idle_when_agents_are_idle_without_mail(services: RootServices, tmp_path: Path) -> None:
-    waiting = Waiting(tmp_path, [make_run(services, "ada", "idle"), make_run(services, "bob", "idle")])
-    await waiting.run()
-    await Waiting(tmp_path, []).run()
-
-
 @pytest.mark.parametrize("state", ["running", "waiting", "plan_pending"])
 async def test_team_is_busy_while_an_agent_runs_or_waits(
     services: RootServices, state: Activity, tmp_path: Path
@@ -74,22 +67,17 @@ async def test_team_is_busy_while_an_agent_runs_or_waits(
         waiting.changes.notify()
 
 
-async def test_team_is_busy_while_members_are_being_spawned(tmp_path: Path) -> None:
+async def test_team_is_busy_while_members_are_spawned_and_have_not_started(
+    services: RootServices, tmp_path: Path
+) -> None:
     waiting = Waiting(tmp_path, None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(waiting.run)
-        await wait_all_tasks_blocked()
-        assert not waiting.is_over
-        waiting.runs = []
-        waiting.changes.notify()
-
-
-async def test_team_is_busy_while_an_agent_has_not_started(services: RootServices, tmp_path: Path) -> None:
-    begun = make_run(services, "ada", "idle")
-    waiting = Waiting(tmp_path, [AgentRun(spec=begun.spec)])
-    with trio.move_on_after(0.05):
-        await waiting.run()
-    assert not waiting.is_over
+        for runs in ([AgentRun(spec=make_run(services, "ada", "idle").spec)], []):
+            await wait_all_tasks_blocked()
+            assert not waiting.is_over
+            waiting.runs = runs
+            waiting.changes.notify()
 
 
 async def test_team_is_busy_while_an_idle_agent_has_mail(
@@ -113,7 +101,8 @@ async def test_team_is_idle_when_pending_mail_wakes_no_agent(services: RootServi
     files = transport(tmp_path)
     idle = Idle(outcome="completed")
     await files.send(attrs.evolve(envelope(1), kind=idle.kind, body=idle.to_body()))
-    await Waiting(tmp_path, [make_run(services, "ada", "idle")]).run()
+    await Waiting(tmp_path, [make_run(services, "ada", "idle"), make_run(services, "bob", "idle")]).run()
+    await Waiting(tmp_path, []).run()
     files.close()
 
 

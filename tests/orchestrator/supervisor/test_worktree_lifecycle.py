@@ -1,15 +1,11 @@
 """Worktrees of real repositories: made, kept with any work, removed without, and never in doubt after a crash."""
 
 import contextlib
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
 from click.testing import CliRunner
@@ -101,16 +97,6 @@ async def test_a_worktree_with_any_work_is_kept(
     assert sorted(worktree.path.iterdir()) == files
     assert worktree.branch in branches(project)
     assert await open_worktree(session, "scout", project) == worktree, "and is there again when the agent is"
-
-
-async def test_unchanged_worktree_is_removed_and_the_next_one_is_new(session: SessionDirectory, project: Path) -> None:
-    first = await open_worktree(session, "scout", project)
-    assert await release_worktree(first) == "There are no changes in its worktree."
-    assert_nothing_is_left(session, project)
-    base = commit(project, readme="later\n")
-    second = await open_worktree(session, "scout", project)
-    assert second == attrs.evolve(first, base=base)
-    assert (second.path / "readme.txt").read_text() == "later\n"
 
 
 async def test_worktree_removed_by_the_user_is_restored_from_its_branch(
@@ -215,26 +201,6 @@ async def test_programs_configured_by_an_agent_are_not_run(
     with contextlib.suppress(GitFailed):  # it may no longer be a worktree
         await find_unsaved_work(worktree)
     assert not ran.exists()
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Let no file of this process and its children grow past *size*, as if the disk were full then."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-async def test_full_disk_leaves_nothing_and_the_next_attempt_works(session: SessionDirectory, project: Path) -> None:
-    commit(project, large="x" * 100_000)
-    with largest_file(50_000), pytest.raises(WorktreeFailed, match="could be created"):
-        await open_worktree(session, "scout", project)
-    assert_nothing_is_left(session, project)
-    worktree = await open_worktree(session, "scout", project)
-    assert (worktree.path / "large.txt").stat().st_size == 100_000
 
 
 def let_git_be_killed(project: Path, first: str = "true") -> None:

@@ -20,6 +20,5 @@ def checkout(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 @pytest.fixture
 def newest_session(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
-    """The newest session of the current directory."""
     monkeypatch.chdir(tmp_path)
     return session
