@@ -1,7 +1,7 @@
 """Helpers of the cache conformance suite: each case tests one documented rule with the real SDK and the server."""
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from tests.embedded_server import Served, open_sdk, open_served
 
 Block = dict[str, Any]
 Message = dict[str, Any]
+Request = dict[str, Any]
 Test = TypeVar("Test", bound=Callable[..., Any])
 
 MODEL = "claude-opus-5"
@@ -39,6 +40,17 @@ def rule(reference: str) -> Callable[[Test], Test]:
     def note(test: Test) -> Test:
         RULES[f"{test.__module__}.{test.__name__}"] = reference
         return test
+
+    return note
+
+
+def rules(table: Mapping[str, object]) -> Callable[[Test], Test]:
+    """Mark a test as one case for each row of *table*: keys are references, values are its argument `row`."""
+
+    def note(test: Test) -> Test:
+        RULES.update({f"{test.__module__}.{test.__name__}[{reference}]": reference for reference in table})
+        marked_test: Test = pytest.mark.parametrize("row", table.values(), ids=list(table))(test)
+        return marked_test
 
     return note
 
@@ -89,6 +101,24 @@ class Bill:
         return self.cached + self.uncached
 
 
+History = Sequence[Request | Bill | int | float]
+"""Requests in their order; each may be followed by its bill or by the tokens that it reads. A float is a wait."""
+
+
+def history(*steps: Request | Bill | float) -> tuple[Request | Bill | int | float, ...]:
+    """Return the history of these steps."""
+    return steps
+
+
+Refusal = tuple[Request, str]
+"""A request and the message with which it is rejected; ` ...` ends a message of which only the beginning matters."""
+
+
+def refusal(request: Request, message: str) -> Refusal:
+    """Return the refusal of *request*."""
+    return request, message
+
+
 @attrs.frozen(kw_only=True)
 class Api:
     """The embedded server behind the real SDK, which requests whole replies or streams."""
@@ -110,6 +140,25 @@ class Api:
     async def ask(self, **changes: Any) -> Bill:
         """Return the bill of the basic request with *changes*."""
         return Bill.of((await self.send(**changes))["usage"])
+
+    async def play(self, history: History) -> None:
+        """Send the requests of *history* in their order, and check their bills."""
+        bill = Bill()
+        for step in history:
+            if isinstance(step, float):
+                self.advance(step)
+            elif isinstance(step, dict):
+                bill = await self.ask(**step)
+            else:
+                billed = bill.read if isinstance(step, int) else bill
+                assert billed == step, f"billed {billed} instead of {step}"
+
+    async def check_refusal(self, refusal: Refusal) -> None:
+        """Check that a request is rejected with its message."""
+        request, expected = refusal
+        message = await self.refusal(**request)
+        start = expected.removesuffix(" ...")
+        assert message == expected or (start != expected and message.startswith(start)), message
 
     async def refusal(self, **changes: Any) -> str:
         """Return the message with which such a request is rejected as invalid."""
@@ -210,6 +259,11 @@ def user(*blocks: Block) -> Message:
 def assistant(*blocks: Block) -> Message:
     """Return an assistant message."""
     return {"role": "assistant", "content": list(blocks)}
+
+
+def said(*blocks: Block, **more: Any) -> Request:
+    """Return a request with one user message."""
+    return {"messages": [user(*blocks)], **more}
 
 
 def replied(message: Mapping[str, Any]) -> Message:

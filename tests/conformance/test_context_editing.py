@@ -1,5 +1,6 @@
 from typing import Any
 
+import attrs
 import pytest
 
 from tests.conformance.cases import (
@@ -7,11 +8,14 @@ from tests.conformance.cases import (
     Api,
     Bill,
     Message,
+    Refusal,
     assistant,
     marked,
     open_api,
+    refusal,
     replied,
     rule,
+    rules,
     text,
     tool_result,
     tool_use,
@@ -63,11 +67,6 @@ async def applied(api: Api, messages: list[Message], *listed: dict[str, Any], **
     return found
 
 
-async def cleared(api: Api, messages: list[Message], *listed: dict[str, Any]) -> int:
-    """Return the number of cleared tool uses."""
-    return sum(edit["cleared_tool_uses"] for edit in await applied(api, messages, *listed))
-
-
 @rule("context editing / clear_tool_uses: the oldest results go, keep says how many stay")
 async def test_the_oldest_tool_results_are_cleared(api: Api) -> None:
     (edit,) = await applied(api, rounds(5), clear_tools(keep=uses(2)))
@@ -77,42 +76,46 @@ async def test_the_oldest_tool_results_are_cleared(api: Api) -> None:
     assert edit["cleared_input_tokens"] == before - after > 0
 
 
-@rule("context editing / clear_tool_uses: three are kept by default")
-async def test_three_tool_uses_stay_by_default(api: Api) -> None:
-    assert await cleared(api, rounds(5), clear_tools()) == 2
+@attrs.frozen
+class Clearing:
+    """An edit of a conversation, and the number of tool uses that it clears."""
+
+    uses: int
+    edit: dict[str, Any]
+    messages: list[Message] = attrs.field(factory=lambda: rounds(5))
 
 
-@pytest.mark.parametrize(("threshold", "is_passed"), [(4, True), (5, False)])
-@rule("context editing / clear_tool_uses: a trigger may count tool uses")
-async def test_a_trigger_may_count_tool_uses(api: Api, threshold: int, *, is_passed: bool) -> None:
-    edit = clear_tools(trigger=uses(threshold))
-    assert bool(await cleared(api, rounds(5), edit)) == is_passed
+CLEARINGS = {
+    "context editing / clear_tool_uses: three are kept by default": Clearing(2, clear_tools()),
+    "context editing / clear_tool_uses: a trigger may count tool uses": Clearing(2, clear_tools(trigger=uses(4))),
+    "context editing / clear_tool_uses: as many tool uses do not trigger": Clearing(0, clear_tools(trigger=uses(5))),
+    "context editing / clear_tool_uses: a trigger may count input tokens": Clearing(
+        2, clear_tools(trigger=tokens(1_000))
+    ),
+    "context editing / clear_tool_uses: fewer tokens do not trigger": Clearing(0, clear_tools(trigger=tokens(2_000))),
+    "context editing / clear_tool_uses: the default trigger is 100,000 input tokens": Clearing(
+        2, {"type": "clear_tool_uses_20250919"}, rounds(5, size=20_100)
+    ),
+    "context editing / clear_tool_uses: fewer than 100,000 tokens do not trigger": Clearing(
+        0, {"type": "clear_tool_uses_20250919"}, rounds(5, size=19_000)
+    ),
+    "context editing / clear_at_least: an edit that can clear enough is applied": Clearing(
+        2, clear_tools(clear_at_least=tokens(100))
+    ),
+    "context editing / clear_at_least: what cannot clear enough is not applied": Clearing(
+        0, clear_tools(clear_at_least=tokens(100_000))
+    ),
+    "context editing / exclude_tools: excluded tools are never cleared": Clearing(
+        3, clear_tools(keep=uses(1), exclude_tools=["search"]), [*rounds(4, "lookup"), *rounds(4, "search")[1:]]
+    ),
+    "context editing / response: an edit that did nothing is not listed": Clearing(0, clear_tools(), rounds(2)),
+}
 
 
-@pytest.mark.parametrize(("threshold", "is_passed"), [(1_000, True), (2_000, False)])
-@rule("context editing / clear_tool_uses: a trigger may count input tokens")
-async def test_a_trigger_may_count_input_tokens(api: Api, threshold: int, *, is_passed: bool) -> None:
-    edit = clear_tools(trigger=tokens(threshold))
-    assert bool(await cleared(api, rounds(5), edit)) == is_passed
-
-
-@pytest.mark.parametrize(("size", "is_passed"), [(19_000, False), (20_100, True)])
-@rule("context editing / clear_tool_uses: the default trigger is 100,000 input tokens")
-async def test_the_default_trigger_is_a_hundred_thousand_tokens(api: Api, size: int, *, is_passed: bool) -> None:
-    assert bool(await cleared(api, rounds(5, size=size), {"type": "clear_tool_uses_20250919"})) == is_passed
-
-
-@pytest.mark.parametrize(("least", "is_applied"), [(100, True), (100_000, False)])
-@rule("context editing / clear_at_least: what cannot clear enough is not applied")
-async def test_an_edit_that_cannot_clear_enough_is_not_applied(api: Api, least: int, *, is_applied: bool) -> None:
-    assert bool(await cleared(api, rounds(5), clear_tools(clear_at_least=tokens(least)))) == is_applied
-
-
-@rule("context editing / exclude_tools: excluded tools are never cleared")
-async def test_excluded_tools_keep_their_results(api: Api) -> None:
-    messages = [*rounds(4, "lookup"), *rounds(4, "search")[1:]]
-    edit = clear_tools(keep=uses(1), exclude_tools=["search"])
-    assert await cleared(api, messages, edit) == 3
+@rules(CLEARINGS)
+async def test_edit_clears_as_many_tool_uses_as_it_says(api: Api, row: Clearing) -> None:
+    found = [edit["cleared_tool_uses"] for edit in await applied(api, row.messages, row.edit)]
+    assert found == ([row.uses] if row.uses else [])
 
 
 @pytest.mark.parametrize(("inputs", "is_larger"), [(False, False), (True, True), (["lookup"], True), (["x"], False)])
@@ -122,11 +125,6 @@ async def test_tool_inputs_are_cleared_on_request(api: Api, inputs: Any, *, is_l
     (edit,) = await applied(api, rounds(5), clear_tools(clear_tool_inputs=inputs))
     assert edit["cleared_tool_uses"] == usual["cleared_tool_uses"]
     assert (edit["cleared_input_tokens"] > usual["cleared_input_tokens"]) == is_larger
-
-
-@rule("context editing / response: an edit that did nothing is not listed")
-async def test_an_edit_that_did_nothing_is_not_listed(api: Api) -> None:
-    assert await applied(api, rounds(2), clear_tools()) == []
 
 
 @rule("context editing / token counting: the count is given before and after")
@@ -159,37 +157,31 @@ async def test_clearing_loses_the_cache_from_the_first_cleared_result_on(api: Ap
     edited = await api.ask(messages=messages, **edits(clear_tools()))
     assert edited.read == FIRST
     assert await api.ask(messages=messages, **edits(clear_tools())) == Bill(read=edited.cached)
+    idle = clear_tools(trigger=uses(9))
+    assert await api.ask(messages=messages, **edits(idle)) == Bill(read=written.cached), "it does nothing"
 
 
-@rule("context editing / prompt caching: an edit that does nothing breaks nothing")
-async def test_an_edit_that_is_not_triggered_keeps_the_cache(api: Api) -> None:
-    messages = [user(marked(text(FIRST))), *rounds(2)[1:]]
-    await api.ask(messages=messages)
-    assert (await api.ask(messages=messages, **edits(clear_tools()))).read == FIRST
+REFUSALS: dict[str, Refusal] = {
+    "context editing / header: without its beta the parameter is refused": refusal(
+        {"messages": rounds(5), "context_management": {"edits": [clear_tools()]}},
+        "context_management: Extra inputs are not permitted",
+    ),
+    "context editing / combining: clear_thinking must be first": refusal(
+        {"messages": rounds(5), **edits(clear_tools(), clear_thinking("all"))},
+        "context_management.edits: `clear_thinking_20251015` must be the first edit",
+    ),
+    "context editing / clear_thinking: keep must be above zero": refusal(
+        edits(clear_thinking({"type": "thinking_turns", "value": 0})), "context_management.edits.0.keep.value: ..."
+    ),
+    "context editing / edits: an unknown edit is refused": refusal(
+        edits({"type": "clear_everything"}), "context_management.edits.0.type: ..."
+    ),
+}
 
 
-@rule("context editing / header: without its beta the parameter is refused")
-async def test_the_beta_header_is_needed(api: Api) -> None:
-    refusal = await api.refusal(messages=rounds(5), context_management={"edits": [clear_tools()]})
-    assert refusal == "context_management: Extra inputs are not permitted"
-
-
-@rule("context editing / combining: clear_thinking must be first")
-async def test_thinking_must_be_cleared_first(api: Api) -> None:
-    refusal = await api.refusal(messages=rounds(5), **edits(clear_tools(), clear_thinking("all")))
-    assert refusal == "context_management.edits: `clear_thinking_20251015` must be the first edit"
-
-
-@rule("context editing / clear_thinking: keep must be above zero")
-async def test_at_least_one_turn_of_thinking_is_kept(api: Api) -> None:
-    refusal = await api.refusal(**edits(clear_thinking({"type": "thinking_turns", "value": 0})))
-    assert refusal.startswith("context_management.edits.0.keep.value: ")
-
-
-@rule("context editing / edits: an unknown edit is refused")
-async def test_an_unknown_edit_is_refused(api: Api) -> None:
-    refusal = await api.refusal(**edits({"type": "clear_everything"}))
-    assert refusal.startswith("context_management.edits.0")
+@rules(REFUSALS)
+async def test_edit_is_refused(api: Api, row: Refusal) -> None:
+    await api.check_refusal(row)
 
 
 THOUGHTFUL = f"default: [{{thinking: {'h' * 400}, text: okay, times: always}}]"

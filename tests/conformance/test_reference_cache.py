@@ -7,7 +7,7 @@ import anthropic
 import attrs
 import pytest
 import trio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.loop.model.catalog import load_models
@@ -62,12 +62,6 @@ class PureServer:
 
 def verdict_bill(verdict: CacheResult) -> Bill:
     return Bill(read=verdict.read, write_5m=verdict.write_5m, write_1h=verdict.write_1h, uncached=verdict.uncached)
-
-
-def check_history(steps: list[Step]) -> None:
-    server = PureServer()
-    for event in History().events(steps):
-        server.act(event)
 
 
 HELD = 12
@@ -142,35 +136,19 @@ async def check_history_over_http(steps: list[Step]) -> None:
             await server.act(event, nursery)
 
 
-EXAMPLES = examples(150, suppress_health_check=[HealthCheck.too_slow])
-HTTP_EXAMPLES = settings(EXAMPLES, max_examples=20)
-
-
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @given(STEPS)
-@EXAMPLES
+@examples(150, suppress_health_check=[HealthCheck.too_slow])
 def test_any_history_is_billed_as_the_reference_does(steps: list[Step]) -> None:
-    check_history(steps)
+    server = PureServer()
+    for event in History().events(steps):
+        server.act(event)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @given(STEPS)
-@HTTP_EXAMPLES
+@examples(20, suppress_health_check=[HealthCheck.too_slow])
 def test_any_history_over_http_is_billed_as_the_reference_does(steps: list[Step]) -> None:
-    trio.run(check_history_over_http, steps)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-@given(STEPS)
-@settings(EXAMPLES, max_examples=5_000)
-def test_thousands_of_histories_are_billed_as_the_reference_does(steps: list[Step]) -> None:
-    check_history(steps)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-@given(STEPS)
-@settings(EXAMPLES, max_examples=600)
-def test_hundreds_of_histories_over_http_are_billed_as_the_reference_does(steps: list[Step]) -> None:
     trio.run(check_history_over_http, steps)

@@ -1,14 +1,15 @@
-from typing import Any
-
-import pytest
-
 from tests.conformance.cases import (
     Api,
+    Refusal,
+    Request,
     assistant,
     marked,
     open_api,
+    refusal,
     replied,
     rule,
+    rules,
+    said,
     text,
     text_block,
     tool,
@@ -22,101 +23,109 @@ CANNOT_BE_MODIFIED = (
     "modified. These blocks must remain as they were in the original response."
 )
 FORCED = 'tool_choice: type "tool" and "any" are not supported for this model.'
-LOOP = """
-default:
-  - {thinking: first thought, tools: [lookup: {}]}
-  - {text: okay, times: always}
-"""
+NO_BUDGET = (
+    '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" and '
+    '"output_config.effort" to control thinking behavior.'
+)
+NO_PREFILL = "This model does not support assistant message prefill. The conversation must end with a user message."
+UNANSWERED = (
+    "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1. Each `tool_use` "
+    "block must have a corresponding `tool_result` block in the next message."
+)
+PREWARM: Request = {"max_tokens": 0, "system": [marked(text(600))]}
+UNWARMED = "max_tokens: 0 fills the prompt cache only and cannot be used with"
+BUDGET = {"type": "enabled", "budget_tokens": 1_024}
+FORMAT = {"type": "json_schema", "schema": {"type": "object", "properties": {}, "additionalProperties": False}}
+CHOICES: dict[str, Request] = {"any": {"type": "any"}, "tool": {"type": "tool", "name": "lookup"}}
+
+REFUSALS: dict[str, Refusal] = {
+    "errors / context window: an input beyond the window is refused with both figures": refusal(
+        said(text(200_251), model="claude-haiku-4-5"), "prompt is too long: 200251 tokens > 200000 maximum"
+    ),
+    # The SDK requires a timeout for such long replies.
+    "errors / max_tokens: more than the model's longest reply is refused": refusal(
+        {"max_tokens": 128_001, "timeout": 30},
+        "max_tokens: 128001 > 128000, which is the maximum allowed number of output tokens for claude-opus-5",
+    ),
+    **{
+        f"errors / tool_choice: {model} takes no forced choice, {name}": refusal(
+            {"model": model, "tools": [tool(60)], "tool_choice": choice}, FORCED
+        )
+        for model in ("claude-opus-5-5", "claude-sonnet-5-5", "claude-fable-5-1", "claude-fable-5-2")
+        for name, choice in CHOICES.items()
+    },
+    **{
+        f"adaptive thinking / migration: {model} takes no thinking budget": refusal(
+            {"model": model, "max_tokens": 4_000, "thinking": BUDGET}, NO_BUDGET
+        )
+        for model in ("claude-opus-4-7", "claude-opus-5", "claude-fable-5-2")
+    },
+    **{
+        f"errors / prefill: {model} continues no begun reply": refusal(
+            {"model": model, "messages": [user(text(1)), assistant(text_block("I"))]}, NO_PREFILL
+        )
+        for model in ("claude-opus-4-6", "claude-opus-5", "claude-haiku-5-5")
+    },
+    "tool use / results: every call is answered in the next message": refusal(
+        {"messages": [user(text(1)), assistant(tool_use("toolu_1")), user(text(1))]}, UNANSWERED
+    ),
+    "versioning / sampling: the newest version takes no sampling parameters": refusal(
+        {"temperature": 1.0}, "temperature: ..."
+    ),
+}
 
 
-@rule("errors / context window: an input beyond the window is refused with both figures")
-async def test_a_prompt_beyond_the_window_is_refused(api: Api) -> None:
-    refusal = await api.refusal(model="claude-haiku-4-5", messages=[user(text(200_251))])
-    assert refusal == "prompt is too long: 200251 tokens > 200000 maximum"
+@rules(REFUSALS)
+async def test_request_is_refused(api: Api, row: Refusal) -> None:
+    await api.check_refusal(row)
+
+
+PREWARMING: dict[str, Refusal] = {
+    "prompt caching / pre-warming: refused with stream": refusal(
+        {**PREWARM, "stream": True}, f"{UNWARMED} `stream`: true"
+    ),
+    "prompt caching / pre-warming: refused with thinking enabled": refusal(
+        {**PREWARM, "model": "claude-haiku-4-5", "thinking": BUDGET}, f"{UNWARMED} `thinking` enabled"
+    ),
+    "prompt caching / pre-warming: refused with output_config.format": refusal(
+        {**PREWARM, "output_config": {"format": FORMAT}}, f"{UNWARMED} `output_config.format`"
+    ),
+    **{
+        f"prompt caching / pre-warming: refused with tool_choice {name}": refusal(
+            {**PREWARM, "tools": [tool(60)], "tool_choice": choice}, f'{UNWARMED} `tool_choice` of type "any" or "tool"'
+        )
+        for name, choice in CHOICES.items()
+    },
+}
+
+
+@rules(PREWARMING)
+async def test_prewarming_is_refused(whole: Api, row: Refusal) -> None:
+    await whole.check_refusal(row)
 
 
 @rule("context windows / prompt caching: cached tokens count towards the window")
 async def test_cached_tokens_count_towards_the_window(api: Api) -> None:
-    system = [marked(text(199_000))]
-    await api.ask(model="claude-haiku-4-5", system=system)
-    refusal = await api.refusal(model="claude-haiku-4-5", system=system, messages=[user(text(1_001))])
-    assert refusal == "prompt is too long: 200001 tokens > 200000 maximum"
+    request = {"model": "claude-haiku-4-5", "system": [marked(text(199_000))]}
+    await api.ask(**request)
+    message = await api.refusal(**request, **said(text(1_001)))
+    assert message == "prompt is too long: 200001 tokens > 200000 maximum"
 
 
-@rule("errors / max_tokens: more than the model's longest reply is refused")
-async def test_too_many_output_tokens_are_refused(api: Api) -> None:
-    """The SDK requires a timeout for such long replies."""
-    assert await api.refusal(max_tokens=128_001, timeout=30) == (
-        "max_tokens: 128001 > 128000, which is the maximum allowed number of output tokens for claude-opus-5"
-    )
-
-
-@pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-sonnet-5-5", "claude-fable-5-1", "claude-fable-5-2"])
-@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "lookup"}])
-@rule("errors / tool_choice: newer models take no forced choice")
-async def test_a_forced_tool_choice_is_refused(api: Api, model: str, choice: dict[str, str]) -> None:
-    assert await api.refusal(model=model, tools=[tool(60)], tool_choice=choice) == FORCED
-
-
-@pytest.mark.parametrize("model", ["claude-opus-4-7", "claude-opus-5", "claude-fable-5-2"])
-@rule("adaptive thinking / migration: newer models take no thinking budget")
-async def test_a_thinking_budget_is_refused(api: Api, model: str) -> None:
-    thinking = {"type": "enabled", "budget_tokens": 1_024}
-    assert await api.refusal(model=model, max_tokens=4_000, thinking=thinking) == (
-        '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" and '
-        '"output_config.effort" to control thinking behavior.'
-    )
-
-
-@pytest.mark.parametrize("model", ["claude-opus-4-6", "claude-opus-5", "claude-haiku-5-5"])
-@rule("errors / prefill: newer models continue no begun reply")
-async def test_a_prefill_is_refused(api: Api, model: str) -> None:
-    assert await api.refusal(model=model, messages=[user(text(1)), assistant(text_block("I"))]) == (
-        "This model does not support assistant message prefill. The conversation must end with a user message."
-    )
-
-
-@rule("tool use / results: every call is answered in the next message")
-async def test_an_unanswered_tool_call_is_refused(api: Api) -> None:
-    refusal = await api.refusal(messages=[user(text(1)), assistant(tool_use("toolu_1")), user(text(1))])
-    assert "`tool_use` ids were found without `tool_result` blocks immediately after: toolu_1" in refusal
-
-
-async def _loop(api: Api, **request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a reply with thinking and a tool call, as it is sent back, and the message that answers it."""
-    spoken = replied(await api.send(tools=[tool(60)], max_tokens=500, **request))
-    return spoken, user(tool_result(spoken["content"][1]["id"]))
-
-
-@rule("extended thinking / tool use: thinking of the open turn comes back unmodified")
-async def test_modified_thinking_is_refused() -> None:
-    async with open_api(LOOP) as api:
-        request = {"messages": [user(text(1))], "thinking": {"type": "adaptive"}}
-        spoken, answer = await _loop(api, **request)
-        spoken["content"][0]["thinking"] = "another thought"
-        changed = {**request, "messages": [*request["messages"], spoken, answer]}
-        assert await api.refusal(tools=[tool(60)], **changed) == CANNOT_BE_MODIFIED
-
-
-@rule("extended thinking / tool use: thinking of the open turn comes back complete")
-async def test_missing_thinking_is_refused() -> None:
-    async with open_api(LOOP) as api:
-        request = {"messages": [user(text(1))], "thinking": {"type": "adaptive"}}
-        spoken, answer = await _loop(api, **request)
-        changed = {**request, "messages": [*request["messages"], assistant(spoken["content"][1]), answer]}
-        assert await api.refusal(tools=[tool(60)], **changed) == CANNOT_BE_MODIFIED
-
-
-@rule("adaptive thinking / binding: newest models refuse thinking behind another prefix")
-async def test_thinking_behind_another_prefix_is_refused() -> None:
-    async with open_api(LOOP) as api:
-        request = {"model": "claude-opus-5-5", "messages": [user(text(1))]}
-        spoken, answer = await _loop(api, **request)
-        changed = {**request, "messages": [user(text(2)), spoken, answer]}
-        refusal = await api.refusal(tools=[tool(60)], **changed)
-    assert refusal == "messages.1.content.0: The block is bound to a different conversation"
-
-
-@rule("versioning / sampling: the newest version takes no sampling parameters")
-async def test_sampling_is_refused_by_the_newest_version(api: Api) -> None:
-    assert (await api.refusal(temperature=1.0)).startswith("temperature: ")
+@rule("extended thinking / tool use: thinking of the open turn comes back, complete and unmodified")
+async def test_changed_or_missing_thinking_of_open_turn_is_refused() -> None:
+    """The newest models also refuse thinking behind another prefix."""
+    script = "default: [{thinking: first thought, tools: [lookup: {}]}]"
+    for model in (None, "claude-opus-5-5"):
+        async with open_api(script) as api:
+            request = {"tools": [tool(60)], "max_tokens": 500, "thinking": {"type": "adaptive"}}
+            request |= {"model": model} if model else {}
+            spoken = replied(await api.send(**request))
+            thought, call = spoken["content"]
+            answer = user(tool_result(call["id"]))
+            for content in ([call], [{**thought, "thinking": "another thought"}, call]):
+                messages = [user(text(1)), assistant(*content), answer]
+                assert await api.refusal(messages=messages, **request) == CANNOT_BE_MODIFIED
+            if model:
+                message = await api.refusal(messages=[user(text(2)), spoken, answer], **request)
+                assert message == "messages.1.content.0: The block is bound to a different conversation"

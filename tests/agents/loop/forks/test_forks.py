@@ -53,7 +53,7 @@ def read_and_prompt(entry: dict[str, Any]) -> tuple[int, int]:
 def check_shared(family: Family, count: int) -> None:
     """All siblings send the same bytes up to their directives; the first reads the parent's entry, the others all."""
     names = [f"fork-{number}" for number in range(1, count + 1)]
-    assert len({split(family.bodies[name][0])[0] for name in names}) == 1
+    assert len({split(family.bodies(name)[0])[0] for name in names}) == 1
     first, *others = sorted((family.log(name)[0] for name in names), key=lambda entry: int(entry["number"]))
     before = family.log("main")[-2]["usage"]
     cached = before["cache_read_input_tokens"] + before["cache_creation_input_tokens"]
@@ -84,7 +84,7 @@ async def test_twenty_siblings_read_long_parent_from_cache(tmp_path: Path) -> No
         assert ended.reason == "completed"
         assert read_and_prompt(family.log("fork-1")[0])[1] > LONG
         check_shared(family, SIBLINGS)
-        shared, _ = split(family.bodies["fork-1"][0])
+        shared, _ = split(family.bodies("fork-1")[0])
         difference = family.parent.conversation.prefix.first_difference(family.forks[0].conversation.prefix)
         assert difference == len(family.point.prefix)
         assert shared.count(b'"cache_control"') == 3
@@ -113,7 +113,7 @@ async def test_fork_after_rewrite_begins_with_rewritten_prefix(tmp_path: Path) -
         await run_loop(parent, RunLimits(turns=10))
         check_shared(family, 2)
         assert family.point.epoch == 1
-        assert PLACEHOLDER.encode() in family.bodies["fork-1"][0]
+        assert PLACEHOLDER.encode() in family.bodies("fork-1")[0]
 
 
 async def test_fork_repeats_parents_cache_edits_and_adds_none(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ async def test_fork_repeats_parents_cache_edits_and_adds_none(tmp_path: Path) ->
         check_shared(family, 2)
         edits = [segment.data for segment in family.point.prefix.segments if segment.block_type == "cache_edits"]
         assert edits
-        assert all(data in family.bodies["fork-1"][0] for data in edits)
+        assert all(data in family.bodies("fork-1")[0] for data in edits)
         steps = context_steps(settings, dict(family.parent.tools), tmp_path)
         mine = arrange(
             attrs.evolve(steps, fork_sharing=ForkSharingCheck(family.point)),

@@ -65,7 +65,7 @@ async def test_helper_calls_are_denied_and_turns_limited(tmp_path: Path) -> None
         reply = await run_helper(family.parent, "Write the notes.", "notes", max_turns=2)
         assert [call["name"] for call in reply.tool_calls] == ["Read"]
         assert asked == ["a"]
-        assert b"cannot be used here" in family.bodies["main"][-1]
+        assert b"cannot be used here" in family.bodies("main")[-1]
         await run_helper(family.parent, "Write the notes.", "notes", max_turns=3, denial=allow_all)
         assert asked == ["a", "b", "b"]
 
@@ -79,7 +79,7 @@ async def test_helper_can_start_from_earlier_snapshot(tmp_path: Path) -> None:
         await run_helper(family.parent, "Write the notes.", "notes", start=start)
         (entry,) = family.log("main", "notes")
         assert (entry["turn"], entry["usage"]["cache_read_input_tokens"]) == (7, before)
-        assert b"All done." not in family.bodies["main"][-1]
+        assert b"All done." not in family.bodies("main")[-1]
 
 
 async def test_helper_ends_when_until_returns_true(tmp_path: Path) -> None:
