@@ -22,11 +22,13 @@ from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
+from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import Model, load_models
 from coterie.agents.loop.model.client import ModelClient, RetryPolicy, open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
 from coterie.agents.loop.model.request import Identity
+from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.tools.tool import (
     RESULT_CAP,
     Access,
@@ -168,6 +170,15 @@ class ObservedAgent:
     agent: Agent
     events: list[Event]
     served: Served
+
+    async def run(self, words: str | None = None, text: str | None = None) -> RunEnded:
+        """Run the loop, after a user message if *words* are given; it must complete, with *text* if given."""
+        if words is not None:
+            self.agent.append_message("user", [text_block(words)])
+        ended = await run_loop(self.agent, RunLimits(turns=400))
+        assert ended.reason == "completed", ended.error
+        assert text in (None, ended.text)
+        return ended
 
     def of_type(self, event_type: type[E]) -> list[E]:
         """Return the emitted events of one type."""

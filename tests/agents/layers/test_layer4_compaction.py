@@ -15,7 +15,6 @@ from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
-from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.root_link.job_messages import Pivot, Side
@@ -78,10 +77,6 @@ class Work(ObservedAgent):
 
     compact: CompactionStep
 
-    async def run(self, text: str = "done") -> None:
-        """Run the loop to its end, and check the last text."""
-        assert (await run_loop(self.agent, LIMITS)).text == text
-
     @property
     def compacted(self) -> list[Compacted]:
         """All emitted compactions."""
@@ -116,8 +111,7 @@ async def open_work(
 
 async def test_full_context_is_summarised_by_model_and_run_continues(tmp_path: Path) -> None:
     async with open_work(tmp_path, working(40, SUMMARY)) as work:
-        ended = await run_loop(work.agent, LIMITS)
-        assert (ended.reason, ended.text, ended.turns) == ("completed", "done", 41)
+        assert (await work.run(text="done")).turns == 41
         assert len(work.compacted) >= 2
         assert {(each.trigger, each.by) for each in work.compacted} == {("threshold", "summary")}
         assert all(each.tokens_after <= 30_000 <= each.tokens_before for each in work.compacted)
@@ -129,6 +123,7 @@ async def test_full_context_is_summarised_by_model_and_run_continues(tmp_path: P
 
 
 async def test_compaction_event_reports_removed_and_restored_content(tmp_path: Path) -> None:
+    """A resumed agent has the bytes of the compacted one."""
     async with open_work(tmp_path, working(22, SUMMARY)) as work:
         await work.run()
         [compacted] = work.compacted
@@ -143,11 +138,6 @@ async def test_compaction_event_reports_removed_and_restored_content(tmp_path: P
         assert (boundary.by, boundary.parts, boundary.failures) == ("summary", ["summary", "words"], 0)
         assert compacted.passed_over == {"notes": "switched off"}
         assert boundary.left == compacted.left
-
-
-async def test_resumed_agent_sends_bytes_of_compacted_one(tmp_path: Path) -> None:
-    async with open_work(tmp_path, working(22, SUMMARY)) as work:
-        await work.run()
         sent, words = work.agent.conversation.prefix_bytes(), list(work.agent.user_texts)
     async with open_work(tmp_path, working(22, SUMMARY)) as work:
         assert work.agent.conversation.prefix_bytes() == sent
@@ -172,8 +162,7 @@ async def test_failed_summaries_trip_breaker_and_run_continues(tmp_path: Path) -
         assert boundary is not None
         assert boundary.failures == 3
     async with open_work(tmp_path, working(99, empty)) as work:
-        work.agent.append_message("user", [text_block("go on")])
-        await work.run()
+        await work.run("go on")
         assert work.compacted
         assert not work.requests("compaction")
 
@@ -202,14 +191,6 @@ async def test_unusable_summary_leads_to_next_strategy(reply: dict[str, Any], re
         [failed] = work.of_type(LayerFailed)
         assert (failed.layer, reason in failed.reason) == ("compaction", True), failed.reason
         assert [each.by for each in work.compacted] == ["rule"]
-
-
-async def test_summary_without_tags_is_used_unchanged(tmp_path: Path) -> None:
-    script = working(22, {"purpose": "compaction", "text": "All that happened was good."})
-    async with open_work(tmp_path, script) as work:
-        await work.run()
-        assert [each.by for each in work.compacted] == ["summary"]
-        assert "All that happened was good." in text_of(work.agent)
 
 
 async def test_notes_replace_summary_without_model_call(tmp_path: Path) -> None:
@@ -247,15 +228,6 @@ async def test_turns_not_covered_by_notes_stay(tmp_path: Path) -> None:
         assert "the context has grown too little" in compacted.passed_over["notes"]
 
 
-async def test_compaction_event_gives_reason_for_missing_notes(tmp_path: Path) -> None:
-    notes = NotesSettings(first=5_000, share=0.000_001)
-    async with open_work(tmp_path, working(22, SUMMARY), notes=notes) as work:
-        await work.run()
-        [compacted] = work.compacted
-        why = "there are no notes: another update would cost more than the notes' share of the cost of turns"
-        assert compacted.passed_over == {"notes": why}
-
-
 async def test_errors_section_of_notes_is_added_to_summary(tmp_path: Path) -> None:
     script = working(22, noting(tmp_path, "Errors & Corrections", "Never touch foo_bar."), SUMMARY)
     settings = CompactionSettings(by_notes=False)
@@ -281,7 +253,7 @@ async def test_message_longer_than_window_is_stored_in_file(tmp_path: Path) -> N
     async with open_work(tmp_path, working(1, SUMMARY), tool=NotingTool(name="Note")) as work:
         await work.run()
         work.agent.append_message("user", [text_block(words)], UserTextRecord(texts=[words]))
-        await work.run("done again")
+        await work.run(text="done again")
         [compacted] = work.compacted
         assert compacted.tokens_after < 40_000
         [stored] = [path for path in (tmp_path / "tool-results").iterdir() if path.read_text() == words]
@@ -315,8 +287,7 @@ async def test_selected_part_is_compacted_on_request(side: Side, tmp_path: Path)
             assert len(after) == 1 + len(before) - 5
             assert [m.role for m in after[1:]] == [m.role for m in before[5:]]
             assert told.left == 5
-        work.agent.append_message("user", [text_block("and now?")])
-        await work.run("done again")
+        await work.run("and now?", "done again")
         last = work.served.requests[-1]
         assert last["status"] == 200
         if side == "from":

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import attrs
 import pytest
 import trio
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coterie.agents.events.layer_events import Compacted
@@ -307,26 +307,11 @@ async def run_dialogue(story: Dialogue, directory: Path) -> None:
             assert again.user_texts == agent.user_texts
 
 
-def check(story: Dialogue) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        trio.run(partial(run_dialogue, story, Path(directory)))
-
-
-BRIEF = examples(25)
-LONG = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
-
-
 @pytest.mark.slow
-@BRIEF
+@pytest.mark.timeout(1200)
+@examples(25)
 @example(story=REOPENED)
 @given(story=STORIES)
 def test_any_compaction_is_valid_for_api_and_keeps_required_content(story: Dialogue) -> None:
-    check(story)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1200)
-@LONG
-@given(story=STORIES)
-def test_ten_times_as_many_compactions_keep_required_content(story: Dialogue) -> None:
-    check(story)
+    with tempfile.TemporaryDirectory() as directory:
+        trio.run(partial(run_dialogue, story, Path(directory)))

@@ -66,15 +66,6 @@ def slow_at(turn: int, served: list[Served], seconds: float = 301) -> Callable[[
 class Work(ObservedAgent):
     """An agent with layers, its events and the server."""
 
-    async def run(self, text: str = "done") -> None:
-        """Run the loop to its end, and check the last text."""
-        assert (await run_loop(self.agent, LIMITS)).text == text
-
-    async def ask(self, words: str) -> None:
-        """Run the loop with another user message."""
-        self.agent.append_message("user", [text_block(words)])
-        await self.run("done again")
-
     @property
     def cleared(self) -> list[ResultsCleared]:
         """All emitted clearings."""
@@ -148,7 +139,7 @@ async def test_clearing_by_time_works_when_user_returns(tmp_path: Path) -> None:
     async with open_work(tmp_path, working(8), long(2_000), layers=ONLY_TIME) as work:
         await work.run()
         work.served.clock.advance(301)
-        await work.ask("and now?")
+        await work.run("and now?")
         assert [(e.mechanism, e.results) for e in work.cleared] == [("time", 3)]
         assert b"<earlier-call>" not in work.agent.conversation.prefix_bytes()
 
@@ -158,7 +149,7 @@ async def test_clearing_by_time_uses_age_of_last_reply_after_resume(tmp_path: Pa
         await work.run()
     async with open_work(tmp_path, working(8), layers=ONLY_TIME) as work:
         work.served.clock.advance(301)
-        await work.ask("and now?")
+        await work.run("and now?")
         assert len(work.cleared) == 1
 
 
@@ -243,21 +234,6 @@ async def test_every_model_accepts_cleared_conversation(tmp_path: Path, model: s
         assert {event.mechanism for event in work.cleared} == {"cache", "time"}
 
 
-async def broken(tmp_path: Path, change: Callable[[Agent, Served], None], *, thinks: bool = True) -> list[CacheBroke]:
-    """Return the events if *change* happens between two turns of a long conversation."""
-    async with open_work(tmp_path, working(2, thinks=thinks), long(40_000), layers=ONLY_TIME) as work:
-        await work.run()
-        work.events.clear()
-        work.agent.append_message("user", [text_block("go on")])
-        change(work.agent, work.served)
-        await work.run("done again")
-        return work.breaks
-
-
-def change_effort(agent: Agent, _served: Served) -> None:
-    agent.conversation.evolve_header(effort="low")
-
-
 def change_tool(agent: Agent, _served: Served) -> None:
     tool = tool_definition(NotingTool(name="Note", description="Takes another note."))
     changed = Conversation.begin(agent.conversation.header, tools=[tool])
@@ -269,8 +245,9 @@ def change_messages(agent: Agent, _served: Served) -> None:
     agent.conversation.rewrite([("user", [text_block("another beginning")])])
 
 
-def let_time_pass(_agent: Agent, served: Served) -> None:
-    served.clock.advance(400)
+def change_effort_as_announced(agent: Agent, _served: Served) -> None:
+    agent.conversation.evolve_header(effort="low")
+    agent.announced.append("by the test")
 
 
 def let_time_pass_at_server(agent: Agent, served: Served) -> None:
@@ -278,31 +255,32 @@ def let_time_pass_at_server(agent: Agent, served: Served) -> None:
     served.clock.advance(400)
 
 
+Change = Callable[[Agent, Served], object]
+
+
 @pytest.mark.parametrize(
     ("change", "cause", "detail"),
     [
-        (change_effort, "parameters", "effort was None and is 'low'"),
+        (lambda agent, _: agent.conversation.evolve_header(effort="low"), "parameters", "effort was None and is 'low'"),
+        (change_effort_as_announced, None, ""),
         (change_tool, "tools", "the tool Note has changed"),
         (change_messages, "messages", ""),
-        (let_time_pass, "expired", "400 s ago"),
+        (lambda _, served: served.clock.advance(400), "expired", "400 s ago"),
         (let_time_pass_at_server, "server", ""),
     ],
+    ids=["effort", "announced", "tool", "messages", "time", "time at the server"],
 )
-async def test_cache_miss_event_names_its_cause(
-    tmp_path: Path, change: Callable[[Agent, Served], None], cause: str, detail: str
+async def test_unannounced_cache_miss_is_event_with_its_cause(
+    tmp_path: Path, change: Change, cause: str | None, detail: str
 ) -> None:
-    [event] = await broken(tmp_path, change, thinks=change is not change_tool)
-    assert event.cause == cause
-    assert detail in event.detail
-    assert event.read_now < event.read_before
-
-
-async def test_announced_cache_miss_is_no_event(tmp_path: Path) -> None:
-    def change(agent: Agent, served: Served) -> None:
-        change_effort(agent, served)
-        agent.announced.append("by the test")
-
-    assert await broken(tmp_path, change) == []
+    script = working(2, thinks=change is not change_tool)
+    async with open_work(tmp_path, script, long(40_000), layers=ONLY_TIME) as work:
+        await work.run()
+        work.events.clear()
+        change(work.agent, work.served)
+        await work.run("go on")
+        assert [event.cause for event in work.breaks] == ([] if cause is None else [cause])
+        assert all(detail in event.detail and event.read_now < event.read_before for event in work.breaks)
 
 
 async def test_filling_window_is_event_and_full_window_ends_run(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Memory recall over real HTTP, in real stores, while the agent runs."""
 
 import json
-import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -33,6 +32,7 @@ from tests.agents.opened_layers import COMPACTED, open_recall
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
 SETTINGS = RecallSettings()
+QUERY = "which port has the staging server"
 
 
 def answer(*names: str) -> dict[str, Any]:
@@ -159,15 +159,6 @@ async def test_recall_request_is_small_and_complete(
     assert said["text"].endswith("just used: Note")
 
 
-async def test_local_ranker_chooses_without_model(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, by="local") as work:
-        assert work.recall.is_local
-        assert "8417" in text_of(await work.ask("which port has the staging server"))
-        (event,) = work.recalled
-        assert (event.by, event.chosen, event.cost_usd) == ("local", [str(memory / "ports.md")], "0")
-        assert not work.requests("recall")
-
-
 def recall_reply(text: str, **more: Any) -> dict[str, Any]:
     return {"purpose": "recall", "text": text, **more}
 
@@ -187,7 +178,7 @@ async def test_local_ranker_chooses_when_model_cannot(
     tmp_path: Path, memory: Path, replies: list[dict[str, Any]], options: dict[str, Any], reason: str
 ) -> None:
     async with open_work(tmp_path, turn(), *replies, is_strict=False, **options) as work:
-        assert "8417" in text_of(await work.ask("which port has the staging server"))
+        assert "8417" in text_of(await work.ask(QUERY))
         assert [event.by for event in work.recalled] == ["local"]
         assert reason in work.failures[0]
 
@@ -200,7 +191,7 @@ async def test_failure_of_ranker_gives_no_memories_and_no_error(
 
     monkeypatch.setattr("coterie.memory.recall.bm25.refresh_cache", fail)
     async with open_work(tmp_path, turn(), {**answer(), "text": "no"}, is_strict=False) as work:
-        assert await work.ask("which port has the staging server") is NOTHING
+        assert await work.ask(QUERY) is NOTHING
         assert work.failures[-1] == "out of memory"
         assert not work.recalled
         assert (await run_loop(work.agent, RunLimits(turns=5))).reason == "completed"
@@ -209,35 +200,33 @@ async def test_failure_of_ranker_gives_no_memories_and_no_error(
 async def test_query_is_answered_when_its_log_fails(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local") as work:
         (memory / ".history").write_text("in the way")
-        assert "8417" in text_of(await work.ask("which port has the staging server"))
+        assert "8417" in text_of(await work.ask(QUERY))
         assert ".history" in work.failures[0]
 
 
-async def test_single_word_is_no_query(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, by="local") as work:
+async def test_empty_store_or_single_word_causes_no_event(tmp_path: Path) -> None:
+    async with open_work(tmp_path) as work:
+        assert await work.ask(QUERY) is NOTHING
+        assert not (tmp_path / "memory").exists()
+        write(tmp_path / "memory", "ports.md", "The staging server listens on port 8417.")
         assert await work.ask("port") is NOTHING
         assert await work.ask("") is NOTHING
         assert work.events == []
-        assert await work.ask("staging port") is not NOTHING
-
-
-async def test_empty_store_causes_no_event(tmp_path: Path) -> None:
-    async with open_work(tmp_path) as work:
-        assert await work.ask("which port has the staging server") is NOTHING
-        assert work.events == []
         assert not work.requests("recall")
-        assert not (tmp_path / "memory").exists()
 
 
 async def test_memory_is_shown_once_until_compaction(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local") as work:
-        query = "which port has the staging server"
-        assert "8417" in text_of(await work.ask(query))
-        assert await work.ask(query) is NOTHING
+        assert work.recall.is_local
+        assert "8417" in text_of(await work.ask(QUERY))
+        (event,) = work.recalled
+        assert (event.by, event.chosen, event.cost_usd) == ("local", [str(memory / "ports.md")], "0")
+        assert not work.requests("recall")
+        assert await work.ask(QUERY) is NOTHING
         assert work.recalled[-1].left_out[str(memory / "ports.md")] == "in the context already"
         assert work.recalled[-1].candidates == 1
         await work.recall.on_compacted(work.agent, COMPACTED)
-        assert "8417" in text_of(await work.ask(query))
+        assert "8417" in text_of(await work.ask(QUERY))
 
 
 @pytest.mark.parametrize("is_read_first", [True, False])
@@ -248,7 +237,7 @@ async def test_memory_read_by_agent_before_or_during_query_is_not_shown(
     async with open_work(tmp_path, by="local") as work:
         if is_read_first:
             work.agent.workspace.seen.record(path, path.read_bytes())
-        work.recall.begin("which port has the staging server")
+        work.recall.begin(QUERY)
         await work.recall.wait_until_idle()
         work.agent.workspace.seen.record(path, path.read_bytes())
         assert work.recall.take_found() is NOTHING
@@ -272,15 +261,14 @@ async def test_shown_bytes_per_session_are_limited(tmp_path: Path) -> None:
 
 
 async def test_resumed_agent_does_not_see_memories_again(tmp_path: Path, memory: Path) -> None:
-    query = "which port has the staging server"
     async with open_work(tmp_path, by="local") as work:
-        added = await work.ask(query)
-        work.agent.append_message("user", [text_block(query), *added.blocks], *added.records)
+        added = await work.ask(QUERY)
+        work.agent.append_message("user", [text_block(QUERY), *added.blocks], *added.records)
         loaded = load_transcript(work.agent.transcript.path)
         assert loaded.recalled == {str(memory / "ports.md")}
         assert loaded.recalled_bytes == work.recalled[0].bytes
     async with open_work(tmp_path, by="local") as again:
-        assert await again.ask(query) is NOTHING
+        assert await again.ask(QUERY) is NOTHING
 
 
 async def test_newest_query_replaces_pending_one(tmp_path: Path, memory: Path) -> None:
@@ -288,10 +276,10 @@ async def test_newest_query_replaces_pending_one(tmp_path: Path, memory: Path) -
         work.recall.begin("what is all this about")
         await trio.testing.wait_all_tasks_blocked()
         work.recall.begin("how do we test with a database")
-        work.recall.begin("which port has the staging server")
+        work.recall.begin(QUERY)
         await work.recall.wait_until_idle()
         assert "8417" in text_of(work.recall.take_found())
-        assert read_queries(memory) == ["what is all this about", "which port has the staging server"]
+        assert read_queries(memory) == ["what is all this about", QUERY]
 
 
 async def test_agent_does_not_wait_for_memories(tmp_path: Path, memory: Path) -> None:
@@ -310,7 +298,7 @@ async def test_agent_does_not_wait_for_memories(tmp_path: Path, memory: Path) ->
 async def test_memories_follow_results_and_keep_prefix_cached(tmp_path: Path, memory: Path) -> None:
     script = [{"tools": [{"Note": {"text": "lorem " * 600}}]}, {"tools": [{"Note": {"text": "y"}}]}, turn()]
     async with open_work(tmp_path, *script, by="local") as work:
-        work.recall.begin("which port has the staging server")
+        work.recall.begin(QUERY)
         await work.recall.wait_until_idle()
         await run_loop(work.agent, RunLimits(turns=5))
         role, blocks = work.agent.conversation.messages[2]
@@ -332,24 +320,8 @@ async def test_all_stores_are_searched(tmp_path: Path, memory: Path) -> None:
         assert not work.failures
         assert read_queries(tmp_path / "reviewer") == read_queries(memory)
     async with open_work(tmp_path, by="local", stores=("memory", "reviewer")) as work:
-        assert {Path(path).parent.name for path in (await _chosen(work))} == {"memory", "reviewer"}
-
-
-async def _chosen(work: Work) -> list[str]:
-    await work.ask("staging port")
-    return work.recalled[-1].chosen
-
-
-async def test_model_is_offered_best_matches_of_many_memories(tmp_path: Path, memory: Path) -> None:
-    for number in range(20):
-        write(memory, f"other{number}.md", f"nothing {number}")
-        os.utime(memory / f"other{number}.md", (2_000_000_000, 2_000_000_000))
-    settings = attrs.evolve(SETTINGS, scan=3)
-    async with open_work(tmp_path, turn(), answer("ports.md", "other3.md"), settings=settings) as work:
-        assert "8417" in text_of(await work.ask("which port has the staging server"))
-        (event,) = work.recalled
-        assert event.candidates == 22
-        assert event.chosen == [str(memory / "ports.md")]
+        await work.ask("staging port")
+        assert {Path(path).parent.name for path in work.recalled[-1].chosen} == {"memory", "reviewer"}
 
 
 async def test_later_user_text_is_searched_once_before_next_call(tmp_path: Path, memory: Path) -> None:
@@ -357,7 +329,7 @@ async def test_later_user_text_is_searched_once_before_next_call(tmp_path: Path,
         await work.recall.before_call(work.agent)
         await work.recall.wait_until_idle()
         assert work.recalled == [], "nobody has said anything"
-        work.agent.apply_record(UserTextRecord(texts=["which port has the staging server"]))
+        work.agent.apply_record(UserTextRecord(texts=[QUERY]))
         for _ in range(2):
             await work.recall.before_call(work.agent)
             await work.recall.wait_until_idle()

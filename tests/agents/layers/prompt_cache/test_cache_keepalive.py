@@ -9,24 +9,37 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_log import discard_event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.prompt_cache import keepalive
-from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive, keepalive_plan, safe_lifetime, sleep_until
+from coterie.agents.layers.prompt_cache.keepalive import (
+    LEAST_LOSS,
+    CacheKeepalive,
+    choose_next_ttl,
+    keepalive_plan,
+    refreshes_needed,
+    safe_lifetime,
+    sleep_until,
+)
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.model.catalog import load_models
+from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.agents.loop.run_result import RunLimits
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.gateway.ledger import Ledger, LedgerEntry, read_ledger
 from coterie.orchestrator.gateway.ledger_recorder import LedgerRecorder
 from tests.agents.opened_layers import open_keepalive
-from tests.agents.scripted_agent import NotingTool, open_agent, watch
+from tests.agents.scripted_agent import NotingTool, of_type, open_agent, watch
 from tests.embedded_server import Served
+from tests.examples import examples
 
 MINUTE = 60.0
 SCRIPT = """
@@ -83,7 +96,7 @@ class Parent:
         """Wait for other agents until a refresh has failed and another could have begun."""
         self.begin_wait(20 * MINUTE)
         async with self.keeper.waiting():
-            while not failures(self):
+            while not self.failures:
                 await wait_all_tasks_blocked(0.001)
             await wait_all_tasks_blocked(0.02)
 
@@ -112,6 +125,11 @@ class Parent:
         """Set the budget of the agent."""
         self.gate.accounts.agents[self.agent.identity.agent].limit = dollars
 
+    @property
+    def failures(self) -> list[LayerFailed]:
+        """All failures of layers."""
+        return of_type(self.events, LayerFailed)
+
     def lines(self, purpose: str) -> list[LedgerEntry]:
         """Entries of the ledger."""
         return [line for line in read_ledger(self.ledger).lines if line.purpose == purpose]
@@ -138,10 +156,15 @@ async def open_parent(
 
 
 async def test_prefix_is_read_from_cache_after_twenty_minutes_of_waiting(tmp_path: Path) -> None:
+    """Overlapping waits are one wait."""
     async with open_parent(tmp_path) as parent:
         before, written, cached = parent.agent.conversation.prefix_hash, parent.ledger, parent.cached
         transcript = parent.agent.transcript.path.read_bytes()
-        await parent.wait(20 * MINUTE)
+        parent.begin_wait(20 * MINUTE)
+        async with parent.keeper.waiting():
+            async with parent.keeper.waiting(), parent.keeper.waiting():
+                pass
+            await parent.passing.is_over.wait()
         assert parent.agent.conversation.prefix_hash == before
         assert parent.agent.transcript.path.read_bytes() == transcript
         refreshes = parent.lines("refresh")
@@ -150,13 +173,18 @@ async def test_prefix_is_read_from_cache_after_twenty_minutes_of_waiting(tmp_pat
         assert sum(line.cost_usd for line in read_ledger(written).lines) == parent.spent
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(20.0, 5_000), (20 * MINUTE, 500)])
-async def test_short_wait_or_cheap_prefix_causes_no_refresh(tmp_path: Path, seconds: float, words: int) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "words", "age"), [(20.0, 5_000, 0), (20 * MINUTE, 500, 0), (20 * MINUTE, 5_000, 301)]
+)
+async def test_short_wait_or_cheap_or_expired_prefix_causes_no_refresh(
+    tmp_path: Path, seconds: float, words: int, age: float
+) -> None:
     async with open_parent(tmp_path, words=words) as parent:
         parent.begin_wait(seconds)
+        parent.served.clock.advance(age)
         async with parent.keeper.waiting():
-            await wait_all_tasks_blocked(0.01)
-            assert parent.passing.is_over.is_set() == (words == 5_000)
+            await wait_all_tasks_blocked(0.02)
+            assert parent.passing.is_over.is_set() == (seconds == 20.0)
         assert parent.usages("refresh") == []
 
 
@@ -175,15 +203,6 @@ async def test_refreshes_of_long_wait_stop_when_they_cost_the_loss(tmp_path: Pat
         assert (await parent.go_on())["cache_read_input_tokens"] == 0
 
 
-async def test_expired_prefix_is_not_refreshed(tmp_path: Path) -> None:
-    async with open_parent(tmp_path) as parent:
-        parent.begin_wait(20 * MINUTE)
-        parent.served.clock.advance(301)
-        async with parent.keeper.waiting():
-            await wait_all_tasks_blocked(0.02)
-        assert parent.usages("refresh") == []
-
-
 async def test_ttl_is_counted_from_time_of_request(tmp_path: Path) -> None:
     async with open_parent(tmp_path, SCRIPT.replace('"I wait."', '"I wait.", delay: 0.1')) as parent:
         assert parent.agent.replied_at is not None
@@ -191,21 +210,11 @@ async def test_ttl_is_counted_from_time_of_request(tmp_path: Path) -> None:
         assert parent.passing.asked[0] <= parent.agent.replied_at - 0.1 + safe_lifetime("5m")
 
 
-async def test_overlapping_waits_are_one_wait(tmp_path: Path) -> None:
-    async with open_parent(tmp_path) as parent:
-        parent.begin_wait(20 * MINUTE)
-        async with parent.keeper.waiting():
-            async with parent.keeper.waiting(), parent.keeper.waiting():
-                pass
-            await parent.passing.is_over.wait()
-        assert len(parent.usages("refresh")) == 4
-
-
 async def test_exhausted_budget_stops_refreshes_without_notice_to_agent(tmp_path: Path) -> None:
     async with open_parent(tmp_path) as parent:
         parent.limit(parent.spent)
         await parent.wait_until_failure()
-        assert "raise the budget" in failures(parent)[0].reason
+        assert "raise the budget" in parent.failures[0].reason
         assert parent.usages("refresh") == []
         parent.limit(None)
         await parent.go_on()
@@ -215,7 +224,7 @@ async def test_refused_refresh_is_event_and_last_one_of_wait(tmp_path: Path) -> 
     without = SCRIPT.replace("purpose: refresh", "purpose: notes")
     async with open_parent(tmp_path, without) as parent:
         await parent.wait_until_failure()
-        assert [failure.layer for failure in failures(parent)] == ["refresh"]
+        assert [failure.layer for failure in parent.failures] == ["refresh"]
         await parent.go_on()
 
 
@@ -226,7 +235,7 @@ async def test_refresh_in_cool_down_times_out_before_prefix_expires(
     async with open_parent(tmp_path) as parent:
         parent.gate.cool_down(1_000)
         await parent.wait_until_failure()
-        assert "before the cache entry expired" in failures(parent)[0].reason
+        assert "before the cache entry expired" in parent.failures[0].reason
         assert parent.usages("refresh") == []
         assert parent.lines("refresh") == []
 
@@ -240,7 +249,7 @@ async def test_running_refresh_is_cancelled_with_wait_and_costs_its_maximum(tmp_
         [line] = parent.lines("refresh")
         assert line.is_estimated
         assert line.usage.write_5m > parent.cached
-        assert failures(parent) == []
+        assert parent.failures == []
         await parent.go_on()
         assert not parent.lines("turn")[-1].is_estimated
 
@@ -276,10 +285,53 @@ async def test_sleep_until_notices_changed_clock(monkeypatch: pytest.MonkeyPatch
             clock.advance(300)
 
 
-def failures(parent: Parent) -> list[LayerFailed]:
-    return [event for event in parent.events if isinstance(event, LayerFailed)]
-
-
 def written(usage: dict[str, Any]) -> dict[str, int]:
     created: dict[str, int] = usage["cache_creation"]
     return created
+
+
+MODELS = load_models()
+
+
+@pytest.mark.parametrize(
+    ("model", "ttl", "has_thinking", "refresh", "loss"),
+    [
+        ("opus", "5m", True, "0.02002", "0.48"),
+        ("opus", "5m", False, "0.02", "0.48"),
+        ("opus", "1h", True, "0.02002", "0.78"),
+    ],
+)
+def test_refresh_and_loss_of_100k_tokens(model: str, ttl: Ttl, refresh: str, loss: str, *, has_thinking: bool) -> None:
+    plan = keepalive_plan(MODELS.get(model), prefix_tokens=100_000, ttl=ttl, has_thinking=has_thinking)
+    assert (plan.refresh, plan.loss) == (Decimal(refresh), Decimal(loss))
+    assert plan.interval == {"5m": 280, "1h": 3580}[ttl]
+
+
+@examples(20)
+@given(
+    model=st.sampled_from(sorted(MODELS.models)),
+    tokens=st.integers(0, 200_000),
+    wait=st.integers(1, 48 * 3600),
+    ttl=st.sampled_from(["5m", "1h"]),
+)
+def test_refreshes_at_most_double_the_least_cost_of_any_wait(model: str, tokens: int, wait: int, ttl: Ttl) -> None:
+    """Refresh while `is_worth_another` is True, then read or write; a prefix with a small loss is not refreshed."""
+    chosen = MODELS.get(model)
+    upkeep = keepalive_plan(chosen, prefix_tokens=tokens, ttl=ttl)
+    spent, used = Decimal(0), 0.0
+    while used + upkeep.interval < wait and upkeep.is_worth_another(spent):
+        spent, used = spent + upkeep.refresh, used + upkeep.interval
+    read = chosen.cost(Usage(read=tokens) if tokens >= chosen.cache_minimum else Usage(input=tokens))
+    left_alone = read if wait <= upkeep.interval else read + upkeep.loss
+    least = min(left_alone, refreshes_needed(ttl, wait) * upkeep.refresh + read)
+    paid = spent + (read if wait - used <= upkeep.interval else read + upkeep.loss)
+    assert least <= paid <= (2 * least if upkeep.loss >= LEAST_LOSS else least + LEAST_LOSS)
+
+
+@pytest.mark.parametrize(
+    ("new", "minutes", "ttl"),
+    [(100_000, 20, "5m"), (5_000, 20, "1h"), (5_000, 4, "5m"), (30_000, 20, "5m"), (0, 4, "5m"), (5_000, 600, "1h")],
+)
+def test_ttl_behind_a_100k_prefix_is_the_cheapest_for_the_next_wait(new: int, minutes: float, ttl: str) -> None:
+    opus = MODELS.get("opus")
+    assert choose_next_ttl(opus, prefix_tokens=100_000, new_tokens=new, wait=minutes * MINUTE) == ttl
