@@ -6,7 +6,6 @@ In the product one table orders all steps (`coterie.agents.loop.pipeline`); a te
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import attrs
 import trio
@@ -17,20 +16,12 @@ from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection
-from coterie.agents.layers.layer5_extraction import Extraction
-from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
 from coterie.agents.layers.layer7_messaging import Messaging
-from coterie.agents.layers.progress.summarizer import ProgressSummarizer
-from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive, SleepUntil, sleep_until
-from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import Agent, Pipeline
-from coterie.agents.loop.model.catalog import Model
-from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
 from coterie.agents.settings import Settings
 from coterie.agents.tools.tool import Tool
-from coterie.memory.layer_settings import CompactionSettings, LayersSettings, NotesSettings, RecallSettings
-from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.layer_settings import CompactionSettings, LayersSettings, NotesSettings
 
 COMPACTED = Compacted(
     trigger="manual",
@@ -89,52 +80,3 @@ async def open_notes(
     agent.pipeline = attrs.evolve(pipeline, reply=(*pipeline.reply, notes), compacted=(notes, *pipeline.compacted))
     async with notes.open():
         yield notes
-
-
-@asynccontextmanager
-async def open_recall(
-    agent: Agent, stores: Sequence[MemoryStore], settings: RecallSettings, by: Any
-) -> AsyncIterator[MemoryRecall]:
-    """Recall for *agent*, while the block runs; not a step of its pipeline yet."""
-    recall = MemoryRecall.build(agent, stores, settings, by)
-    async with recall.open():
-        yield recall
-
-
-@asynccontextmanager
-async def open_keepalive(agent: Agent, sleep: SleepUntil = sleep_until) -> AsyncIterator[CacheKeepalive]:
-    """The cache keepalive of *agent*, while the block runs."""
-    keepalive = CacheKeepalive(agent, sleep)
-    pipeline = agent.pipeline
-    agent.pipeline = attrs.evolve(
-        pipeline, before_call=(*pipeline.before_call, keepalive), reply=(*pipeline.reply, keepalive)
-    )
-    async with keepalive.open():
-        yield keepalive
-
-
-@asynccontextmanager
-async def open_summaries(
-    agent: Agent, client: ModelClient, model: Model, *, every: float, size: int | None = None
-) -> AsyncIterator[ProgressSummarizer]:
-    """Progress summaries of *agent*, while the block runs."""
-    summarizer = ProgressSummarizer.build(agent, client, model, every=every, size=size)
-    agent.pipeline = attrs.evolve(agent.pipeline, reply=(*agent.pipeline.reply, summarizer))
-    async with summarizer.open():
-        yield summarizer
-
-
-@asynccontextmanager
-async def open_extraction(agent: Agent, *arguments: Any, **options: Any) -> AsyncIterator[Extraction]:
-    """Layer 5 of *agent*, while the block runs; arguments as for `Extraction.build`."""
-    extraction = Extraction.build(agent, *arguments, **options)
-    async with extraction.open():
-        yield extraction
-
-
-@asynccontextmanager
-async def open_dreaming(agent: Agent, *arguments: Any, **options: Any) -> AsyncIterator[DreamScheduler]:
-    """Layer 6 of *agent*, while the block runs; arguments as for `DreamScheduler.build`."""
-    dreaming = DreamScheduler.build(agent, *arguments, **options)
-    async with dreaming.open():
-        yield dreaming

@@ -1,7 +1,7 @@
 """Scripted agent with real HTTP to the embedded server, real files, and tools of the test."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -148,6 +148,31 @@ async def open_agent(
                 yield agent, served
 
 
+@contextmanager
+def open_resumed_agent(
+    agent: Agent, path: Path, layers: LayersSettings | None = None, compact: CompactionStep | None = None
+) -> Iterator[Agent]:
+    """Resume the agent whose transcript is at *path*, with the model, tools and files of *agent*.
+
+    The server is the same, so it still knows which thinking belongs to which call.
+    """
+    with TranscriptWriter.open(path, agent.clock) as transcript:
+        assert transcript.loaded.conversation is not None
+        again = build_agent(
+            transcript,
+            agent.client,
+            agent.workspace.root,
+            *agent.tools.values(),
+            model=agent.model,
+            thresholds=agent.meter.thresholds,
+            denial=agent.denial,
+            clock=agent.clock,
+        )
+        if layers is not None:
+            again.pipeline = build_pipeline(layers, dict(agent.tools), agent.workspace.scratch, compact)
+        yield again
+
+
 @attrs.define(eq=False)
 class SpentGateway(LocalGateway):
     """Gateway that refuses calls of one purpose as too expensive."""
@@ -188,6 +213,11 @@ class ObservedAgent:
     def failures(self) -> list[str]:
         """Reasons of the failures of layers."""
         return [event.reason for event in self.of_type(LayerFailed)]
+
+    @property
+    def statuses(self) -> list[int]:
+        """HTTP statuses of all replies."""
+        return [entry["status"] for entry in self.served.requests]
 
     def requests(self, purpose: str) -> list[dict[str, Any]]:
         """Return the server's log entries for *purpose*."""

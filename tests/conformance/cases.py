@@ -10,6 +10,7 @@ import attrs
 import msgspec
 import pytest
 import trio
+from anthropic.types import Message as SdkMessage
 
 from coterie.clock import Clock
 from tests.embedded_server import Served, open_sdk, open_served
@@ -284,3 +285,10 @@ def layered(**changes: Any) -> dict[str, Any]:
         "messages": [user(marked(text(8, "m")))],
         **changes,
     }
+
+
+async def send_raw(sdk: anthropic.AsyncAnthropic, body: bytes, agent: str = "main") -> Bill:
+    """Send the serialized *body*, which requests a whole reply, and return the bill of its input."""
+    headers = {"content-type": "application/json", "x-coterie-agent": agent}
+    message = await sdk.post("/v1/messages", cast_to=SdkMessage, content=body, options={"headers": headers})
+    return Bill.of(message.usage.to_dict())

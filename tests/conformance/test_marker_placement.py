@@ -4,22 +4,14 @@ import json
 import random
 from collections.abc import Iterator
 
-import anthropic
 import attrs
 import pytest
-import trio
 
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.request_body import RenderedRequest
-from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.loop.model.client import ModelClient, open_model_client
-from coterie.agents.loop.model.gateway_protocol import LocalGateway
-from coterie.agents.loop.model.reply import Reply
-from coterie.agents.loop.model.request import ModelRequest
 from tests.agents.conversation_blocks import text, thinking, tool_result, tool_use
-from tests.conformance.cases import SCRIPT, Bill
-from tests.conformance.raw_requests import send_raw
+from tests.conformance.cases import SCRIPT, Bill, send_raw
 from tests.conformance.reference_cache import count_tokens
 from tests.embedded_server import open_sdk, open_served
 
@@ -102,95 +94,28 @@ async def test_each_of_many_turns_reads_exactly_the_cached_prefix(turns: int) ->
             served.clock.advance(PAUSE)
 
 
-STRICT_TURNS = 30
-
-
-def strict_script() -> str:
-    """Return a tool loop of one to nine calls per turn, each turn with thinking; JSON is YAML."""
-    working = [
-        {"thinking": f"Step {turn}.", "text": "Next.", "tools": [{"Bash": {"n": n}} for n in range(turn % 9 + 1)]}
-        for turn in range(STRICT_TURNS - 1)
-    ]
-    return json.dumps({"main": [*working, {"text": "Done."}]})
-
-
-async def ask(client: ModelClient, conversation: Conversation, turn: int) -> tuple[RenderedRequest, Reply]:
-    rendered = conversation.render(max_tokens=8_000)
-    model = known_models().get(MODEL)
-    request = ModelRequest(body=rendered.body, model=model, max_tokens=8_000, prompt_tokens=0, turn=turn)
-    return rendered, await client.ask(request)
-
-
-@pytest.mark.slow
-async def test_a_strict_server_and_the_real_client_agree_turn_by_turn() -> None:
-    """Thinking, tool calls and their ids come from the model, and are sent back unchanged."""
-    conversation = begun()
-    expected = Expected(conversation)
-    async with (
-        open_served(strict_script()) as served,
-        open_model_client(LocalGateway(), base_url=served.url, api_key="key") as client,
-    ):
-        for turn in range(1, STRICT_TURNS + 1):
-            rendered, reply = await ask(client, conversation, turn)
-            expected.check(rendered, Bill.of(reply.raw_usage))
-            conversation.sent(rendered)
-            conversation.append("assistant", [block.data for block in reply.blocks])
-            if reply.tool_calls:
-                conversation.append("user", [tool_result(call["id"]) for call in reply.tool_calls])
-            served.clock.advance(PAUSE)
-    assert reply.stop_reason == "end_turn"
-
-
-async def parent(sdk: anthropic.AsyncAnthropic) -> tuple[Conversation, Bill]:
-    """Return a conversation after its second request, with three pending tool calls, and the bill of that request."""
-    conversation = begun()
-    conversation.sent(rendered := whole(conversation))
-    await send_raw(sdk, rendered.body)
-    conversation.append("assistant", [thinking(), tool_use("toolu_1")])
-    conversation.append("user", [tool_result("toolu_1", "done " * 90)])
-    conversation.sent(rendered := whole(conversation))
-    bill = await send_raw(sdk, rendered.body)
-    conversation.append("assistant", [thinking(), text("Three tasks."), *(tool_use(f"toolu_{n}") for n in (2, 3, 4))])
-    return conversation, bill
-
-
-async def test_all_forks_but_the_first_read_everything_they_share() -> None:
+async def test_fork_and_helper_read_what_their_parent_cached() -> None:
+    """A helper writes nothing, a fork continues with exact hits; `test_forks` covers siblings."""
     async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served) as sdk:
-        lead, before = await parent(sdk)
-        forks = [lead.fork_with("Started.", f"Take part {n} of the work.") for n in range(20)]
-        shared = len(forks[0]) - 1
-        first = await send_raw(sdk, whole(forks[0]).body)
-        assert first == Bill(read=before.cached, write_5m=tokens(forks[0], 0, shared + 1) - before.cached, uncached=0)
-        bills: list[Bill] = []
-
-        async def post_fork(fork: Conversation) -> None:
-            bill = await send_raw(sdk, whole(fork).body)
-            assert bill == Bill(read=tokens(fork, 0, shared), write_5m=tokens(fork, shared, shared + 1))
-            bills.append(bill)
-
-        async with trio.open_nursery() as nursery:
-            for fork in forks[1:]:
-                nursery.start_soon(post_fork, fork)
-        assert len(bills) == 19
-
-
-async def test_a_helper_reads_what_its_parent_cached_and_writes_nothing() -> None:
-    async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served) as sdk:
-        lead, before = await parent(sdk)
-        helper = lead.fork_with("Not run.", "Write down what matters.")
+        parent = begun()
+        for calls in (("toolu_1",), ("toolu_2", "toolu_3", "toolu_4")):
+            rendered = whole(parent)
+            before = await send_raw(sdk, rendered.body)
+            parent.sent(rendered)
+            parent.append("assistant", [thinking(), text("Tasks."), *map(tool_use, calls)])
+            if calls == ("toolu_1",):
+                parent.append("user", [tool_result("toolu_1", "done " * 90)])
+        helper = parent.fork_with("Not run.", "Write down what matters.")
         bill = await send_raw(sdk, whole(helper, helper=True).body)
         assert bill == Bill(read=before.cached, uncached=tokens(helper, 0, len(helper)) - before.cached)
-
-
-async def test_fork_continues_with_exact_hits() -> None:
-    async with open_served(SCRIPT, is_strict=False) as served, open_sdk(served) as sdk:
-        lead, _ = await parent(sdk)
-        fork = lead.fork_with("Started.", "Take the first part.")
+        fork = parent.fork_with("Started.", "Take the first part.")
         rendered = whole(fork)
-        expected = Expected(fork, rendered.marks[-1], (await send_raw(sdk, rendered.body)).cached)
+        first = await send_raw(sdk, rendered.body)
+        assert first == Bill(read=before.cached, write_5m=tokens(fork, 0, len(fork)) - before.cached)
+        expected = Expected(fork, rendered.marks[-1], first.cached)
         for turn in range(3):
             fork.sent(rendered)
-            fork.append("assistant", [text(f"Point {n}.") for n in range(25)])
+            fork.append("assistant", [text(f"Point {n}.") for n in range(BEYOND_LOOKBACK)])
             fork.append("user", [text(f"On {turn}.")])
             rendered = whole(fork)
             expected.check(rendered, await send_raw(sdk, rendered.body))

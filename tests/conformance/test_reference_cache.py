@@ -15,9 +15,8 @@ from coterie.scenarios.api_server.caching.breakpoints import find_breakpoints
 from coterie.scenarios.api_server.caching.prompt_cache import CacheResult, PromptCache
 from coterie.scenarios.api_server.caching.prompt_digest import build_prompt_digest
 from coterie.scenarios.api_server.request.api_request import ApiCaller, parse_request
-from tests.conformance.cases import Bill, StillClock
+from tests.conformance.cases import Bill, StillClock, send_raw
 from tests.conformance.random_histories import STEPS, Begin, Event, History, Send, Step, Wait
-from tests.conformance.raw_requests import send_raw
 from tests.conformance.reference_cache import Begun, ReferenceCache
 from tests.embedded_server import Served, open_sdk, open_served
 from tests.examples import examples

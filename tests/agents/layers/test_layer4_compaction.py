@@ -17,7 +17,6 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.run_result import RunLimits
-from coterie.agents.root_link.job_messages import Pivot, Side
 from coterie.agents.tools.files.edit import Edit
 from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings, NotesSettings
 from coterie.memory.notes.template import default_template
@@ -82,10 +81,6 @@ class Work(ObservedAgent):
         """All emitted compactions."""
         return self.of_type(Compacted)
 
-    def statuses(self) -> set[int]:
-        """HTTP statuses of all replies."""
-        return {entry["status"] for entry in self.served.requests}
-
 
 @asynccontextmanager
 async def open_work(
@@ -119,7 +114,7 @@ async def test_full_context_is_summarised_by_model_and_run_continues(tmp_path: P
         assert not work.failures
         assert "Went well." in text_of(work.agent)
         assert "<user-message>\\nthe task\\n</user-message>" in text_of(work.agent)
-        assert work.statuses() == {200}
+        assert set(work.statuses) == {200}
 
 
 async def test_compaction_event_reports_removed_and_restored_content(tmp_path: Path) -> None:
@@ -210,7 +205,7 @@ async def test_notes_replace_summary_without_model_call(tmp_path: Path) -> None:
         assert "Noted at" in text_of(work.agent)
         assert "the task" in text_of(work.agent)
         assert {entry["purpose"] for entry in work.served.requests} == {"turn", "notes"}
-        assert work.statuses() == {200}
+        assert set(work.statuses) == {200}
 
 
 ONE_UPDATE = NotesSettings(first=5_000, step=100_000, share=1.0)
@@ -244,7 +239,7 @@ async def test_prompt_rejected_as_too_long_is_compacted_and_retried(tmp_path: Pa
     async with open_work(tmp_path, working(30, SUMMARY), tool=tool, window=400_000, models=models) as work:
         await work.run()
         assert {(each.trigger, each.by) for each in work.compacted} == {("overflow", "summary")}
-        assert 400 in work.statuses()
+        assert 400 in work.statuses
         assert "the task" in text_of(work.agent)
 
 
@@ -268,27 +263,3 @@ async def test_summary_is_made_in_parts_when_conversation_is_too_long(tmp_path: 
         await work.run()
         assert {(each.trigger, each.by) for each in work.compacted} == {("overflow", "chunks")}
         assert [entry["status"] for entry in work.requests("compaction")].count(200) > 1
-
-
-@pytest.mark.parametrize("side", ["from", "up_to"])
-async def test_selected_part_is_compacted_on_request(side: Side, tmp_path: Path) -> None:
-    tool = NotingTool(name="Note", act=long(12_000))
-    async with open_work(tmp_path, working(8, SUMMARY), tool=tool, window=200_000) as work:
-        await work.run()
-        before = work.agent.conversation.messages
-        told = await work.compact.compact(work.agent, "manual", Pivot(side=side, message=7))
-        assert told is not None
-        after = work.agent.conversation.messages
-        if side == "from":
-            assert after[:5] == before[:5]
-            assert len(after) == 6
-            assert told.left == len(before) - 5
-        else:
-            assert len(after) == 1 + len(before) - 5
-            assert [m.role for m in after[1:]] == [m.role for m in before[5:]]
-            assert told.left == 5
-        await work.run("and now?", "done again")
-        last = work.served.requests[-1]
-        assert last["status"] == 200
-        if side == "from":
-            assert last["usage"]["cache_read_input_tokens"] > 6_000

@@ -29,8 +29,7 @@ from coterie.memory.compaction.summary_text import block_text
 from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings, NotesSettings
 from tests.agents.conversation_blocks import CHARACTERS, image
 from tests.agents.opened_layers import open_notes
-from tests.agents.resumed_agent import open_resumed_agent
-from tests.agents.scripted_agent import NotingTool, open_agent
+from tests.agents.scripted_agent import NotingTool, open_agent, open_resumed_agent
 from tests.embedded_server import Served
 from tests.examples import examples
 

@@ -28,7 +28,6 @@ from coterie.memory.layer_settings import ExtractionSettings
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
 from tests.agents.disk_faults import FaultAt
-from tests.agents.opened_layers import open_extraction
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
 LIMITS = RunLimits(turns=40)
@@ -113,9 +112,9 @@ async def open_work(
             return Author(by="agent", agent="main", session=SESSION, turn=agent.turn, why="From now on")
 
         agent.workspace = attrs.evolve(agent.workspace, memory=WritableMemory(stores=(store,), author=author))
-        settings = settings or ExtractionSettings()
-        async with open_extraction(agent, store, settings, author, authority=authority) as opened:
-            yield Work(agent=agent, extraction=opened, store=store, events=events, served=served)
+        extraction = Extraction.build(agent, store, settings or ExtractionSettings(), author, authority=authority)
+        async with extraction.open():
+            yield Work(agent=agent, extraction=extraction, store=store, events=events, served=served)
 
 
 async def test_memory_is_saved_with_index_line_and_author(tmp_path: Path) -> None:

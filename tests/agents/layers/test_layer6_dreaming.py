@@ -16,6 +16,7 @@ import trio.testing
 from coterie.agents.errors import ModelError
 from coterie.agents.events.layer_events import Dreamed, MemoryChanged
 from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer, recent_sessions
+from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
@@ -26,7 +27,6 @@ from coterie.memory.layer_settings import DreamingSettings
 from coterie.memory.recall.query_log import log_query
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
-from tests.agents.opened_layers import open_dreaming
 from tests.agents.scripted_agent import ObservedAgent, open_agent, watch
 
 USER = Author(by="user")
@@ -65,17 +65,14 @@ class DreamHarness(ObservedAgent):
         """Texts of all memories and of the index, by path."""
         return {path: (self.store.read(path) or b"").decode() for path in ("MEMORY.md", *self.store.paths())}
 
-    def background(self, settings: DreamingSettings | None = None) -> Any:
+    @asynccontextmanager
+    async def background(self, drain: float = 60.0) -> AsyncIterator[DreamScheduler]:
         """Open a scheduler of background dreams."""
-        agent, directory = self.agent, self.sessions[0].parent
-
-        return open_dreaming(
-            agent,
-            self.store,
-            partial(recent_sessions, directory, agent.clock),
-            settings or DreamingSettings(),
-            lambda: Author(by="agent"),
-        )
+        touched = partial(recent_sessions, self.sessions[0].parent, self.agent.clock)
+        settings = DreamingSettings(drain=drain)
+        dreams = DreamScheduler.build(self.agent, self.store, touched, settings, lambda: Author(by="agent"))
+        async with dreams.open():
+            yield dreams
 
 
 def copy_of(directory: Path, path: str) -> str:
@@ -241,7 +238,7 @@ async def test_background_dream_begins_when_due(tmp_path: Path) -> None:
         dreaming.on_run_finished()
         await dreaming.wait_until_idle()
         assert night.store.paths() == ["ann.md", "new.md"]
-        assert dreaming.progress.state == "completed"
+        assert night.states[-1] == "completed"
         dreaming.on_run_finished()
         await dreaming.wait_until_idle()
         assert "hours ago" in (dreaming.not_due or "")
@@ -251,7 +248,7 @@ async def test_background_dream_begins_when_due(tmp_path: Path) -> None:
 async def test_end_of_block_waits_for_dream_then_kills_it(tmp_path: Path) -> None:
     async with open_dream_harness(tmp_path, {"ann.md": ANN}, {**DONE, "until": "never"}) as night:
         before = night.texts()
-        async with night.background(DreamingSettings(drain=0.2)) as dreaming:
+        async with night.background(drain=0.2) as dreaming:
             dreaming.on_run_finished()
         assert night.states == ["starting", "killed"]
         assert night.texts() == before

@@ -63,20 +63,6 @@ def slow_at(turn: int, served: list[Served], seconds: float = 301) -> Callable[[
     return act
 
 
-class Work(ObservedAgent):
-    """An agent with layers, its events and the server."""
-
-    @property
-    def cleared(self) -> list[ResultsCleared]:
-        """All emitted clearings."""
-        return self.of_type(ResultsCleared)
-
-    @property
-    def breaks(self) -> list[CacheBroke]:
-        """All reported cache misses."""
-        return self.of_type(CacheBroke)
-
-
 @asynccontextmanager
 async def open_work(
     directory: Path,
@@ -86,13 +72,13 @@ async def open_work(
     slow_turn: int | None = None,
     layers: LayersSettings = ALL,
     **options: Any,
-) -> AsyncIterator[Work]:
+) -> AsyncIterator[ObservedAgent]:
     """Open an agent whose tool returns what *act* says, or takes five minutes in *slow_turn*."""
     begun: list[Served] = []
     tool = NotingTool(name="Note", act=act if slow_turn is None else slow_at(slow_turn, begun))
     async with open_agent(script, directory, tool, layers=layers, **options) as (agent, served):
         begun.append(served)
-        yield Work(agent=agent, events=watch(agent), served=served)
+        yield ObservedAgent(agent=agent, events=watch(agent), served=served)
 
 
 async def test_long_result_is_stored_also_after_resume(tmp_path: Path) -> None:
@@ -123,16 +109,16 @@ async def test_long_result_stays_when_disk_fails(tmp_path: Path) -> None:
 async def test_clearing_by_time_works_inside_thinking_tool_loop(tmp_path: Path) -> None:
     async with open_work(tmp_path, working(12), slow_turn=8, layers=ONLY_TIME) as work:
         await work.run()
-        [cleared] = work.cleared
+        [cleared] = work.of_type(ResultsCleared)
         assert (cleared.mechanism, cleared.results) == ("time", 4)
         assert cleared.tokens_after < cleared.tokens_before
         assert cleared.where == str(tmp_path / "transcript.jsonl")
         assert work.agent.conversation.epoch == 1
         assert contents(work.agent)[:4] == [PLACEHOLDER] * 4
-        assert not work.breaks
+        assert not work.of_type(CacheBroke)
         # The round of turn 8 has thinking, so it is rewritten as text; later rounds are unchanged.
         assert "<earlier-call>" in work.agent.conversation.prefix_bytes().decode()
-        assert [entry["status"] for entry in work.served.requests] == [200] * 13
+        assert work.statuses == [200] * 13
 
 
 async def test_clearing_by_time_works_when_user_returns(tmp_path: Path) -> None:
@@ -140,7 +126,7 @@ async def test_clearing_by_time_works_when_user_returns(tmp_path: Path) -> None:
         await work.run()
         work.served.clock.advance(301)
         await work.run("and now?")
-        assert [(e.mechanism, e.results) for e in work.cleared] == [("time", 3)]
+        assert [(e.mechanism, e.results) for e in work.of_type(ResultsCleared)] == [("time", 3)]
         assert b"<earlier-call>" not in work.agent.conversation.prefix_bytes()
 
 
@@ -150,23 +136,23 @@ async def test_clearing_by_time_uses_age_of_last_reply_after_resume(tmp_path: Pa
     async with open_work(tmp_path, working(8), layers=ONLY_TIME) as work:
         work.served.clock.advance(301)
         await work.run("and now?")
-        assert len(work.cleared) == 1
+        assert len(work.of_type(ResultsCleared)) == 1
 
 
 async def test_cache_of_an_hour_is_not_cold_after_five_minutes(tmp_path: Path) -> None:
     async with open_work(tmp_path, working(12), slow_turn=8, layers=ONLY_TIME) as work:
         work.agent.ttl = CacheTtls(system="1h", context="1h", previous="1h", last="1h")
         await work.run()
-        assert not work.cleared
-        assert not work.breaks
+        assert not work.of_type(ResultsCleared)
+        assert not work.of_type(CacheBroke)
 
 
 async def test_clearing_by_cache_keeps_bytes_and_cache(tmp_path: Path) -> None:
     async with open_work(tmp_path, working(30), long(3_000)) as work:
         await work.run()
-        assert [(event.mechanism, event.results) for event in work.cleared] == [("cache", 6)] * 4
+        assert [(event.mechanism, event.results) for event in work.of_type(ResultsCleared)] == [("cache", 6)] * 4
         assert work.agent.conversation.epoch == 0
-        assert not work.breaks
+        assert not work.of_type(CacheBroke)
         edits = [s for s in work.agent.conversation.segments if s.block_type == "cache_edits"]
         assert len(edits) == 4
         prompts = [sum(entry["usage"][key] for key in PROMPT) for entry in work.served.requests]
@@ -180,13 +166,13 @@ PROMPT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_token
 async def test_clearing_by_api_breaks_cache_only_once(tmp_path: Path) -> None:
     async with open_work(tmp_path, working(30), long(4_000), layers=ONLY_API, window=48_000) as work:
         await work.run()
-        assert {event.mechanism for event in work.cleared} == {"api"}
+        assert {event.mechanism for event in work.of_type(ResultsCleared)} == {"api"}
         # There is no request after the last reply that could omit the results cleared in it.
-        assert work.agent.conversation.epoch == len(work.cleared) - 1 > 0
+        assert work.agent.conversation.epoch == len(work.of_type(ResultsCleared)) - 1 > 0
         reads = [entry["usage"]["cache_read_input_tokens"] for entry in work.served.requests[1:]]
-        assert sum(read < 1_000 for read in reads) <= 2 * len(work.cleared)
-        assert not work.breaks
-        assert [entry["status"] for entry in work.served.requests] == [200] * 31
+        assert sum(read < 1_000 for read in reads) <= 2 * len(work.of_type(ResultsCleared))
+        assert not work.of_type(CacheBroke)
+        assert work.statuses == [200] * 31
 
 
 @pytest.mark.parametrize(("window", "trigger"), [(200_000, 147_000), (100_000, 58_625), (50_000, 14_875)])
@@ -221,17 +207,17 @@ async def test_cache_edit_reduces_token_count_immediately(tmp_path: Path) -> Non
 async def test_all_mechanisms_pass_strict_server_after_pause_and_resume(tmp_path: Path) -> None:
     async with open_work(tmp_path, working(30), slow_turn=14, window=70_000) as work:
         assert (await run_loop(work.agent, RunLimits(turns=16))).reason == "max_turns"
-        assert {event.mechanism for event in work.cleared} == {"cache", "time"}
+        assert {event.mechanism for event in work.of_type(ResultsCleared)} == {"cache", "time"}
     async with open_work(tmp_path, working(30), slow_turn=14, window=70_000) as work:
         await work.run()
-        assert not work.breaks
+        assert not work.of_type(CacheBroke)
 
 
 @pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-sonnet-4-5", "claude-haiku-5-5"])
 async def test_every_model_accepts_cleared_conversation(tmp_path: Path, model: str) -> None:
     async with open_work(tmp_path, working(18), slow_turn=14, model=model) as work:
         await work.run()
-        assert {event.mechanism for event in work.cleared} == {"cache", "time"}
+        assert {event.mechanism for event in work.of_type(ResultsCleared)} == {"cache", "time"}
 
 
 def change_tool(agent: Agent, _served: Served) -> None:
@@ -279,8 +265,8 @@ async def test_unannounced_cache_miss_is_event_with_its_cause(
         work.events.clear()
         change(work.agent, work.served)
         await work.run("go on")
-        assert [event.cause for event in work.breaks] == ([] if cause is None else [cause])
-        assert all(detail in event.detail and event.read_now < event.read_before for event in work.breaks)
+        assert [event.cause for event in work.of_type(CacheBroke)] == ([] if cause is None else [cause])
+        assert all(detail in event.detail and event.read_now < event.read_before for event in work.of_type(CacheBroke))
 
 
 async def test_filling_window_is_event_and_full_window_ends_run(tmp_path: Path) -> None:

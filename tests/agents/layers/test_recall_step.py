@@ -28,7 +28,7 @@ from coterie.agents.loop.run_result import RunLimits
 from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.query_log import read_queries
 from coterie.memory.store.memory_store import MemoryStore
-from tests.agents.opened_layers import COMPACTED, open_recall
+from tests.agents.opened_layers import COMPACTED
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
 SETTINGS = RecallSettings()
@@ -96,12 +96,11 @@ async def open_work(
     tool = NotingTool(name="Note")
     opened = [MemoryStore.at(tmp_path / name) for name in stores]
     text = json.dumps({"default": list(script) or [turn()]})
-    async with (
-        open_agent(text, directory, tool, gate=gate, **options) as (agent, served),
-        open_recall(agent, opened, settings, by) as recall,
-    ):
+    async with open_agent(text, directory, tool, gate=gate, **options) as (agent, served):
+        recall = MemoryRecall.build(agent, opened, settings, by)
         agent.pipeline = attrs.evolve(agent.pipeline, new_message=(*agent.pipeline.new_message, recall))
-        yield Work(agent=agent, recall=recall, events=watch(agent), served=served)
+        async with recall.open():
+            yield Work(agent=agent, recall=recall, events=watch(agent), served=served)
 
 
 def text_of(added: AddedBlocks) -> str:

@@ -13,8 +13,6 @@ from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.token_estimate import (
     Thresholds,
     estimate_block,
-    estimate_json,
-    estimate_text,
     window_of,
 )
 from coterie.agents.loop.model.catalog import known_models
@@ -23,12 +21,6 @@ from coterie.errors import ConfigInvalid
 from tests.agents.conversation_blocks import image, text, tool_use
 from tests.agents.tools.files.pdf_files import pdf
 from tests.examples import examples
-
-
-def test_text_has_four_bytes_per_token_and_json_two() -> None:
-    assert [estimate_text(b"x" * n) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
-    assert [estimate_json(b"x" * n) for n in (0, 1, 4, 5)] == [0, 1, 2, 3]
-    assert estimate_text("éé") == 1
 
 
 @pytest.mark.parametrize(
@@ -97,9 +89,6 @@ def test_thresholds_depend_on_window_and_output() -> None:
     thresholds = Thresholds.for_window(200_000, 64_000)
     assert thresholds == Thresholds(effective=180_000, warn=147_000, compact=167_000, block=177_000)
     assert Thresholds.for_window(200_000, 4_096).effective == 195_904
-
-
-def test_too_small_window_is_refused() -> None:
     with pytest.raises(ConfigInvalid, match="more than 33000"):
         Thresholds.for_window(33_000, 64_000)
     assert Thresholds.for_window(33_001, 64_000).warn == 0

@@ -92,23 +92,15 @@ async def test_a_busy_agent_finishes_its_tool_round_and_has_one_more_turn(tmp_pa
         assert said == ShutdownResponse(accepted=True, reason="it has wrapped up")
 
 
-async def test_agent_ends_after_a_last_turn_without_calls(tmp_path: Path) -> None:
+async def test_agent_ends_after_a_last_turn_and_later_mail_is_for_the_next_incarnation(tmp_path: Path) -> None:
     async with open_busy_team(tmp_path, "{text: bye}, {text: never}") as (team, may_end):
-        await ask_to_end(team, SOON)
-        may_end.set()
-        assert await until_ended(team) == "shutdown"
-        assert (team.ended["worker"].text, team.ended["worker"].turns) == ("bye", 2)
-        assert ("worker", "idle") not in team.states
-
-
-async def test_mail_after_the_last_turn_is_delivered_to_the_next_incarnation(tmp_path: Path) -> None:
-    async with open_busy_team(tmp_path, "{text: bye}") as (team, may_end):
         await ask_to_end(team, SOON)
         for number in range(BATCH):
             await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body=f"{number}."))
         may_end.set()
         assert await until_ended(team) == "shutdown"
-        assert team.ended["worker"].text == "bye"
+        assert (team.ended["worker"].text, team.ended["worker"].turns) == ("bye", 2)
+        assert ("worker", "idle") not in team.states
         assert team.texts("worker")[-1].count("</message>") == BATCH
         assert [envelope.body for envelope in await team.received("worker")] == [f"{BATCH - 1}."]
 
@@ -130,19 +122,6 @@ async def test_run_is_interrupted_at_the_deadline_and_can_be_resumed(tmp_path: P
         await team.until_asked("worker", 2)
         await team.until(lambda: ("worker", "idle") in team.states)
         assert team.dead == []
-
-
-async def test_agent_ends_at_the_deadline_when_the_model_hangs(tmp_path: Path) -> None:
-    async with open_team("worker: [{text: too late, delay: 15}]", tmp_path) as team:
-        team.roster.join("main")
-        team.start("worker", "Work.")
-        await team.until(lambda: ("worker", "running") in team.states)
-        request = await ask_to_end(team, VERY_SOON)
-        assert await until_ended(team) == "shutdown"
-        [(answered, said)] = await responses(team)
-        assert (answered, said.accepted) == (request, False)
-        assert team.texts("worker") == ["Work."]
-        assert (team.transport.backlog("worker").messages, team.dead) == (0, [])
 
 
 async def test_earliest_deadline_applies_and_every_requester_gets_a_response(tmp_path: Path) -> None:

@@ -4,14 +4,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
 from coterie.agents.mcp.client import McpAccess
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.job_messages import ExtractJob
 from coterie.agents.root_link.spawn_request import Spawned
-from coterie.agents.runtime.agent_main import combine_lead_task, complete_spec
+from coterie.agents.runtime.agent_main import complete_spec
 from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace, Incarnation, Services
 from coterie.agents.runtime.worktree import Worktree
 from coterie.agents.settings import SETTINGS, Settings
@@ -78,30 +77,6 @@ def test_spec_survives_encoding() -> None:
     assert [key for key in SETTINGS if read.settings.is_final(key)] == ["model"]
 
 
-def test_derived_properties_of_a_spec() -> None:
-    lead = AgentSpec(name="main", task="t", model="m", settings=Settings(), definition="coordinator")
-    fork = AgentSpec(
-        name="scout",
-        parent="main",
-        parent_settings=(Settings(),),
-        task="t",
-        model="m",
-        settings=Settings(),
-        fork="/fork",
-        is_bare=True,
-        services=Services(api_url="http://127.0.0.1:1"),
-        workspace=AgentWorkspace(directory=Path("/project")),
-    )
-    mate = attrs.evolve(fork, fork=None, is_teammate=True, definition="tester")
-    assert [(each.is_lead, each.is_embedded, each.has_instructions) for each in (lead, fork)] == [
-        (True, False, True),
-        (False, True, False),
-    ]
-    assert [each.agent_type for each in (lead, fork, mate)] == ["coordinator", "fork", "tester"]
-    assert [(each.lead, each.depth) for each in (lead, fork, mate)] == [(None, 0), (None, 1), ("main", 1)]
-    assert fork.directory == Path("/project")
-
-
 @pytest.mark.parametrize(
     ("given", "words", "task"),
     [
@@ -109,6 +84,8 @@ def test_derived_properties_of_a_spec() -> None:
         ({}, ["Look."], "Go on."),
         ({"job": ExtractJob()}, [], "Go on."),
         ({"parent": "main"}, [], "Go on."),
+        ({"task": "Look."}, [], "Look."),
+        ({"task": ""}, [], "Look."),
         ({"incarnation": Incarnation(is_resumed=True)}, ["Look.", "Go on."], ""),
         ({"incarnation": Incarnation(is_resumed=True)}, ["Look."], "Go on."),
     ],
@@ -117,12 +94,6 @@ def test_agent_completes_its_spec_with_directory_and_remaining_task(
     given: dict[str, Any], words: list[str], task: str
 ) -> None:
     session = SessionDirectory(id="s", project=Path("/project"), task="Look.", model="m", started=0.0)
-    spec = AgentSpec(name="main", task="Go on.", model="m", settings=Settings(), **given)
+    spec = AgentSpec(**{"name": "main", "task": "Go on.", "model": "m", "settings": Settings(), **given})
     completed = complete_spec(spec, session, words)
     assert (completed.task, completed.directory) == (task, Path("/project"))
-
-
-def test_resumed_lead_gets_the_missing_first_task_and_the_new_message() -> None:
-    assert combine_lead_task("Look.", "Look.") == "Look."
-    assert combine_lead_task("Look.", "") == "Look."
-    assert combine_lead_task("Look.", "Go on.") == "Look.\n\nGo on."

@@ -49,14 +49,6 @@ async def test_idle_notice_starts_no_turn_of_the_lead(tmp_path: Path) -> None:
         assert "And?" in text
 
 
-async def test_idle_notice_that_cannot_be_stored_is_an_event(tmp_path: Path) -> None:
-    async with open_team("worker: [{text: done}]", tmp_path) as team:
-        team.start("worker", "Work.", lead="mian")
-        reason = "there is no 'mian'; known names: worker"
-        await team.until(lambda: LayerFailed(layer="mail", reason=reason) in team.events)
-        assert team.ended == {}
-
-
 @pytest.mark.parametrize(("subject", "line"), [("Mend <a>", "Task 7: Mend &lt;a&gt;"), ("", "Task 7")])
 async def test_assigned_task_wakes_its_owner_and_shows_its_subject(tmp_path: Path, subject: str, line: str) -> None:
     async with open_team("worker: [{text: on it}]", tmp_path) as team:

@@ -21,7 +21,6 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
-from tests.agents.opened_layers import open_summaries
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, open_agent, watch
 
 HAIKU = load_models().get("haiku")
@@ -83,7 +82,9 @@ async def open_summarized_agent(
     text = json.dumps({"default": list(script)})
     async with open_agent(text, directory, NotingTool(name="Note", act=act), gate=gate, **options) as (agent, served):
         client = agent.client.with_gateway(TimeoutGateway(gate=own_gate or gate, timeout=PATIENCE))
-        async with open_summaries(agent, client, HAIKU, every=every, size=size) as summarizer:
+        summarizer = ProgressSummarizer.build(agent, client, HAIKU, every=every, size=size)
+        agent.pipeline = attrs.evolve(agent.pipeline, reply=(*agent.pipeline.reply, summarizer))
+        async with summarizer.open():
             watched = SummarizedAgent(agent=agent, summarizer=summarizer, events=watch(agent), served=served)
             yield watched
 

@@ -36,7 +36,6 @@ from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.gateway.ledger import Ledger, LedgerEntry, read_ledger
 from coterie.orchestrator.gateway.ledger_recorder import LedgerRecorder
-from tests.agents.opened_layers import open_keepalive
 from tests.agents.scripted_agent import NotingTool, of_type, open_agent, watch
 from tests.embedded_server import Served
 from tests.examples import examples
@@ -146,10 +145,11 @@ async def open_parent(
         with Ledger.open(path) as ledger:
             gate = ModelGateway(served.clock, settled=LedgerRecorder(ledger, served.clock, discard_event).record)
             events = watch(agent)
-            async with (
-                gate.open_client(agent.identity.agent) as asker,
-                open_keepalive(agent, passing.sleep_until) as keeper,
-            ):
+            keeper, pipeline = CacheKeepalive(agent, passing.sleep_until), agent.pipeline
+            agent.pipeline = attrs.evolve(
+                pipeline, before_call=(*pipeline.before_call, keeper), reply=(*pipeline.reply, keeper)
+            )
+            async with gate.open_client(agent.identity.agent) as asker, keeper.open():
                 agent.client = agent.client.with_gateway(asker)
                 await run_loop(agent, RunLimits())
                 yield Parent(agent, served, keeper, passing, gate, events, path)

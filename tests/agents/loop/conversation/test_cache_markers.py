@@ -51,14 +51,6 @@ def test_unanswered_request_keeps_previous_mark() -> None:
     assert marks(conversation) == (2, 4, 6)
 
 
-def test_answer_to_request_of_old_epoch_is_ignored() -> None:
-    conversation = begun()
-    rendered = conversation.render(max_tokens=1)
-    conversation.rewrite([("user", [text("x")])])
-    conversation.sent(rendered)
-    assert conversation.marks.previous is None
-
-
 def test_end_marker_skips_thinking_and_empty_text() -> None:
     conversation = begun()
     redacted = b'{"type":"redacted_thinking","data":"eA=="}'
@@ -90,6 +82,9 @@ def test_without_tools_and_system_only_markable_messages_are_marked(
 def test_siblings_mark_last_placeholder_then_their_own_end() -> None:
     parent = begun()
     answer(parent)
+    done = parent.fork()
+    done.append("assistant", [text("done"), thinking()])
+    assert marks(done.fork_with("started", "Look left.")) == (2, 4, 5, 7)
     parent.append("assistant", [tool_use("toolu_1"), tool_use("toolu_2")])
     fork = parent.fork_with("started", "Look left.")
     assert marks(fork) == (2, 4, 8, 9)
@@ -99,13 +94,6 @@ def test_siblings_mark_last_placeholder_then_their_own_end() -> None:
     fork.append("user", [text("on")])
     assert marks(fork) == (2, 4, 9, 11)
     assert parent.marks.previous == 4
-
-
-def test_siblings_without_open_calls_mark_shared_end() -> None:
-    parent = begun()
-    answer(parent)
-    parent.append("assistant", [text("done"), thinking()])
-    assert marks(parent.fork_with("started", "Look left.")) == (2, 4, 5, 7)
 
 
 def test_helper_marks_end_of_parent_and_never_its_own() -> None:
@@ -145,11 +133,3 @@ def test_marker_never_outlives_earlier_one() -> None:
     answer(conversation)
     conversation.append("user", [text("go")])
     assert ttls(conversation, CacheTtls(system="1h", context="1h")) == ["5m", "5m"]
-
-
-def test_marker_is_never_part_of_segment() -> None:
-    conversation = begun()
-    before = conversation.prefix_bytes()
-    answer(conversation)
-    assert conversation.prefix_bytes() == before
-    assert b"cache_control" not in before

@@ -190,6 +190,8 @@ async def test_fork_inherits_workspace_and_counts_its_own_turns(tmp_path: Path) 
 async def test_fork_cannot_be_forked(tmp_path: Path) -> None:
     """The field `fork_of` prevents it, and without that field the directive in the conversation."""
     async with open_family(tmp_path, [GO, DONE], spawn=lambda family: family.fork_many(1)) as family:
+        with pytest.raises(ForkRefused, match="nothing to fork"):
+            create_fork_point(family.parent)
         await run_loop(family.parent, RunLimits(turns=10))
         (fork,) = family.forks
         assert is_fork(fork.conversation)
@@ -203,12 +205,6 @@ async def test_fork_cannot_be_forked(tmp_path: Path) -> None:
         fork.conversation.rewrite([("user", [text_block("A summary.")]), ("assistant", [text_block("Yes.")])])
         with pytest.raises(ForkRefused):
             create_fork_point(fork)
-
-
-async def test_agent_without_reply_cannot_be_forked(tmp_path: Path) -> None:
-    async with open_family(tmp_path, [DONE]) as family:
-        with pytest.raises(ForkRefused, match="nothing to fork"):
-            create_fork_point(family.parent)
 
 
 async def test_fork_with_different_prefix_raises_prefix_differs(tmp_path: Path) -> None:
