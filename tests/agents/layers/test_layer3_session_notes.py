@@ -359,8 +359,6 @@ async def test_user_can_configure_template_and_prompt(tmp_path: Path) -> None:
     [
         ("template", None, "does not exist"),
         ("template", "# Goal {{weather}}", "has an unknown slot {{weather}}; available: {{agent}}, {{project}}"),
-        ("template", "no heading", "has no section"),
-        ("prompt", "Edit {{path}}: {{notes}} {{wether}}", "has an unknown slot {{wether}}"),
         ("prompt", "Edit {{path}}", "has no slot {{notes}}"),
         ("prompt", "\udcff", "cannot be read: not UTF-8"),
     ],

@@ -13,7 +13,6 @@ from coterie.agents.layers.layer4_compaction.on_demand import (
     SWITCHED_OFF,
     TOO_SHORT,
     OnDemandCompaction,
-    PendingCompaction,
 )
 from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.loop.conversation.transcript import load_transcript
@@ -51,18 +50,14 @@ default:
 """
 
 
-def asking(*jobs: CompactJob) -> tuple[OnDemandCompaction, list[PendingCompaction]]:
-    """Compaction on demand with *jobs* as pending requests."""
-    by_hand = OnDemandCompaction(CompactionStep(settings=LITTLE))
-    return by_hand, [by_hand.enqueue(job) for job in jobs]
-
-
 async def test_busy_agent_is_compacted_before_its_next_model_call(tmp_path: Path) -> None:
-    by_hand, pending = asking()
+    """Every request is answered, an impossible one too."""
+    by_hand = OnDemandCompaction(CompactionStep(settings=LITTLE))
+    pending = [by_hand.enqueue(CompactJob(pivot=Pivot(side="from", message=9)))]
 
     async def note(text: str) -> str:
         if text == "2":
-            pending.append(by_hand.enqueue(CompactJob()))
+            pending.extend(by_hand.enqueue(CompactJob()) for _ in range(2))
         return text
 
     async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note", act=note), layers=LAYERS) as (agent, server):
@@ -70,18 +65,13 @@ async def test_busy_agent_is_compacted_before_its_next_model_call(tmp_path: Path
         ended = await run_loop(agent, LIMITS)
         assert ended.text == "three"
         assert [entry["purpose"] for entry in server.requests] == ["turn", "turn", "compaction", "turn"]
-        answer = await pending[0].wait()
+        await by_hand.serve(agent)
+        refused, answer, late = [await each.wait() for each in pending]
+        assert isinstance(refused, NotCompacted)
+        assert isinstance(late, NotCompacted)
         assert isinstance(answer, CompactionDone)
         assert (answer.by, answer.left) == ("summary", 3)
         assert "Went well." in agent.conversation.messages[0].blocks[0].decode()
-
-
-async def test_every_compaction_request_is_answered(tmp_path: Path) -> None:
-    by_hand, pending = asking(CompactJob(pivot=Pivot(side="from", message=9)), CompactJob(), CompactJob())
-    async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
-        await run_loop(agent, LIMITS)
-        await by_hand.serve(agent)
-    assert [type(asked.answer) for asked in pending] == [NotCompacted, CompactionDone, NotCompacted]
 
 
 def pivot(side: Side, message: int) -> CompactJob:
@@ -111,18 +101,6 @@ async def test_impossible_request_changes_nothing(
         assert agent.conversation.prefix_bytes() == before
 
 
-@attrs.frozen
-class Idle:
-    """Counter of the agent's idle periods."""
-
-    on_reply: list[str] = attrs.field(factory=list)
-
-    async def until(self, times: int) -> None:
-        """Wait until the agent has been idle *count* times."""
-        while self.on_reply.count("idle") < times:
-            await trio.testing.wait_all_tasks_blocked(0.01)
-
-
 @pytest.mark.parametrize("pivot", [None, Pivot(side="from", message=2)])
 @pytest.mark.parametrize("comes_first", ["request", "message"])
 async def test_idle_agent_is_compacted_immediately_and_receives_pending_mail(
@@ -133,7 +111,12 @@ async def test_idle_agent_is_compacted_immediately_and_receives_pending_mail(
     roster = LocalRoster()
     roster.join("main")
     transport = QueueTransport(roster, None, Clock(), dead.append)
-    router, idle = Router(roster, NoKeys(), transport), Idle()
+    router, states = Router(roster, NoKeys(), transport), list[str]()
+
+    async def until_idle(times: int) -> None:
+        while states.count("idle") < times:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
     async with (
         open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, server),
         transport.open_inbox("main", 1) as inbox,
@@ -145,15 +128,15 @@ async def test_idle_agent_is_compacted_immediately_and_receives_pending_mail(
         membership = TeamMembership(router=router, sender=attrs.evolve(USER, name="main", kind="lead"))
 
         async def run() -> None:
-            await run_mail_loop(agent, mail, LIMITS, membership, idle.on_reply.append, idle_wait=by_hand.serve_while)
+            await run_mail_loop(agent, mail, LIMITS, membership, states.append, idle_wait=by_hand.serve_while)
 
         nursery.start_soon(run)
-        await idle.until(1)
+        await until_idle(1)
         await by_hand.request(CompactJob(pivot=pivot))
         assert [entry["purpose"] for entry in server.requests] == ["turn"] * 3 + ["compaction"], (
             "nothing was to be done"
         )
-        assert idle.on_reply.count("idle") == 1
+        assert states.count("idle") == 1
 
         last = CompactJob(pivot=Pivot(side="from", message=1))
         if comes_first == "request":
@@ -161,7 +144,7 @@ async def test_idle_agent_is_compacted_immediately_and_receives_pending_mail(
         await router.send(USER, OutgoingMessage(to="main", body="Wake up."))
         if comes_first == "message":
             pending = by_hand.enqueue(last)
-        await idle.until(2)
+        await until_idle(2)
         assert [entry["purpose"] for entry in server.requests].count("turn") == 4, "it was woken, and once"
         assert len(load_transcript(agent.transcript.path).mail) == 1
         assert pending.answer is not None

@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 import attrs
 import pytest
-import trio
-import trio.testing
 
 from coterie.agents.events.layer_events import Recalled
 from coterie.agents.layers.recall_layer import MemoryRecall
@@ -196,13 +194,6 @@ async def test_failure_of_ranker_gives_no_memories_and_no_error(
         assert (await run_loop(work.agent, RunLimits(turns=5))).reason == "completed"
 
 
-async def test_query_is_answered_when_its_log_fails(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, by="local") as work:
-        (memory / ".history").write_text("in the way")
-        assert "8417" in text_of(await work.ask(QUERY))
-        assert ".history" in work.failures[0]
-
-
 async def test_empty_store_or_single_word_causes_no_event(tmp_path: Path) -> None:
     async with open_work(tmp_path) as work:
         assert await work.ask(QUERY) is NOTHING
@@ -268,17 +259,6 @@ async def test_resumed_agent_does_not_see_memories_again(tmp_path: Path, memory:
         assert loaded.recalled_bytes == work.recalled[0].bytes
     async with open_work(tmp_path, by="local") as again:
         assert await again.ask(QUERY) is NOTHING
-
-
-async def test_newest_query_replaces_pending_one(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, by="local") as work:
-        work.recall.begin("what is all this about")
-        await trio.testing.wait_all_tasks_blocked()
-        work.recall.begin("how do we test with a database")
-        work.recall.begin(QUERY)
-        await work.recall.wait_until_idle()
-        assert "8417" in text_of(work.recall.take_found())
-        assert read_queries(memory) == ["what is all this about", QUERY]
 
 
 async def test_agent_does_not_wait_for_memories(tmp_path: Path, memory: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from coterie.agents.errors import ModelRefusedRequest, ModelUnreachable
+from coterie.agents.errors import BudgetSpent, ModelRefusedRequest, ModelUnreachable
 from coterie.agents.events.agent_events import Retrying, TextEmitted, ToolEnded, ToolStarted
 from coterie.agents.loop.agent import UNREADABLE, Durability
 from coterie.agents.loop.conversation.blocks import text_block
@@ -109,10 +109,20 @@ async def test_paused_turn_continues(tmp_path: Path) -> None:
         (f"{{text: {'x' * 260_000}}}", NINE, "cut_off", None, 4),
         ("{tools: [{Note: {}}], times: always}", RunLimits(turns=3), "max_turns", None, 3),
         ("{tools: [{Hang: {}}]}", RunLimits(seconds=0.2), "budget", None, 1),
+        ("{text: x}", NINE, "budget", BudgetSpent, 0),
         ("{text: x, fault: {kind: disconnect, count: always}}", NINE, "model_error", ModelUnreachable, 2),
         (f"{{tools: [{{Note: {{text: {'x' * 900_000}}}}}]}}", NINE, "prompt_too_long", ModelRefusedRequest, 1),
     ],
-    ids=["refusal", "full window", "over the largest limit", "turns", "seconds", "unreachable", "too long prompt"],
+    ids=[
+        "refusal",
+        "full window",
+        "over the largest limit",
+        "turns",
+        "seconds",
+        "budget",
+        "unreachable",
+        "too long prompt",
+    ],
 )
 async def test_run_ends_with_reason(
     tmp_path: Path, reply: str, limits: RunLimits, reason: str, error: type[Exception] | None, requests: int
@@ -120,7 +130,9 @@ async def test_run_ends_with_reason(
     tools = NotingTool(name="Note"), NotingTool(name="Hang", act=hang)
     overlay = tmp_path / "models.toml"
     overlay.write_text(f"[models.claude-opus-5-5]\nwindow = {1 if error is ModelRefusedRequest else 200_000}\n")
-    async with open_agent(f"default: [{reply}]", tmp_path, *tools, models=load_models(overlay)) as (agent, served):
+    gate = LocalGateway(budget=Decimal(0) if error is BudgetSpent else None)
+    options: dict[str, Any] = {"models": load_models(overlay), "gate": gate}
+    async with open_agent(f"default: [{reply}]", tmp_path, *tools, **options) as (agent, served):
         ended = await run_loop(agent, limits)
         assert (ended.reason, type(ended.error)) == (reason, error or type(None))
         assert agent.conversation.open_tool_uses == [] or reason == "max_turns"

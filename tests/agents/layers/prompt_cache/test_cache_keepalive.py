@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_log import discard_event
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.prompt_cache import keepalive
 from coterie.agents.layers.prompt_cache.keepalive import (
     LEAST_LOSS,
@@ -26,8 +24,6 @@ from coterie.agents.layers.prompt_cache.keepalive import (
     safe_lifetime,
     sleep_until,
 )
-from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.usage import Ttl, Usage
@@ -36,8 +32,7 @@ from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.gateway.ledger import Ledger, LedgerEntry, read_ledger
 from coterie.orchestrator.gateway.ledger_recorder import LedgerRecorder
-from tests.agents.scripted_agent import NotingTool, of_type, open_agent, watch
-from tests.embedded_server import Served
+from tests.agents.scripted_agent import NotingTool, ObservedAgent, open_agent, watch
 from tests.examples import examples
 
 MINUTE = 60.0
@@ -69,16 +64,13 @@ class Passing:
             await trio.sleep_forever()
 
 
-@attrs.define(eq=False)
-class Parent:
+@attrs.frozen(kw_only=True)
+class Parent(ObservedAgent):
     """An agent with a long conversation and a keepalive."""
 
-    agent: Agent
-    served: Served
     keeper: CacheKeepalive
     passing: Passing
     gate: ModelGateway
-    events: list[Event]
     ledger: Path
 
     def begin_wait(self, seconds: float) -> None:
@@ -101,13 +93,12 @@ class Parent:
 
     async def go_on(self) -> dict[str, Any]:
         """Run one turn after the wait, and return its usage."""
-        self.agent.append_message("user", [text_block("They have reported.")])
-        assert (await run_loop(self.agent, RunLimits())).reason == "completed"
+        await self.run("They have reported.")
         return self.usages("turn")[-1]
 
     def usages(self, purpose: str) -> list[dict[str, Any]]:
         """Return the usage from the server's log."""
-        return [entry["usage"] for entry in self.served.requests if entry["purpose"] == purpose]
+        return [entry["usage"] for entry in self.requests(purpose)]
 
     @property
     def cached(self) -> int:
@@ -119,15 +110,6 @@ class Parent:
     def spent(self) -> Decimal:
         """Dollars spent according to the gateway."""
         return self.gate.accounts.session.spent
-
-    def limit(self, dollars: Decimal | None) -> None:
-        """Set the budget of the agent."""
-        self.gate.accounts.agents[self.agent.identity.agent].limit = dollars
-
-    @property
-    def failures(self) -> list[LayerFailed]:
-        """All failures of layers."""
-        return of_type(self.events, LayerFailed)
 
     def lines(self, purpose: str) -> list[LedgerEntry]:
         """Entries of the ledger."""
@@ -152,7 +134,9 @@ async def open_parent(
             async with gate.open_client(agent.identity.agent) as asker, keeper.open():
                 agent.client = agent.client.with_gateway(asker)
                 await run_loop(agent, RunLimits())
-                yield Parent(agent, served, keeper, passing, gate, events, path)
+                yield Parent(
+                    agent=agent, events=events, served=served, keeper=keeper, passing=passing, gate=gate, ledger=path
+                )
 
 
 async def test_prefix_is_read_from_cache_after_twenty_minutes_of_waiting(tmp_path: Path) -> None:
@@ -169,6 +153,8 @@ async def test_prefix_is_read_from_cache_after_twenty_minutes_of_waiting(tmp_pat
         assert parent.agent.transcript.path.read_bytes() == transcript
         refreshes = parent.lines("refresh")
         assert [(line.usage.read, line.usage.write_5m, line.usage.output) for line in refreshes] == [(cached, 0, 1)] * 4
+        assert parent.agent.replied_at is not None
+        assert parent.passing.asked[0] < parent.agent.replied_at + safe_lifetime("5m"), "it counts from the request"
         assert (await parent.go_on())["cache_read_input_tokens"] == cached
         assert sum(line.cost_usd for line in read_ledger(written).lines) == parent.spent
 
@@ -203,41 +189,32 @@ async def test_refreshes_of_long_wait_stop_when_they_cost_the_loss(tmp_path: Pat
         assert (await parent.go_on())["cache_read_input_tokens"] == 0
 
 
-async def test_ttl_is_counted_from_time_of_request(tmp_path: Path) -> None:
-    async with open_parent(tmp_path, SCRIPT.replace('"I wait."', '"I wait.", delay: 0.1')) as parent:
-        assert parent.agent.replied_at is not None
-        await parent.wait(1.0)
-        assert parent.passing.asked[0] <= parent.agent.replied_at - 0.1 + safe_lifetime("5m")
+REFUSING = SCRIPT.replace("purpose: refresh", "purpose: notes")
 
 
-async def test_exhausted_budget_stops_refreshes_without_notice_to_agent(tmp_path: Path) -> None:
-    async with open_parent(tmp_path) as parent:
-        parent.limit(parent.spent)
-        await parent.wait_until_failure()
-        assert "raise the budget" in parent.failures[0].reason
-        assert parent.usages("refresh") == []
-        parent.limit(None)
-        await parent.go_on()
-
-
-async def test_refused_refresh_is_event_and_last_one_of_wait(tmp_path: Path) -> None:
-    without = SCRIPT.replace("purpose: refresh", "purpose: notes")
-    async with open_parent(tmp_path, without) as parent:
-        await parent.wait_until_failure()
-        assert [failure.layer for failure in parent.failures] == ["refresh"]
-        await parent.go_on()
-
-
-async def test_refresh_in_cool_down_times_out_before_prefix_expires(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [(REFUSING, "400"), (SCRIPT, "raise the budget"), (SCRIPT, "before the cache entry expired")],
+    ids=["refused", "spent budget", "cool-down"],
+)
+async def test_failed_refresh_is_event_and_last_one_of_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
     monkeypatch.setattr(keepalive, "MARGIN", 0.02)
-    async with open_parent(tmp_path) as parent:
-        parent.gate.cool_down(1_000)
+    async with open_parent(tmp_path, script) as parent:
+        account = parent.gate.accounts.agents[parent.agent.identity.agent]
+        if "budget" in reason:
+            account.limit = parent.spent
+        if "before" in reason:
+            parent.gate.cool_down(1_000)
         await parent.wait_until_failure()
-        assert "before the cache entry expired" in parent.failures[0].reason
-        assert parent.usages("refresh") == []
+        [failure] = parent.failures
+        assert reason in failure
+        assert len(parent.usages("refresh")) == (reason == "400")
         assert parent.lines("refresh") == []
+        if "before" not in reason:
+            account.limit = None
+            await parent.go_on()
 
 
 async def test_running_refresh_is_cancelled_with_wait_and_costs_its_maximum(tmp_path: Path) -> None:
@@ -258,20 +235,20 @@ async def test_long_waits_with_few_writes_select_ttl_of_an_hour_until_a_short_wa
     """The first long wait alone decides nothing, because many tokens were written before it."""
     async with open_parent(tmp_path) as parent:
         await parent.wait(20 * MINUTE)
-        assert written(await parent.go_on())["ephemeral_1h_input_tokens"] == 0
+        assert (await parent.go_on())["cache_creation"]["ephemeral_1h_input_tokens"] == 0
         before = parent.cached
         await parent.wait(20 * MINUTE)
         turn = await parent.go_on()
         assert turn["cache_read_input_tokens"] == before, "another life does not break the prefix"
-        assert written(turn)["ephemeral_1h_input_tokens"] > 0
+        assert turn["cache_creation"]["ephemeral_1h_input_tokens"] > 0
         count, cached = len(parent.usages("refresh")), parent.cached
         await parent.wait(20 * MINUTE)
         assert len(parent.usages("refresh")) == count
         assert (await parent.go_on())["cache_read_input_tokens"] == cached
         await parent.wait(20.0)
         turn = await parent.go_on()
-        assert written(turn)["ephemeral_1h_input_tokens"] == 0
-        assert written(turn)["ephemeral_5m_input_tokens"] > 0
+        assert turn["cache_creation"]["ephemeral_1h_input_tokens"] == 0
+        assert turn["cache_creation"]["ephemeral_5m_input_tokens"] > 0
 
 
 async def test_sleep_until_notices_changed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,11 +260,6 @@ async def test_sleep_until_notices_changed_clock(monkeypatch: pytest.MonkeyPatch
             await wait_all_tasks_blocked()
             assert nursery.child_tasks
             clock.advance(300)
-
-
-def written(usage: dict[str, Any]) -> dict[str, int]:
-    created: dict[str, int] = usage["cache_creation"]
-    return created
 
 
 MODELS = load_models()

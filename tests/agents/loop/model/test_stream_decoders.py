@@ -197,6 +197,7 @@ LATER: Event = {"type": "weather", "index": 0, "delta": {"type": "text_delta", "
 
 STREAMED: dict[str, list[Event]] = {
     "pings everywhere": [PING, START, PING, *block(0, TEXT, *text_deltas("a", "b")), PING, *ending(), PING],
+    "a delta of a later API": [START, *block(0, TEXT, {"type": "glow_delta", "glow": 1}, *text_deltas("a")), *ending()],
     "citations where none were begun": [START, *block(0, TEXT, CITED, CITED), *ending()],
     "text in the first event of its block": [START, *block(0, {**TEXT, "text": "a"}, *text_deltas("b")), *ending()],
     "a call of the server's own tool": [START, *block(0, SEARCH, *input_deltas('{"query":', ' "x"}')), *ending()],
