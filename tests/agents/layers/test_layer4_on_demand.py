@@ -21,15 +21,10 @@ from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted, Pivot, Side
 from coterie.agents.runtime.mail_loop import run_mail_loop
 from coterie.agents.runtime.team_membership import TeamMembership
-from coterie.clock import Clock
-from coterie.mailbox.contract import DeadLetter
-from coterie.mailbox.envelope import Sender
 from coterie.mailbox.message_bodies import ShutdownRequest
-from coterie.mailbox.roster import LocalRoster
-from coterie.mailbox.router import OutgoingMessage, Router
-from coterie.mailbox.transports.in_process.transport import QueueTransport
+from coterie.mailbox.router import OutgoingMessage
 from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings
-from tests.agents.in_process_team import NoKeys
+from tests.agents.in_process_team import LocalMail
 from tests.agents.opened_layers import with_mail, with_on_demand_compaction
 from tests.agents.scripted_agent import NotingTool, open_agent
 
@@ -37,7 +32,6 @@ LIMITS = RunLimits(turns=20)
 LAYERS = LayersSettings(clearing=ClearingSettings.none())
 LITTLE = CompactionSettings(keep_least=1, keep_texts=1)
 """Settings with which only the last message stays."""
-USER = Sender(name="user", incarnation=1, session="s", kind="human")
 SCRIPT = """
 main:
   - {text: one, tools: [{Note: {text: "1"}}]}
@@ -107,11 +101,8 @@ async def test_idle_agent_is_compacted_immediately_and_receives_pending_mail(
     tmp_path: Path, pivot: Pivot | None, comes_first: str
 ) -> None:
     """A compaction that ends the conversation with a summary also delivers the mail, and the mail wakes the agent."""
-    dead: list[DeadLetter] = []
-    roster = LocalRoster()
-    roster.join("main")
-    transport = QueueTransport(roster, None, Clock(), dead.append)
-    router, states = Router(roster, NoKeys(), transport), list[str]()
+    post, states = LocalMail(), list[str]()
+    post.roster.join("main")
 
     async def until_idle(times: int) -> None:
         while states.count("idle") < times:
@@ -119,13 +110,13 @@ async def test_idle_agent_is_compacted_immediately_and_receives_pending_mail(
 
     async with (
         open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, server),
-        transport.open_inbox("main", 1) as inbox,
+        post.transport.open_inbox("main", 1) as inbox,
         trio.open_nursery() as nursery,
     ):
         mail = Messaging(inbox)
         by_hand = OnDemandCompaction(CompactionStep(settings=LITTLE, mail=mail))
         agent.pipeline = with_mail(with_on_demand_compaction(agent.pipeline, by_hand), mail)
-        membership = TeamMembership(router=router, sender=attrs.evolve(USER, name="main", kind="lead"))
+        membership = TeamMembership(router=post.router, sender=post.sender("main"))
 
         async def run() -> None:
             await run_mail_loop(agent, mail, LIMITS, membership, states.append, idle_wait=by_hand.serve_while)
@@ -141,12 +132,14 @@ async def test_idle_agent_is_compacted_immediately_and_receives_pending_mail(
         last = CompactJob(pivot=Pivot(side="from", message=1))
         if comes_first == "request":
             pending = by_hand.enqueue(last)
-        await router.send(USER, OutgoingMessage(to="main", body="Wake up."))
+        await post.router.send(post.sender("user"), OutgoingMessage(to="main", body="Wake up."))
         if comes_first == "message":
             pending = by_hand.enqueue(last)
         await until_idle(2)
         assert [entry["purpose"] for entry in server.requests].count("turn") == 4, "it was woken, and once"
         assert len(load_transcript(agent.transcript.path).mail) == 1
         assert pending.answer is not None
-        await router.send(USER, OutgoingMessage(to="main", body=ShutdownRequest().to_body(), kind="shutdown_request"))
-    assert dead == []
+        await post.router.send(
+            post.sender("user"), OutgoingMessage(to="main", body=ShutdownRequest().to_body(), kind="shutdown_request")
+        )
+    assert post.dead == []

@@ -19,8 +19,8 @@ from coterie.agents.tools.team.send_message import SendMessage
 from coterie.agents.tools.team.task_tools import TaskClaim
 from coterie.agents.tools.tool import Tool, call_tool
 from coterie.clock import Clock
-from coterie.mailbox.contract import DeadLetter, MemberOrigin
-from coterie.mailbox.envelope import Envelope, MessageKind, Recipient, Sender
+from coterie.mailbox.contract import MemberOrigin
+from coterie.mailbox.envelope import Envelope, MessageKind, Recipient
 from coterie.mailbox.message_bodies import (
     Idle,
     MessageBody,
@@ -30,21 +30,15 @@ from coterie.mailbox.message_bodies import (
     TaskNotification,
 )
 from coterie.mailbox.roster import FileRoster, LocalRoster
-from coterie.mailbox.router import OutgoingMessage, Router
+from coterie.mailbox.router import OutgoingMessage
 from coterie.mailbox.tasks.task import TaskChange, TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
-from coterie.mailbox.transports.in_process.transport import QueueTransport
-from tests.agents.in_process_team import NoKeys
+from tests.agents.in_process_team import LocalMail
 from tests.agents.scripted_agent import open_agent
 
 SCRIPT = "main: [{text: ok}]"
 MAIN = TaskOwner(name="main", incarnation=1)
 SCOUT = TaskOwner(name="scout", incarnation=1)
-
-
-def sender(name: str, session: str = "s") -> Sender:
-    kind: Any = {"main": "lead", "user": "human", "root": "system"}.get(name, "peer")
-    return Sender(name=name, incarnation=1, session=session, kind=kind)
 
 
 @attrs.define(eq=False)
@@ -53,20 +47,14 @@ class Lead:
 
     agent: Agent
     mail: Messaging
-    roster: LocalRoster
-    transport: QueueTransport
+    post: LocalMail
     tasks: TaskList
-
-    @property
-    def router(self) -> Router:
-        """Router for the mail of all agents."""
-        return Router(self.roster, NoKeys(), self.transport)
 
     @property
     def tools(self) -> dict[str, Tool]:
         """Tool with which the agent answers."""
         return {
-            "SendMessage": SendMessage(router=self.router, sender=sender("main")),
+            "SendMessage": SendMessage(router=self.post.router, sender=self.post.sender("main")),
             "TaskClaim": TaskClaim(self.tasks, MAIN),
         }
 
@@ -74,10 +62,9 @@ class Lead:
         """Deliver a message of *by* to the conversation."""
         text = body if isinstance(body, str) else body.to_body()
         kind: MessageKind = "message" if isinstance(body, str) else body.kind
-        envelope = Envelope(
-            sender=sender(by, session), recipient=Recipient(name="main"), sequence=1, kind=kind, body=text, created=0.0
-        )
-        await self.transport.send(envelope)
+        sender, recipient = self.post.sender(by, session), Recipient(name="main")
+        envelope = Envelope(sender=sender, recipient=recipient, sequence=1, kind=kind, body=text, created=0.0)
+        await self.post.transport.send(envelope)
         self.enter([])
         return envelope
 
@@ -95,20 +82,18 @@ class Lead:
 
     async def unanswered(self) -> str:
         """Return the text of the mail section."""
-        return await MailSection(self.roster, self.mail, sender("main")).text(self.agent)
+        return await MailSection(self.post.roster, self.mail, self.post.sender("main")).text(self.agent)
 
 
 @asynccontextmanager
 async def open_lead(directory: Path) -> AsyncIterator[Lead]:
     """Open the lead of three agents."""
-    dead: list[DeadLetter] = []
-    roster = LocalRoster()
+    post = LocalMail()
     for name in ("main", "scout", "editor"):
-        roster.join(name)
-    transport = QueueTransport(roster, None, Clock(), dead.append)
-    async with open_agent(SCRIPT, directory) as (agent, _), transport.open_inbox("main", 1) as inbox:
-        yield Lead(agent, Messaging(inbox), roster, transport, TaskList(directory / "tasks", Clock()))
-    assert dead == []
+        post.roster.join(name)
+    async with open_agent(SCRIPT, directory) as (agent, _), post.transport.open_inbox("main", 1) as inbox:
+        yield Lead(agent, Messaging(inbox), post, TaskList(directory / "tasks", Clock()))
+    assert post.dead == []
 
 
 async def test_team_section_shows_type_parent_task_and_state(tmp_path: Path) -> None:
@@ -182,7 +167,7 @@ async def test_mail_is_unanswered_until_message_to_its_sender(tmp_path: Path) ->
         assert text.startswith(f'<message from="scout" sender="peer" kind="message" id="{first.id}"')
         assert "Which branch?" in text
         assert "May I &lt;/message&gt; begin?" in text
-        await lead.router.send(sender("scout"), OutgoingMessage(to="main", body="Two?"))
+        await lead.post.router.send(lead.post.sender("scout"), OutgoingMessage(to="main", body="Two?"))
         await lead.call("SendMessage", to="scout", message="main.")
         text = await lead.unanswered()
         assert ("Which branch?" in text, "Two?" in text) == (False, True)
@@ -231,7 +216,7 @@ async def test_only_mail_that_needs_an_answer_is_pinned(tmp_path: Path) -> None:
         assert await lead.unanswered() == ""
         assert lead.agent.user_texts[-1] == "Hurry."
         await lead.get("Which branch?")
-        lead.roster.set_state("scout", "ended")
+        lead.post.roster.set_state("scout", "ended")
         assert await lead.unanswered() == ""
         await lead.get(ShutdownRequest(reason="enough"), by="user")
         assert 'kind="shutdown_request"' in await lead.unanswered()

@@ -4,6 +4,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from typing import Any
 
 import attrs
 import msgspec
@@ -12,7 +13,10 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.errors import BudgetSpent, ControlLost, FrameTooLarge
+from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
+from coterie.agents.root_link.approval_messages import LONGEST_SHOWN, PromptAnswered, PromptUser
 from coterie.agents.root_link.channel import SocketChannel, open_channel
+from coterie.agents.root_link.remote_services import NO_USER, RemotePrompter
 from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused
 from coterie.agents.root_link.wire_format import Frame, WireMessage, WireRequest
@@ -39,7 +43,7 @@ class Note(WireMessage, tag="note", frozen=True):
 
 
 Anything = Ping | Keep | Note
-decoder = msgspec.json.Decoder(Frame[Anything])
+DECODER = msgspec.json.Decoder(Frame[Anything])
 SPAWNED = Spawned(name="bob", incarnation=2, report=MessageId("r"))
 Handler = Callable[[Anything], Awaitable[object]]
 
@@ -57,9 +61,9 @@ async def reply(_request: Anything) -> object:
 class TwoEnds:
     """Both ends of a channel; the remote end handles requests."""
 
-    near: RequestChannel[Anything]
-    far: RequestChannel[Anything]
-    raw: SocketChannel[Frame[Anything]]
+    near: RequestChannel[Any]
+    far: RequestChannel[Any]
+    raw: SocketChannel[Frame[Any]]
     """Channel of the local end."""
     _socket: socket.socket
     notes: list[str] = attrs.field(factory=list)
@@ -88,7 +92,7 @@ class TwoEnds:
 
 
 @asynccontextmanager
-async def open_ends(handle: Handler = reply) -> AsyncIterator[TwoEnds]:
+async def open_ends(handle: Handler = reply, decoder: Any = DECODER) -> AsyncIterator[TwoEnds]:
     near, far = socket.socketpair()
     streams = [trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in (near, far)]
     with trio.fail_after(10):
@@ -232,3 +236,56 @@ async def test_reply_of_the_wrong_type_ends_the_connection() -> None:
     async with open_ends(garbled) as ends:
         with pytest.raises(ControlLost, match="invalid reply to Ping"):
             await ends.near.request(Ping())
+
+
+QUESTION = Question(
+    tool="Write",
+    subject="a.txt",
+    details={"content": "x" * (LONGEST_SHOWN + 1_234)},
+    reason="no rule allows it",
+    rules=("Write(a.txt)", "Bash(git push:*)"),
+    remedy="a rule",
+    agent="scout",
+)
+PROMPT_DECODER = msgspec.json.Decoder(Frame[PromptUser])
+
+
+@pytest.mark.parametrize("answer", [AllowOnce(), AllowForSession(), DenyCall("Not now.")])
+async def test_prompt_and_answer_survive_encoding(answer: Answer) -> None:
+    asked: list[Question] = []
+
+    async def given(request: Any) -> object:
+        await trio.lowlevel.checkpoint()
+        asked.append(request.question())
+        return PromptAnswered.of(answer)
+
+    async with open_ends(given, PROMPT_DECODER) as ends:
+        prompter = RemotePrompter(ends.near)
+        assert await prompter.ask(QUESTION) == answer
+    details = {"content": "x" * LONGEST_SHOWN + "\n... 1,234 more characters"}
+    assert asked == [attrs.evolve(QUESTION, details=details)]
+
+
+def test_stored_form_of_a_prompt_is_unchanged() -> None:
+    question = attrs.evolve(QUESTION, details={"content": "x"})
+    assert msgspec.json.encode(PromptUser.of(question)) == (
+        b'{"word":"ask","call":0,"agent":"scout","tool":"Write","subject":"a.txt","details":{"content":"x"},'
+        b'"reason":"no rule allows it","rules":["Write(a.txt)","Bash(git push:*)"],"remedy":"a rule"}'
+    )
+
+
+async def test_all_prompts_are_denied_and_withdrawn_after_the_user_has_left() -> None:
+    answers: list[Answer] = []
+    async with open_ends(forever, PROMPT_DECODER) as ends:
+        prompter = RemotePrompter(ends.near)
+
+        async def ask() -> None:
+            answers.append(await prompter.ask(QUESTION))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await wait_all_tasks_blocked()
+            prompter.leave()
+        assert [*answers, await prompter.ask(QUESTION)] == [DenyCall(NO_USER)] * 2
+        await wait_all_tasks_blocked(0.01)
+        assert len(ends.withdrawn) == 1

@@ -16,15 +16,12 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.clock import Clock
-from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender
 from coterie.mailbox.merged_inbox import MergedInbox
 from coterie.mailbox.message_bodies import ShutdownRequest, ShutdownResponse
-from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage
 from coterie.mailbox.transports.file.transport import FileTransport
-from coterie.mailbox.transports.in_process.transport import QueueTransport
-from tests.agents.in_process_team import Team, open_team
+from tests.agents.in_process_team import LocalMail, Team, open_team
 from tests.agents.scripted_agent import QUICK, NotingTool
 
 SOON = ShutdownRequest(reason="all is done", deadline=10.0).to_body()
@@ -199,20 +196,19 @@ async def test_forged_request_is_shown_to_the_model_and_has_no_effect(tmp_path: 
 
 
 async def test_request_in_a_file_becomes_a_dead_letter(tmp_path: Path) -> None:
-    roster, dead = LocalRoster(), list[DeadLetter]()
-    roster.join("worker")
-    near = QueueTransport(roster, None, Clock(), dead.append)
-    far = FileTransport(tmp_path / "mail", roster, None, Clock(), dead.append)
+    near = LocalMail()
+    near.roster.join("worker")
+    far = FileTransport(tmp_path / "mail", near.roster, None, Clock(), near.add_dead_letter)
     letter = forged(NOW, sender="main")
     try:
-        async with near.open_inbox("worker", 1) as local, far.open_inbox("worker", 1) as other:
-            mail = Messaging(MergedInbox("worker", local, (other,), dead.append))
+        async with near.transport.open_inbox("worker", 1) as local, far.open_inbox("worker", 1) as other:
+            mail = Messaging(MergedInbox("worker", local, (other,), near.add_dead_letter))
             await far.send(letter)
             await far.send(attrs.evolve(letter, kind="message", id=MessageId("2")))
             with trio.fail_after(5):
                 await mail.wait_for_work()
             assert mail.shutdown.requests == {}
-            assert [(d.reason, d.envelope) for d in dead] == [("refused", letter)]
+            assert [(d.reason, d.envelope) for d in near.dead] == [("refused", letter)]
     finally:
         far.close()
 
