@@ -16,7 +16,7 @@ from coterie.agents.loop.model.api_errors import PromptTooLong
 from coterie.agents.loop.model.catalog import ModelTable, load_models
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.files.read import Read
-from coterie.memory.compaction.result_clearing import MEDIA_PLACEHOLDER, PLACEHOLDER
+from coterie.memory.compaction.result_clearing import MEDIA_PLACEHOLDER
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.scripted_agent import of_type, open_agent, watch
 from tests.agents.tools.files.notebook_files import png
@@ -107,20 +107,3 @@ async def test_pages_that_fill_window_are_removed_by_compaction(tmp_path: Path) 
         assert {entry["status"] for entry in server.requests} == {200}
         assert "Read it all." in agent.conversation.prefix_bytes().decode()
         assert len(kinds(agent)) < 2 * len(rounds)
-
-
-async def test_old_pages_are_cleared_by_time_like_any_result(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(pdf(20))
-    rounds = [[pages(n, n)] for n in range(1, 9)]
-    layers = LayersSettings(clearing=ClearingSettings(by_api=False, by_cache=False))
-    async with open_agent(reading(*rounds), tmp_path, Read(), layers=layers, model=SMALL) as (agent, server):
-        events = watch(agent)
-        assert (await run_loop(agent, LIMITS)).text == "done"
-        server.clock.advance(301)
-        for step in agent.pipeline.before_call:
-            await step.before_call(agent)
-        [cleared] = of_type(events, ResultsCleared)
-        assert (cleared.mechanism, cleared.results) == ("time", 3)
-        assert cleared.tokens_before - cleared.tokens_after > 3 * 4_000
-        assert kinds(agent) == [["text"]] * 3 + [["text", "document"]] * 5
-        assert agent.conversation.prefix_bytes().decode().count(PLACEHOLDER) == 3

@@ -213,24 +213,6 @@ async def test_failed_dream_is_event_and_keeps_time_of_last_dream(tmp_path: Path
         assert night.store.paths() == ["ann.md"]
 
 
-@pytest.mark.parametrize("phase", ["starting", "updating"])
-async def test_killed_dream_leaves_no_trace(tmp_path: Path, phase: str) -> None:
-    look, tidy = turn(read(tmp_path, "ann.md"), signal="begun"), turn(write(tmp_path, "new.md", "New."), signal="begun")
-    replies = [look, {**tidy, "until": "never"}] if phase == "starting" else [tidy, {**DONE, "until": "never"}]
-    async with open_dream_harness(tmp_path, {"ann.md": ANN}, *replies) as night:
-        before = night.texts()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(night.dreamer.dream, night.sessions)
-            await night.served.server.control.signals.wait(["begun"])
-            await night.reached(phase)
-            nursery.cancel_scope.cancel()
-        assert night.states[-1] == "killed"
-        assert night.texts() == before
-        assert last_dream_time(night.store.directory, night.agent.clock) is None
-        assert not (tmp_path / "dream").exists()
-        assert not load_changes(night.store.directory)
-
-
 async def test_background_dream_begins_when_due(tmp_path: Path) -> None:
     tidy = turn(write(tmp_path, "new.md", topic("new", "New.")))
     async with open_dream_harness(tmp_path, {"ann.md": ANN}, tidy, DONE) as night, night.background() as dreaming:

@@ -18,10 +18,7 @@ from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.conversation.transcript_records import RecallRecord, UserTextRecord
 from coterie.agents.loop.loop import run_loop
-from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
-from coterie.agents.loop.model.reply import Reply
-from coterie.agents.loop.model.request import ModelRequest
 from coterie.agents.loop.run_result import RunLimits
 from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.query_log import read_queries
@@ -126,25 +123,15 @@ async def test_model_chooses_from_stored_memories(tmp_path: Path, memory: Path) 
         assert read_queries(memory) == ["where does staging listen?"]
 
 
-async def test_recall_request_is_small_and_complete(
-    tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[ModelRequest] = []
-    ask = ModelClient.ask
-
-    async def watched(client: ModelClient, request: ModelRequest, *rest: Any) -> Reply:
-        sent.append(request)
-        return await ask(client, request, *rest)
-
-    monkeypatch.setattr(ModelClient, "ask", watched)
+async def test_recall_request_is_small_and_complete(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, {"tools": [{"Note": {"text": "x"}}]}, turn(), answer("tests.md")) as work:
-        await run_loop(work.agent, RunLimits(turns=5))
+        await work.run()
         before = work.agent.conversation.prefix_bytes()
         await work.ask("how do we test?")
         assert work.agent.conversation.prefix_bytes() == before
-    (request,) = [request for request in sent if request.purpose == "recall"]
-    body = json.loads(b"".join(request.body))
-    assert (body["model"], body["max_tokens"], request.turn) == ("claude-sonnet-5-5", 256, 1)
+        [entry] = work.requests("recall")
+        body = json.loads(work.served.received[-1].body)
+    assert (body["model"], body["max_tokens"], entry["turn"]) == ("claude-sonnet-5-5", 256, 1)
     assert body["output_config"]["format"]["schema"]["required"] == ["selected_memories"]
     assert body["thinking"] == {"type": "disabled"}
     assert not body.get("tools")

@@ -95,20 +95,6 @@ def answered(digest: Digest, text: str = "Reading it") -> None:
     digest.answered(digest.ask(), text, Usage(input=tokens, output=5))
 
 
-def test_only_unanswered_entries_are_shown_again() -> None:
-    agent = conversation(("user", [text_block("the task")]), ("assistant", [tool_use("1", b'{"file_path":"a.py"}')]))
-    digest = read_by(agent)
-    assert asked(digest) == "is told: the task\ncalls Bash(file_path=a.py)"
-    digest.read(agent)
-    assert asked(digest).count("a.py") == 1
-    answered(digest)
-    assert not digest.has_new_entries
-    agent.append("user", [tool_result("1", "import trio")])
-    digest.read(agent)
-    assert asked(digest) == "gets: import trio"
-    assert digest.messages == 3
-
-
 def test_digest_continues_behind_last_entry_after_rewrite() -> None:
     agent = conversation(
         ("user", [text_block("the task")]),
@@ -152,26 +138,6 @@ def test_resumed_digest_begins_with_latest_work() -> None:
     assert "word 0 " not in asked(digest)
     assert digest.tokens < 4_000 / 2
     assert [digest_size(MODELS.get(name)) for name in ("haiku", "claude-haiku-4-5")] == [100_000, 200_000]
-
-
-def test_digest_over_its_size_continues_with_latest_part() -> None:
-    agent, size = conversation(), 4_000
-    digest = Digest.begin(HAIKU, agent, size=size)
-    epoch = 0
-    for number in range(60):
-        agent.append("user", [text_block(f"word {number} " + "x" * 400)])
-        digest.read(agent)
-        request = digest.ask()
-        # The first request of an epoch reads nothing from the cache.
-        assert (digest.cached is None) == (request.epoch > epoch or number == 0)
-        epoch = request.epoch
-        roles = [role for role, _ in request.messages]
-        assert roles == [("user", "assistant")[place % 2] for place in range(len(roles))]
-        assert digest.tokens <= size
-        if request.epoch and number:
-            assert f"word {number - 1} ".encode() in request.prefix_bytes()
-        digest.answered(request, f"Hearing {number}", Usage(input=digest.tokens, output=5))
-    assert epoch > 1
 
 
 @examples(40)

@@ -51,14 +51,6 @@ def test_unanswered_request_keeps_previous_mark() -> None:
     assert marks(conversation) == (2, 4, 6)
 
 
-def test_end_marker_skips_thinking_and_empty_text() -> None:
-    conversation = begun()
-    redacted = b'{"type":"redacted_thinking","data":"eA=="}'
-    unknown = b'{"type":"server_tool_use","id":"s","name":"web_search","input":{}}'
-    conversation.append("assistant", [text("said"), thinking(), redacted, unknown, text("")])
-    assert marks(conversation) == (2, 4, 5)
-
-
 def test_without_system_the_tools_are_marked() -> None:
     deferred = b'{"name":"Rare","defer_loading":true}'
     conversation = Conversation.begin(HEADER, tools=[b"{ }", deferred], system=[text("")])
@@ -133,3 +125,28 @@ def test_marker_never_outlives_earlier_one() -> None:
     answer(conversation)
     conversation.append("user", [text("go")])
     assert ttls(conversation, CacheTtls(system="1h", context="1h")) == ["5m", "5m"]
+
+
+def test_forks_share_all_but_directive_and_new_agents_their_system() -> None:
+    parent = Conversation.begin(HEADER, tools=[b"{}"], system=[text("s")])
+    parent.append("user", [text("context"), text("task")])
+    assert parent.shared_hash == parent.prefix.hash_at(2)
+    parent.sent(parent.render(max_tokens=1))
+    assert parent.shared_hash is None
+    parent.append("assistant", [tool_use("toolu_1")])
+    left, right = parent.fork_with("started", "Left."), parent.fork_with("started", "Right.")
+    assert left.shared_hash == right.shared_hash == left.prefix.hash_at(len(left) - 1)
+    left.sent(left.render(max_tokens=1))
+    assert left.shared_hash is None
+
+
+def test_last_answered_request_can_be_resent() -> None:
+    conversation = Conversation.begin(HEADER, system=[text("s")])
+    conversation.append("user", [text("context"), text("task"), text("")])
+    sent = conversation.render(max_tokens=1)
+    assert conversation.answered().render(max_tokens=1).body == sent.body
+    conversation.sent(sent)
+    conversation.append("assistant", [text("Yes.")])
+    again = conversation.answered()
+    assert [message.role for message in again.messages] == ["user"]
+    assert again.messages == conversation.messages[:1]

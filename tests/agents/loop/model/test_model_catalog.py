@@ -25,9 +25,6 @@ def test_every_model_has_last_tier_and_ordered_prices() -> None:
 )  # fmt: skip
 def test_aliases_name_known_models(name: str, id_: str) -> None:
     assert MODELS.get(name).id == id_
-
-
-def test_unknown_model_is_refused_with_similar_names() -> None:
     with pytest.raises(ConfigInvalid, match="claude-opus-5-5"):
         MODELS.get("claude-opus-5.5")
 
@@ -37,16 +34,6 @@ def test_cost_is_exact_to_last_digit() -> None:
     opus = MODELS.get("opus")
     assert opus.cost(Usage(read=1)) == Decimal("0.0000002")
     assert opus.cost(Usage(input=8, read=50_000, write_5m=5_120, write_1h=7, output=300)) == Decimal("0.041688")
-
-
-@pytest.mark.parametrize(("prompt", "dollars"), [(100_000, "0.01"), (100_001, "0.0500005")])
-def test_whole_prompt_decides_price_tier(prompt: int, dollars: str) -> None:
-    assert MODELS.get("haiku").cost(Usage(input=prompt)) == Decimal(dollars)
-
-
-def test_cached_input_counts_for_price_tier() -> None:
-    usage = Usage(read=100_000, input=1)
-    assert MODELS.get("haiku").cost(usage) == Decimal("0.0050005")
 
 
 def test_users_file_overrides_table_field_by_field(tmp_path: Path) -> None:
