@@ -47,27 +47,6 @@ async def test_busy_agent_gets_message_at_next_tool_round(tmp_path: Path) -> Non
         assert team.transport.backlog("worker").messages == 0
 
 
-async def test_message_wakes_idle_agent(tmp_path: Path) -> None:
-    script = """
-    main:
-      - tools: [{SendMessage: {to: reviewer, message: "Look at a.py.", summary: review}}]
-      - text: waiting
-      - text: "answer: {{last_user_text}}"
-    reviewer:
-      - tools: [{SendMessage: {to: main, message: "a.py is fine."}}]
-      - text: reviewed
-    """
-    async with open_team(script, tmp_path) as team:
-        team.start("reviewer", None)
-        team.start("main", "Get a.py reviewed.")
-        await team.until_asked("main", 3)
-        assert team.texts("main")[1].startswith("Stored for reviewer as ")
-        assert "a.py is fine." in team.texts("main")[2]
-        assert "Look at a.py." in team.texts("reviewer")[0]
-        assert ("reviewer", "idle") in team.states
-        assert set(team.roster.members()) == {"main", "reviewer"}
-
-
 async def test_mail_in_transcript_is_not_delivered_again(tmp_path: Path) -> None:
     """The process dies after the message was recorded and before it was acknowledged."""
     post = LocalMail()

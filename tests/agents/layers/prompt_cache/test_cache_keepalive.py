@@ -139,9 +139,12 @@ async def open_parent(
                 )
 
 
-async def test_prefix_is_read_from_cache_after_twenty_minutes_of_waiting(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("model", "output"), [("claude-opus-5-5", 1), ("claude-sonnet-4-5", 0)])
+async def test_prefix_is_read_from_cache_after_twenty_minutes_of_waiting(
+    tmp_path: Path, model: str, output: int
+) -> None:
     """Overlapping waits are one wait."""
-    async with open_parent(tmp_path) as parent:
+    async with open_parent(tmp_path, model=model) as parent:
         before, written, cached = parent.agent.conversation.prefix_hash, parent.ledger, parent.cached
         transcript = parent.agent.transcript.path.read_bytes()
         parent.begin_wait(20 * MINUTE)
@@ -152,7 +155,9 @@ async def test_prefix_is_read_from_cache_after_twenty_minutes_of_waiting(tmp_pat
         assert parent.agent.conversation.prefix_hash == before
         assert parent.agent.transcript.path.read_bytes() == transcript
         refreshes = parent.lines("refresh")
-        assert [(line.usage.read, line.usage.write_5m, line.usage.output) for line in refreshes] == [(cached, 0, 1)] * 4
+        assert [(line.usage.read, line.usage.write_5m, line.usage.output) for line in refreshes] == [
+            (cached, 0, output)
+        ] * 4
         assert parent.agent.replied_at is not None
         assert parent.passing.asked[0] < parent.agent.replied_at + safe_lifetime("5m"), "it counts from the request"
         assert (await parent.go_on())["cache_read_input_tokens"] == cached
