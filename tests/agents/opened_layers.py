@@ -10,7 +10,6 @@ from pathlib import Path
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import Compacted
 from coterie.agents.layers.layer3_notes_update import load_writer
 from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
@@ -22,24 +21,6 @@ from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settin
 from coterie.agents.settings import Settings
 from coterie.agents.tools.tool import Tool
 from coterie.memory.layer_settings import CompactionSettings, LayersSettings, NotesSettings
-
-COMPACTED = Compacted(
-    trigger="manual",
-    by="notes",
-    tokens_before=0,
-    tokens_after=0,
-    left=0,
-    kept=0,
-    words=0,
-    words_added=0,
-    restored=[],
-    dropped=[],
-    dropped_count=0,
-    seconds=0.0,
-    cost_usd="0",
-    where="",
-)
-"""A compaction event with arbitrary content."""
 
 
 def build_pipeline(

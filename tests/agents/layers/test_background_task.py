@@ -42,6 +42,22 @@ async def test_newest_pending_request_follows_running_one() -> None:
     assert handler.done == [1, 3]
 
 
+async def test_exclusive_block_waits_for_request_and_delays_others() -> None:
+    handler = Handler()
+    async with handler.task.open(), trio.open_nursery() as nursery:
+        await handler.submit(1)
+        nursery.start_soon(handler.task.wait_until_idle)
+        handler.permits.release()
+        async with handler.task.exclusive():
+            assert handler.done == [1]
+            await handler.submit(2)
+            assert handler.begun == [1]
+            assert handler.task.is_busy
+        handler.permits.release()
+        await handler.task.wait_until_idle()
+    assert handler.done == [1, 2]
+
+
 async def test_error_of_handler_leaves_block() -> None:
     async def fail(_request: int) -> None:
         raise OSError("the disk is full")

@@ -23,7 +23,7 @@ from coterie.files import file_faults
 from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.template import default_template
 from tests.agents.disk_faults import FaultAt
-from tests.agents.opened_layers import COMPACTED, open_notes
+from tests.agents.opened_layers import open_notes
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
 EAGER = NotesSettings(first=1_000, step=500, calls=1, share=100.0)
@@ -301,7 +301,7 @@ async def test_growth_is_counted_from_context_after_compaction(tmp_path: Path) -
         await work.write()
         asked = len(work.requests("notes"))
         work.agent.append_message("user", [text_block(long("9") * 2)])
-        await work.notes.on_compacted(work.agent, COMPACTED)
+        await work.notes.on_compacted(work.agent, None)  # type: ignore[arg-type]  # the event is not read
         await work.write()
         assert len(work.requests("notes")) == asked
 
@@ -359,6 +359,7 @@ async def test_user_can_configure_template_and_prompt(tmp_path: Path) -> None:
     [
         ("template", None, "does not exist"),
         ("template", "# Goal {{weather}}", "has an unknown slot {{weather}}; available: {{agent}}, {{project}}"),
+        ("prompt", "Edit {{path}}: {{notes}} {{wether}}", "has an unknown slot {{wether}}"),
         ("prompt", "Edit {{path}}", "has no slot {{notes}}"),
         ("prompt", "\udcff", "cannot be read: not UTF-8"),
     ],

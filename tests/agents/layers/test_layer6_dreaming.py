@@ -188,18 +188,6 @@ async def test_dream_without_edits_changes_nothing_and_counts(tmp_path: Path) ->
         assert not load_changes(night.store.directory)
 
 
-async def test_change_of_file_during_dream_is_kept(tmp_path: Path) -> None:
-    tidy = turn(read(tmp_path, "ann.md"), write(tmp_path, "ann.md", f"{ANN}She sings.\n"))
-    async with open_dream_harness(tmp_path, {"ann.md": ANN}, tidy, {**DONE, "until": "changed"}) as night:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(night.dreamer.dream, night.sessions)
-            await night.reached("updating")
-            night.store.write("ann.md", f"{ANN}By hand.\n".encode(), USER, base=ANN.encode())
-            night.served.server.control.signals.raise_signal("changed")
-        assert (night.dream_events[-1].applied, night.dream_events[-1].dropped) == (0, 1)
-        assert night.texts()["ann.md"] == f"{ANN}By hand.\n"
-
-
 async def test_failed_dream_is_event_and_keeps_time_of_last_dream(tmp_path: Path) -> None:
     async with open_dream_harness(tmp_path, {"ann.md": ANN}, turn(write(tmp_path, "new.md", "x"))) as night:
         (night.store.directory / LOCK).write_text("{}")

@@ -5,7 +5,6 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,35 +15,7 @@ from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.transcript import TranscriptWriter, load_transcript
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender, SenderKind
 from coterie.mailbox.message_bodies import TaskNotification
-from coterie.mailbox.router import OutgoingMessage
-from tests.agents.in_process_team import LocalMail, open_team
-from tests.agents.scripted_agent import NotingTool
-
-
-async def test_busy_agent_gets_message_at_next_tool_round(tmp_path: Path) -> None:
-    script = """
-    worker:
-      - tools: [{Work: {text: first}}]
-      - text: "heard: {{last_user_text}}"
-    """
-    begun, may_end = trio.Event(), trio.Event()
-
-    async def work(_: str) -> str:
-        begun.set()
-        await may_end.wait()
-        return "worked"
-
-    async with open_team(script, tmp_path) as team:
-        team.start("worker", "Work.", NotingTool(name="Work", act=work))
-        await begun.wait()
-        await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body="Hurry & finish."))
-        may_end.set()
-        await team.until_asked("worker", 2)
-        assert team.texts("worker")[1] == "worked"
-        [heard] = team.texts("worker")[2:]
-        assert heard.startswith('<message from="main" sender="lead" kind="message" id="')
-        assert heard.endswith(">\nHurry &amp; finish.\n</message>")
-        assert team.transport.backlog("worker").messages == 0
+from tests.agents.in_process_team import LocalMail
 
 
 async def test_mail_in_transcript_is_not_delivered_again(tmp_path: Path) -> None:

@@ -140,6 +140,26 @@ def test_resumed_digest_begins_with_latest_work() -> None:
     assert [digest_size(MODELS.get(name)) for name in ("haiku", "claude-haiku-4-5")] == [100_000, 200_000]
 
 
+def test_digest_over_its_size_continues_with_latest_part() -> None:
+    agent, size = conversation(), 4_000
+    digest = Digest.begin(HAIKU, agent, size=size)
+    epoch = 0
+    for number in range(60):
+        agent.append("user", [text_block(f"word {number} " + "x" * 400)])
+        digest.read(agent)
+        request = digest.ask()
+        # The first request of an epoch reads nothing from the cache.
+        assert (digest.cached is None) == (request.epoch > epoch or number == 0)
+        epoch = request.epoch
+        roles = [role for role, _ in request.messages]
+        assert roles == [("user", "assistant")[place % 2] for place in range(len(roles))]
+        assert digest.tokens <= size
+        if request.epoch and number:
+            assert f"word {number - 1} ".encode() in request.prefix_bytes()
+        digest.answered(request, f"Hearing {number}", Usage(input=digest.tokens, output=5))
+    assert epoch > 1
+
+
 @examples(40)
 @given(st.lists(st.tuples(st.booleans(), st.text(min_size=1, max_size=300), st.booleans()), max_size=8))
 def test_each_request_of_epoch_begins_with_all_answered_requests(

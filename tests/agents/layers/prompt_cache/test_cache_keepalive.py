@@ -20,6 +20,7 @@ from coterie.agents.layers.prompt_cache.keepalive import (
     CacheKeepalive,
     choose_next_ttl,
     keepalive_plan,
+    refresh_prefix,
     refreshes_needed,
     safe_lifetime,
     sleep_until,
@@ -133,6 +134,7 @@ async def open_parent(
             )
             async with gate.open_client(agent.identity.agent) as asker, keeper.open():
                 agent.client = agent.client.with_gateway(asker)
+                assert await refresh_prefix(agent) is None, "nothing is cached yet"
                 await run_loop(agent, RunLimits())
                 yield Parent(
                     agent=agent, events=events, served=served, keeper=keeper, passing=passing, gate=gate, ledger=path
