@@ -82,10 +82,6 @@ class Team(LocalMail):
     events: list[Event] = attrs.field(factory=list)
     ended: dict[str, RunEnded] = attrs.field(factory=dict)
 
-    def member(self, name: str, lead: str | None = None) -> TeamMembership:
-        """Create the membership of one agent."""
-        return TeamMembership(router=self.router, sender=self.sender(name), lead=lead)
-
     def start(self, name: str, task: str | None, *tools: Tool, lead: str | None = None) -> None:
         """Add an agent to the roster and run it, with a task or waiting for mail."""
         start = self.roster.join(name).incarnation
@@ -112,7 +108,8 @@ class Team(LocalMail):
                 def note(state: str) -> None:
                     self.states.append((name, state))
 
-                self.ended[name] = await run_mail_loop(agent, mail, RunLimits(turns=20), self.member(name, lead), note)
+                membership = TeamMembership(router=self.router, sender=self.sender(name), lead=lead)
+                self.ended[name] = await run_mail_loop(agent, mail, RunLimits(turns=20), membership, note)
 
     def path(self, name: str) -> Path:
         """Return the path of an agent's transcript."""

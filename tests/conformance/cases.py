@@ -102,12 +102,13 @@ class Bill:
         return self.cached + self.uncached
 
 
-History = Sequence[Request | Bill | int | float]
+Step = Request | Bill | int | float | tuple[Request, Bill | int]
+History = Sequence[Step]
 """Requests in their order; each may be followed by its bill or by the tokens that it reads. A float is a wait."""
 
 
-def history(*steps: Request | Bill | float) -> tuple[Request | Bill | int | float, ...]:
-    """Return the history of these steps."""
+def history(*steps: Step) -> tuple[Step, ...]:
+    """Return the history of these steps; a request and what follows it may be a pair."""
     return steps
 
 
@@ -145,7 +146,7 @@ class Api:
     async def play(self, history: History) -> None:
         """Send the requests of *history* in their order, and check their bills."""
         bill = Bill()
-        for step in history:
+        for step in (part for entry in history for part in (entry if isinstance(entry, tuple) else (entry,))):
             if isinstance(step, float):
                 self.advance(step)
             elif isinstance(step, dict):

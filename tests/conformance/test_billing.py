@@ -56,19 +56,15 @@ HISTORIES: dict[str, History] = {
         ttls("1h", "5m", "5m"), ttls("1h", "5m", "5m"), Bill(read=678, uncached=1)
     ),
     "prompt caching / billing positions: what follows C is plain input": history(
-        said(text(1_000), system=[marked(text(600))]),
-        Bill(write_5m=600, uncached=1_000),
-        said(text(1_000), system=[marked(text(600))]),
-        Bill(read=600, uncached=1_000),
+        (said(text(1_000), system=[marked(text(600))]), Bill(write_5m=600, uncached=1_000)),
+        (said(text(1_000), system=[marked(text(600))]), Bill(read=600, uncached=1_000)),
     ),
     "prompt caching / minimum: the whole prefix counts, not the marked block": history(
         said(marked(text(12)), tools=[tool(300)], system=[text(200)]), Bill(write_5m=512)
     ),
     "prompt caching / minimum: a breakpoint too early leaves later ones in force": history(
-        said(marked(text(500)), system=[marked(text(100), "1h")]),
-        Bill(write_5m=600),
-        said(text(500, "y"), system=[marked(text(100))]),
-        Bill(uncached=600),
+        (said(marked(text(500)), system=[marked(text(100), "1h")]), Bill(write_5m=600)),
+        (said(text(500, "y"), system=[marked(text(100))]), Bill(uncached=600)),
     ),
 }
 

@@ -44,10 +44,8 @@ def _called(**arguments: Any) -> Request:
 
 HISTORIES: dict[str, History] = {
     "prompt caching / breakpoints: what is marked is written once and read afterwards": history(
-        said(marked(BIG), text(5)),
-        Bill(write_5m=600, uncached=5),
-        said(marked(BIG), text(5)),
-        Bill(read=600, uncached=5),
+        (said(marked(BIG), text(5)), Bill(write_5m=600, uncached=5)),
+        (said(marked(BIG), text(5)), Bill(read=600, uncached=5)),
     ),
     "prompt caching / breakpoints: without one nothing is written and nothing read": history(
         said(marked(BIG)), said(BIG), Bill(uncached=600)
@@ -57,23 +55,18 @@ HISTORIES: dict[str, History] = {
     ),
     "prompt caching / breakpoints: several breakpoints leave several entries": history(
         said(marked(BIG), ONE, marked(text(2))),
-        said(marked(BIG), text(7, "z")),
-        Bill(read=600, uncached=7),
-        said(BIG, ONE, text(7, "z")),
-        Bill(read=601, uncached=7),
+        (said(marked(BIG), text(7, "z")), Bill(read=600, uncached=7)),
+        (said(BIG, ONE, text(7, "z")), Bill(read=601, uncached=7)),
     ),
     "prompt caching / lookup: the longest matching prefix wins": history(
         said(marked(BIG)),
         said(BIG, marked(text(10))),
-        said(marked(BIG), marked(text(10)), ONE),
-        Bill(read=610, write_5m=1),
+        (said(marked(BIG), marked(text(10)), ONE), Bill(read=610, write_5m=1)),
     ),
     "prompt caching / prefix order: tools, system, messages, whatever the order of parameters": history(
         layered(),
-        layered(messages=[user(marked(text(8, "n")))]),
-        Bill(read=670, write_5m=8),
-        dict(reversed(layered(system=[marked(text(70, "t"))]).items())),
-        Bill(read=600, write_5m=78),
+        (layered(messages=[user(marked(text(8, "n")))]), Bill(read=670, write_5m=8)),
+        (dict(reversed(layered(system=[marked(text(70, "t"))]).items())), Bill(read=600, write_5m=78)),
     ),
     "prompt caching / limits: four breakpoints are accepted": history(
         said(marked(BIG), ONE, ONE, ONE), Bill(write_5m=603)
@@ -83,28 +76,21 @@ HISTORIES: dict[str, History] = {
     ),
     "messages / content: a string is one text block": history(
         {"messages": [user(BIG), OKAY, user(ONE)]},
-        {"messages": [{"role": "user", "content": BIG["text"]}, OKAY, user(ONE)]},
-        Bill(read=602),
+        ({"messages": [{"role": "user", "content": BIG["text"]}, OKAY, user(ONE)]}, Bill(read=602)),
         {"messages": [{"role": "user", "content": OTHER["text"]}, OKAY, user(ONE)]},
-        {"messages": [user(OTHER), OKAY, user(ONE)]},
-        Bill(read=602),
+        ({"messages": [user(OTHER), OKAY, user(ONE)]}, Bill(read=602)),
     ),
     "messages / system: a string is one text block": history(
         said(ONE, system=BIG["text"]), said(ONE, system=[BIG]), Bill(read=601)
     ),
     "tool use / tool_result: string content is one text block": history(
-        {"messages": [*ASKED, user(marked(tool_result("toolu_1", "done")))]},
-        Bill(write_5m=612),
-        {"messages": [*ASKED, user(marked(tool_result("toolu_1", [text_block("done")])))]},
-        Bill(read=612),
+        ({"messages": [*ASKED, user(marked(tool_result("toolu_1", "done")))]}, Bill(write_5m=612)),
+        ({"messages": [*ASKED, user(marked(tool_result("toolu_1", [text_block("done")])))]}, Bill(read=612)),
     ),
     "prompt caching / troubleshooting: key order inside tool_use input must be stable": history(
-        _called(a=1, b=2),
-        Bill(write_5m=616),
-        _called(a=1, b=2),
-        Bill(read=616),
-        _called(b=2, a=1),
-        Bill(read=600, write_5m=16),
+        (_called(a=1, b=2), Bill(write_5m=616)),
+        (_called(a=1, b=2), Bill(read=616)),
+        (_called(b=2, a=1), Bill(read=600, write_5m=16)),
     ),
     "prompt caching / key: content must be identical to the last byte": history(
         said(marked(BIG)), said(marked(text_block(BIG["text"][:-1] + "y"))), Bill(write_5m=600)
@@ -114,8 +100,7 @@ HISTORIES: dict[str, History] = {
     ),
     "prompt caching / key: the role of a message is part of it": history(
         {"messages": [user(marked(BIG)), user(text(1)), user(ONE)]},
-        {"messages": [user(marked(BIG)), assistant(text(1)), user(ONE)]},
-        Bill(read=600, write_5m=2),
+        ({"messages": [user(marked(BIG)), assistant(text(1)), user(ONE)]}, Bill(read=600, write_5m=2)),
     ),
 }
 
@@ -207,41 +192,32 @@ def _searched(*behind: dict[str, Any]) -> list[Message]:
 
 AUTOMATIC_HISTORIES: dict[str, History] = {
     "automatic caching / placement: a top-level cache_control marks the last cacheable block": history(
-        said(text(1), text(2), system=[BIG], **AUTOMATIC),
-        Bill(write_5m=603),
-        said(text(1), text(2), system=[BIG], **AUTOMATIC),
-        Bill(read=603),
+        (said(text(1), text(2), system=[BIG], **AUTOMATIC), Bill(write_5m=603)),
+        (said(text(1), text(2), system=[BIG], **AUTOMATIC), Bill(read=603)),
     ),
     "automatic caching / conversations: the breakpoint moves forward with each turn": history(
         said(BIG, **AUTOMATIC),
-        {"messages": [user(BIG), assistant(text(3)), user(text(4))], **AUTOMATIC},
-        Bill(read=600, write_5m=7),
+        ({"messages": [user(BIG), assistant(text(3)), user(text(4))], **AUTOMATIC}, Bill(read=600, write_5m=7)),
     ),
     "automatic caching / ttl: the top-level ttl is the breakpoint's": history(
         said(BIG, cache_control=control("1h")), Bill(write_1h=600)
     ),
     "automatic caching / combined: explicit breakpoints keep their places": history(
         said(text(1), system=[marked(BIG)], **AUTOMATIC),
-        said(text(2), system=[marked(BIG)]),
-        Bill(read=600, uncached=2),
+        (said(text(2), system=[marked(BIG)]), Bill(read=600, uncached=2)),
     ),
     "automatic caching / edge cases: a last block marked with the same ttl makes it a no-op": history(
-        said(marked(BIG), **AUTOMATIC),
-        Bill(write_5m=600),
-        said(marked(BIG)),
-        Bill(read=600),
-        said(marked(OTHER, "5m"), **AUTOMATIC),
-        Bill(write_5m=600),
-        said(marked(OTHER, "5m")),
-        Bill(read=600),
+        (said(marked(BIG), **AUTOMATIC), Bill(write_5m=600)),
+        (said(marked(BIG)), Bill(read=600)),
+        (said(marked(OTHER, "5m"), **AUTOMATIC), Bill(write_5m=600)),
+        (said(marked(OTHER, "5m")), Bill(read=600)),
     ),
     "automatic caching / limits: it may be the fourth breakpoint": history(
         layered(messages=[user(ONE, text(1))], **AUTOMATIC), Bill(write_5m=672)
     ),
     "automatic caching / edge cases: from an empty prefill it walks back to the nearest eligible block": history(
         {"messages": [user(text(5_000)), assistant(text_block(""))], **LONG, **AUTOMATIC},
-        said(marked(text(5_000)), **LONG),
-        Bill(read=5_000),
+        (said(marked(text(5_000)), **LONG), Bill(read=5_000)),
     ),
     "automatic caching / minimum: a short prompt is not cached": history(
         said(text(511), **AUTOMATIC), Bill(uncached=511)

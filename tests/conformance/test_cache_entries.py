@@ -76,10 +76,8 @@ PREWARMING: dict[str, History] = {
         PREWARM, 300.0, PREWARM, Bill(read=600, uncached=1), 300.0, PREWARM, Bill(read=600, uncached=1)
     ),
     "prompt caching / pre-warming: automatic caching warms the last block": history(
-        said(text(700), max_tokens=0, cache_control=control()),
-        Bill(write_5m=700),
-        said(text(700), cache_control=control()),
-        Bill(read=700),
+        (said(text(700), max_tokens=0, cache_control=control()), Bill(write_5m=700)),
+        (said(text(700), cache_control=control()), Bill(read=700)),
     ),
 }
 
@@ -273,10 +271,8 @@ LOOKBACK: dict[str, History] = {
         FIRST_WRITTEN, looped(30, marks="calls"), FIRST
     ),
     "prompt caching / lookback: consecutive tool_result blocks are one position": history(
-        looped(30, marks="calls"),
-        Bill(write_5m=FIRST + 30 * 7, uncached=30 * 5),
-        looped(30, marks="results"),
-        FIRST + 30 * 7,
+        (looped(30, marks="calls"), Bill(write_5m=FIRST + 30 * 7, uncached=30 * 5)),
+        (looped(30, marks="results"), FIRST + 30 * 7),
     ),
     "prompt caching / lookback: two runs, the entry and seventeen texts are 20 positions": history(
         FIRST_WRITTEN, looped(25, *words(17)), FIRST

@@ -283,23 +283,19 @@ def _far_behind() -> Request:
 
 EDITED_HISTORIES: dict[str, History] = {
     "cache edits / delete: the prefix is found as it was, and the deleted result is not billed": history(
-        {"messages": two_rounds()},
-        Bill(write_5m=CACHED),
-        edited(delete("toolu_1"), text(2)),
-        Bill(read=CACHED - RESULT, uncached=2),
+        ({"messages": two_rounds()}, Bill(write_5m=CACHED)),
+        (edited(delete("toolu_1"), text(2)), Bill(read=CACHED - RESULT, uncached=2)),
     ),
     "cache edits / delete: several results at once": history(
         {"messages": two_rounds()},
-        edited(delete("toolu_1", "toolu_2"), text(2)),
-        Bill(read=CACHED - 2 * RESULT, uncached=2),
+        (edited(delete("toolu_1", "toolu_2"), text(2)), Bill(read=CACHED - 2 * RESULT, uncached=2)),
     ),
     "cache edits / lookback: an edit costs no position": history(
         {"messages": two_rounds()}, _far_behind(), CACHED - RESULT
     ),
     "cache edits / automatic caching: the marker goes to the block before an edit": history(
         {**edited(), "messages": [*ASKED, user(tool_result("toolu_1"), delete("toolu_1"))], "cache_control": control()},
-        {"messages": [*ASKED, user(marked(tool_result("toolu_1")))]},
-        Bill(read=612),
+        ({"messages": [*ASKED, user(marked(tool_result("toolu_1")))]}, Bill(read=612)),
     ),
 }
 

@@ -78,11 +78,6 @@ class Work(ObservedAgent):
         assert current is not None
         return current
 
-    @property
-    def updates(self) -> list[NotesUpdated]:
-        """All emitted updates."""
-        return self.of_type(NotesUpdated)
-
 
 @asynccontextmanager
 async def open_work(
@@ -116,9 +111,13 @@ async def test_notes_are_written_while_agent_works(tmp_path: Path) -> None:
     async with open_work(tmp_path, *script) as work:
         assert await work.notes.current() is None
         await work.write()
-        assert work.updates
+        assert work.of_type(NotesUpdated)
         assert not work.failures
-        assert (work.updates[0].path, work.updates[0].edits, work.updates[0].trimmed) == (str(path), 3, [])
+        assert (
+            work.of_type(NotesUpdated)[0].path,
+            work.of_type(NotesUpdated)[0].edits,
+            work.of_type(NotesUpdated)[0].trimmed,
+        ) == (str(path), 3, [])
         assert path.stat().st_mode & 0o777 == 0o600
         stand = await work.stand()
         assert stand.text.startswith("# Current State\nLooking at result 0.\n\n# Errors & Corrections\nNot twice.")
@@ -126,7 +125,7 @@ async def test_notes_are_written_while_agent_works(tmp_path: Path) -> None:
         record = load_transcript(work.agent.transcript.path).notes
         assert record is not None
         assert record.turn == stand.turn
-        assert Decimal(record.cost_usd) == sum(Decimal(update.cost_usd) for update in work.updates)
+        assert Decimal(record.cost_usd) == sum(Decimal(update.cost_usd) for update in work.of_type(NotesUpdated))
         assert Decimal(record.turns_usd) > 0
 
 
@@ -173,9 +172,9 @@ async def test_only_one_update_runs_at_a_time(tmp_path: Path) -> None:
     ]
     async with open_work(tmp_path, *script) as work:
         await work.write()
-        assert len(work.updates) == len(work.requests("notes")) == 1
+        assert len(work.of_type(NotesUpdated)) == len(work.requests("notes")) == 1
         await work.write("and now? " + long("9"))
-        assert len(work.updates) == len(work.requests("notes")) == 2
+        assert len(work.of_type(NotesUpdated)) == len(work.requests("notes")) == 2
         assert not work.failures
 
 
@@ -188,7 +187,7 @@ async def test_failed_edits_get_one_more_turn(tmp_path: Path) -> None:
     ]
     async with open_work(tmp_path, *script, settings=ONCE) as work:
         await work.write()
-        assert [update.edits for update in work.updates] == [2]
+        assert [update.edits for update in work.of_type(NotesUpdated)] == [2]
         assert len(work.requests("notes")) == 2
         assert (await work.stand()).text == "# Workflow\nmake\n\n# Worklog\n- one"
 
@@ -213,7 +212,7 @@ async def test_failed_updates_are_events_and_become_rarer(
 ) -> None:
     async with open_work(tmp_path, *turns(12), *replies, **options) as work:
         await work.write()
-        assert not work.updates
+        assert not work.of_type(NotesUpdated)
         assert 2 <= len(work.failures) <= 4  # of twelve turns that have grown enough for one
         assert all(reason in failure for failure in work.failures)
         assert await work.notes.current() is None
@@ -252,7 +251,7 @@ async def test_deleted_notes_file_is_created_again(tmp_path: Path) -> None:
     script = [*turns(2), worklog(tmp_path, times="always")]
     async with open_work(tmp_path, *script, settings=attrs.evolve(EAGER, step=2_000)) as work:
         await work.write()
-        assert len(work.updates) == 1
+        assert len(work.of_type(NotesUpdated)) == 1
         path.unlink()
         assert await work.notes.current() is None
         await work.write(long("9") * 2)
@@ -264,7 +263,7 @@ async def test_resumed_agent_continues_notes_and_their_costs(tmp_path: Path) -> 
     settings = attrs.evolve(EAGER, step=2_000)
     async with open_work(tmp_path, *turns(2), worklog(tmp_path), settings=settings) as work:
         await work.write()
-        [first] = work.updates
+        [first] = work.of_type(NotesUpdated)
     script = [*turns(2), {"text": "and again"}, notes_reply(edit(path, "- one", "- two"))]
     async with open_work(tmp_path, *script, settings=settings) as work:
         stand = await work.stand()
@@ -272,7 +271,7 @@ async def test_resumed_agent_continues_notes_and_their_costs(tmp_path: Path) -> 
         await work.write("and now?")
         assert not work.requests("notes")
         await work.write(long("9") * 2)
-        [second] = work.updates
+        [second] = work.of_type(NotesUpdated)
         record = load_transcript(work.agent.transcript.path).notes
         assert record is not None
         assert record.turn == 6
@@ -335,7 +334,7 @@ async def test_pinned_sections_are_written_and_long_ones_trimmed(tmp_path: Path)
         assert "# Team\n- scout: running" in text
         assert "# Mail" not in text
         assert work.failures == ["Open tasks: the roster is gone"]
-        assert [update.trimmed for update in work.updates] == [["Learnings"]]
+        assert [update.trimmed for update in work.of_type(NotesUpdated)] == [["Learnings"]]
         assert "[Trimmed to 50 tokens" in text
         assert len(text) < 1_500
 

@@ -92,11 +92,6 @@ class Work(ObservedAgent):
 
     compact: CompactionStep
 
-    @property
-    def compacted(self) -> list[Compacted]:
-        """All emitted compactions."""
-        return self.of_type(Compacted)
-
 
 @asynccontextmanager
 async def open_work(
@@ -123,9 +118,9 @@ async def open_work(
 async def test_full_context_is_summarised_by_model_and_run_continues(tmp_path: Path) -> None:
     async with open_work(tmp_path, working(40, SUMMARY)) as work:
         assert (await work.run(text="done")).turns == 41
-        assert len(work.compacted) >= 2
-        assert {(each.trigger, each.by) for each in work.compacted} == {("threshold", "summary")}
-        assert all(each.tokens_after <= 30_000 <= each.tokens_before for each in work.compacted)
+        assert len(work.of_type(Compacted)) >= 2
+        assert {(each.trigger, each.by) for each in work.of_type(Compacted)} == {("threshold", "summary")}
+        assert all(each.tokens_after <= 30_000 <= each.tokens_before for each in work.of_type(Compacted))
         assert not work.of_type(CacheBroke)
         assert not work.failures
         assert "Went well." in text_of(work.agent)
@@ -137,7 +132,7 @@ async def test_compaction_event_reports_removed_and_restored_content(tmp_path: P
     """A resumed agent has the bytes of the compacted one."""
     async with open_work(tmp_path, working(22, SUMMARY)) as work:
         await work.run()
-        [compacted] = work.compacted
+        [compacted] = work.of_type(Compacted)
         assert compacted.where == str(tmp_path / "transcript.jsonl")
         assert (compacted.words, compacted.words_added) == (1, 1)
         gone = [word for word in compacted.dropped if word.startswith("/src/file_")]
@@ -160,9 +155,9 @@ async def test_failed_summaries_trip_breaker_and_run_continues(tmp_path: Path) -
     empty = {"purpose": "compaction", "times": "always", "text": "<summary></summary>"}
     async with open_work(tmp_path, working(60, empty)) as work:
         await work.run()
-        assert len(work.compacted) > 3
-        assert {each.by for each in work.compacted} == {"rule"}
-        whys = [each.passed_over["summary"] for each in work.compacted]
+        assert len(work.of_type(Compacted)) > 3
+        assert {each.by for each in work.of_type(Compacted)} == {"rule"}
+        whys = [each.passed_over["summary"] for each in work.of_type(Compacted)]
         assert whys[:4] == ["the reply has no summary in it"] * 3 + ["the last 3 summaries failed"]
         assert len(work.failures) == 3
         [tripped] = work.of_type(BreakerTripped)
@@ -174,14 +169,14 @@ async def test_failed_summaries_trip_breaker_and_run_continues(tmp_path: Path) -
         assert boundary.failures == 3
     async with open_work(tmp_path, working(99, empty)) as work:
         await work.run("go on")
-        assert work.compacted
+        assert work.of_type(Compacted)
         assert not work.requests("compaction")
 
 
 async def test_earlier_summary_survives_compaction_by_rule(tmp_path: Path) -> None:
     async with open_work(tmp_path, working(40, {**SUMMARY, "times": 1})) as work:
         await work.run()
-        assert [each.by for each in work.compacted][:2] == ["summary", "rule"]
+        assert [each.by for each in work.of_type(Compacted)][:2] == ["summary", "rule"]
         assert "Went well.\\n\\n(" in text_of(work.agent)
 
 
@@ -201,7 +196,7 @@ async def test_unusable_summary_leads_to_next_strategy(reply: dict[str, Any], re
         await work.run()
         [failed] = work.of_type(LayerFailed)
         assert (failed.layer, reason in failed.reason) == ("compaction", True), failed.reason
-        assert [each.by for each in work.compacted] == ["rule"]
+        assert [each.by for each in work.of_type(Compacted)] == ["rule"]
 
 
 async def test_notes_replace_summary_without_model_call(tmp_path: Path) -> None:
@@ -214,8 +209,8 @@ async def test_notes_replace_summary_without_model_call(tmp_path: Path) -> None:
     notes = NotesSettings(first=5_000, step=3_000, share=1.0)
     async with open_work(tmp_path, working(60, noting(tmp_path)), tool=tool, notes=notes) as work:
         await work.run()
-        assert len(work.compacted) >= 3
-        assert {(each.by, each.cost_usd) for each in work.compacted} == {("notes", "0")}
+        assert len(work.of_type(Compacted)) >= 3
+        assert {(each.by, each.cost_usd) for each in work.of_type(Compacted)} == {("notes", "0")}
         assert not work.failures
         assert not work.of_type(CacheBroke)
         assert "Noted at" in text_of(work.agent)
@@ -233,7 +228,7 @@ async def test_turns_not_covered_by_notes_stay(tmp_path: Path) -> None:
         await work.run()
         types = [type(event) for event in work.events if isinstance(event, NotesUpdated | Compacted)]
         assert types == [NotesUpdated, Compacted]
-        [compacted] = work.compacted
+        [compacted] = work.of_type(Compacted)
         assert compacted.by == "summary"
         assert compacted.passed_over["notes"].startswith("the notes do not cover the last ")
         assert "the context has grown too little" in compacted.passed_over["notes"]
@@ -254,7 +249,7 @@ async def test_prompt_rejected_as_too_long_is_compacted_and_retried(tmp_path: Pa
     tool = NotingTool(name="Note", act=dense(9_000))
     async with open_work(tmp_path, working(30, SUMMARY), tool=tool, window=400_000, models=models) as work:
         await work.run()
-        assert {(each.trigger, each.by) for each in work.compacted} == {("overflow", "summary")}
+        assert {(each.trigger, each.by) for each in work.of_type(Compacted)} == {("overflow", "summary")}
         assert 400 in work.statuses
         assert "the task" in text_of(work.agent)
 
@@ -265,7 +260,7 @@ async def test_message_longer_than_window_is_stored_in_file(tmp_path: Path) -> N
         await work.run()
         work.agent.append_message("user", [text_block(words)], UserTextRecord(texts=[words]))
         await work.run(text="done again")
-        [compacted] = work.compacted
+        [compacted] = work.of_type(Compacted)
         assert compacted.tokens_after < 40_000
         [stored] = [path for path in (tmp_path / "tool-results").iterdir() if path.read_text() == words]
         assert str(stored) in text_of(work.agent)
@@ -277,7 +272,7 @@ async def test_summary_is_made_in_parts_when_conversation_is_too_long(tmp_path: 
     tool = NotingTool(name="Note", act=long(130_000), result_cap=None)
     async with open_work(tmp_path, working(3, SUMMARY), tool=tool, window=100_000, models=models) as work:
         await work.run()
-        assert {(each.trigger, each.by) for each in work.compacted} == {("overflow", "chunks")}
+        assert {(each.trigger, each.by) for each in work.of_type(Compacted)} == {("overflow", "chunks")}
         assert [entry["status"] for entry in work.requests("compaction")].count(200) > 1
 
 

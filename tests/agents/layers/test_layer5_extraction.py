@@ -82,11 +82,6 @@ class Work(ObservedAgent):
         self.served.server.control.signals.raise_signal("go")
 
     @property
-    def extracted(self) -> list[MemoryExtracted]:
-        """All emitted results of extractions."""
-        return self.of_type(MemoryExtracted)
-
-    @property
     def cursor(self) -> int | None:
         """Turns of all recorded extractions."""
         record = load_transcript(self.agent.transcript.path).extraction
@@ -127,7 +122,7 @@ async def test_memory_is_saved_with_index_line_and_author(tmp_path: Path) -> Non
         await work.extraction.wait_until_idle()
         assert work.agent.conversation.prefix_bytes() == before
         assert str(tmp_path / "memory/testing.md") not in work.agent.workspace.seen.known()
-        [told] = work.extracted
+        [told] = work.of_type(MemoryExtracted)
         assert (told.saved, told.turns, told.skipped) == (["testing.md"], 1, None)
         assert Decimal(told.cost_usd) > 0
         assert not work.failures
@@ -158,7 +153,7 @@ async def test_existing_memory_is_read_then_changed(tmp_path: Path) -> None:
         work.store.write("testing.md", memory.encode(), Author(by="user"), base=None)
         await work.extract()
         assert not work.failures
-        assert [(told.saved, told.turns) for told in work.extracted] == [(["testing.md", "other.md"], 2)]
+        assert [(told.saved, told.turns) for told in work.of_type(MemoryExtracted)] == [(["testing.md", "other.md"], 2)]
         assert work.store.read("testing.md") == memory.replace("Postgres", "SQLite").encode()
         assert len(work.requests("extraction")) == 2
 
@@ -173,14 +168,14 @@ async def test_only_new_messages_are_extracted_even_after_resume(tmp_path: Path)
     async with open_work(tmp_path, *script) as work:
         await work.extract()
         await work.extract("more")
-        assert (work.failures, len(work.extracted), work.cursor) == ([], 2, 3)
+        assert (work.failures, len(work.of_type(MemoryExtracted)), work.cursor) == ([], 2, 3)
     script = [{"text": "three"}, {"text": "three"}, {"text": "three"}, nothing(when=when_extracting_from(2))]
     async with open_work(tmp_path, *script) as work:
         work.extraction.on_run_finished()
         await work.extraction.wait_until_idle()
         assert not work.requests("extraction")
         await work.extract("and more")
-        assert (work.failures, len(work.extracted), work.cursor) == ([], 1, 4)
+        assert (work.failures, len(work.of_type(MemoryExtracted)), work.cursor) == ([], 1, 4)
 
 
 async def test_turns_during_an_extraction_cause_one_more_run_despite_the_throttle(
@@ -197,10 +192,10 @@ async def test_turns_during_an_extraction_cause_one_more_run_despite_the_throttl
         await work.loop("more")
         for words in ("and more", "and more still", "and yet more"):
             await work.loop(words)
-        assert not work.extracted
+        assert not work.of_type(MemoryExtracted)
         work.go()
         await work.extraction.wait_until_idle()
-        assert (work.failures, len(work.extracted), work.cursor) == ([], 2, 6)
+        assert (work.failures, len(work.of_type(MemoryExtracted)), work.cursor) == ([], 2, 6)
 
 
 async def test_agent_that_wrote_memories_itself_is_skipped_until_new_turns(tmp_path: Path) -> None:
@@ -209,7 +204,7 @@ async def test_agent_that_wrote_memories_itself_is_skipped_until_new_turns(tmp_p
     script += [nothing(when=when_extracting_from(2))]
     async with open_work(tmp_path, *script) as work:
         await work.extract()
-        [told] = work.extracted
+        [told] = work.of_type(MemoryExtracted)
         assert (told.skipped, told.saved, told.turns, told.cost_usd) == (WROTE_ITSELF, [], 0, "0")
         assert (work.requests("extraction"), work.cursor) == ([], 3)
         await work.extract("Thanks.")
@@ -233,7 +228,7 @@ async def test_helper_writes_only_memory_and_runs_only_reading_commands(tmp_path
     async with open_work(tmp_path, *script, act=acted.append) as work:
         work.store.write("kept.md", memory_text("x").encode(), Author(by="user"), base=None)
         await work.extract()
-        assert [told.saved for told in work.extracted] == [["testing.md"]]
+        assert [told.saved for told in work.of_type(MemoryExtracted)] == [["testing.md"]]
         assert (acted, outside.exists(), work.failures) == ([], False, [])
 
 
@@ -247,14 +242,14 @@ async def test_helper_cannot_read_what_rules_deny_the_agent(tmp_path: Path) -> N
     async with open_work(tmp_path, *script, authority=Authorizer(Permissions(deny=(rule,)))) as work:
         (tmp_path / "project/secret.txt").write_text("the key is under the mat")
         await work.extract()
-        assert (work.failures, len(work.extracted)) == ([], 1)
+        assert (work.failures, len(work.of_type(MemoryExtracted))) == ([], 1)
 
 
 async def test_helper_ends_at_its_limit_of_turns(tmp_path: Path) -> None:
     late = write(tmp_path / "memory/late.md")
     async with open_work(tmp_path, NOTED, *[extraction(read(tmp_path / "memory/x.md"))] * 4, extraction(late)) as work:
         await work.extract()
-        assert [(told.saved, told.turns) for told in work.extracted] == [([], 5)]
+        assert [(told.saved, told.turns) for told in work.of_type(MemoryExtracted)] == [([], 5)]
         assert work.failures == ["the extraction was not finished after 5 replies"]
         assert work.store.paths() == []
         assert len(work.requests("extraction")) == 5
@@ -265,7 +260,7 @@ async def test_refused_memory_is_event_and_retried_only_once(tmp_path: Path) -> 
     async with open_work(tmp_path, NOTED, extraction(write(tmp_path / "memory/key.md", key)), nothing()) as work:
         await work.extract()
         assert [reason.partition(":")[0] for reason in work.failures] == ["a memory could not be written"]
-        assert ([told.saved for told in work.extracted], work.cursor) == ([[]], 2)
+        assert ([told.saved for told in work.of_type(MemoryExtracted)], work.cursor) == ([[]], 2)
         assert work.store.paths() == []
 
 
@@ -280,16 +275,19 @@ async def test_failed_model_call_is_event_and_next_run_covers_its_turns(tmp_path
         assert await work.extraction.run_now() is None
         [reason] = work.failures
         assert "400 invalid_request_error" in reason
-        assert (work.extracted, work.cursor) == ([], None)
+        assert (work.of_type(MemoryExtracted), work.cursor) == ([], None)
         await work.extract("more")
-        assert (len(work.failures), len(work.extracted), work.cursor) == (1, 1, 3)
+        assert (len(work.failures), len(work.of_type(MemoryExtracted)), work.cursor) == (1, 1, 3)
 
 
 @pytest.mark.parametrize(("stop", "failures"), [("refusal", ["the model stopped with refusal"]), ("end_turn", [])])
 async def test_reply_without_calls_saves_nothing(tmp_path: Path, stop: str, failures: list[str]) -> None:
     async with open_work(tmp_path, NOTED, nothing(stop=stop)) as work:
         await work.extract()
-        assert ([(told.saved, told.skipped) for told in work.extracted], work.failures) == ([([], None)], failures)
+        assert ([(told.saved, told.skipped) for told in work.of_type(MemoryExtracted)], work.failures) == (
+            [([], None)],
+            failures,
+        )
 
 
 async def test_unrecorded_extraction_is_event(tmp_path: Path) -> None:
@@ -299,7 +297,7 @@ async def test_unrecorded_extraction_is_event(tmp_path: Path) -> None:
             work.go()
             await work.extraction.wait_until_idle()
         assert "No space" in work.failures[0]
-        assert (work.extracted, work.cursor) == ([], None)
+        assert (work.of_type(MemoryExtracted), work.cursor) == ([], None)
 
 
 async def test_run_now_covers_whole_conversation_when_nothing_is_new(tmp_path: Path) -> None:
@@ -310,13 +308,16 @@ async def test_run_now_covers_whole_conversation_when_nothing_is_new(tmp_path: P
         for _ in range(2):
             told = await work.extraction.run_now()
             assert told is not None
-            assert (told.skipped, told.turns, work.extracted[-1]) == (None, 1, told)
+            assert (told.skipped, told.turns, work.of_type(MemoryExtracted)[-1]) == (None, 1, told)
 
 
 async def test_end_of_block_cancels_extraction_after_limit_with_event(tmp_path: Path) -> None:
     async with open_work(tmp_path, NOTED, nothing(until="never"), settings=ExtractionSettings(drain=0.01)) as work:
         await work.loop()
-    assert (work.extracted, work.failures) == ([], ["the extraction was cancelled 0.01 seconds after the agent's end"])
+    assert (work.of_type(MemoryExtracted), work.failures) == (
+        [],
+        ["the extraction was cancelled 0.01 seconds after the agent's end"],
+    )
     work.extraction.on_run_finished()
     await work.extraction.wait_until_idle()
 

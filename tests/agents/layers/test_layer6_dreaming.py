@@ -47,14 +47,9 @@ class DreamHarness(ObservedAgent):
     sessions: tuple[Path, ...]
 
     @property
-    def dream_events(self) -> list[Dreamed]:
-        """All emitted states of dreams."""
-        return self.of_type(Dreamed)
-
-    @property
     def states(self) -> list[str]:
         """Names of these states."""
-        return [event.state for event in self.dream_events]
+        return [event.state for event in self.of_type(Dreamed)]
 
     async def reached(self, state: str) -> None:
         """Wait until a dream is in *state*."""
@@ -140,7 +135,7 @@ async def test_dream_merges_memories_and_records_evidence(tmp_path: Path) -> Non
         log_query(night.store.directory, "who likes tea?", ["ann.md"], night.agent.clock)
         change = await night.dreamer.dream(night.sessions)
         assert night.states == ["starting", "updating", "completed"]
-        last = night.dream_events[-1]
+        last = night.of_type(Dreamed)[-1]
         assert (last.change, last.applied, last.waiting) == (change.id, 3, 0)
         assert night.store.paths() == ["people.md"]
         assert "(people.md)" in night.texts()["MEMORY.md"]
@@ -173,7 +168,7 @@ async def test_dream_can_write_only_in_its_copy(tmp_path: Path) -> None:
         change = await night.dreamer.dream(night.sessions)
         assert night.states == ["starting", "completed"]
         assert not change.files
-        assert night.dream_events[-1].change is None
+        assert night.of_type(Dreamed)[-1].change is None
         assert night.texts()["ann.md"] == ANN
         assert (tmp_path / "src.py").read_text() == "mine"
         assert not (tmp_path.parent / "out.md").exists()
@@ -195,7 +190,7 @@ async def test_failed_dream_is_event_and_keeps_time_of_last_dream(tmp_path: Path
         with pytest.raises(ModelError):  # the script has no second reply
             await night.dreamer.dream(night.sessions)
         assert night.states == ["starting", "updating", "failed"]
-        assert night.dream_events[-1].reason
+        assert night.of_type(Dreamed)[-1].reason
         assert (night.store.directory / LOCK).stat().st_mtime == 5.0
         assert not (tmp_path / "dream").exists()
         assert night.store.paths() == ["ann.md"]

@@ -14,12 +14,9 @@ import pytest
 from coterie.agents.events.layer_events import Recalled
 from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import NOTHING, AddedBlocks
-from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.conversation.transcript_records import RecallRecord, UserTextRecord
-from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
-from coterie.agents.loop.run_result import RunLimits
 from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.query_log import read_queries
 from coterie.memory.store.memory_store import MemoryStore
@@ -69,11 +66,6 @@ class Work(ObservedAgent):
         await self.recall.wait_until_idle()
         return self.recall.take_found()
 
-    @property
-    def recalled(self) -> list[Recalled]:
-        """All emitted recall events."""
-        return self.of_type(Recalled)
-
 
 @asynccontextmanager
 async def open_work(
@@ -110,7 +102,7 @@ async def test_model_chooses_from_stored_memories(tmp_path: Path, memory: Path) 
         assert text.startswith("<recalled-memories>")
         assert f'<memory path="{memory}/ports.md" saved="today">' in text
         assert "port 8417" in text
-        (event,) = work.recalled
+        (event,) = work.of_type(Recalled)
         assert (event.by, event.candidates, event.chosen) == ("model", 2, [str(memory / "ports.md")])
         assert event.left_out == {str(memory / "tests.md"): "others fit better"}
         assert Decimal(event.cost_usd) > 0
@@ -162,7 +154,7 @@ async def test_local_ranker_chooses_when_model_cannot(
 ) -> None:
     async with open_work(tmp_path, turn(), *replies, is_strict=False, **options) as work:
         assert "8417" in text_of(await work.ask(QUERY))
-        assert [event.by for event in work.recalled] == ["local"]
+        assert [event.by for event in work.of_type(Recalled)] == ["local"]
         assert reason in work.failures[0]
 
 
@@ -176,8 +168,8 @@ async def test_failure_of_ranker_gives_no_memories_and_no_error(
     async with open_work(tmp_path, turn(), {**answer(), "text": "no"}, is_strict=False) as work:
         assert await work.ask(QUERY) is NOTHING
         assert work.failures[-1] == "out of memory"
-        assert not work.recalled
-        assert (await run_loop(work.agent, RunLimits(turns=5))).reason == "completed"
+        assert not work.of_type(Recalled)
+        await work.run()
 
 
 async def test_empty_store_or_single_word_causes_no_event(tmp_path: Path) -> None:
@@ -195,12 +187,12 @@ async def test_memory_is_shown_once_until_compaction(tmp_path: Path, memory: Pat
     async with open_work(tmp_path, by="local") as work:
         assert work.recall.is_local
         assert "8417" in text_of(await work.ask(QUERY))
-        (event,) = work.recalled
+        (event,) = work.of_type(Recalled)
         assert (event.by, event.chosen, event.cost_usd) == ("local", [str(memory / "ports.md")], "0")
         assert not work.requests("recall")
         assert await work.ask(QUERY) is NOTHING
-        assert work.recalled[-1].left_out[str(memory / "ports.md")] == "in the context already"
-        assert work.recalled[-1].candidates == 1
+        assert work.of_type(Recalled)[-1].left_out[str(memory / "ports.md")] == "in the context already"
+        assert work.of_type(Recalled)[-1].candidates == 1
         await work.recall.on_compacted(work.agent, None)  # type: ignore[arg-type]  # the event is not read
         assert "8417" in text_of(await work.ask(QUERY))
 
@@ -225,7 +217,7 @@ async def test_shown_bytes_per_session_are_limited(tmp_path: Path) -> None:
     settings = attrs.evolve(SETTINGS, session_bytes=1_200)
     async with open_work(tmp_path, by="local", settings=settings) as work:
         added = await work.ask("which staging port")
-        (event,) = work.recalled
+        (event,) = work.of_type(Recalled)
         assert len(event.chosen) == 2
         assert sorted(event.left_out.values()) == ["no room is left for it"] * 2
         work.agent.append_message("user", added.blocks, *added.records)
@@ -236,26 +228,15 @@ async def test_shown_bytes_per_session_are_limited(tmp_path: Path) -> None:
         assert again.events == []
 
 
-async def test_resumed_agent_does_not_see_memories_again(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, by="local") as work:
-        added = await work.ask(QUERY)
-        work.agent.append_message("user", [text_block(QUERY), *added.blocks], *added.records)
-        loaded = load_transcript(work.agent.transcript.path)
-        assert loaded.recalled == {str(memory / "ports.md")}
-        assert loaded.recalled_bytes == work.recalled[0].bytes
-    async with open_work(tmp_path, by="local") as again:
-        assert await again.ask(QUERY) is NOTHING
-
-
 async def test_agent_does_not_wait_for_memories(tmp_path: Path, memory: Path) -> None:
     """The recall request is answered only after the agent's first turn; the next message contains the memories."""
     tools = {"tools": [{"Note": {"text": "x"}}], "signal": "turned"}
     late = {**answer("ports.md"), "until": "turned"}
     async with open_work(tmp_path, tools, turn(), late) as work:
         work.recall.begin("where does staging listen?")
-        assert (await run_loop(work.agent, RunLimits(turns=5))).reason == "completed"
+        await work.run()
         await work.recall.wait_until_idle()
-        assert work.recalled
+        assert work.of_type(Recalled)
         said = b"8417" in work.agent.conversation.prefix_bytes()
         assert said or "8417" in text_of(work.recall.take_found())
 
@@ -265,7 +246,7 @@ async def test_memories_follow_results_and_keep_prefix_cached(tmp_path: Path, me
     async with open_work(tmp_path, *script, by="local") as work:
         work.recall.begin(QUERY)
         await work.recall.wait_until_idle()
-        await run_loop(work.agent, RunLimits(turns=5))
+        await work.run()
         role, blocks = work.agent.conversation.messages[2]
         assert role == "user"
         assert [json.loads(block)["type"] for block in blocks] == ["tool_result", "text"]
@@ -273,7 +254,11 @@ async def test_memories_follow_results_and_keep_prefix_cached(tmp_path: Path, me
         usages = [entry["usage"] for entry in work.served.requests]
         cached = usages[1]["cache_read_input_tokens"] + usages[1]["cache_creation_input_tokens"]
         assert usages[2]["cache_read_input_tokens"] == cached > 0
-        assert load_transcript(work.agent.transcript.path).recalled == {str(memory / "ports.md")}
+        loaded = load_transcript(work.agent.transcript.path)
+        assert loaded.recalled == {str(memory / "ports.md")}
+        assert loaded.recalled_bytes == work.of_type(Recalled)[0].bytes
+    async with open_work(tmp_path, by="local") as again:
+        assert await again.ask(QUERY) is NOTHING, "a resumed agent has seen it"
 
 
 async def test_all_stores_are_searched(tmp_path: Path, memory: Path) -> None:
@@ -286,18 +271,18 @@ async def test_all_stores_are_searched(tmp_path: Path, memory: Path) -> None:
         assert read_queries(tmp_path / "reviewer") == read_queries(memory)
     async with open_work(tmp_path, by="local", stores=("memory", "reviewer")) as work:
         await work.ask("staging port")
-        assert {Path(path).parent.name for path in work.recalled[-1].chosen} == {"memory", "reviewer"}
+        assert {Path(path).parent.name for path in work.of_type(Recalled)[-1].chosen} == {"memory", "reviewer"}
 
 
 async def test_later_user_text_is_searched_once_before_next_call(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local") as work:
         await work.recall.before_call(work.agent)
         await work.recall.wait_until_idle()
-        assert work.recalled == [], "nobody has said anything"
+        assert work.of_type(Recalled) == [], "nobody has said anything"
         work.agent.apply_record(UserTextRecord(texts=[QUERY]))
         for _ in range(2):
             await work.recall.before_call(work.agent)
             await work.recall.wait_until_idle()
-        assert len(work.recalled) == 1
-        assert str(memory / "ports.md") in work.recalled[0].chosen
+        assert len(work.of_type(Recalled)) == 1
+        assert str(memory / "ports.md") in work.of_type(Recalled)[0].chosen
         assert "8417" in text_of(work.recall.take_found())

@@ -48,11 +48,6 @@ class SummarizedAgent(ObservedAgent):
     summarizer: ProgressSummarizer
 
     @property
-    def progress(self) -> list[ProgressSummarized]:
-        """All emitted summaries."""
-        return self.of_type(ProgressSummarized)
-
-    @property
     def sent(self) -> list[dict[str, Any]]:
         """Bodies of the requests to the small model."""
         bodies = [json.loads(request.body) for request in self.served.received]
@@ -125,7 +120,7 @@ async def test_busy_agent_gets_progress_summary(tmp_path: Path) -> None:
     script = (call("a"), call("b"), DONE, summary_reply("Reading loop.py"))
     async with open_summarized_agent(tmp_path, *script, summarize_in="b".__eq__) as watched:
         await watched.run()
-        (event,), (request,) = watched.progress, watched.requests("summary")
+        (event,), (request,) = watched.of_type(ProgressSummarized), watched.requests("summary")
         assert (event.text, event.turn) == ("Reading loop.py", 3)
         assert (request["model"], request["agent"], request["turn"]) == (HAIKU.id, "main", 1)
         assert Decimal(event.cost_usd) == Decimal(request["cost_usd"]) > 0
@@ -137,7 +132,7 @@ async def test_each_summary_reads_the_last_request_from_cache(tmp_path: Path) ->
     script = [*(call(str(n)) for n in range(count)), DONE, *(summary_reply(f"Noting {n}") for n in range(1, count))]
     async with open_summarized_agent(tmp_path, *script, result=LONG) as watched:
         await watched.run()
-        assert [event.text for event in watched.progress] == [f"Noting {n}" for n in range(1, count)]
+        assert [event.text for event in watched.of_type(ProgressSummarized)] == [f"Noting {n}" for n in range(1, count)]
         requests = watched.requests("summary")
         cached = [entry for entry in requests if prompt_of(entry) >= HAIKU.cache_minimum]
         assert len(cached) >= count - 2
@@ -164,7 +159,7 @@ async def test_no_summary_for_new_or_idle_agent(tmp_path: Path) -> None:
         await watched.summarizer.summarize_once()
         assert not watched.requests("summary")
         await watched.run()
-        assert len(watched.progress) == 1
+        assert len(watched.of_type(ProgressSummarized)) == 1
         # The agent has finished its work.
         await watched.summarizer.summarize_once()
         await watched.summarizer.summarize_once()
@@ -202,7 +197,7 @@ async def test_end_of_agent_cancels_running_summary(tmp_path: Path) -> None:
                 nursery.cancel_scope.cancel()
             assert gate.running == 1
         assert gate.running == 0
-        assert not watched.progress
+        assert not watched.of_type(ProgressSummarized)
 
 
 async def test_repeated_failure_is_one_event_and_summaries_continue(tmp_path: Path) -> None:
@@ -216,7 +211,7 @@ async def test_repeated_failure_is_one_event_and_summaries_continue(tmp_path: Pa
     async with open_summarized_agent(tmp_path, *map(call, "abcdef"), DONE, *replies) as watched:
         await watched.run()
         assert ["Note(text=b)" in json.dumps(body) for body in watched.sent] == [True] * 5
-        assert [event.text for event in watched.progress] == ["Noting d", "Noting f"]
+        assert [event.text for event in watched.of_type(ProgressSummarized)] == ["Noting d", "Noting f"]
         assert watched.failures == ["400 invalid_request_error: injected fault: error"]
 
 
@@ -232,7 +227,7 @@ async def test_summaries_are_skipped_without_event_in_cool_down(tmp_path: Path) 
     async with open_summarized_agent(tmp_path, *script, gate=gate, summarize_in=summarize_in) as watched:
         await watched.run()
         assert not watched.failures
-        assert [(event.text, event.turn) for event in watched.progress] == [("Noting c", 4)]
+        assert [(event.text, event.turn) for event in watched.of_type(ProgressSummarized)] == [("Noting c", 4)]
 
 
 @pytest.mark.parametrize(

@@ -207,12 +207,12 @@ REFUSING = SCRIPT.replace("purpose: refresh", "purpose: notes")
 async def test_failed_refresh_is_event_and_last_one_of_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
-    monkeypatch.setattr(keepalive, "MARGIN", 0.02)
     async with open_parent(tmp_path, script) as parent:
         account = parent.gate.accounts.agents[parent.agent.identity.agent]
         if "budget" in reason:
             account.limit = parent.spent
         if "before" in reason:
+            monkeypatch.setattr(keepalive, "MARGIN", 0.02)
             parent.gate.cool_down(1_000)
         await parent.wait_until_failure()
         [failure] = parent.failures
