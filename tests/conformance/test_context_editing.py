@@ -194,45 +194,40 @@ THOUGHTFUL = f"default: [{{thinking: {'h' * 400}, text: okay, times: always}}]"
 ADAPTIVE = {"max_tokens": 500, "thinking": {"type": "adaptive"}}
 
 
-async def thoughtful(api: Api, turns: int) -> list[Message]:
-    """Return a conversation of *turns* with thinking of a hundred tokens each, and a last question."""
+async def thoughtful(api: Api, count: int) -> list[Message]:
+    """Return a conversation of *count* turns with thinking of a hundred tokens each, and a last question."""
     messages: list[Message] = [user(text(FIRST))]
-    for _ in range(turns):
+    for _ in range(count):
         reply = await api.send(messages=messages, **ADAPTIVE)
         messages += [replied(reply), user(text(2))]
     return messages
 
 
-@pytest.mark.parametrize(("turns", "count"), [(1, 3), (2, 2), (3, 1)])
-@rule("context editing / clear_thinking: the last turns with thinking are kept")
-async def test_thinking_is_kept_by_turns(turns: int, count: int) -> None:
-    async with open_api(THOUGHTFUL) as api:
-        messages = await thoughtful(api, 4)
-        edit = clear_thinking({"type": "thinking_turns", "value": turns})
-        (done,) = await applied(api, messages, edit, **ADAPTIVE)
-    assert done == {
-        "type": "clear_thinking_20251015",
-        "cleared_thinking_turns": count,
-        "cleared_input_tokens": 100 * count,
-    }
+def turns(value: int) -> dict[str, Any]:
+    """Return a number of turns with thinking."""
+    return {"type": "thinking_turns", "value": value}
 
 
-@pytest.mark.parametrize("everything", ["all", {"type": "all"}])
-@rule("context editing / clear_thinking: keep all clears nothing and keeps the cache")
-async def test_all_thinking_can_be_kept(everything: Any) -> None:
+@pytest.mark.parametrize(
+    ("keep", "count"), [(turns(1), 3), (turns(2), 2), (turns(3), 1), ("all", 0), ({"type": "all"}, 0)]
+)
+@rule("context editing / clear_thinking: the last turns with thinking are kept; all clears nothing and keeps the cache")
+async def test_thinking_is_kept_by_turns(keep: Any, count: int) -> None:
     async with open_api(THOUGHTFUL) as api:
-        messages = [*(await thoughtful(api, 3))[:-1], user(marked(text(2)))]
+        messages = [*(await thoughtful(api, 4))[:-1], user(marked(text(2)))]
         written = await api.ask(messages=messages, **ADAPTIVE)
-        reply = await api.send(messages=messages, **ADAPTIVE, **edits(clear_thinking(everything)))
-    assert reply["context_management"] == {"applied_edits": []}
-    assert Bill.of(reply["usage"]) == Bill(read=written.cached)
+        reply = await api.send(messages=messages, **ADAPTIVE, **edits(clear_thinking(keep)))
+    cleared = {"cleared_thinking_turns": count, "cleared_input_tokens": 100 * count}
+    expected = [{"type": "clear_thinking_20251015", **cleared}] if count else []
+    assert reply["context_management"] == {"applied_edits": expected}
+    assert (Bill.of(reply["usage"]) == Bill(read=written.cached)) == (count == 0)
 
 
 @rule("context editing / combining: both edits are applied and reported in order")
 async def test_both_edits_are_applied() -> None:
     async with open_api(THOUGHTFUL) as api:
         messages = [*(await thoughtful(api, 3)), *rounds(5)[1:]]
-        both = clear_thinking({"type": "thinking_turns", "value": 1}), clear_tools()
+        both = clear_thinking(turns(1)), clear_tools()
         first, second = await applied(api, messages, *both, **ADAPTIVE)
     assert (first["type"], first["cleared_thinking_turns"]) == ("clear_thinking_20251015", 2)
     assert (second["type"], second["cleared_tool_uses"]) == ("clear_tool_uses_20250919", 2)

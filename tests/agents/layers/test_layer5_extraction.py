@@ -245,25 +245,6 @@ async def test_helper_cannot_read_what_rules_deny_the_agent(tmp_path: Path) -> N
         assert (work.failures, len(work.of_type(MemoryExtracted))) == ([], 1)
 
 
-async def test_helper_ends_at_its_limit_of_turns(tmp_path: Path) -> None:
-    late = write(tmp_path / "memory/late.md")
-    async with open_work(tmp_path, NOTED, *[extraction(read(tmp_path / "memory/x.md"))] * 4, extraction(late)) as work:
-        await work.extract()
-        assert [(told.saved, told.turns) for told in work.of_type(MemoryExtracted)] == [([], 5)]
-        assert work.failures == ["the extraction was not finished after 5 replies"]
-        assert work.store.paths() == []
-        assert len(work.requests("extraction")) == 5
-
-
-async def test_refused_memory_is_event_and_retried_only_once(tmp_path: Path) -> None:
-    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7\n-----END PRIVATE KEY-----"
-    async with open_work(tmp_path, NOTED, extraction(write(tmp_path / "memory/key.md", key)), nothing()) as work:
-        await work.extract()
-        assert [reason.partition(":")[0] for reason in work.failures] == ["a memory could not be written"]
-        assert ([told.saved for told in work.of_type(MemoryExtracted)], work.cursor) == ([[]], 2)
-        assert work.store.paths() == []
-
-
 async def test_failed_model_call_is_event_and_next_run_covers_its_turns(tmp_path: Path) -> None:
     gate = SpentGateway(refused="extraction")
     script = [{"text": "one"}, {"text": "two"}, nothing(when=when_extracting_from(4))]
@@ -280,14 +261,34 @@ async def test_failed_model_call_is_event_and_next_run_covers_its_turns(tmp_path
         assert (len(work.failures), len(work.of_type(MemoryExtracted)), work.cursor) == (1, 1, 3)
 
 
-@pytest.mark.parametrize(("stop", "failures"), [("refusal", ["the model stopped with refusal"]), ("end_turn", [])])
-async def test_reply_without_calls_saves_nothing(tmp_path: Path, stop: str, failures: list[str]) -> None:
-    async with open_work(tmp_path, NOTED, nothing(stop=stop)) as work:
+KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7\n-----END PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("replies", "turns", "failures"),
+    [
+        (
+            [*[[read(Path("x.md"))]] * 4, [write(Path("late.md"))]],
+            5,
+            ["the extraction was not finished after 5 replies"],
+        ),
+        ([[write(Path("key.md"), KEY)], []], 2, ["a memory could not be written"]),
+        ([[]], 1, []),
+    ],
+    ids=["limit of turns", "refused memory", "no calls"],
+)
+async def test_extraction_without_memories_counts(
+    tmp_path: Path, replies: list[list[dict[str, Any]]], turns: int, failures: list[str]
+) -> None:
+    for call in (call for reply in replies for call in reply):
+        [arguments] = call.values()
+        arguments["file_path"] = str(tmp_path / "memory" / arguments["file_path"])
+    script = [extraction(*calls) if calls else nothing() for calls in replies]
+    async with open_work(tmp_path, NOTED, *script) as work:
         await work.extract()
-        assert ([(told.saved, told.skipped) for told in work.of_type(MemoryExtracted)], work.failures) == (
-            [([], None)],
-            failures,
-        )
+        assert [(told.saved, told.turns) for told in work.of_type(MemoryExtracted)] == [([], turns)]
+        assert [reason.partition(":")[0] for reason in work.failures] == failures
+        assert (work.store.paths(), work.cursor, len(work.requests("extraction"))) == ([], 2, turns)
 
 
 async def test_unrecorded_extraction_is_event(tmp_path: Path) -> None:
