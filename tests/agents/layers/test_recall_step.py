@@ -1,6 +1,7 @@
 """Memory recall over real HTTP, in real stores, while the agent runs."""
 
 import json
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -272,6 +273,18 @@ async def test_all_stores_are_searched(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local", stores=("memory", "reviewer")) as work:
         await work.ask("staging port")
         assert {Path(path).parent.name for path in work.of_type(Recalled)[-1].chosen} == {"memory", "reviewer"}
+
+
+async def test_model_is_offered_best_matches_of_many_memories(tmp_path: Path, memory: Path) -> None:
+    for number in range(20):
+        write(memory, f"other{number}.md", f"nothing {number}")
+        os.utime(memory / f"other{number}.md", (2_000_000_000, 2_000_000_000))
+    settings = attrs.evolve(SETTINGS, scan=3)
+    async with open_work(tmp_path, turn(), answer("ports.md", "other3.md"), settings=settings) as work:
+        assert "8417" in text_of(await work.ask(QUERY))
+        (event,) = work.of_type(Recalled)
+        assert event.candidates == 22
+        assert event.chosen == [str(memory / "ports.md")]
 
 
 async def test_later_user_text_is_searched_once_before_next_call(tmp_path: Path, memory: Path) -> None:

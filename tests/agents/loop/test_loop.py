@@ -39,7 +39,8 @@ def never(_: str) -> str:
 
 
 async def test_loop_runs_until_model_makes_no_calls(tmp_path: Path) -> None:
-    script = "default: [{thinking: hm, text: one, tools: [{Note: {text: a}}]}, {text: 'done: {{last_tool_result}}'}]"
+    last = "{content: [{redacted_thinking: secret}, {text: 'done: {{last_tool_result}}'}]}"
+    script = f"default: [{{thinking: hm, text: one, tools: [{{Note: {{text: a}}}}]}}, {last}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note", act=str.upper)) as (agent, served):
         events = watch(agent)
         ended = await run_loop(agent, NINE)
