@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from coterie.agents.runtime.setup.context_texts import context_text, index_text, memory_manual, read_indexes
-from coterie.agents.runtime.setup.memory_scopes import existing_scopes, project_memory
+from coterie.agents.runtime.setup.memory_scopes import project_memory
 from coterie.agents.settings import MemorySettings, Settings
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
@@ -105,19 +105,3 @@ def test_user_can_set_a_valid_memory_directory(project: Path, tmp_path: Path, mo
     monkeypatch.setenv("COTERIE_MEMORY_DIR", "/")
     with pytest.raises(ConfigInvalid, match="COTERIE_MEMORY_DIR"):
         project_memory(project, settings)
-
-
-def test_existing_scopes_lists_all_memories(project: Path, tmp_path: Path) -> None:
-    for directory in (
-        tmp_path / "home/agent-memory/sage",
-        project / ".coterie/agent-memory/clerk",
-        project / ".coterie/agent-memory-local/keeper",
-    ):
-        directory.mkdir(parents=True)
-    places = existing_scopes(project, Settings())
-    assert [(place.scope, place.kind) for place in places] == [
-        ("auto", None),
-        ("user", "sage"),
-        ("project", "clerk"),
-        ("local", "keeper"),
-    ]

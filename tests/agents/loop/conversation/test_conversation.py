@@ -256,15 +256,6 @@ def test_next_request_marks_previous_end_and_its_own() -> None:
     assert marks(conversation) == (2, 4, 7, 9)
 
 
-def test_unanswered_request_keeps_previous_mark() -> None:
-    conversation = sectioned()
-    answer(conversation)
-    conversation.append("user", [text("one")])
-    conversation.render(max_tokens=1)
-    conversation.append("user", [text("two")])
-    assert marks(conversation) == (2, 4, 6)
-
-
 def test_without_system_the_tools_are_marked() -> None:
     deferred = b'{"name":"Rare","defer_loading":true}'
     conversation = Conversation.begin(HEADER, tools=[b"{ }", deferred], system=[text("")])

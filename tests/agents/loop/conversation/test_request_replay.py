@@ -10,31 +10,16 @@ from coterie.agents.errors import TranscriptCorrupt
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.cache_markers import CacheTtls
-from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
-from coterie.agents.loop.conversation.transcript import TranscriptWriter
-from coterie.agents.loop.conversation.transcript_records import Boundary, UserTextRecord
+from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import RunLimits
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from coterie.scenarios.api_server.request.api_request import parse_caller
-from tests.agents.conversation_blocks import text, thinking, tool_result, tool_use
 from tests.agents.layers.test_layers_in_loop import long, slow_at, working
 from tests.agents.scripted_agent import NotingTool, open_agent
 from tests.embedded_server import Served
-from tests.orchestrator.session_writer import reply
 
-BOUNDARY = Boundary(
-    trigger="threshold",
-    by="notes",
-    turn=3,
-    tokens_before=9,
-    tokens_after=5,
-    left=3,
-    kept=1,
-    parts=["context", "summary", "words", "files"],
-)
 HOUR = CacheTtls(system="1h", context="1h", previous="1h", last="5m")
 
 
@@ -114,54 +99,10 @@ async def test_replay_has_every_attempt_of_cut_off_turn(tmp_path: Path) -> None:
     found = check_replayed(tmp_path, served)
     assert [(turn.number, turn.reply.is_taken) for turn in found] == [(1, False)] * 3 + [(1, True)]
     assert [turn.reply.max_tokens for turn in found] == [8_000, 16_000, 32_000, 64_000]
-
-
-def compacted(directory: Path) -> None:
-    """A conversation with a task, one round and a compaction."""
-    conversation = Conversation.begin(KeyHeader(model="m"), tools=[b'{"name":"Read"}'], system=[text("Be brief.")])
-    with TranscriptWriter.open(directory / "transcript.jsonl") as writer:
-        conversation.append("user", [text("the context"), text("the task")])
-        writer.record(conversation, UserTextRecord(texts=["the task"]))
-        conversation.append("assistant", [thinking(), tool_use("t1", b"{}")])
-        writer.record(conversation, reply(1))
-        conversation.append("user", [tool_result("t1", "found"), text_block('<message from="b">hi</message>')])
-        writer.record(conversation)
-        conversation.append("assistant", [text("I go on.")])
-        writer.record(conversation, reply(2))
-        written = [text(word) for word in ("the context", "what was", "the task", "files")]
-        conversation.rewrite([("user", written), ("assistant", [text("I go on.")])])
-        writer.record(conversation, boundary=BOUNDARY)
-        conversation.append("user", [text("and now?")])
-        writer.record(conversation, UserTextRecord(texts=["and now?"]))
-        conversation.append("assistant", [text("done")])
-        writer.record(conversation, reply(3))
-
-
-def test_replay_recognises_blocks_written_and_kept_by_compaction(tmp_path: Path) -> None:
-    compacted(tmp_path)
-    _, second, third = turns(tmp_path)
-    assert origins(second) == ["tools", "system", "context", "task", "thinking", "call", "result", "mail"]
-    assert origins(third) == [
-        "tools",
-        "system",
-        "context, restored",
-        "summary, layer 3 notes",
-        "words, restored",
-        "files, restored",
-        "said, kept",
-        "human",
-    ]
-    assert second.boundary is None
-    assert third.boundary is not None
-    assert third.boundary.by == "notes"
-
-
-def test_replay_skips_torn_end_and_reports_damage(tmp_path: Path) -> None:
-    compacted(tmp_path)
     path = tmp_path / "transcript.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + b'\n{"kind":"reply","v":1,')
-    assert [turn.number for turn in turns(tmp_path)] == [1, 2, 3]
-    path.write_bytes(whole.replace(b"I go on.", b"I go off."))
+    assert [turn.number for turn in turns(tmp_path)] == [1, 1, 1, 1], "a torn end is skipped"
+    path.write_bytes(whole.replace(b"half", b"hafl"))
     with pytest.raises(TranscriptCorrupt, match="checksum"):
         turns(tmp_path)
