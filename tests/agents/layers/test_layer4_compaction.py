@@ -47,11 +47,10 @@ HINTS = {section.heading: section.hint[0] for section in default_template().sect
 SUMMARY = {"purpose": "compaction", "times": "always", "text": "<analysis>hm</analysis><summary>Went well.</summary>"}
 
 
-def working(turns: int, *others: dict[str, Any]) -> str:
-    """Return a script with *count* thinking tool calls, then an answer."""
-    replies = [
-        {"thinking": "what next", "text": f"step {n}", "tools": [{"Note": {"text": str(n)}}]} for n in range(turns)
-    ]
+def working(turns: int, *others: dict[str, Any], thinks: bool = True) -> str:
+    """Return a script with tool calls in so many *turns*, then an answer."""
+    thought = {"thinking": "what next"} if thinks else {}
+    replies = [{**thought, "text": f"step {n}", "tools": [{"Note": {"text": str(n)}}]} for n in range(turns)]
     return json.dumps({"default": [*others, *replies, {"text": "done"}, {"text": "done again"}]})
 
 

@@ -38,6 +38,7 @@ from coterie.files import file_faults
 from coterie.memory.compaction.result_clearing import MEDIA_PLACEHOLDER, PLACEHOLDER
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.disk_faults import FaultAt
+from tests.agents.layers.test_layer4_compaction import long, working
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, of_type, open_agent, watch
 from tests.agents.tools.files.notebook_files import png
 from tests.agents.tools.files.pdf_files import pdf
@@ -47,18 +48,6 @@ ALL = LayersSettings()
 ONLY_TIME = LayersSettings(clearing=ClearingSettings(by_api=False, by_cache=False))
 ONLY_API = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=False))
 LIMITS = RunLimits(turns=60)
-
-
-def working(turns: int, *, thinks: bool = True) -> str:
-    """Return a script with *count* thinking tool calls, then an answer."""
-    thought = {"thinking": "what next"} if thinks else {}
-    replies = [{**thought, "text": f"step {n}", "tools": [{"Note": {"text": str(n)}}]} for n in range(turns)]
-    return json.dumps({"default": [*replies, {"text": "done"}, {"text": "done again"}]})
-
-
-def long(size: int) -> Callable[[str], str]:
-    """Return a tool result of about *size* characters, different for each call."""
-    return lambda word: f"result {word}: " + "lorem ipsum " * (size // 12)
 
 
 def contents(agent: Agent) -> list[str]:

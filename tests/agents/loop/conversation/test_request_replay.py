@@ -1,6 +1,5 @@
 """Replay of transcripts: each request as the server received it, and the origin of each part."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import RunLimits
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from coterie.scenarios.api_server.request.api_request import parse_caller
-from tests.agents.layers.test_layers_in_loop import long, slow_at, working
+from tests.agents.layers.test_layer4_compaction import SUMMARY, long, working
+from tests.agents.layers.test_layers_in_loop import slow_at
 from tests.agents.scripted_agent import NotingTool, open_agent
 from tests.embedded_server import Served
 
@@ -66,9 +66,6 @@ async def test_replay_restores_requests_over_rewrite_and_resume(tmp_path: Path) 
     assert {"result, layer 2 cleared", "result, loop closed", "result", "human"} <= set(origins(found[-1]))
 
 
-SUMMARY = {"purpose": "compaction", "times": "always", "text": "<summary>Went well.</summary>"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("calls", "size", "mechanism", "shown"),
@@ -83,7 +80,7 @@ SUMMARY = {"purpose": "compaction", "times": "always", "text": "<summary>Went we
 async def test_replay_restores_requests_of_every_layer(
     tmp_path: Path, calls: int, size: int, mechanism: str, shown: set[str]
 ) -> None:
-    script = json.dumps({"default": [SUMMARY, *json.loads(working(calls))["default"]]})
+    script = working(calls, SUMMARY)
     tool, compact = NotingTool(name="Note", act=long(size)), CompactionStep()
     options: dict[str, Any] = {"layers": clearing_by(mechanism), "window": 73_000, "compact": compact}
     async with open_agent(script, tmp_path, tool, **options) as (agent, served):
