@@ -6,6 +6,7 @@ In the product one table orders all steps (`coterie.agents.loop.pipeline`); a te
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import trio
@@ -21,6 +22,7 @@ from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settin
 from coterie.agents.settings import Settings
 from coterie.agents.tools.tool import Tool
 from coterie.memory.layer_settings import CompactionSettings, LayersSettings, NotesSettings
+from coterie.memory.notes.template import default_template
 
 
 def build_pipeline(
@@ -38,6 +40,12 @@ def with_mail(pipeline: Pipeline, mail: Messaging) -> Pipeline:
 def with_on_demand_compaction(pipeline: Pipeline, on_demand: OnDemandCompaction) -> Pipeline:
     """Return *pipeline* with compaction on demand."""
     return attrs.evolve(pipeline, before_call=(on_demand, *pipeline.before_call))
+
+
+def begin_section(directory: Path, heading: str, text: str) -> dict[str, Any]:
+    """Return the scripted edit with which a notes helper begins a section of the notes in *directory*."""
+    [hint] = [section.hint[0] for section in default_template().sections if section.heading == heading]
+    return {"Edit": {"file_path": str(directory / "notes.md"), "old_string": hint, "new_string": f"{hint}\n{text}"}}
 
 
 @asynccontextmanager

@@ -21,16 +21,14 @@ from coterie.agents.tools.files.edit import Edit
 from coterie.errors import ConfigInvalid
 from coterie.files import file_faults
 from coterie.memory.layer_settings import NotesSettings
-from coterie.memory.notes.template import default_template
 from tests.agents.disk_faults import FaultAt
-from tests.agents.opened_layers import open_notes
+from tests.agents.opened_layers import begin_section, open_notes
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
 EAGER = NotesSettings(first=1_000, step=500, calls=1, share=100.0)
 """Settings for an update after each turn with a long result, without a cost limit."""
 ONCE = attrs.evolve(EAGER, step=100_000)
 """Settings for one update."""
-HINTS = {section.heading: section.hint[0] for section in default_template().sections if section.heading}
 
 
 def long(word: str) -> str:
@@ -47,18 +45,13 @@ def edit(path: Path, old: str, new: str) -> dict[str, Any]:
     return {"Edit": {"file_path": str(path), "old_string": old, "new_string": new}}
 
 
-def begin(path: Path, heading: str, text: str) -> dict[str, Any]:
-    """Return the edit that begins a section."""
-    return edit(path, HINTS[heading], f"{HINTS[heading]}\n{text}")
-
-
 def notes_reply(*edits: dict[str, Any], **facts: Any) -> dict[str, Any]:
     return {"purpose": "notes", "tools": list(edits), **facts}
 
 
 def worklog(directory: Path, **facts: Any) -> dict[str, Any]:
     """Return a reply that begins the worklog with one entry."""
-    return notes_reply(begin(directory / "notes.md", "Worklog", "- one"), **facts)
+    return notes_reply(begin_section(directory, "Worklog", "- one"), **facts)
 
 
 @attrs.frozen(kw_only=True)
@@ -101,9 +94,9 @@ async def test_notes_are_written_while_agent_works(tmp_path: Path) -> None:
     script = [
         *turns(2),
         notes_reply(
-            begin(path, "Current State", "Looking at result 0."),
-            begin(path, "Errors & Corrections", "Not twice."),
-            begin(path, "Worklog", "- one"),
+            begin_section(tmp_path, "Current State", "Looking at result 0."),
+            begin_section(tmp_path, "Errors & Corrections", "Not twice."),
+            begin_section(tmp_path, "Worklog", "- one"),
         ),
         notes_reply(edit(path, "- one", "- one\n- two")),
         notes_reply(edit(path, "- two", "- two\n- three"), times="always"),
@@ -151,7 +144,7 @@ async def test_helper_can_edit_only_the_notes_file(tmp_path: Path) -> None:
         acted.append(word)
         return long(word)
 
-    allowed = begin(tmp_path / "notes.md", "Worklog", "- one")
+    allowed = begin_section(tmp_path, "Worklog", "- one")
     script = [*turns(2), notes_reply({"Note": {"text": "by a helper"}}, edit(other, "mine", "yours"), allowed)]
     script += [notes_reply({"Note": {"text": "again"}}, edit(tmp_path / "x.md", "a", "b"))]
     async with open_work(tmp_path, *script, act=act, settings=ONCE) as work:
@@ -182,8 +175,8 @@ async def test_failed_edits_get_one_more_turn(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [
         *turns(2),
-        notes_reply(begin(path, "Worklog", "- one"), edit(path, "no such line", "x")),
-        notes_reply(begin(path, "Workflow", "make")),
+        notes_reply(begin_section(tmp_path, "Worklog", "- one"), edit(path, "no such line", "x")),
+        notes_reply(begin_section(tmp_path, "Workflow", "make")),
     ]
     async with open_work(tmp_path, *script, settings=ONCE) as work:
         await work.write()
@@ -322,7 +315,7 @@ class FixedPinnedText:
 async def test_pinned_sections_are_written_and_long_ones_trimmed(tmp_path: Path) -> None:
     """Sections over their limit are trimmed, which is reported."""
     path = tmp_path / "notes.md"
-    script = [*turns(2), notes_reply(begin(path, "Learnings", "long words " * 100))]
+    script = [*turns(2), notes_reply(begin_section(tmp_path, "Learnings", "long words " * 100))]
     standings = (
         FixedPinnedText("Team", "- scout: running"),
         FixedPinnedText("Open tasks", None),

@@ -34,16 +34,14 @@ from coterie.agents.tools.files.edit import Edit
 from coterie.mailbox.message_bodies import ShutdownRequest
 from coterie.mailbox.router import OutgoingMessage
 from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings, NotesSettings
-from coterie.memory.notes.template import default_template
 from tests.agents.in_process_team import LocalMail
-from tests.agents.opened_layers import open_notes, with_mail, with_on_demand_compaction
+from tests.agents.opened_layers import begin_section, open_notes, with_mail, with_on_demand_compaction
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, open_agent, watch
 
 LAYERS = LayersSettings(clearing=ClearingSettings.none())
 LIMITS = RunLimits(turns=400)
 WINDOW = 73_000
 """Window in tokens; 40,000 remain after the reserve and the margin."""
-HINTS = {section.heading: section.hint[0] for section in default_template().sections if section.heading}
 SUMMARY = {"purpose": "compaction", "times": "always", "text": "<analysis>hm</analysis><summary>Went well.</summary>"}
 
 
@@ -73,9 +71,7 @@ def small_window(directory: Path, window: int) -> Path:
 
 def noting(directory: Path, heading: str = "Current State", text: str = "Noted at {{turn}}.") -> dict[str, Any]:
     """Return a reply of the notes helper, which begins a section."""
-    hint = HINTS[heading]
-    edit = {"file_path": str(directory / "notes.md"), "old_string": hint, "new_string": f"{hint}\n{text}"}
-    return {"purpose": "notes", "times": "always", "tools": [{"Edit": edit}]}
+    return {"purpose": "notes", "times": "always", "tools": [begin_section(directory, heading, text)]}
 
 
 def text_of(agent: Agent) -> str:

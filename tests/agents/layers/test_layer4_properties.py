@@ -28,7 +28,7 @@ from coterie.agents.tools.tool import RESULTS_DIRECTORY
 from coterie.memory.compaction.summary_text import block_text
 from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings, NotesSettings
 from tests.agents.conversation_blocks import CHARACTERS, image
-from tests.agents.opened_layers import open_notes
+from tests.agents.opened_layers import begin_section, open_notes
 from tests.agents.scripted_agent import NotingTool, open_agent, open_resumed_agent
 from tests.embedded_server import Served
 from tests.examples import examples
@@ -100,12 +100,10 @@ class Dialogue:
 
     def script(self, directory: Path) -> str:
         """Return the script of the model."""
-        hint = "_What is being done at this moment, what is still open, and what comes next._"
-        edit = {"file_path": str(directory / "notes.md"), "old_string": hint, "new_string": f"{hint}\nNoted."}
         replies = [round_.reply(number) for number, round_ in enumerate(self.rounds)]
         summaries = [{"purpose": "compaction", **SUMMARIES[kind]} for kind in self.summaries]
         always = {"purpose": "compaction", "times": "always", **SUMMARIES["good"]}
-        notes = {"purpose": "notes", "times": "always", "tools": [{"Edit": edit}]}
+        notes = {"purpose": "notes", "times": "always", "tools": [begin_section(directory, "Current State", "Noted.")]}
         return json.dumps({"default": [*summaries, always, notes, *replies, {"text": "done", "times": "always"}]})
 
 

@@ -95,16 +95,13 @@ class Parent(ObservedAgent):
     async def go_on(self) -> dict[str, Any]:
         """Run one turn after the wait, and return its usage."""
         await self.run("They have reported.")
-        return self.usages("turn")[-1]
-
-    def usages(self, purpose: str) -> list[dict[str, Any]]:
-        """Return the usage from the server's log."""
-        return [entry["usage"] for entry in self.requests(purpose)]
+        usage: dict[str, Any] = self.requests("turn")[-1]["usage"]
+        return usage
 
     @property
     def cached(self) -> int:
         """Tokens that the last turn left in the cache."""
-        usage = self.usages("turn")[-1]
+        usage = self.requests("turn")[-1]["usage"]
         return int(usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"])
 
     @property
@@ -178,7 +175,7 @@ async def test_short_wait_or_cheap_or_expired_prefix_causes_no_refresh(
         async with parent.keeper.waiting():
             await wait_all_tasks_blocked(0.02)
             assert parent.passing.is_over.is_set() == (seconds == 20.0)
-        assert parent.usages("refresh") == []
+        assert parent.requests("refresh") == []
 
 
 async def test_refreshes_of_long_wait_stop_when_they_cost_the_loss(tmp_path: Path) -> None:
@@ -190,7 +187,7 @@ async def test_refreshes_of_long_wait_stop_when_they_cost_the_loss(tmp_path: Pat
             while len(parent.lines("refresh")) < most:
                 await wait_all_tasks_blocked(0.001)
             await wait_all_tasks_blocked(0.02)
-        assert len(parent.usages("refresh")) == most == 11
+        assert len(parent.requests("refresh")) == most == 11
         assert sum(line.cost_usd for line in parent.lines("refresh")) <= upkeep.loss
         parent.served.clock.advance(301)
         assert (await parent.go_on())["cache_read_input_tokens"] == 0
@@ -217,7 +214,7 @@ async def test_failed_refresh_is_event_and_last_one_of_wait(
         await parent.wait_until_failure()
         [failure] = parent.failures
         assert reason in failure
-        assert len(parent.usages("refresh")) == (reason == "400")
+        assert len(parent.requests("refresh")) == (reason == "400")
         assert parent.lines("refresh") == []
         if "before" not in reason:
             account.limit = None
@@ -248,9 +245,9 @@ async def test_long_waits_with_few_writes_select_ttl_of_an_hour_until_a_short_wa
         turn = await parent.go_on()
         assert turn["cache_read_input_tokens"] == before, "another life does not break the prefix"
         assert turn["cache_creation"]["ephemeral_1h_input_tokens"] > 0
-        count, cached = len(parent.usages("refresh")), parent.cached
+        count, cached = len(parent.requests("refresh")), parent.cached
         await parent.wait(20 * MINUTE)
-        assert len(parent.usages("refresh")) == count
+        assert len(parent.requests("refresh")) == count
         assert (await parent.go_on())["cache_read_input_tokens"] == cached
         await parent.wait(20.0)
         turn = await parent.go_on()
