@@ -108,10 +108,13 @@ async def open_ends(handle: Handler = reply, decoder: Any = DECODER) -> AsyncIte
 async def test_replies_reach_their_requests_in_any_order() -> None:
     async def later(request: Anything) -> object:
         assert isinstance(request, Ping)
-        await trio.sleep(0.05 if request.text == "first" else 0)
+        if request.text == "first":
+            await second_is_answered.wait()
         return attrs.evolve(SPAWNED, name=request.text)
 
     """Messages without a reply arrive before them, in order."""
+    second_is_answered = trio.Event()
+
     names: list[str] = []
     async with open_ends(later) as ends, trio.open_nursery() as nursery:
         for text in ("a", "b"):
@@ -119,6 +122,7 @@ async def test_replies_reach_their_requests_in_any_order() -> None:
 
         async def ask(text: str) -> None:
             names.append((await ends.near.request(Ping(text=text))).name)
+            second_is_answered.set()
 
         nursery.start_soon(ask, "first")
         nursery.start_soon(ask, "second")
@@ -145,38 +149,36 @@ async def test_error_of_a_handler_is_raised_at_the_requester(error: SpawnRefused
         assert raised.value.args == error.args
 
 
-async def test_a_cancelled_request_is_cancelled_at_the_other_end_and_reported() -> None:
-    async with open_ends(forever) as ends:
-        with trio.move_on_after(0.02):
-            await ends.near.request(Ping(text="x"))
-        await wait_all_tasks_blocked(0.01)
-        assert ends.withdrawn == [Ping(text="x")]
-
-
-async def test_a_request_that_runs_to_its_end_is_not_cancelled() -> None:
+@pytest.mark.parametrize(("request_", "is_withdrawn"), [(Ping(text="x"), True), (Keep(), False)])
+async def test_cancelled_request_is_withdrawn_unless_it_runs_to_its_end(request_: Any, *, is_withdrawn: bool) -> None:
     done: list[bool] = []
+    may_end = trio.Event()
 
-    async def slow(_request: Anything) -> None:
-        await trio.sleep(0.05)
+    async def wait(_request: Anything) -> None:
+        await may_end.wait()
         done.append(True)
 
-    async with open_ends(slow) as ends:
-        with trio.move_on_after(0.01):
-            await ends.near.request(Keep())
-        await trio.sleep(0.1)
-        assert (done, ends.withdrawn) == ([True], [])
+    async with open_ends(wait) as ends:
+        with trio.move_on_after(0.02):
+            await ends.near.request(request_)
+        await wait_all_tasks_blocked(0.01)
+        may_end.set()
+        await wait_all_tasks_blocked(0.01)
+        assert (ends.withdrawn, done) == (([request_], []) if is_withdrawn else ([], [True]))
 
 
 async def test_a_reply_after_the_cancellation_is_ignored() -> None:
+    may_end = trio.Event()
+
     async def stubborn(_request: Anything) -> object:
         with trio.CancelScope(shield=True):
-            await trio.sleep(0.03)
+            await may_end.wait()
         return SPAWNED
 
     async with open_ends(stubborn) as ends:
         with trio.move_on_after(0.01):
             await ends.near.request(Ping())
-        await trio.sleep(0.05)
+        may_end.set()
         assert await ends.near.request(Ping()) == SPAWNED
         assert ends.withdrawn == []
         ends.raw.send(Frame(cancel=0))  # of a request that was answered
