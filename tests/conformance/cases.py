@@ -22,7 +22,6 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 
 MODEL = "claude-opus-5"
 """Caches from 512 tokens, accepts every tool choice, and binds no thinking, so that most rules are easy to test."""
-MINIMUM = 512
 SCRIPT = "default: [{text: okay, times: always}]"
 HOLDING = """
 default:

@@ -18,7 +18,6 @@ from coterie.agents.layers.prompt_cache import keepalive
 from coterie.agents.layers.prompt_cache.keepalive import (
     LEAST_LOSS,
     CacheKeepalive,
-    choose_next_ttl,
     keepalive_plan,
     refresh_prefix,
     refreshes_needed,
@@ -302,12 +301,3 @@ def test_refreshes_at_most_double_the_least_cost_of_any_wait(model: str, tokens:
     least = min(left_alone, refreshes_needed(ttl, wait) * upkeep.refresh + read)
     paid = spent + (read if wait - used <= upkeep.interval else read + upkeep.loss)
     assert least <= paid <= (2 * least if upkeep.loss >= LEAST_LOSS else least + LEAST_LOSS)
-
-
-@pytest.mark.parametrize(
-    ("new", "minutes", "ttl"),
-    [(100_000, 20, "5m"), (5_000, 20, "1h"), (5_000, 4, "5m"), (30_000, 20, "5m"), (0, 4, "5m"), (5_000, 600, "1h")],
-)
-def test_ttl_behind_a_100k_prefix_is_the_cheapest_for_the_next_wait(new: int, minutes: float, ttl: str) -> None:
-    opus = MODELS.get("opus")
-    assert choose_next_ttl(opus, prefix_tokens=100_000, new_tokens=new, wait=minutes * MINUTE) == ttl

@@ -12,7 +12,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.errors import (
     ModelError,
@@ -203,21 +203,6 @@ def test_jitter_only_shortens_own_waits(attempt: int) -> None:
 INTENT = CallIntent(
     agent="main", purpose="turn", model=load_models().get("opus"), prompt_tokens=1, max_tokens=1, prefix=b""
 )
-
-
-async def test_extended_cool_down_is_waited_for(autojump_clock: MockClock) -> None:
-    gate = LocalGateway()
-    gate.cool_down(1)
-    started = trio.current_time()
-
-    async def lengthen() -> None:
-        await trio.sleep(0.5)
-        gate.cool_down(5)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(lengthen)
-        async with gate.admit(INTENT):
-            assert trio.current_time() - started == 5.5
 
 
 @attrs.define(eq=False)
