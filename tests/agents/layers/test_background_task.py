@@ -59,16 +59,6 @@ async def test_exclusive_block_waits_for_request_and_delays_others() -> None:
     assert handler.done == [1, 2]
 
 
-async def test_end_of_block_cancels_requests_and_ignores_later_ones() -> None:
-    handler = Handler()
-    async with handler.open():
-        await handler.submit_all(1)
-        await handler.submit_all(2)
-    handler.submit(3)
-    await handler.wait_until_idle()
-    assert (handler.begun, handler.done, handler.is_open) == ([1], [], False)
-
-
 async def test_error_of_handler_leaves_block() -> None:
     class Failing(Handler):
         async def handle(self, request: int) -> None:

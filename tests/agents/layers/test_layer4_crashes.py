@@ -30,8 +30,7 @@ from coterie.memory.layer_settings import CompactionSettings, NotesSettings
 from tests.agents.disk_faults import FaultAt
 from tests.agents.layers.test_layer4_compaction import LAYERS, LIMITS, SUMMARY, long, noting, working
 from tests.agents.opened_layers import open_notes, with_on_demand_compaction
-from tests.agents.resumed_agent import open_resumed_agent
-from tests.agents.scripted_agent import NotingTool, of_type, open_agent, watch
+from tests.agents.scripted_agent import NotingTool, of_type, open_agent, open_resumed_agent, watch
 from tests.embedded_server import Served
 
 WINDOW = 45_000

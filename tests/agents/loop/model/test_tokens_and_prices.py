@@ -1,7 +1,7 @@
-"""Token counts, estimates, and thresholds of a window."""
-
 import base64
 import json
+from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,22 +13,77 @@ from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.token_estimate import (
     Thresholds,
     estimate_block,
-    estimate_json,
-    estimate_text,
     window_of,
 )
-from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.model.catalog import known_models, load_models
 from coterie.agents.loop.model.usage import Usage
 from coterie.errors import ConfigInvalid
 from tests.agents.conversation_blocks import image, text, tool_use
 from tests.agents.tools.files.pdf_files import pdf
 from tests.examples import examples
 
+MODELS = load_models()
 
-def test_text_has_four_bytes_per_token_and_json_two() -> None:
-    assert [estimate_text(b"x" * n) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
-    assert [estimate_json(b"x" * n) for n in (0, 1, 4, 5)] == [0, 1, 2, 3]
-    assert estimate_text("éé") == 1
+
+def test_every_model_has_last_tier_and_ordered_prices() -> None:
+    for model in MODELS.models.values():
+        for price in model.prices:
+            assert price.read < price.input < price.write_5m < price.write_1h, model.id
+            assert price.output == 5 * price.input, model.id
+            assert price.write_5m == price.input * Decimal("1.25"), model.id
+
+
+@pytest.mark.parametrize(
+    ("name", "id_"),
+    [("sonnet", "claude-sonnet-5-5"), ("haiku", "claude-haiku-5-5"), ("opus", "claude-opus-5-5"),
+     ("claude-haiku-4-5-20251001", "claude-haiku-4-5"), ("sonnet[1m]", "claude-sonnet-5-5")],
+)  # fmt: skip
+def test_aliases_name_known_models(name: str, id_: str) -> None:
+    assert MODELS.get(name).id == id_
+    with pytest.raises(ConfigInvalid, match="claude-opus-5-5"):
+        MODELS.get("claude-opus-5.5")
+
+
+def test_cost_is_exact_to_last_digit() -> None:
+    """One token at 20 cents per million costs two ten-millionths of a dollar, and a billion tokens cost 200."""
+    opus = MODELS.get("opus")
+    assert opus.cost(Usage(read=1)) == Decimal("0.0000002")
+    assert opus.cost(Usage(input=8, read=50_000, write_5m=5_120, write_1h=7, output=300)) == Decimal("0.041688")
+
+
+def test_users_file_overrides_table_field_by_field(tmp_path: Path) -> None:
+    path = tmp_path / "models.toml"
+    path.write_text('[aliases]\nmine = "claude-opus-5-5"\n[models.claude-opus-5-5]\nwindow = 300_000\n')
+    model = load_models(path).get("mine")
+    assert (model.window, model.max_output) == (300_000, 128_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[models.claude-opus-5-5]\nwindw = 1\n", "did you mean 'window'"),
+        ("[model.x]\nwindow = 1\n", r"unknown table \[model\]"),
+        ("[models.new]\nname = 'x'\n", r"\[models.new\] is incomplete"),
+        ("[models.claude-opus-5-5]\nprices = []\n", "must end with a tier"),
+        ("not toml", "not a readable TOML file"),
+    ],
+)
+def test_invalid_users_file_is_refused_with_its_name(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "models.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigInvalid, match=reason) as caught:
+        load_models(path)
+    assert str(path) in str(caught.value)
+
+
+def test_usage_is_parsed_with_missing_fields() -> None:
+    split = {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 2}
+    usage = Usage.from_api(
+        {"input_tokens": 1, "cache_read_input_tokens": None, "cache_creation_input_tokens": 5, "cache_creation": split}
+    )
+    assert usage == Usage(input=1, write_5m=3, write_1h=2)
+    assert Usage.from_api({"cache_creation_input_tokens": 5, "output_tokens": 2}) == Usage(write_5m=5, output=2)
+    assert usage + usage == Usage(input=2, write_5m=6, write_1h=4)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +142,6 @@ def test_thresholds_depend_on_window_and_output() -> None:
     thresholds = Thresholds.for_window(200_000, 64_000)
     assert thresholds == Thresholds(effective=180_000, warn=147_000, compact=167_000, block=177_000)
     assert Thresholds.for_window(200_000, 4_096).effective == 195_904
-
-
-def test_too_small_window_is_refused() -> None:
     with pytest.raises(ConfigInvalid, match="more than 33000"):
         Thresholds.for_window(33_000, 64_000)
     assert Thresholds.for_window(33_001, 64_000).warn == 0
