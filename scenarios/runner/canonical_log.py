@@ -8,7 +8,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import attrs
 import msgspec
@@ -77,18 +76,15 @@ def _agents(run: ScenarioRun, root: Path) -> Iterator[str]:
     by_agent: defaultdict[str, list[SessionEvent]] = defaultdict(list)
     names = _names(run)
     for observed in run.events:
-        if observed.kind not in _TIMED and not _is_stop_report(observed):
+        # An agent that is killed with its root may or may not report its own cancellation.
+        is_stop_report = isinstance(event := observed.event, Finished) and event.reason == "cancelled"
+        if observed.kind not in _TIMED and not is_stop_report:
             by_agent[observed.agent].append(observed)
     for agent, observed_ones in sorted(by_agent.items()):
         normal = _Normalizer(root)
         for observed in observed_ones:
             for text in _event_text(observed, names):
                 yield f"{agent}: {normal.of(text)}"
-
-
-def _is_stop_report(observed: SessionEvent) -> bool:
-    """True if an agent reports its own cancellation; an agent that is killed with its root may or may not report it."""
-    return isinstance(event := observed.event, Finished) and event.reason == "cancelled"
 
 
 def _names(run: ScenarioRun) -> dict[str, str]:
@@ -106,7 +102,8 @@ def _names(run: ScenarioRun) -> dict[str, str]:
 def _event_text(observed: SessionEvent, names: Mapping[str, str]) -> Iterator[str]:
     if isinstance(event := observed.event, MessageRecorded):
         for block in event.content:
-            yield f"{event.role} {_block(block)}"
+            kept = {key: value for key, value in block.items() if key not in ("type", "signature", "cache_control")}
+            yield f"{event.role} {block.get('type')} {_json(kept)}"
         return
     if isinstance(event, MailDelivered):
         # Messages that arrive for the same turn arrive in any order.
@@ -114,11 +111,6 @@ def _event_text(observed: SessionEvent, names: Mapping[str, str]) -> Iterator[st
         return
     members = {key: value for key, value in observed.members.items() if key not in _LEFT_OUT}
     yield f"{observed.kind} {_json(members)}"
-
-
-def _block(block: Mapping[str, Any]) -> str:
-    kept = {key: value for key, value in block.items() if key not in ("type", "signature", "cache_control")}
-    return f"{block.get('type')} {_json(kept)}"
 
 
 def _starts(events: Iterable[SessionEvent]) -> Iterator[str]:

@@ -36,7 +36,7 @@ from coterie.scenarios.runner.scenario import (
     UserAction,
 )
 from coterie.scenarios.runner.scenario_processes import ScenarioProcess, find_processes, kill_all, wait_for_exit
-from coterie.scenarios.runner.session_watch import SessionWatch, qualify_entry, qualify_event, qualify_hop
+from coterie.scenarios.runner.session_watch import SessionWatch, qualify_agent, qualify_event, qualify_hop
 from coterie.scenarios.runner.user_commands import run_user_action, second_session_command, step_command
 from coterie.session_directory import MAIN, SessionDirectory
 
@@ -169,22 +169,20 @@ class _ScenarioExecution:
         command = step_command(step, self._scenario, self._environment, self.session)
         if step.action in ("run", "begin"):
             name = step.to if step.action == "begin" else ""
-            self._watch = SessionWatch(partial(self._register_last, name=name))
+            self._watch = SessionWatch(partial(self._register_session, name=name, is_last=True))
         assert self._watch is not None
         async with trio.open_nursery() as users:
             status = await self._watch.run(command, self._environment, stack, partial(self._handle, users=users))
         self.drain()
         return status
 
-    def _register_session(self, line: bytes, name: str) -> SessionDirectory:
+    def _register_session(self, line: bytes, name: str, *, is_last: bool = False) -> SessionDirectory:
         """Register the session whose id is in the first output line of `coterie run`."""
         session = SessionDirectory.find(msgspec.json.decode(line)["session"])
         self._sessions[session] = name
+        if is_last:
+            self.session = session
         return session
-
-    def _register_last(self, line: bytes, name: str) -> SessionDirectory:
-        self.session = self._register_session(line, name)
-        return self.session
 
     def drain(self) -> None:
         """Read the events recorded last, without triggering actions."""
@@ -214,13 +212,8 @@ class _ScenarioExecution:
             case UserAction(action="begin"):
                 users.start_soon(self._run_second_session, action, self.session, users)
             case UserAction():
-                users.start_soon(self._run_user_action, action, observed, self._session_of(action))
-
-    def _session_of(self, action: UserAction) -> SessionDirectory:
-        """Return the session that the user acts on."""
-        assert self.session is not None
-        named = (session for session, name in self._sessions.items() if name and name == action.session)
-        return next(named, self.session)
+                named = (session for session, name in self._sessions.items() if name and name == action.session)
+                users.start_soon(self._run_user_action, action, observed, next(named, self.session))
 
     async def _run_second_session(self, action: UserAction, before: SessionDirectory, users: trio.Nursery) -> None:
         watch = SessionWatch(partial(self._register_session, name=action.session))
@@ -252,9 +245,8 @@ class _ScenarioExecution:
 
     async def wait_for_exit(self) -> tuple[str, ...]:
         """Wait until all processes have ended and return the findings of the doctor for all sessions."""
-        return tuple(
-            [finding for each in self._sessions or (None,) for finding in await wait_for_exit(self._environment, each)]
-        )
+        sessions = self._sessions or (None,)
+        return tuple([finding for each in sessions for finding in await wait_for_exit(self._environment, each)])
 
     def _undone(self) -> list[ScenarioFailure]:
         """Return one failure for each action whose event never came, or whose fault was never applied."""
@@ -290,7 +282,8 @@ class _ScenarioExecution:
                 mail += [qualify_hop(name, hop) for hop in await history.sweep()]
                 history.close()
             if (path := session.directory / LEDGER).exists():
-                ledger += [qualify_entry(name, entry) for entry in read_ledger(path).lines]
+                entries = read_ledger(path).lines
+                ledger += [attrs.evolve(entry, agent=qualify_agent(name, entry.agent)) for entry in entries]
         errors = self._environment.errors.read_bytes()[-ERRORS_SHOWN:] if self._environment.errors.exists() else b""
         return ScenarioRun(
             project=self._environment.project,

@@ -10,7 +10,7 @@ import trio
 
 from coterie.scenarios.runner.canonical_log import canonical_log, first_difference
 from coterie.scenarios.runner.environment import open_environment
-from coterie.scenarios.runner.run_record import ScenarioFailure, ScenarioRun
+from coterie.scenarios.runner.run_record import ScenarioFailure
 from coterie.scenarios.runner.run_scenario import run_scenario
 from coterie.scenarios.runner.scenario import Scenario
 
@@ -63,7 +63,10 @@ def run_repeatedly(scenario: Scenario, seed: int, *, repeat: int = 1, is_kept: b
     began = time.monotonic()
     first: tuple[str, ...] | None = None
     for number in range(1, repeat + 1):
-        directory, run, failures, log = _run_once(scenario, seed, is_kept=is_kept)
+        with open_environment(scenario, seed, is_kept=is_kept) as environment:
+            run, failures = trio.run(partial(run_scenario, scenario, environment))
+            failures += [failure for each in scenario.expectations for failure in each.check(run)]
+            log = canonical_log(run, environment.root)
         if first is not None and (difference := first_difference(first, log)) is not None:
             failures.append(ScenarioFailure(reason=f"run {number} differs from the first: {difference}"))
         first = first or log
@@ -78,14 +81,5 @@ def run_repeatedly(scenario: Scenario, seed: int, *, repeat: int = 1, is_kept: b
         sessions=run.sessions,
         log=log,
         injected_faults=tuple(f"{fault.by}: {fault.what}" for fault in run.injected_faults),
-        directory=directory if is_kept else None,
+        directory=environment.root if is_kept else None,
     )
-
-
-def _run_once(
-    scenario: Scenario, seed: int, *, is_kept: bool
-) -> tuple[Path, ScenarioRun, list[ScenarioFailure], tuple[str, ...]]:
-    with open_environment(scenario, seed, is_kept=is_kept) as environment:
-        run, failures = trio.run(partial(run_scenario, scenario, environment))
-        failures += [failure for each in scenario.expectations for failure in each.check(run)]
-        return environment.root, run, failures, canonical_log(run, environment.root)

@@ -11,7 +11,6 @@ from coterie.agents.events.event_reader import SessionEvent
 from coterie.agents.events.root_events import AgentChanged
 from coterie.orchestrator.cli.mail.message_history import MessageHop
 from coterie.orchestrator.events.follower import EventFollower, open_follower
-from coterie.orchestrator.gateway.ledger import LedgerEntry
 from coterie.scenarios.runner.environment import ScenarioEnvironment
 from coterie.scenarios.runner.event_pattern import agent_members
 from coterie.scenarios.runner.user_commands import run_command
@@ -87,8 +86,3 @@ def qualify_event(name: str, observed: SessionEvent) -> SessionEvent:
 def qualify_hop(name: str, hop: MessageHop) -> MessageHop:
     """Return *hop* with its mailbox renamed as in `qualify_agent`."""
     return attrs.evolve(hop, mailbox=qualify_agent(name, hop.mailbox))
-
-
-def qualify_entry(name: str, entry: LedgerEntry) -> LedgerEntry:
-    """Return *entry* with its agent renamed as in `qualify_agent`."""
-    return attrs.evolve(entry, agent=qualify_agent(name, entry.agent))

@@ -15,7 +15,6 @@ from coterie.scenarios.runner.environment import ScenarioEnvironment
 from coterie.scenarios.runner.scenario import Scenario, ScenarioStep, UserAction
 from coterie.session_directory import SessionDirectory
 
-READ_BYTES = 65536
 SESSION_SLOT = "{{session}}"
 SHOWN = 200
 """Maximum length of a command's output that a failure repeats."""
@@ -95,7 +94,11 @@ async def run_command(command: list[str], environment: ScenarioEnvironment, on_l
                 )
             )
             assert process.stdout is not None
-            await _read_lines(process.stdout, on_line)
+            rest = b""
+            async for chunk in process.stdout:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    on_line(line)
             return await process.wait()
 
 
@@ -122,14 +125,6 @@ async def _release_all(
         if failure := await run_user_action(attrs.evolve(action, text=message.id), observed, session, environment):
             return failure
     return None if messages else "no mail was held"
-
-
-async def _read_lines(stream: trio.abc.ReceiveStream, on_line: Callable[[bytes], None]) -> None:
-    rest = b""
-    while chunk := await stream.receive_some(READ_BYTES):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            on_line(line)
 
 
 async def _kill(process: trio.Process) -> None:

@@ -91,8 +91,10 @@ def _find_repeated_work(run: ScenarioRun) -> Iterator[str]:
     for (agent, id_), count in calls.items():
         if count > 1:
             yield f"{agent} ran the call {id_} {count} times"
-    ends = Counter(each.agent for each in run.events if each.agent != MAIN and _is_work_done(each.event))
-    for agent, count in ends.items():
+    # A run restarted after its final reply has no turn.
+    ends = ((each.agent, event) for each in run.events if isinstance(event := each.event, Finished))
+    finished = Counter(agent for agent, end in ends if agent != MAIN and end.reason == "completed" and end.turns)
+    for agent, count in finished.items():
         if count > 1:
             yield f"{agent} finished its task {count} times"
 
@@ -114,11 +116,6 @@ def _left_behind(run: ScenarioRun) -> Iterator[str]:
 def _final_texts(run: ScenarioRun) -> str:
     ends = [each.event for each in run.events if each.agent == MAIN and isinstance(each.event, Finished)]
     return ends[-1].result if ends else ""
-
-
-def _is_work_done(event: object) -> bool:
-    """True if a run finished its task with at least one turn; a run restarted after its final reply has none."""
-    return isinstance(event, Finished) and event.reason == "completed" and event.turns > 0
 
 
 RESUMES = 3
@@ -152,14 +149,14 @@ class FuzzTrial:
         }
 
 
-def find_targets(scenario: Scenario, seed: int = 0) -> FaultTargets:
+def find_targets(scenario: Scenario) -> FaultTargets:
     """Run *scenario* once without faults and return what faults can hit. Blocks.
 
     Raises `ScenarioInvalid` if the scenario needs its faults to succeed, and `OSError`.
     """
     actions = tuple(action for action in scenario.actions if isinstance(action, UserAction))
     undisturbed = attrs.evolve(scenario, actions=actions)
-    with open_environment(undisturbed, seed, is_kept=False) as environment:
+    with open_environment(undisturbed, 0, is_kept=False) as environment:
         run, failures = trio.run(partial(run_scenario, undisturbed, environment))
         failures += check_invariants(scenario, run)
     if failures or end_state(run) != "done":
