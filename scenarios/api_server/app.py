@@ -148,9 +148,7 @@ class EmbeddedServer:
         return ApiError(500, "api_error", f"the embedded server failed: {exc!r}")
 
     def _envelope(self, error: ApiError, request_id: str) -> tuple[Sequence[Header], bytes]:
-        fields: dict[str, object] = {"type": error.kind, "message": error.message}
-        if error.details is not None:
-            fields["details"] = error.details
+        fields = {"type": error.kind, "message": error.message}
         body = msgspec.json.encode({"type": "error", "error": fields, "request_id": request_id})
         return [*_json_headers(request_id), *error.headers], body
 

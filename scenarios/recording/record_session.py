@@ -99,7 +99,9 @@ class _Recorder:
     def recording(self) -> RecordedScenario:
         found = find_files(self.session.project, self.session.started, self.agents, list(self._elsewhere()))
         fields = {key: value for key, value in self._fields(found).items() if value not in (None, {}, [])}
-        remarks = (*found.unknown[:REMARKS], *dict.fromkeys(self.remarks), *self._strange())
+        strange = list(self.placeholders.strange)[:REMARKS]
+        own = (f"it contains {each}, which is specific to the recorded machine or session" for each in strange)
+        remarks = (*found.unknown[:REMARKS], *dict.fromkeys(self.remarks), *own)
         head = [
             f"Recorded from a session of {len(self.agents)} agents by `coterie scenario record`.",
             *(["Not recorded, or possibly different in a run:"] if remarks else []),
@@ -141,8 +143,7 @@ class _Recorder:
         elsewhere = self._elsewhere()
         names = [MAIN, *(name for name in self.agents if name != MAIN)]
         script = {name: agent_replies(self.agents[name], self.placeholders, elsewhere.get(name)) for name in names}
-        barriers = Barriers(script=script, agents=self.agents, messages=self._messages(), remarks=self.remarks)
-        barriers.put()
+        Barriers(script=script, agents=self.agents, messages=self._messages(), remarks=self.remarks).put()
         return {name: [_plain(reply) for reply in replies] for name, replies in script.items()}
 
     def _messages(self) -> dict[str, Envelope]:
@@ -153,10 +154,6 @@ class _Recorder:
         """Return the directories of agents that worked outside the project."""
         directories = {each.agent: str(each.members["project"]) for each in self.events if each.kind == "started"}
         return {name: Path(path) for name, path in directories.items() if Path(path) != self.session.project}
-
-    def _strange(self) -> list[str]:
-        found = list(self.placeholders.strange)[:REMARKS]
-        return [f"it contains {each}, which is specific to the recorded machine or session" for each in found]
 
 
 def _plain(reply: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,11 @@ class RecordedActions:
         """Return the commands of the user, one after another."""
         runs, steps = self.runs(), list[Any](["run"])
         for run, following in pairwise(runs):
-            steps += [self._mail(message) for message in self._between(run.ended or run.began, following.began)]
+            for message in self._by_user():
+                is_between = (run.ended or run.began) <= message.created < following.began
+                if is_between and not self._is_running(message.created):
+                    text = self.placeholders.mask_plain(message.body)
+                    steps.append({"mail": {"to": message.recipient.name, "text": text}})
             text = self._resume_text(following.began)
             steps.append({"resume": text} if text else "resume")
         return steps
@@ -90,11 +94,6 @@ class RecordedActions:
         messages = (message for message in self.messages.values() if message.sender.kind == "human")
         return sorted(messages, key=lambda message: message.created)
 
-    def _between(self, one: float, other: float) -> Iterator[Envelope]:
-        for message in self._by_user():
-            if one <= message.created < other and not self._is_running(message.created):
-                yield message
-
     def _is_running(self, at: float) -> bool:
         runs = self.runs()
         ends = [run.ended if run.ended is not None else self._last_event(number) for number, run in enumerate(runs)]
@@ -105,9 +104,6 @@ class RecordedActions:
         runs = self.runs()
         until = runs[number + 1].began if number + 1 < len(runs) else float("inf")
         return max(each.at for each in self.events if each.at < until)
-
-    def _mail(self, message: Envelope) -> dict[str, Any]:
-        return {"mail": {"to": message.recipient.name, "text": self.placeholders.mask_plain(message.body)}}
 
     def _messages(self) -> Iterator[dict[str, Any]]:
         for message in self._by_user():

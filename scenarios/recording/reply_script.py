@@ -117,7 +117,10 @@ class Barriers:
         """Add all signals that are needed."""
         for name, agent_turns in self.agents.items():
             replies = {turn.turn: turn for turn in agent_turns.replies}
-            for turn, group in _by_turn(agent_turns).items():
+            groups: defaultdict[int, list[RecordedDelivery]] = defaultdict(list)
+            for delivery in agent_turns.deliveries:
+                groups[delivery.turn].append(delivery)
+            for turn, group in groups.items():
                 if turn in replies and turn < max(replies):
                     self._order(name, replies[turn], group)
 
@@ -191,11 +194,3 @@ def _author(message: Envelope) -> str:
     if message.kind != PlanApprovalRequest.kind:
         return message.sender.name
     return PlanApprovalRequest.from_body(message.body).agent or message.sender.name
-
-
-def _by_turn(agent_turns: AgentTurns) -> dict[int, list[RecordedDelivery]]:
-    groups: defaultdict[int, list[RecordedDelivery]] = defaultdict(list)
-    for delivery in agent_turns.deliveries:
-        if delivery.turn:
-            groups[delivery.turn].append(delivery)
-    return groups

@@ -8,6 +8,7 @@ import yaml
 WIDTH = 110
 SHORT = 90
 """Maximum length of a mapping that is written on one line."""
+_MAP = "tag:yaml.org,2002:map"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -38,11 +39,7 @@ def _mapping(dumper: yaml.SafeDumper, mapping: dict[str, Any]) -> yaml.MappingNo
     """Represent a mapping; one with few short values goes on one line."""
     is_short = all(isinstance(value, str | int | float | None) and "\n" not in str(value) for value in mapping.values())
     is_short = is_short and sum(len(f"{key}: {value}, ") for key, value in mapping.items()) < SHORT
-    return dumper.represent_mapping("tag:yaml.org,2002:map", mapping.items(), flow_style=is_short)
-
-
-def _section(dumper: yaml.SafeDumper, section: "_Section") -> yaml.MappingNode:
-    return dumper.represent_mapping("tag:yaml.org,2002:map", section.items(), flow_style=False)
+    return dumper.represent_mapping(_MAP, mapping.items(), flow_style=is_short)
 
 
 class _Section(dict[str, Any]):
@@ -58,7 +55,9 @@ def _list(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.SequenceNode:
 _Dumper.add_representer(str, _text)
 _Dumper.add_representer(list, _list)
 _Dumper.add_representer(dict, _mapping)
-_Dumper.add_representer(_Section, _section)
+_Dumper.add_representer(
+    _Section, lambda dumper, section: dumper.represent_mapping(_MAP, section.items(), flow_style=False)
+)
 
 
 def scenario_text(fields: Mapping[str, Any], remarks: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from coterie.agents.loop.model.catalog import ModelTable
 from coterie.scenarios.api_server.api.deterministic_ids import IdGenerator, reply_key
 from coterie.scenarios.api_server.api.exchange import ApiExchange
 from coterie.scenarios.api_server.api.rate_limiter import RateLimiter
-from coterie.scenarios.api_server.api.response_builder import BuiltResponse, build_response, prewarm_response
+from coterie.scenarios.api_server.api.response_builder import BuiltResponse, build_response
 from coterie.scenarios.api_server.api.response_delivery import inject_before, send_response
 from coterie.scenarios.api_server.caching.breakpoints import find_breakpoints
 from coterie.scenarios.api_server.caching.cache_diagnostics import CacheDiagnoser
@@ -117,7 +117,7 @@ class MessagesEndpoint:
         find_breakpoints(call, prompt)
         answer: dict[str, Any] = {"input_tokens": prompt.total}
         if call.params.get("context_management") is not None:
-            answer["context_management"] = {"original_input_tokens": prompt.original_total}
+            answer["context_management"] = {"original_input_tokens": prompt.total + prompt.cleared_tokens}
         await exchange.send(msgspec.json.encode(answer))
 
     def _call(self, exchange: ApiExchange, *, needs_max_tokens: bool = True) -> ApiRequest:
@@ -145,7 +145,9 @@ class MessagesEndpoint:
         self, exchange: ApiExchange, call: ApiRequest, prompt: PromptDigest, digest: bytes
     ) -> tuple[SelectedReply | None, BuiltResponse]:
         if call.max_tokens == 0:
-            return None, prewarm_response(self.ids.message(reply_key(call.caller, 0, digest)))
+            # Such a request only fills the cache.
+            message_id = self.ids.message(reply_key(call.caller, 0, digest))
+            return None, BuiltResponse(message_id=message_id, stop_reason="max_tokens")
         selected = self._selector.select(call, digest)
         reply = selected.reply
         exchange.facts["reply"] = reply.name

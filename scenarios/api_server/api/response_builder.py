@@ -31,11 +31,6 @@ class BuiltResponse:
     """Truncated JSON input of the last block, a tool call cut by max_tokens."""
 
 
-def prewarm_response(message_id: str) -> BuiltResponse:
-    """Return the empty answer to `max_tokens: 0`, which only fills the cache."""
-    return BuiltResponse(message_id=message_id, stop_reason="max_tokens")
-
-
 def build_response(
     call: ApiRequest, selected: SelectedReply, key: str, *, ids: IdGenerator, signer: ThinkingSigner, prompt_tokens: int
 ) -> BuiltResponse:

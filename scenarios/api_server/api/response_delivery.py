@@ -48,11 +48,6 @@ def message_events(message: dict[str, Any], cut_input: str | None = None) -> Ite
     yield encode_event("message_stop")
 
 
-def error_event(kind: str, message: str) -> bytes:
-    """Encode an error that happens after status 200 was sent."""
-    return encode_event("error", error={"type": kind, "message": message})
-
-
 def _block_events(index: int, block: Block, cut_input: str | None) -> Iterator[bytes]:
     empty, deltas = _deltas(block, cut_input)
     yield encode_event("content_block_start", index=index, content_block=empty)
@@ -161,7 +156,8 @@ async def _inject_within(
             await respond.abort()
             raise ClientGone
         case "error_event":
-            return [error_event(fault.error or "overloaded_error", "injected fault: error_event")], 0.0
+            error = {"type": fault.error or "overloaded_error", "message": "injected fault: error_event"}
+            return [encode_event("error", error=error)], 0.0
         case "stall":
             async with respond.while_connected():
                 await trio.sleep(fault.seconds if fault.seconds is not None else float("inf"))

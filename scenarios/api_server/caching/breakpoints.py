@@ -63,12 +63,10 @@ def _on_server_tool_results(call: ApiRequest, prompt: PromptDigest, markers: lis
 
 def _marked_blocks(call: ApiRequest) -> Iterator[tuple[str, Block]]:
     """Yield every block with a marker and its path, in the order of the request's sections."""
-    for index, tool in enumerate(call.tools):
-        if tool.get("cache_control") is not None:
-            yield f"tools.{index}", tool
-    for index, block in enumerate(call.system):
-        if block.get("cache_control") is not None:
-            yield f"system.{index}", block
+    for section, blocks in (("tools", call.tools), ("system", call.system)):
+        for index, block in enumerate(blocks):
+            if block.get("cache_control") is not None:
+                yield f"{section}.{index}", block
     for at, message in enumerate(call.messages):
         for index, block in enumerate(message.content):
             if block.get("cache_control") is not None:
@@ -88,20 +86,16 @@ def _check_parts(parts: list[Any], path: str) -> None:
 
 def _check_block(block: Block, path: str) -> Ttl:
     if path.startswith("tools."):
-        _check_tool(block)
+        if is_deferred(block):
+            raise invalid_request(
+                f"Tool '{block.get('name')}' cannot have both defer_loading=true and cache_control set. "
+                "Tools with defer_loading cannot use prompt caching."
+            )
     elif block["type"] in UNMARKABLE:
         raise invalid_request(f"{path}.{block['type']}.cache_control: Extra inputs are not permitted")
     elif _is_empty_text(block):
         raise invalid_request(f"{path}.text: cache_control cannot be set for empty text blocks")
     return _ttl(block["cache_control"], f"{path}.cache_control")
-
-
-def _check_tool(tool: Block) -> None:
-    if is_deferred(tool):
-        raise invalid_request(
-            f"Tool '{tool.get('name')}' cannot have both defer_loading=true and cache_control set. "
-            "Tools with defer_loading cannot use prompt caching."
-        )
 
 
 def _ttl(control: Any, path: str) -> Ttl:

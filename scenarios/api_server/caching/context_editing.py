@@ -16,7 +16,7 @@ import msgspec
 
 from coterie.scenarios.api_server.caching.token_count import count_block, count_blocks, is_deferred
 from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, RequestMessage
-from coterie.scenarios.api_server.request.errors import ApiError, invalid_request
+from coterie.scenarios.api_server.request.errors import invalid_request
 
 CACHE_EDITS = "cache_edits"
 
@@ -81,14 +81,10 @@ def _read_cache_edit(edit: Any, path: str) -> str:
 def _check_known(references_: list[str], results: set[str], call: ApiRequest, path: str) -> None:
     for index, reference in enumerate(references_):
         if reference not in results:
-            raise _unknown(reference, call, f"{path}.edits.{index}.cache_reference")
-
-
-def _unknown(reference: str, call: ApiRequest, path: str) -> ApiError:
-    blocks = (block for message in call.messages for block in message.content)
-    if any(block["type"] == "tool_result" and block.get("tool_use_id") == reference for block in blocks):
-        return invalid_request(f"{path}: the `tool_result` of {reference} is after this block")
-    return invalid_request(f"{path}: no `tool_result` of {reference} is in this request")
+            place = f"{path}.edits.{index}.cache_reference"
+            if reference in _blocks_by_id(call.messages, "tool_result", "tool_use_id"):
+                raise invalid_request(f"{place}: the `tool_result` of {reference} is after this block")
+            raise invalid_request(f"{place}: no `tool_result` of {reference} is in this request")
 
 
 BETA = "context-management-2025-06-27"

@@ -69,13 +69,7 @@ def _json(encoded: bytes) -> int:
     return -(-len(encoded) // BYTES_PER_JSON_TOKEN)
 
 
-def _count_text(block: Block) -> int | None:
-    text = block.get("text")
-    return _text(text) if isinstance(text, str) else None
-
-
-def _count_thinking(block: Block) -> int | None:
-    text = block.get("thinking")
+def _count_text(text: Any) -> int | None:
     return _text(text) if isinstance(text, str) else None
 
 
@@ -109,8 +103,8 @@ def _count_content(content: Any) -> int:
 
 
 _COUNTERS: dict[str, Callable[[Block], int | None]] = {
-    "text": _count_text,
-    "thinking": _count_thinking,
+    "text": lambda block: _count_text(block.get("text")),
+    "thinking": lambda block: _count_text(block.get("thinking")),
     "image": lambda _: IMAGE,
     "document": _count_document,
     "tool_use": _count_tool_use,

@@ -73,14 +73,21 @@ def parse_request(body: bytes, caller: ApiCaller, models: ModelTable, *, needs_m
     model = models.find(name)
     if model is None:
         raise not_found(f"model: {name}")
+    max_tokens = _max_tokens(fields, required=needs_max_tokens)
+    tools = _blocks(fields.pop("tools", None) or (), "tools")
+    system = fields.pop("system", None)
+    system_blocks = () if system is None else _content(system, "system")
+    messages = _pop_field(fields, "messages", list)
+    if not messages:
+        raise invalid_request("messages: at least one message is required")
     return ApiRequest(
         caller=caller,
         model=model,
         model_name=name,
-        max_tokens=_max_tokens(fields, required=needs_max_tokens),
-        tools=_blocks(fields.pop("tools", None) or (), "tools"),
-        system=() if (system := fields.pop("system", None)) is None else _content(system, "system"),
-        messages=_messages(_pop_field(fields, "messages", list)),
+        max_tokens=max_tokens,
+        tools=tools,
+        system=system_blocks,
+        messages=tuple([_message(value, index) for index, value in enumerate(messages)]),
         stream=_flag(fields.pop("stream", None), "stream"),
         params=fields,
     )
@@ -121,12 +128,6 @@ def _flag(value: Any, name: str) -> bool:
     if value is None or isinstance(value, bool):
         return bool(value)
     raise invalid_request(f"{name}: Input should be a valid boolean")
-
-
-def _messages(values: list[Any]) -> tuple[RequestMessage, ...]:
-    if not values:
-        raise invalid_request("messages: at least one message is required")
-    return tuple([_message(value, index) for index, value in enumerate(values)])
 
 
 def _message(value: Any, index: int) -> RequestMessage:

@@ -153,13 +153,9 @@ class ThinkingSigner:
         for message in call.messages:
             _extend(prefix, message.role, message.content)
         _extend(prefix, "assistant", earlier_blocks)
+        mac = self._key.mac_of(text)
         return self._key.write(
-            ThinkingSignature(
-                kind=kind,
-                model=call.model.id,
-                text_mac=self._key.mac_of(text),
-                prefix_mac=prefix.digest(),
-            )
+            ThinkingSignature(kind=kind, model=call.model.id, text_mac=mac, prefix_mac=prefix.digest())
         )
 
     def _read(self, block: Block) -> ThinkingSignature | None:

@@ -45,15 +45,11 @@ def tool_choice_is_possible(call: ApiRequest) -> None:
     if not call.tools:
         raise invalid_request("tool_choice may only be specified while providing tools.")
     if kind == "tool":
-        _named_tool_is_there(call, choice)
-
-
-def _named_tool_is_there(call: ApiRequest, choice: Block) -> None:
-    name = choice.get("name")
-    if not isinstance(name, str):
-        raise invalid_request("tool_choice.tool.name: Field required")
-    if all(tool.get("name") != name for tool in call.tools):
-        raise invalid_request(f"Tool '{name}' not found in provided tools")
+        name = choice.get("name")
+        if not isinstance(name, str):
+            raise invalid_request("tool_choice.tool.name: Field required")
+        if all(tool.get("name") != name for tool in call.tools):
+            raise invalid_request(f"Tool '{name}' not found in provided tools")
 
 
 def _custom_tool_is_well_formed(tool: Block, path: str) -> None:

@@ -80,6 +80,10 @@ class YamlNode:
             raise self.refuse_as(expected)
         return self.value
 
+    def times(self) -> int | None:
+        """Return a whole number from 1, or None for `always`."""
+        return None if self.value == "always" else self.count("a whole number from 1, or always")
+
     def items(self, expected: str = "a list") -> "tuple[YamlNode, ...]":
         """Return the items of a non-empty list."""
         if not isinstance(self.value, tuple):

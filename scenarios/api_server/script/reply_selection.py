@@ -78,7 +78,11 @@ class ReplySelector:
     def __init__(self, script: Script, *, seed: int = 0) -> None:
         self.script = script
         self._seed = seed
-        self._agent_scripts = _agent_scripts(script)
+        self._agent_scripts = {
+            (owner, purpose): AgentScript.of(owner, tuple(reply for reply in replies if reply.purpose == purpose))
+            for owner, replies in script.replies.items()
+            for purpose in {reply.purpose for reply in replies}
+        }
         self._served: _Recent[Client, tuple[int, bytes]] = _Recent()
         """For clients that do not send turn numbers: the last turn, and the digest of its request."""
         self._taken: _Recent[tuple[Client, str], frozenset[int]] = _Recent()
@@ -184,14 +188,6 @@ class ReplySelector:
         tried = [(rule, self._failures(rule, client, facts)) for rule in script.rules]
         rule, failures = min(tried, key=lambda pair: len(pair[1]))
         return f"script {self.script.source} line {rule.line}: rule needs {'; and '.join(failures)}"
-
-
-def _agent_scripts(script: Script) -> dict[tuple[str, str], AgentScript]:
-    scripts = {}
-    for owner, replies in script.replies.items():
-        for purpose in {reply.purpose for reply in replies}:
-            scripts[owner, purpose] = AgentScript.of(owner, tuple(r for r in replies if r.purpose == purpose))
-    return scripts
 
 
 def _sequence_end(script: AgentScript, turn: int) -> str:

@@ -1,8 +1,7 @@
 """Facts of a request that conditions and slots of a script can use."""
 
 import re
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -57,10 +56,9 @@ class RequestFacts:
         """Last text block of the user."""
         return next(_user_texts(self.call.messages, backwards=True), None)
 
-    def find_in_input(self, pattern: "Finder") -> tuple[str, ...] | None:
-        """Return the match of *pattern* in the newest user text or tool result that contains it."""
-        found = map(pattern.find, _input_texts(self.call.messages))
-        return next((groups for groups in found if groups is not None), None)
+    def find_in_input(self, find: Callable[[str], tuple[str, ...] | None]) -> tuple[str, ...] | None:
+        """Return the result of *find* for the newest user text or tool result in which it is not None."""
+        return next((groups for groups in map(find, _input_texts(self.call.messages)) if groups is not None), None)
 
     def find_last(self, expression: re.Pattern[str]) -> str | None:
         """Return the last match of *expression* in user texts and tool results: its first group, or all of it."""
@@ -86,14 +84,6 @@ class RequestFacts:
         """Ids of the tool calls in the last assistant message."""
         content = _last_of("assistant", self.call.messages)
         return tuple(str(block.get("id")) for block in content if block["type"] == "tool_use")
-
-
-class Finder(Protocol):
-    """Something that can be searched in a text."""
-
-    def find(self, text: str) -> tuple[str, ...] | None:
-        """Return the whole match and its groups, or None."""
-        ...
 
 
 def result_text(block: Block) -> str:

@@ -14,7 +14,7 @@ SIGNAL_LIMIT = 1_000
 class ScriptSignals:
     """Raised and awaited signals.
 
-    A signal stays raised until it is cleared, so the order of raising and waiting is free.
+    A signal stays raised, so the order of raising and waiting is free.
     """
 
     limit: int = SIGNAL_LIMIT
@@ -40,10 +40,6 @@ class ScriptSignals:
         for event, needed in self._waiting.items():
             if needed <= self._raised:
                 event.set()
-
-    def clear(self, name: str) -> None:
-        """Clear *name*; tasks that it has woken are not affected."""
-        self._raised.discard(name)
 
     async def wait(self, names: Iterable[str]) -> None:
         """Wait until all of *names* have been raised at the same time; always a checkpoint.

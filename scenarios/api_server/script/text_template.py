@@ -52,7 +52,10 @@ def check_template(text: str, *, groups: int | None = None) -> None:
     """
     for slot, _ in _slots(text):
         if (expression := _EXPRESSION.fullmatch(slot)) is not None:
-            _check_expression(expression[1])
+            try:
+                re.compile(expression[1])
+            except re.error as exc:
+                raise ValueError(f"/{expression[1]}/ is not a regular expression: {exc}") from exc
             continue
         numbered = _NUMBERED.fullmatch(slot)
         if slot not in _FACTS and not (numbered and numbered[1] in _LISTS):
@@ -110,13 +113,6 @@ def _fact(slot: str, facts: RequestFacts) -> str:
     if value is None:
         raise SlotEmpty(slot)
     return str(value)
-
-
-def _check_expression(text: str) -> None:
-    try:
-        re.compile(text)
-    except re.error as exc:
-        raise ValueError(f"/{text}/ is not a regular expression: {exc}") from exc
 
 
 def _check_group(number: int, groups: int | None) -> None:

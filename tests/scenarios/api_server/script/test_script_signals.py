@@ -49,29 +49,6 @@ async def test_all_names_are_waited_for_in_any_order(order: list[str]) -> None:
     assert log == ["a+b"]
 
 
-async def test_a_signal_raised_and_cleared_at_once_still_wakes() -> None:
-    signals, log = ScriptSignals(), list[str]()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait_and_note, signals, ["a"], log)
-        await wait_all_tasks_blocked()
-        signals.raise_signal("a")
-        signals.clear("a")
-    assert log == ["a"]
-    assert signals.raised == []
-
-
-async def test_a_cleared_signal_must_be_raised_again() -> None:
-    signals, log = ScriptSignals(), list[str]()
-    signals.raise_signal("a")
-    signals.clear("a")
-    signals.clear("never raised")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait_and_note, signals, ["a"], log)
-        await wait_all_tasks_blocked()
-        assert log == []
-        signals.raise_signal("a")
-
-
 async def test_no_names_are_all_raised() -> None:
     with trio.fail_after(1):
         await ScriptSignals().wait([])
@@ -96,6 +73,3 @@ async def test_the_number_of_names_is_bounded() -> None:
         signals.raise_signal("one more")
     with pytest.raises(ApiError, match="1,000 signals"):
         await signals.wait(["one more"])
-    signals.clear("s0")
-    signals.raise_signal("one more")
-    assert len(signals.raised) == 1_000
