@@ -64,9 +64,9 @@ class DeadLetters:
         # msgspec encodes bytes in base64, so the raw bytes may be invalid UTF-8.
         self._append({**attrs.asdict(letter, recurse=False), "v": VERSION})
 
-    def pending(self, *, after: DeadLetterNumber | None = None) -> list[tuple[DeadLetterNumber, DeadLetter]]:
-        """Return the dead letters that were not sent again, selected as by `history`. Raises `OSError`."""
-        return [(record.number, record.letter) for record in self.history(after=after) if record.resent is None]
+    def pending(self) -> list[tuple[DeadLetterNumber, DeadLetter]]:
+        """Return the dead letters that were not sent again. Raises `OSError`."""
+        return [(record.number, record.letter) for record in self.history() if record.resent is None]
 
     def history(self, *, after: DeadLetterNumber | None = None) -> list[DeadLetterRecord]:
         """Return all dead letters, oldest first, or only those behind *after*. Raises `OSError`.

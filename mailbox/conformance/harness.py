@@ -125,6 +125,12 @@ class MailHarness:
     _sequences: Counter[tuple[str, int, str]] = attrs.field(factory=Counter)
     _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack)
 
+    @property
+    def tampering(self) -> Tampering:
+        """Access to the stored mail, for promises that need it."""
+        assert self.factory.tampering is not None
+        return self.factory.tampering
+
     async def open(self) -> None:
         """Open the transport; `close` closes it."""
         parts = TransportParts(
@@ -183,19 +189,19 @@ class MailHarness:
         await self.transport.send(envelope)
         return envelope
 
-    async def send_many(self, count: int, recipient: str = "bob", *, sender: str = "alice") -> list[Envelope]:
-        """Send *count* messages, one after the other."""
-        return [await self.send(recipient, sender=sender) for _ in range(count)]
+    async def send_many(self, count: int) -> list[Envelope]:
+        """Send *count* messages from alice to bob, one after the other."""
+        return [await self.send() for _ in range(count)]
 
     def open_inbox(self, name: str = "bob", *, seen: Container[MessageId] = ()) -> AbstractAsyncContextManager[Inbox]:
         """Open the mailbox of *name* for its current incarnation."""
         member = self.roster.members().get(name)
         return self.transport.open_inbox(name, 1 if member is None else member.incarnation, seen=seen)
 
-    async def peek(self, name: str = "bob", *, limit: int | None = None) -> list[Delivery]:
+    async def peek(self, name: str = "bob") -> list[Delivery]:
         """Take pending messages of *name* with a separate reader, without acknowledging them."""
         async with self.open_inbox(name) as inbox:
-            return inbox.take_nowait(limit)
+            return inbox.take_nowait()
 
     async def read(self, name: str = "bob", *, seen: Container[MessageId] = ()) -> list[Envelope]:
         """Take and acknowledge pending messages of *name* with a separate reader."""

@@ -113,20 +113,16 @@ def _with_status(graph: TaskGraph, task: Task, at: float, by: TaskOwner, status:
         return claim_task(graph, task, at, by)
     if status == task.status:
         return task
-    _check_may_settle(task, by)
+    # Only the owner of a running task, the lead and the user may settle it.
+    if task.status == "in_progress" and task.owner not in (None, by) and by != USER and by.name != MAIN:
+        assert task.owner is not None
+        raise TaskOwned(task.id, task.owner)
     if status == "open":
         return task.with_change(at, by, "reopened" if task.status == "done" else "released", status="open", owner=None)
     if status == "deleted":
         return task.with_change(at, by, "deleted", status="deleted", owner=None)
     _check_not_blocked(graph, task)
     return task.with_change(at, by, "done", status="done", owner=task.owner or by)
-
-
-def _check_may_settle(task: Task, by: TaskOwner) -> None:
-    """Raise `TaskOwned` unless *by* is the owner of the running task, the lead or the user."""
-    if task.status == "in_progress" and task.owner not in (None, by) and by != USER and by.name != MAIN:
-        assert task.owner is not None
-        raise TaskOwned(task.id, task.owner)
 
 
 def _check_not_deleted(task: Task) -> None:

@@ -6,7 +6,7 @@ import attrs
 import trio
 
 from coterie.mailbox.address import check_name
-from coterie.mailbox.contract import Backlog, DeadLetter, Delivery, Inbox, Member, Roster
+from coterie.mailbox.contract import Backlog, DeadLetter, Member, Roster
 from coterie.mailbox.dead_letters import DeadLetters
 from coterie.mailbox.errors import MailboxError, MailboxFailed, NameInvalid
 from coterie.mailbox.roster import find_member
@@ -69,17 +69,14 @@ async def dead_letter_abandoned(transport: FileTransport, dead: DeadLetters, nam
             # A recipient that joined since then gets the messages just taken. Before it joined, nothing could be sent
             # to it.
             _check_ended(transport.roster, name)
-            await _dead_letter_all(deliveries, inbox, writer, transport.clock.now())
+            now = transport.clock.now()
+            try:
+                for delivery in deliveries:
+                    writer.add(DeadLetter.of(delivery.envelope, "recipient_ended", _detail(name), name, now))
+            except OSError as exc:
+                raise MailboxFailed(name, f"cannot store a dead letter: {exc.strerror}") from exc
+            await inbox.acknowledge([delivery.envelope.id for delivery in deliveries])
     return writer.count
-
-
-async def _dead_letter_all(deliveries: list[Delivery], inbox: Inbox, writer: "_DeadLetterWriter", now: float) -> None:
-    try:
-        for delivery in deliveries:
-            writer.add(DeadLetter.of(delivery.envelope, "recipient_ended", _detail(writer.name), writer.name, now))
-    except OSError as exc:
-        raise MailboxFailed(writer.name, f"cannot store a dead letter: {exc.strerror}") from exc
-    await inbox.acknowledge([delivery.envelope.id for delivery in deliveries])
 
 
 @attrs.define(eq=False)

@@ -59,13 +59,6 @@ class SessionKeys:
         return hashlib.blake2b(whose, key=self._secret, person=_PURPOSE, digest_size=SECRET_BYTES).digest()
 
 
-class UnsignedMail:
-    """Keys of a process that has none: its messages are not signed."""
-
-    def key_of(self, _sender: Sender) -> None:
-        """Return None for every sender."""
-
-
 @attrs.define(eq=False, kw_only=True)
 class SessionMail:
     """Mail of one session, as one process handles it; any number of processes may each have one.
@@ -121,7 +114,7 @@ class SessionMail:
         """Router of this process. Agents in *local_names*, which may change, get their mail by *local*."""
         return Router(
             roster=self.roster,
-            keys=UnsignedMail() if self.keys is None else self.keys,
+            keys=self.keys,
             local=local or QueueTransport(self.roster, self.keys, self.clock, self.dead_letters.add),
             files=self.files,
             bridge=self.bridge,

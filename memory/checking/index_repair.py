@@ -25,7 +25,9 @@ def repair_index(store: MemoryStore) -> MemoryChange | None:
     for attempt in range(ATTEMPTS):
         before = store.read(INDEX)
         text = (before or b"").decode("utf-8", "replace")
-        repaired = repair_index_text(text, _read_entries(store, text))
+        linked = {entry.path for entry in index_lines(text)}
+        memories = {path: None if path in linked else _read_entry(store, path) for path in store.paths()}
+        repaired = repair_index_text(text, memories)
         if repaired == text:
             return None
         try:
@@ -55,11 +57,6 @@ def repair_index_text(text: str, memories: Mapping[str, MemoryEntry | None]) -> 
     if not added:
         return "\n".join(kept)
     return "\n".join([*([whole] if whole else []), *added, ""])
-
-
-def _read_entries(store: MemoryStore, index: str) -> dict[str, MemoryEntry | None]:
-    linked = {entry.path for entry in index_lines(index)}
-    return {path: None if path in linked else _read_entry(store, path) for path in store.paths()}
 
 
 def _read_entry(store: MemoryStore, path: str) -> MemoryEntry:

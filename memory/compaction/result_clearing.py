@@ -107,7 +107,8 @@ def clear_results(
             return None
         if segment.block_type != "tool_result" or segment.tool_use_id not in gone:
             return segment.data
-        return _cleared_block(segment.data, PLACEHOLDER if segment.tool_use_id in deleted else placeholder)
+        text = PLACEHOLDER if segment.tool_use_id in deleted else placeholder
+        return msgspec.json.encode({**msgspec.json.decode(segment.data), "content": [{"type": "text", "text": text}]})
 
     return rewrite(segments, replacement, has_changed=has_changed)
 
@@ -125,8 +126,11 @@ def remove_media(segments: Sequence[SegmentView], ids: Collection[str]) -> list[
     """Return the messages of *segments*, without the images and documents in the results *ids*."""
 
     def replacement(segment: SegmentView) -> bytes:
-        is_meant = segment.block_type == "tool_result" and segment.tool_use_id in ids
-        return _without_media(segment.data) if is_meant else segment.data
+        if segment.block_type != "tool_result" or segment.tool_use_id not in ids:
+            return segment.data
+        block = msgspec.json.decode(segment.data)
+        texts = [part for part in block["content"] if part.get("type") not in _MEDIA]
+        return msgspec.json.encode({**block, "content": [*texts, {"type": "text", "text": MEDIA_PLACEHOLDER}]})
 
     return rewrite(segments, replacement)
 
@@ -157,20 +161,9 @@ def minimum_to_clear(trigger: int, *, write: Decimal, read: Decimal, turns: int)
     return int(trigger * rewriting / (read * turns + rewriting)) + 1
 
 
-def _cleared_block(data: bytes, placeholder: str) -> bytes:
-    block = msgspec.json.decode(data)
-    return msgspec.json.encode({**block, "content": [{"type": "text", "text": placeholder}]})
-
-
 def _holds_media(data: bytes) -> bool:
     # A substring test avoids decoding results that are only text.
     if not any(f'"{kind}"'.encode() in data for kind in _MEDIA):
         return False
     content = msgspec.json.decode(data).get("content")
     return isinstance(content, list) and any(part.get("type") in _MEDIA for part in content)
-
-
-def _without_media(data: bytes) -> bytes:
-    block = msgspec.json.decode(data)
-    texts = [part for part in block["content"] if part.get("type") not in _MEDIA]
-    return msgspec.json.encode({**block, "content": [*texts, {"type": "text", "text": MEDIA_PLACEHOLDER}]})

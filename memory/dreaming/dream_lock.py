@@ -172,15 +172,12 @@ def _read(path: Path) -> _LockFile | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        return _LockFile(at=os.fstat(descriptor).st_mtime, body=_parse(file.read(4096)))
-
-
-def _parse(content: bytes) -> _Body | int | None:
-    with contextlib.suppress(ValueError):
-        facts = msgspec.json.decode(content)
-        return facts if type(facts) is int else msgspec.convert(facts, _Body)
-    return None
+    status = os.fstat(descriptor)
+    body: _Body | int | None = None
+    with os.fdopen(descriptor, "rb") as file, contextlib.suppress(ValueError):
+        facts = msgspec.json.decode(file.read(4096))
+        body = facts if type(facts) is int else msgspec.convert(facts, _Body)
+    return _LockFile(at=status.st_mtime, body=body)
 
 
 @contextlib.contextmanager

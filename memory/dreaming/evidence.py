@@ -11,7 +11,7 @@ from coterie.memory.dreaming.statements import comparison_key
 
 MOST = 10
 """Largest number of transcript references of one hunk."""
-_REFERENCE = re.compile(r"([\w.-]+)/([\w.-]+):([0-9]{1,9})")
+_REFERENCE = re.compile(r"[\w.-]+/[\w.-]+:[0-9]{1,9}")
 _PATH = re.compile(r"[\w./-]+\.md\b")
 
 
@@ -49,7 +49,10 @@ def attach_evidence(change: DreamChange, claims: Sequence[EvidenceClaim], exists
 
     A claim with words applies to the hunks that contain them, if there are any, otherwise to all hunks of its file.
     """
-    checked = {name: exists(*_parts(name)) for claim in claims for name in claim.references}
+    checked: dict[str, bool] = {}
+    for name in (name for claim in claims for name in claim.references):
+        session, agent, line = re.split("[/:]", name)
+        checked[name] = exists(session, agent, int(line))
     files = (
         attrs.evolve(file, hunks=tuple(_justified(file, hunk, claims, checked) for hunk in file.hunks))
         for file in change.files
@@ -57,12 +60,6 @@ def attach_evidence(change: DreamChange, claims: Sequence[EvidenceClaim], exists
     invented = [name for name, is_there in checked.items() if not is_there]
     notes = (*change.notes, *(f"the evidence names a line that does not exist: {name}" for name in invented[:MOST]))
     return attrs.evolve(change, files=tuple(files), notes=notes)
-
-
-def _parts(name: str) -> tuple[str, str, int]:
-    match = _REFERENCE.fullmatch(name)
-    assert match is not None, "the same pattern found this reference"
-    return match[1], match[2], int(match[3])
 
 
 def _justified(file: DreamFile, hunk: Hunk, claims: Sequence[EvidenceClaim], checked: dict[str, bool]) -> Hunk:

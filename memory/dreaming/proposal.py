@@ -7,7 +7,7 @@ from coterie.memory.dreaming.classify import KeptFacts, classify
 from coterie.memory.dreaming.dream_change import DreamChange, RecallTest
 from coterie.memory.dreaming.evidence import ReferenceExists, attach_evidence, parse_claims
 from coterie.memory.dreaming.recall_check import WORST
-from coterie.memory.dreaming.working_copy import StopCheck, WorkingCopy, never_stop, read_draft, read_texts, write_text
+from coterie.memory.dreaming.working_copy import StopCheck, WorkingCopy, never_stop, read_draft, read_texts, write_file
 from coterie.memory.layer_settings import DeletionPolicy
 
 DRY = "this was a dry run"
@@ -53,5 +53,6 @@ def propose(
     chosen = auto_approved(change, kept, deletions)
     shown = chosen or {hunk.number for hunk in change.hunks}
     for file in change.files:
-        write_text(copied.work, file.path, file.text(shown) or None)
+        text = file.text(shown) or None
+        write_file(copied.work / file.path, None if text is None else text.encode())
     return Proposal(change=change, chosen=frozenset(chosen))

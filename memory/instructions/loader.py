@@ -176,7 +176,13 @@ class _Loader:
         if len(self.files) >= FILE_LIMIT:
             self._warn(found.path, f"is left out: {FILE_LIMIT} files are loaded already")
             return
-        text = self._read(found)
+        text = ""
+        try:
+            text = _read_text(found.real)
+        except OSError as exc:
+            self._warn(found.path, f"cannot be read: {exc.strerror}")
+        except ValueError as exc:
+            self._warn(found.path, f"is left out: it is {exc}")
         for include in find_includes(text):
             self._load_include(include, found)
         if len(text) > LONG:
@@ -187,25 +193,12 @@ class _Loader:
         for note in rule.notes:
             self._warn(found.path, note.reason, note.line)
         if rule.text.strip():
+            included_by = found.included_by
             self.files.append(
                 InstructionFile(
-                    path=found.path,
-                    scope=found.scope,
-                    text=rule.text,
-                    paths=rule.paths,
-                    included_by=found.included_by,
+                    path=found.path, scope=found.scope, text=rule.text, paths=rule.paths, included_by=included_by
                 )
             )
-
-    def _read(self, found: _FoundFile) -> str:
-        """Return the text of the file; empty, with a warning, if it is unusable."""
-        try:
-            return _read_text(found.real)
-        except OSError as exc:
-            self._warn(found.path, f"cannot be read: {exc.strerror}")
-        except ValueError as exc:
-            self._warn(found.path, f"is left out: it is {exc}")
-        return ""
 
     def _load_include(self, include: IncludeReference, by: _FoundFile) -> None:
         target = include.target(by.real.parent)

@@ -53,21 +53,11 @@ def _trim(body: str, cap: int, *, is_log: bool) -> str:
     notice = f"[Trimmed to {cap:,} tokens: {what} left out. Make it shorter.]"
     text = _NOTICE.sub("", body)
     size = max(0, cap * TOKEN_BYTES - len(notice) - _FENCE_BYTES)
-    if is_log:
-        return close_fences("\n".join(filter(None, [notice, _end(text, size)])))
-    return "\n".join(filter(None, [close_fences(_beginning(text, size)), notice]))
-
-
-def _beginning(text: str, size: int) -> str:
-    """Return at most *size* bytes from the start of *text*; whole lines, if they are more than half of that."""
-    start = text.encode()[:size].decode("utf-8", "ignore")
-    whole = start.rpartition("\n")[0]
-    return whole if 2 * len(whole) > len(start) else start
-
-
-def _end(text: str, size: int) -> str:
-    """Return at most *size* bytes from the end of *text*; whole lines, if they are more than half of that."""
     content = text.encode()
-    end = content[max(0, len(content) - size) :].decode("utf-8", "ignore")
-    whole = end.partition("\n")[2]
-    return whole if 2 * len(whole) > len(end) else end
+    part = (content[max(0, len(content) - size) :] if is_log else content[:size]).decode("utf-8", "ignore")
+    lines = part.partition("\n")[2] if is_log else part.rpartition("\n")[0]
+    # Whole lines, if they are more than half of what is left.
+    kept = lines if 2 * len(lines) > len(part) else part
+    if is_log:
+        return close_fences("\n".join(filter(None, [notice, kept])))
+    return "\n".join(filter(None, [close_fences(kept), notice]))

@@ -169,7 +169,9 @@ class Recaller:
         found: list[tuple[float, MemoryLocation]] = []
         for directory in self._directories:
             known = sum(place.directory == directory for place in survey.left_out)
-            ranker = self._ranker(directory)
+            if directory not in self._rankers:
+                self._rankers[directory] = Bm25Ranker.open(directory)
+            ranker = self._rankers[directory]
             ranker.refresh(between)
             ranked = ((one.score, MemoryLocation(directory, one.path)) for one in ranker.rank(query, most + known))
             found += [(score, place) for score, place in ranked if place in survey.files]
@@ -185,8 +187,3 @@ class Recaller:
         for ranker in self._rankers.values():
             ranker.close()
         self._rankers.clear()
-
-    def _ranker(self, directory: Path) -> Bm25Ranker:
-        if directory not in self._rankers:
-            self._rankers[directory] = Bm25Ranker.open(directory)
-        return self._rankers[directory]

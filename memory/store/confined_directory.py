@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
@@ -117,7 +117,9 @@ class ConfinedDirectory:
             for number, name in enumerate(names):
                 path = "/".join(names[: number + 1])
                 if make:
-                    self._make(opened, name, path)
+                    with suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=opened)
+                        sync_directory((self.path / path).parent, dir_fd=opened)
                 try:
                     below = os.open(name, _DIRECTORY, dir_fd=opened)
                 except FileNotFoundError:
@@ -132,13 +134,6 @@ class ConfinedDirectory:
         finally:
             os.close(opened)
 
-    def _make(self, directory: int, name: str, path: str) -> None:
-        try:
-            os.mkdir(name, dir_fd=directory)
-        except FileExistsError:
-            return
-        sync_directory((self.path / path).parent, dir_fd=directory)
-
 
 @contextmanager
 def open_confined(directory: Path, *, make: bool = False) -> Iterator[ConfinedDirectory | None]:
@@ -148,7 +143,10 @@ def open_confined(directory: Path, *, make: bool = False) -> Iterator[ConfinedDi
     written. Raises `MemoryRefused` and `OSError`.
     """
     if make:
-        _make_directory(directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            directory.mkdir(mode=0o700)  # memories are private to the user
+            sync_directory(directory.parent)
     try:
         descriptor = os.open(directory, _DIRECTORY)
     except FileNotFoundError:
@@ -163,15 +161,6 @@ def open_confined(directory: Path, *, make: bool = False) -> Iterator[ConfinedDi
         yield ConfinedDirectory(directory, descriptor)
     finally:
         os.close(descriptor)
-
-
-def _make_directory(directory: Path) -> None:
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        directory.mkdir(mode=0o700)  # memories are private to the user
-    except FileExistsError:
-        return
-    sync_directory(directory.parent)
 
 
 def _resolve_name(name: str, directory: int, path: str) -> str:

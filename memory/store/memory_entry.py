@@ -40,10 +40,13 @@ def parse_entry(content: bytes, path: str) -> MemoryEntry:
     stem = PurePosixPath(path).stem
     if b"\0" in content:
         return MemoryEntry(name=stem, description="", type=None, body="", notes=("not text: contains a NUL",))
-    text = content.decode(errors="replace")
+    try:
+        text, is_utf8 = content.decode(), True
+    except UnicodeDecodeError:
+        text, is_utf8 = content.decode(errors="replace"), False
     read = parse_front_matter(text[:LONGEST_HEAD])
     notes = [f"line {note.line}: {note.reason}" for note in read.notes]
-    if "\N{REPLACEMENT CHARACTER}" in text and not _is_utf8(content):
+    if not is_utf8:
         notes.append("it is not valid UTF-8; invalid bytes are replaced")
     return MemoryEntry(
         name=_text(read.fields.get("name")) or stem,
@@ -78,11 +81,3 @@ def _first_line(body: str) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_DESCRIPTION else f"{text[: LONGEST_DESCRIPTION - 3].rstrip()}..."
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

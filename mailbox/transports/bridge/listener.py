@@ -72,7 +72,11 @@ class InboundRateLimiter:
 
     def spend(self, sender: tuple[str, str], now: float) -> float:
         """Take a token of *sender*; return 0, or the seconds until there is one."""
-        self._drop_full_buckets(now)
+        if len(self._buckets) > 1_000:
+            # Full buckets are dropped, so that only recent senders have one.
+            full = [known for known in self._buckets if self._tokens(known, now) >= self._burst]
+            for known in full:
+                del self._buckets[known]
         tokens = self._tokens(sender, now)
         if tokens < 1:
             return (1 - tokens) * 60 / self._per_minute
@@ -83,13 +87,6 @@ class InboundRateLimiter:
         tokens, counted = self._buckets.get(sender, (float(self._burst), now))
         # If the clock was set back, no tokens are added or removed.
         return min(float(self._burst), tokens + max(0.0, now - counted) * self._per_minute / 60)
-
-    def _drop_full_buckets(self, now: float) -> None:
-        """Drop full buckets, so that only recent senders have one."""
-        if len(self._buckets) > 1_000:
-            self._buckets = {
-                sender: bucket for sender, bucket in self._buckets.items() if self._tokens(sender, now) < self._burst
-            }
 
 
 @attrs.define(eq=False)
@@ -124,7 +121,12 @@ class InboundMail:
                 return self._delay_reply(str(exc), RETRY_AFTER)
 
     async def _accept(self, envelope: Envelope) -> DeliveryReply:
-        self._check(envelope)
+        check_name(envelope.id)
+        if envelope.kind != "message":
+            reason = "mail between sessions is text"
+            raise NotAllowed(envelope.sender.name, envelope.recipient.name, envelope.kind, reason)
+        if self.terms.policy == "refuse":
+            raise BridgeRefused(f"bridge:{self.session}", "it accepts no mail from other sessions")
         now = self.clock.now()
         record = self.taken.find(envelope, now=now, window=self.terms.repeat_window)
         if record is None:
@@ -134,14 +136,6 @@ class InboundMail:
             record = await self._store(envelope)
             self.taken.add(record)
         return DeliveryReply(outcome=record.outcome, session=self.session, id=record.id, stored=record.stored)
-
-    def _check(self, envelope: Envelope) -> None:
-        check_name(envelope.id)
-        if envelope.kind != "message":
-            reason = "mail between sessions is text"
-            raise NotAllowed(envelope.sender.name, envelope.recipient.name, envelope.kind, reason)
-        if self.terms.policy == "refuse":
-            raise BridgeRefused(f"bridge:{self.session}", "it accepts no mail from other sessions")
 
     async def _store(self, envelope: Envelope) -> ReceivedRecord:
         if self.terms.policy == "hold":

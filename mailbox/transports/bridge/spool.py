@@ -79,15 +79,10 @@ class Spool:
             try:
                 return _parse(raw)
             except EnvelopeCorrupt as exc:
-                letter = DeadLetter(
-                    reason="corrupt",
-                    detail=str(exc),
-                    mailbox=self.mailbox,
-                    at=self._clock.now(),
-                    envelope=None,
-                    raw=raw,
+                now, detail = self._clock.now(), str(exc)
+                self._store_dead_letter(
+                    DeadLetter(reason="corrupt", detail=detail, mailbox=self.mailbox, at=now, envelope=None, raw=raw)
                 )
-                self._store_dead_letter(letter)
                 file.unlink(missing_ok=True)
                 return None
 

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Literal
 
 import attrs
 import trio
@@ -17,7 +16,7 @@ from coterie.mailbox.contract import BridgeReceipt, BridgeState, MailLimits, Sto
 from coterie.mailbox.envelope import Envelope, MessageId
 from coterie.mailbox.errors import BridgeRefused, MailboxError, MailboxFailed, MailboxFull, MessageTooLarge, NotAllowed
 from coterie.mailbox.fault_points import delay, trigger
-from coterie.mailbox.transports.bridge.outbox import Outbox
+from coterie.mailbox.transports.bridge.outbox import DIRECTORY, Outbox
 from coterie.mailbox.transports.bridge.peer import Peer
 from coterie.mailbox.transports.bridge.protocol import DeliveryReply, Hello, parse_refusal
 from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable, check_uid, read_credentials
@@ -129,7 +128,7 @@ class BridgeTransport:
     """Messages that wait for other sessions."""
 
     def __attrs_post_init__(self) -> None:
-        self.outgoing = Outbox.of(self.mail, self.clock, self.store_dead_letter, self.limits)
+        self.outgoing = Outbox(self.mail / DIRECTORY, self.clock, self.store_dead_letter, self.limits)
 
     async def send(self, envelope: Envelope, address: Socket | OtherSession) -> BridgeReceipt:
         """Hand *envelope* to the session at *address*, or store it in the outbox behind earlier mail for that session.
@@ -214,31 +213,22 @@ async def _drain(connection: PeerConnection, spool: Spool, peer: Peer) -> int:
     taken = 0
     while files := await trio.to_thread.run_sync(spool.files):
         for file in files:
-            outcome = await _forward_one(connection, spool, peer, file)
-            if outcome == "waits":
+            envelope = await trio.to_thread.run_sync(spool.read, file)
+            if envelope is None:
+                continue
+            try:
+                answer = await connection.send(envelope)
+            except PeerTimeout:
                 return taken
-            taken += outcome == "taken"
+            if answer.is_received:
+                await trio.to_thread.run_sync(spool.remove, file)
+                taken += 1
+                continue
+            refusal = parse_refusal(answer, peer.address)
+            if answer.outcome == "later" or isinstance(refusal, MailboxFull):
+                return taken
+            await trio.to_thread.run_sync(spool.dead_letter, file, envelope, "refused", str(refusal))
     return taken
-
-
-async def _forward_one(
-    connection: PeerConnection, spool: Spool, peer: Peer, file: Path
-) -> Literal["taken", "gone", "waits"]:
-    envelope = await trio.to_thread.run_sync(spool.read, file)
-    if envelope is None:
-        return "gone"
-    try:
-        answer = await connection.send(envelope)
-    except PeerTimeout:
-        return "waits"
-    if answer.is_received:
-        await trio.to_thread.run_sync(spool.remove, file)
-        return "taken"
-    refusal = parse_refusal(answer, peer.address)
-    if answer.outcome == "later" or isinstance(refusal, MailboxFull):
-        return "waits"
-    await trio.to_thread.run_sync(spool.dead_letter, file, envelope, "refused", str(refusal))
-    return "gone"
 
 
 def _receipt(envelope: Envelope, state: BridgeState, id_: MessageId, stored: float) -> BridgeReceipt:

@@ -22,9 +22,7 @@ def snapshot_pending(directory: Path) -> dict[str, frozenset[MessageDigest]]:
     """
     try:
         mailboxes = [entry for entry in directory.glob("*/") if segment_numbers(entry)]
-        digests_by_name = {
-            mailbox.name: frozenset(map(message_digest, _read_pending(mailbox))) for mailbox in mailboxes
-        }
+        digests_by_name = {mailbox.name: frozenset(map(message_digest, read_pending(mailbox))) for mailbox in mailboxes}
     except OSError as exc:
         raise MailboxFailed(str(directory), f"cannot be read: {exc.strerror}") from exc
     return {name: digests for name, digests in digests_by_name.items() if digests}
@@ -37,12 +35,13 @@ def needs_turn(mailbox: Path) -> bool:
     during this call.
     """
     try:
-        return any(envelope.kind not in NEVER_WAKES for envelope in _read_pending(mailbox))
+        return any(envelope.kind not in NEVER_WAKES for envelope in read_pending(mailbox))
     except OSError:
         return True
 
 
-def _read_pending(mailbox: Path) -> Iterator[Envelope]:
+def read_pending(mailbox: Path) -> Iterator[Envelope]:
+    """Yield the unacknowledged messages in the directory *mailbox*, oldest first. Blocks. Raises `OSError`."""
     with closing(LogReader.from_cursor(mailbox, find_cursor(mailbox))) as reader:
         while (line := reader.next_record()) is not None:
             reader.skip_record(line)
