@@ -64,8 +64,8 @@ def record(*, session: str, output: Path | None, force: bool) -> None:
         found = SessionDirectory.find(session)
         path = output or Path(f"{found.id}{SUFFIX}")
         is_printed = str(path) == "-"
-        if not force and not is_printed:
-            _check_free(path)
+        if not force and not is_printed and path.exists():
+            raise UsageRefused(f"{path}: exists already; overwrite it with --force")
         recording = record_session(found, "recorded" if is_printed or output is None else path.stem)
         if not is_printed:
             path.write_text(recording.text)
@@ -80,36 +80,6 @@ def record(*, session: str, output: Path | None, force: bool) -> None:
             click.echo(recording.text, nl=False)
         else:
             click.echo(f"recorded session {found.id} in {path}; run it with `coterie scenario run {path}`")
-
-
-def _check_free(path: Path) -> None:
-    if path.exists():
-        raise ConfigInvalid(str(path), "exists already; overwrite it with --force")
-
-
-def fuzz_scenario(scenario: Scenario, *, plans: int, seed: int, is_kept: bool, is_json: bool) -> None:
-    """Run *scenario* under *plans* fault plans, with seeds from *seed* on, print the results and exit."""
-    try:
-        targets = find_targets(scenario)
-    except ScenarioInvalid as exc:
-        raise UsageRefused(str(exc)) from exc
-    trials = []
-    for trial in run_plans(scenario, targets, range(seed, seed + plans), is_kept=is_kept):
-        trials.append(trial)
-        _print_trial(trial)
-    passed = sum(not trial.failures for trial in trials)
-    with open_output():
-        if is_json:
-            summary = {
-                "name": scenario.name,
-                "passed": passed,
-                "struck": count_kinds(trials),
-                "plans": [trial.to_mapping() for trial in trials],
-            }
-            click.echo(msgspec.json.encode(summary))
-        else:
-            click.echo(summarize_trials(trials))
-    sys.exit(ExitCode.DONE if passed == len(trials) else ExitCode.FAILED)
 
 
 def summarize_trials(trials: list[FuzzTrial]) -> str:
@@ -222,7 +192,24 @@ def fuzz(*, name: str, plans: int, seed: int, is_kept: bool, is_json: bool) -> N
     """
     with _usage_errors():
         chosen = load_scenario(find_scenario(name))
-    fuzz_scenario(chosen, plans=plans, seed=seed, is_kept=is_kept, is_json=is_json)
+        targets = find_targets(chosen)
+    trials = []
+    for trial in run_plans(chosen, targets, range(seed, seed + plans), is_kept=is_kept):
+        trials.append(trial)
+        _print_trial(trial)
+    passed = sum(not trial.failures for trial in trials)
+    with open_output():
+        if is_json:
+            summary = {
+                "name": chosen.name,
+                "passed": passed,
+                "struck": count_kinds(trials),
+                "plans": [trial.to_mapping() for trial in trials],
+            }
+            click.echo(msgspec.json.encode(summary))
+        else:
+            click.echo(summarize_trials(trials))
+    sys.exit(ExitCode.DONE if passed == len(trials) else ExitCode.FAILED)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 Write a `TransportFactory` for the transport, then `await promise.check(open_factory)` for each of `PROMISES`.
 """
 
+import itertools
+
 from coterie.mailbox.conformance import (
     acknowledge_promises,
     body_promises,
@@ -19,6 +21,7 @@ from coterie.mailbox.conformance.harness import (
     Tampering,
     TransportFactory,
     TransportParts,
+    promises_in,
 )
 
 _MODULES = (
@@ -32,10 +35,7 @@ _MODULES = (
 )
 
 PROMISES: tuple[Promise, ...] = tuple(
-    sorted(
-        (value for module in _MODULES for value in vars(module).values() if isinstance(value, Promise)),
-        key=lambda promise: promise.number,
-    )
+    sorted(itertools.chain(*map(promises_in, _MODULES)), key=lambda promise: promise.number)
 )
 
 __all__ = [

@@ -4,7 +4,7 @@ import sys
 
 import attrs
 
-from coterie.mailbox.conformance.harness import MailHarness, expect_error, promise
+from coterie.mailbox.conformance.harness import MailHarness, expect_error
 from coterie.mailbox.errors import MailboxError
 
 LARGEST = 1000 * 1000
@@ -28,14 +28,12 @@ CONTROL = (
 """Bodies that could break a line, a record or a terminal."""
 
 
-@promise()
 async def promise_52_a_body_may_be_empty(mail: MailHarness) -> None:
     """A body may be empty."""
     await mail.send(body="")
     assert [envelope.body for envelope in await mail.read()] == [""], "it arrives"
 
 
-@promise()
 async def promise_53_a_body_may_be_long(mail: MailHarness) -> None:
     """A body of a million bytes arrives, and so do the messages before and after it."""
     bodies = ["before", "x" * LARGEST, "after"]
@@ -45,7 +43,6 @@ async def promise_53_a_body_may_be_long(mail: MailHarness) -> None:
     assert [envelope.body for envelope in await mail.read()] == bodies, "all three arrive whole"
 
 
-@promise()
 async def promise_54_control_characters_are_text(mail: MailHarness) -> None:
     """Newlines, NUL, escapes and text that imitates a record arrive as text, one message each."""
     for body in CONTROL:
@@ -56,7 +53,6 @@ async def promise_54_control_characters_are_text(mail: MailHarness) -> None:
     assert [envelope.summary for envelope in read] == list(CONTROL), "and every summary"
 
 
-@promise()
 async def promise_55_all_of_unicode_is_text(mail: MailHarness) -> None:
     """Every Unicode character arrives unchanged; no text is normalised."""
     text = "".join(map(chr, (*range(SURROGATES.start), *range(SURROGATES.stop, sys.maxunicode + 1))))
@@ -67,7 +63,6 @@ async def promise_55_all_of_unicode_is_text(mail: MailHarness) -> None:
     assert [envelope.body for envelope in await mail.read()] == bodies, "code point by code point"
 
 
-@promise()
 async def promise_56_a_lone_surrogate_is_refused(mail: MailHarness) -> None:
     """A body with a lone surrogate, which cannot be encoded, is rejected, and no part of it is stored."""
     whole = mail.new_message()

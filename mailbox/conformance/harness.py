@@ -1,8 +1,9 @@
 """Test harness of the conformance suite: an open transport, its surroundings, and numbered promises."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from types import ModuleType
 from typing import Literal, Protocol, TypedDict, TypeVar, Unpack
 
 import attrs
@@ -257,6 +258,7 @@ def _key_of(sender: Sender) -> bytes:
 
 TIME_LIMIT = 20.0
 PromiseNeed = Literal["tampering", "macs"]
+_Test = Callable[[MailHarness], Awaitable[None]]
 
 
 class NotApplicable(Exception):
@@ -272,7 +274,14 @@ class Promise:
     sentence: str
     need: PromiseNeed | None
     limits: MailLimits
-    _test: Callable[[MailHarness], Awaitable[None]]
+    _test: _Test
+
+    @classmethod
+    def of(cls, test: _Test, need: PromiseNeed | None = None, limits: MailLimits | None = None) -> "Promise":
+        """Return the promise that the function *test* checks."""
+        name: str = getattr(test, "__name__", "")
+        sentence, number = " ".join((test.__doc__ or "").split()), int(name.split("_")[1])
+        return cls(number=number, name=name, sentence=sentence, need=need, limits=limits or MailLimits(), test=test)
 
     async def check(self, open_factory: OpenTransportFactory) -> None:
         """Raise `AssertionError` if a transport breaks the promise, and `NotApplicable` if it cannot be tested.
@@ -292,20 +301,13 @@ class Promise:
             raise NotApplicable("the reader does not get the MAC that the sender made")
 
 
-def promise(
-    *, need: PromiseNeed | None = None, limits: MailLimits | None = None
-) -> Callable[[Callable[[MailHarness], Awaitable[None]]], Promise]:
-    """Decorate a function as a promise; *limits* are those of the transport under test."""
+def promise(*, need: PromiseNeed | None = None, limits: MailLimits | None = None) -> Callable[[_Test], Promise]:
+    """Decorate a promise that needs something of the storage, or *limits* of the transport under test."""
+    return lambda test: Promise.of(test, need, limits)
 
-    def decorate(test: Callable[[MailHarness], Awaitable[None]]) -> Promise:
-        name: str = getattr(test, "__name__", "")
-        return Promise(
-            number=int(name.split("_")[1]),
-            name=name,
-            sentence=" ".join((test.__doc__ or "").split()),
-            need=need,
-            limits=limits or MailLimits(),
-            test=test,
-        )
 
-    return decorate
+def promises_in(module: ModuleType) -> Iterator[Promise]:
+    """Yield the promises of *module*: all functions `promise_<number>_<subject>`."""
+    for name, value in vars(module).items():
+        if name.startswith("promise_"):
+            yield value if isinstance(value, Promise) else Promise.of(value)

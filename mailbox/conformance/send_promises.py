@@ -9,7 +9,6 @@ from coterie.mailbox.envelope import Envelope, new_message_id
 from coterie.mailbox.errors import UnknownRecipient
 
 
-@promise()
 async def promise_01_a_receipt_describes_the_stored_message(mail: MailHarness) -> None:
     """A receipt has the id and the recipient of the message, and the time of storing."""
     mail.clock.advance(3600)
@@ -19,7 +18,6 @@ async def promise_01_a_receipt_describes_the_stored_message(mail: MailHarness) -
     assert before <= receipt.stored <= mail.clock.now(), "the time of storing is read from the session's clock"
 
 
-@promise()
 async def promise_02_a_receipt_means_stored(mail: MailHarness) -> None:
     """A message with a receipt survives a restart, with or without a reader."""
     sent = await mail.send_many(3)
@@ -29,7 +27,6 @@ async def promise_02_a_receipt_means_stored(mail: MailHarness) -> None:
     assert ids_of(await mail.read()) == ids_of(sent), "receipted mail is there after a restart"
 
 
-@promise()
 async def promise_03_without_a_receipt_nothing_is_stored(mail: MailHarness) -> None:
     """A rejected message is never delivered, even if its recipient joins later."""
     await expect_error(UnknownRecipient, mail.send("dave"))
@@ -38,7 +35,6 @@ async def promise_03_without_a_receipt_nothing_is_stored(mail: MailHarness) -> N
     assert await mail.read("dave") == [], "refused mail is not delivered"
 
 
-@promise()
 async def promise_04_a_cancelled_send_is_whole_or_absent(mail: MailHarness) -> None:
     """A cancelled send stores the message whole or not at all, and affects no other message."""
     envelopes = [mail.new_message() for _ in range(20)]
@@ -63,7 +59,6 @@ async def promise_04_a_cancelled_send_is_whole_or_absent(mail: MailHarness) -> N
     assert mail.dead_letters.letters == [], "no partial message is stored"
 
 
-@promise()
 async def promise_05_a_message_sent_twice_is_delivered_once(mail: MailHarness) -> None:
     """A message that is sent again under the same id, because its sender got no receipt, is delivered once."""
     envelope = await mail.send()
@@ -73,7 +68,6 @@ async def promise_05_a_message_sent_twice_is_delivered_once(mail: MailHarness) -
     assert mail.transport.backlog("bob").messages == 0, "a copy is not pending"
 
 
-@promise()
 async def promise_06_a_copy_of_acknowledged_mail_is_dropped(mail: MailHarness) -> None:
     """A copy that arrives after the message was taken or acknowledged is not delivered to the same reader."""
     async with mail.open_inbox() as inbox:
@@ -87,7 +81,6 @@ async def promise_06_a_copy_of_acknowledged_mail_is_dropped(mail: MailHarness) -
     assert mail.dead_letters.letters == [], "a copy is no dead letter"
 
 
-@promise()
 async def promise_07_every_field_arrives(mail: MailHarness) -> None:
     """All fields arrive unchanged, including summary, reply, group, trace context and expiry."""
     sent = await mail.send(
@@ -112,7 +105,6 @@ async def promise_08_what_arrives_is_what_was_signed(mail: MailHarness) -> None:
     assert read.to_bytes() == sent.to_bytes(), "the bytes are the same"
 
 
-@promise()
 async def promise_09_mail_reaches_only_its_recipient(mail: MailHarness) -> None:
     """A message is delivered to the name it was sent to, and to no other."""
     sent = {name: await mail.send(name, sender="carol") for name in MEMBERS for _ in range(2)}
@@ -122,7 +114,6 @@ async def promise_09_mail_reaches_only_its_recipient(mail: MailHarness) -> None:
         assert read[-1].id == sent[name].id, f"all mail for {name} is there"
 
 
-@promise()
 async def promise_10_sessions_do_not_mix(mail: MailHarness) -> None:
     """Two sessions with members of the same names do not get each other's mail."""
     async with mail.open_other_session() as other:
@@ -131,7 +122,6 @@ async def promise_10_sessions_do_not_mix(mail: MailHarness) -> None:
         assert ids_of(await mail.read()) == [here.id], "this session gets only its own mail"
 
 
-@promise()
 async def promise_11_a_broadcast_is_one_message_per_recipient(mail: MailHarness) -> None:
     """The messages of a broadcast share a group; each is delivered and acknowledged separately."""
     for name in ("bob", "carol"):
@@ -141,7 +131,6 @@ async def promise_11_a_broadcast_is_one_message_per_recipient(mail: MailHarness)
     assert delivery.envelope.group == "all-hands", "carol's message is pending although bob acknowledged his"
 
 
-@promise()
 async def promise_12_mail_waits_for_a_reader(mail: MailHarness) -> None:
     """A member can get mail before its first reader opens the mailbox, and can send mail to itself."""
     mail.roster.join("dave")

@@ -105,7 +105,11 @@ class ConfinedDirectory:
                 _refuse_link(exc, directory, parts[-1], "/".join(parts))
                 raise
             try:
-                return _content(descriptor, "/".join(parts), limit)
+                mode = os.fstat(descriptor).st_mode
+                if not stat.S_ISREG(mode):
+                    raise MemoryRefused("/".join(parts), _describe_mode(mode))
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    return file.read(-1 if limit is None else limit)
             finally:
                 os.close(descriptor)
 
@@ -173,14 +177,6 @@ def _resolve_name(name: str, directory: int, path: str) -> str:
     if other := case_conflict(normalize_name(name), os.listdir(directory)):
         raise MemoryRefused(path, f"differs only in case or normal form from {other}, which is there; write {other}")
     return normalize_name(name)
-
-
-def _content(descriptor: int, path: str, limit: int | None) -> bytes:
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        raise MemoryRefused(path, _describe_mode(mode))
-    with os.fdopen(descriptor, "rb", closefd=False) as file:
-        return file.read(-1 if limit is None else limit)
 
 
 def _mode(directory: int, name: str, path: str) -> int | None:

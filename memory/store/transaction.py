@@ -134,7 +134,9 @@ class StoreTransaction:
         """Add a change for every file that was edited without the store."""
         known = replay(self.held.history.batches())
         for path in sorted({*known, *self.held.root.list_files()}):
-            current = self._read_regular(path)
+            current = None
+            with suppress(MemoryRefused):  # a link does not count as a file of the store
+                current = self.held.root.read(path)
             if current != known.get(path):
                 self._add(path, known.get(path), current)
 
@@ -159,13 +161,6 @@ class StoreTransaction:
             raise
         history.mark_applied(self._changes[-1])
         return self._changes
-
-    def _read_regular(self, path: str) -> bytes | None:
-        """Return the content of *path*; None for a link, which does not count as a file of the store."""
-        try:
-            return self.held.root.read(path)
-        except MemoryRefused:
-            return None
 
     def _record_external_change(self, path: str, current: bytes | None) -> None:
         """Record an edit of *path* that bypassed the store, before the file is overwritten."""

@@ -35,30 +35,21 @@ def check_reply(call: ApiRequest, built: BuiltResponse, name: str) -> None:
     """
     if built.stop_reason in ("max_tokens", "refusal", "model_context_window_exceeded"):
         return
-    schema = _format_schema(call)
-    text = "".join(block["text"] for block in built.content if block["type"] == "text")
-    if schema is not None and built.stop_reason != "tool_use":
-        _check_schema(_parsed(text, name), schema, f"script reply {name} does not satisfy output_config.format")
+    config = call.params.get("output_config") or {}
+    schema = (config.get("format") or call.params.get("output_format") or {}).get("schema")
+    if isinstance(schema, dict) and built.stop_reason != "tool_use":
+        try:
+            value = msgspec.json.decode("".join(block["text"] for block in built.content if block["type"] == "text"))
+        except (msgspec.DecodeError, RecursionError) as exc:
+            reason = f"script reply {name} is not the JSON that output_config.format asks for: {exc}"
+            raise invalid_request(reason) from exc
+        _check_schema(value, schema, f"script reply {name} does not satisfy output_config.format")
     custom = [tool for tool in call.tools if tool.get("type") in (None, "custom")]
     strict = {tool["name"]: tool["input_schema"] for tool in custom if tool.get("strict") is True}
     for block in built.content:
         if block["type"] == "tool_use" and block["name"] in strict:
             what = f"script reply {name} calls {block['name']} with input that breaks its strict schema"
             _check_schema(block["input"], strict[block["name"]], what)
-
-
-def _format_schema(call: ApiRequest) -> dict[str, Any] | None:
-    config = call.params.get("output_config") or {}
-    output_format = config.get("format") or call.params.get("output_format") or {}
-    schema = output_format.get("schema")
-    return schema if isinstance(schema, dict) else None
-
-
-def _parsed(text: str, name: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise invalid_request(f"script reply {name} is not the JSON that output_config.format asks for: {exc}") from exc
 
 
 def _check_schema(value: Any, schema: dict[str, Any], what: str) -> None:

@@ -8,8 +8,7 @@ import attrs
 from coterie.scenarios.api_server.caching.context_editing import CACHE_EDITS, THINKING
 from coterie.scenarios.api_server.caching.prompt_digest import PromptDigest
 from coterie.scenarios.api_server.caching.token_count import is_deferred
-from coterie.scenarios.api_server.request.api_request import ApiRequest, Block
-from coterie.scenarios.api_server.request.canonical_block import has_marked_part
+from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, has_marked_part
 from coterie.scenarios.api_server.request.errors import invalid_request
 
 MARKERS_LIMIT = 4
@@ -134,8 +133,11 @@ def _automatic(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]
     if control is None:
         return None
     ttl = _ttl(control, "cache_control")
-    index = _last_markable(prompt)
-    if index is None:
+    for index in reversed(range(len(prompt.blocks))):
+        block = prompt.blocks[index]
+        if index < prompt.system_start or (block["type"] not in UNMARKABLE and not _is_empty_text(block)):
+            break
+    else:
         return None
     marked = next((marker for marker in markers if marker.index == index), None)
     if marked is None:
@@ -145,14 +147,6 @@ def _automatic(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]
         raise invalid_request(
             f"cache_control.ttl: the last cacheable block already has a cache_control with ttl='{marked.ttl}'"
         )
-    return None
-
-
-def _last_markable(prompt: PromptDigest) -> int | None:
-    for index in range(len(prompt.blocks) - 1, -1, -1):
-        block = prompt.blocks[index]
-        if index < prompt.system_start or (block["type"] not in UNMARKABLE and not _is_empty_text(block)):
-            return index
     return None
 
 

@@ -87,9 +87,18 @@ class PromptCache:
 
         An entry that has not expired keeps the longer of its old and new lifetimes.
         """
+        started = result.started
         for digest, life in result.writes:
-            self._write(digest, life, result.started)
-        self._trim(result.started)
+            expiry = started + life
+            entry = self._entries.get(digest)
+            if entry is None:
+                self._entries[digest] = _Entry(life, expiry)
+                heapq.heappush(self._queue, (expiry, digest))
+            elif started > entry.expiry:
+                entry.life, entry.expiry = life, expiry
+            else:
+                entry.life, entry.expiry = max(entry.life, life), max(entry.expiry, expiry)
+        self._trim(started)
 
     def _look_back(self, prompt: PromptDigest, index: int, now: float) -> tuple[int, int]:
         """Return the nearest entry at or before *index*, or -1, and the number of checked positions."""
@@ -102,17 +111,6 @@ class PromptCache:
                 return at, index - at + 1
             at -= 1
         return -1, index - at
-
-    def _write(self, digest: bytes, life: float, started: float) -> None:
-        expiry = started + life
-        entry = self._entries.get(digest)
-        if entry is None:
-            self._entries[digest] = _Entry(life, expiry)
-            heapq.heappush(self._queue, (expiry, digest))
-        elif started > entry.expiry:
-            entry.life, entry.expiry = life, expiry
-        else:
-            entry.life, entry.expiry = max(entry.life, life), max(entry.expiry, expiry)
 
     def _trim(self, now: float) -> None:
         """Drop expired entries, and beyond the limit those that expire first."""

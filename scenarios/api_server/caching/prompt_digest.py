@@ -22,8 +22,7 @@ from coterie.scenarios.api_server.caching.context_editing import (
     without_thinking,
 )
 from coterie.scenarios.api_server.caching.token_count import count_block, is_deferred
-from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, RequestMessage
-from coterie.scenarios.api_server.request.canonical_block import canonical_block
+from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, RequestMessage, canonical_block
 
 DIGEST_SIZE = 16
 WEB_TOOLS = ("web_search_", "web_fetch_")
@@ -84,10 +83,6 @@ class PromptDigest:
     def tokens_at(self, index: int) -> int:
         """Return the tokens of the prefix that ends with position *index*; 0 for a negative index."""
         return self.cumulative[index] if index >= 0 else 0
-
-    def tokens_of(self, index: int) -> int:
-        """Return the tokens of position *index* alone."""
-        return self.cumulative[index] - self.tokens_at(index - 1)
 
 
 @attrs.define(eq=False)
@@ -261,9 +256,6 @@ def _features(messages: Sequence[RequestMessage]) -> tuple[bool, bool]:
         content = holder.get("content") if isinstance(holder, dict) else None
         if isinstance(content, list):
             rich += [part for part in content if isinstance(part, dict) and str(part.get("type")) in RICH]
-    return any(block["type"] == "image" for block in rich), any(map(_cites, rich))
-
-
-def _cites(part: Block) -> bool:
-    setting = part.get("citations")
-    return isinstance(setting, dict) and setting.get("enabled") is True
+    citations = (block.get("citations") for block in rich)
+    cites = any(isinstance(setting, dict) and setting.get("enabled") is True for setting in citations)
+    return any(block["type"] == "image" for block in rich), cites

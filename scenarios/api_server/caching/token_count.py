@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from coterie.scenarios.api_server.request.api_request import Block
-from coterie.scenarios.api_server.request.canonical_block import canonical_block
+from coterie.scenarios.api_server.request.api_request import Block, canonical_block
 
 _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 

@@ -1,6 +1,6 @@
 """Ordered list of the rules that a request must satisfy."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from coterie.scenarios.api_server.request.api_request import ApiRequest
 from coterie.scenarios.api_server.request.errors import invalid_request
@@ -52,22 +52,15 @@ def check_request(call: ApiRequest, *, strict: bool, counting: bool = False) -> 
     Lenient mode accepts any value of a documented parameter; both modes accept unknown parameters. *counting* skips the
     rules about `max_tokens`, which a request to count tokens does not have.
     """
-    for rule in SHAPES:
-        rule(call)
+    rules = list(SHAPES)
     if strict:
-        for rule in _strict_rules(call, counting=counting):
-            rule(call)
-
-
-def _strict_rules(call: ApiRequest, *, counting: bool) -> Iterator[Rule]:
-    """Yield the strict rules that can apply; most requests have few parameters, many have no tools."""
-    if call.params:
-        yield from PARAMETERS
-    if call.tools or "tool_choice" in call.params:
-        yield from TOOLS
-    yield from MESSAGES
-    if not counting:
-        yield from OUTPUT
+        # Only the rules that can apply: most requests have few parameters, many have no tools.
+        rules += PARAMETERS if call.params else ()
+        rules += TOOLS if call.tools or "tool_choice" in call.params else ()
+        rules += MESSAGES
+        rules += () if counting else OUTPUT
+    for rule in rules:
+        rule(call)
 
 
 def check_size(call: ApiRequest, prompt_tokens: int) -> None:

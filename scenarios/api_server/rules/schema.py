@@ -164,7 +164,11 @@ def _violations(value: Any, schema: Any, path: str, root: Any, trail: tuple[str,
         return
     yield from _own_violations(value, schema, path)
     if "$ref" in schema:
-        yield from _referred_violations(value, str(schema["$ref"]), path, root, trail)
+        reference = str(schema["$ref"])
+        if reference in trail or (target := _resolve(reference, root)) is None:
+            yield f"{path}: the reference {reference} leads nowhere"
+        else:
+            yield from _violations(value, target, path, root, (*trail, reference))
     for part in _listed(schema, "allOf"):
         yield from _violations(value, part, path, root, trail)
     choices = _listed(schema, "anyOf")
@@ -175,14 +179,6 @@ def _violations(value: Any, schema: Any, path: str, root: Any, trail: tuple[str,
     elif isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):
             yield from _violations(item, schema["items"], f"{path}[{index}]", root, ())
-
-
-def _referred_violations(value: Any, reference: str, path: str, root: Any, trail: tuple[str, ...]) -> Iterator[str]:
-    target = None if reference in trail else _resolve(reference, root)
-    if target is None:
-        yield f"{path}: the reference {reference} leads nowhere"
-    else:
-        yield from _violations(value, target, path, root, (*trail, reference))
 
 
 def _own_violations(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:

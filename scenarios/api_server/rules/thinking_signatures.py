@@ -10,8 +10,7 @@ from typing import Literal
 
 import attrs
 
-from coterie.scenarios.api_server.request.api_request import ApiRequest, Block
-from coterie.scenarios.api_server.request.canonical_block import canonical_block
+from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, canonical_block
 from coterie.scenarios.api_server.request.errors import invalid_request
 from coterie.scenarios.api_server.rules.tool_pairing import MessageRun, merged_runs
 

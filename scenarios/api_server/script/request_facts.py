@@ -22,26 +22,6 @@ class RequestFacts:
     """Groups of the regular expression in the selected rule; the first is the whole match."""
 
     @property
-    def agent(self) -> str | None:
-        """Name of the agent, as sent by the client."""
-        return self.call.caller.agent
-
-    @property
-    def incarnation(self) -> int | None:
-        """Incarnation of the agent, as sent by the client."""
-        return self.call.caller.incarnation
-
-    @property
-    def purpose(self) -> str:
-        """Purpose of the call."""
-        return self.call.caller.purpose
-
-    @property
-    def model(self) -> str:
-        """Id of the model."""
-        return self.call.model.id
-
-    @property
     def tools(self) -> frozenset[str]:
         """Names of the offered tools."""
         return frozenset(str(tool.get("name")) for tool in self.call.tools)

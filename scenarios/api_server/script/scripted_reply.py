@@ -78,7 +78,7 @@ class ReplyConditions:
 
     def found(self, facts: RequestFacts) -> tuple[str, ...]:
         """Return the match of the first regular expression, of user text, tool result, model or history."""
-        seen = (facts.last_user_text, facts.last_tool_result, facts.model)
+        seen = (facts.last_user_text, facts.last_tool_result, facts.call.model.id)
         patterns = (self.last_user_text, self.last_tool_result, self.model)
         for pattern, text in zip(patterns, seen, strict=True):
             if pattern and pattern.expression:
@@ -91,7 +91,7 @@ class ReplyConditions:
         checks = (
             _text_failure("last_user_text", self.last_user_text, facts.last_user_text),
             _text_failure("last_tool_result", self.last_tool_result, facts.last_tool_result),
-            _text_failure("model", self.model, facts.model),
+            _text_failure("model", self.model, facts.call.model.id),
             self._tool_failure(facts),
             None if self.turn in (None, facts.turn) else f"turn {self.turn}, this is turn {facts.turn}",
             *(f"an earlier text {p}" for p in self.heard if facts.find_in_input(p.find) is None),

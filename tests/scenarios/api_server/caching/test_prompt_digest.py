@@ -85,8 +85,8 @@ def test_positions_run_from_tools_over_system_to_messages() -> None:
     )
     assert [block.get("name", "") for block in prompt.blocks] == ["Read", "", "", "", ""]
     assert (prompt.system_start, prompt.messages_start) == (1, 2)
-    assert [prompt.tokens_of(index) for index in range(1, 5)] == [2, 3, 4, 5]
-    assert prompt.total == prompt.tokens_of(0) + 14
+    assert [prompt.tokens_at(index) - prompt.tokens_at(index - 1) for index in range(1, 5)] == [2, 3, 4, 5]
+    assert prompt.total == prompt.tokens_at(0) + 14
 
 
 def test_a_prompt_that_grows_keeps_the_digests_it_had() -> None:
