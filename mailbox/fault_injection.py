@@ -75,7 +75,7 @@ def read_injected_faults(path: Path) -> list[InjectedFault]:
 
 @attrs.define(eq=False)
 class FaultRules:
-    """Fault rules in a file, as one process applies them."""
+    """Fault rules in a file, as one process applies them: a `FaultHook` for files, and `MailFaults`."""
 
     path: Path
     process: str
@@ -107,21 +107,14 @@ class FaultRules:
             os.write(record_file, msgspec.json.encode(record) + b"\n")
             return not is_passed
 
-
-@attrs.frozen
-class FileFaultInjector:
-    """`FaultHook` that follows fault rules."""
-
-    _rules: FaultRules
-
     def before(self, operation: Operation, path: Path, size: int) -> int:
         """As `FaultHook.before`."""
-        for rule in self._rules.current():
+        for rule in self.current():
             if _OPERATIONS.get(rule.do) != operation:
                 continue
-            if rule.target not in ("", self._rules.process) or not path.match(rule.files):
+            if rule.target not in ("", self.process) or not path.match(rule.files):
                 continue
-            if not self._rules.should_inject(rule, f"{rule.do}: {path}"):
+            if not self.should_inject(rule, f"{rule.do}: {path}"):
                 continue
             if rule.do == "torn_write":
                 return random.Random(rule.seed).randrange(size) if size else 0  # noqa: S311 - repeatable, not secret
@@ -129,18 +122,11 @@ class FileFaultInjector:
             raise OSError(number, os.strerror(number), str(path))
         return size
 
-
-@attrs.frozen
-class MailFaultInjector:
-    """`MailFaults` that follow fault rules."""
-
-    _rules: FaultRules
-
     def trigger(self, fault: MailFault, route: MailRoute, recipient: str) -> float | None:
         """As `MailFaults.trigger`."""
-        for rule in self._rules.current():
+        for rule in self.current():
             is_match = rule.do == fault and rule.transport == route and rule.target in ("", recipient)
-            if is_match and self._rules.should_inject(rule, f"{fault}: mail to {recipient} by {route}"):
+            if is_match and self.should_inject(rule, f"{fault}: mail to {recipient} by {route}"):
                 return rule.seconds
         return None
 

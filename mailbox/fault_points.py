@@ -109,8 +109,8 @@ def inject_faults(process: str) -> Iterator[None]:
         yield
         return
     # Imported here, so that a process without a scenario never loads the module.
-    from coterie.mailbox.fault_injection import FaultRules, FileFaultInjector, MailFaultInjector  # noqa: PLC0415
+    from coterie.mailbox.fault_injection import FaultRules  # noqa: PLC0415
 
     fault_rules = FaultRules(Path(rules), process)
-    with file_faults(FileFaultInjector(fault_rules)), mail_faults(MailFaultInjector(fault_rules)):
+    with file_faults(fault_rules), mail_faults(fault_rules):
         yield

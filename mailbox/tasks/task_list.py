@@ -89,10 +89,6 @@ class TaskList:
             task_id, lambda graph, task: update_task(graph, task, self.clock.now(), by, change)
         )
 
-    async def release(self, task_id: TaskId, by: TaskOwner) -> Task:
-        """Make the task open again. Raises as `update`."""
-        return await self.update(task_id, by, TaskChange(status="open"))
-
     async def take_over(self, owner: TaskOwner) -> tuple[Task, ...]:
         """Move the running tasks of earlier incarnations of *owner* to *owner*, which continues them."""
         return await self._change_running(owner, "taken over", "in_progress", owner)

@@ -48,20 +48,11 @@ def _walk(directory: str, below: str, depth: int) -> Iterator[ScannedFile]:
     for entry in found:
         path = below + entry.name
         if path.endswith(SUFFIX):
-            if is_memory(path) and (file := _file(path, entry)) is not None:
-                yield file
+            with suppress(OSError):
+                if is_memory(path) and stat.S_ISREG((status := entry.stat(follow_symlinks=False)).st_mode):
+                    yield ScannedFile(path, status.st_mtime_ns, status.st_size, status.st_ino)
         elif depth > 1 and is_memory(f"{path}/") and entry.is_dir(follow_symlinks=False):
             yield from _walk(directory, f"{path}/", depth - 1)
-
-
-def _file(path: str, entry: os.DirEntry[str]) -> ScannedFile | None:
-    try:
-        status = entry.stat(follow_symlinks=False)
-    except OSError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return ScannedFile(path, status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 @contextmanager

@@ -12,8 +12,7 @@ from coterie.agents.events.event_reader import LineUnreadable, SessionEvent
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.envelope import Envelope
-from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.cli.mail.message_history import MessageHistory, MessageHop
+from coterie.orchestrator.cli.mail.message_history import MessageHop
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry, read_ledger
 from coterie.orchestrator.session.overview import is_running
@@ -31,7 +30,7 @@ from coterie.scenarios.recording.session_options import (
     team_table,
 )
 from coterie.scenarios.recording.transcript_turns import AgentTurns, read_agent_turns
-from coterie.scenarios.runner.run_record import without_text_events
+from coterie.scenarios.runner.run_record import sweep_mail, without_text_events
 from coterie.session_directory import MAIN, SessionDirectory
 
 ABOUT = 100
@@ -65,19 +64,10 @@ def record_session(session: SessionDirectory, name: str) -> RecordedScenario:
     for observed in events:
         if isinstance(damage := observed.event, LineUnreadable):
             raise ConfigInvalid(str(session.directory / damage.file), f"line {damage.line}: {damage.reason}")
-    mail = trio.run(_mail, session)
+    mail = trio.run(sweep_mail, session, Clock.from_environment())
     path = session.directory / LEDGER
     ledger = list(read_ledger(path).lines) if path.exists() else []
     return _Recorder(session=session, name=name, agents=agents, events=events, mail=mail, ledger=ledger).recording()
-
-
-async def _mail(session: SessionDirectory) -> list[MessageHop]:
-    with SessionMail.open(session, Clock.from_environment()) as session_mail:
-        history = MessageHistory.of(session_mail)
-        try:
-            return await history.sweep()
-        finally:
-            history.close()
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -37,6 +37,8 @@ class RecordedRun:
     began: float
     ended: float | None
     """None without a recorded end: the root was killed, or the machine stopped."""
+    last: float
+    """Time of the last event before the next run."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -57,7 +59,8 @@ class RecordedActions:
         runs = []
         for began, until in zip(starts, [*starts[1:], float("inf")], strict=True):
             ends = [at for at, event in lead if began <= at < until and event.state in END_STATES]
-            runs.append(RecordedRun(began=began, ended=ends[-1] if ends else None))
+            last = max(each.at for each in self.events if each.at < until)
+            runs.append(RecordedRun(began=began, ended=ends[-1] if ends else None, last=last))
         return runs
 
     def steps(self) -> list[Any]:
@@ -95,15 +98,7 @@ class RecordedActions:
         return sorted(messages, key=lambda message: message.created)
 
     def _is_running(self, at: float) -> bool:
-        runs = self.runs()
-        ends = [run.ended if run.ended is not None else self._last_event(number) for number, run in enumerate(runs)]
-        return any(run.began <= at <= end for run, end in zip(runs, ends, strict=True))
-
-    def _last_event(self, number: int) -> float:
-        """Return the time of the last event of a run."""
-        runs = self.runs()
-        until = runs[number + 1].began if number + 1 < len(runs) else float("inf")
-        return max(each.at for each in self.events if each.at < until)
+        return any(run.began <= at <= (run.last if run.ended is None else run.ended) for run in self.runs())
 
     def _messages(self) -> Iterator[dict[str, Any]]:
         for message in self._by_user():
@@ -173,11 +168,10 @@ class RecordedActions:
                 yield {**trigger, "do": "kill", "target": event.name}
 
     def _root_crashes(self) -> Iterator[dict[str, Any]]:
-        for number, run in enumerate(self.runs()):
-            if run.ended is None:
-                last = self._last_event(number)
-                if (trigger := self._trigger([i for i, each in enumerate(self.events) if each.at <= last])) is not None:
-                    yield {**trigger, "do": "kill", "target": "root"}
+        for run in self.runs():
+            before = [i for i, each in enumerate(self.events) if each.at <= run.last]
+            if run.ended is None and (trigger := self._trigger(before)) is not None:
+                yield {**trigger, "do": "kill", "target": "root"}
 
     def _trigger(self, indexes: Sequence[int]) -> dict[str, Any] | None:
         """Return a trigger for the last identifying event at *indexes*, with its occurrence number."""

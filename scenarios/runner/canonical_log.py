@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-import attrs
 import msgspec
 
 from coterie.agents.events.agent_events import Finished
@@ -81,10 +80,19 @@ def _agents(run: ScenarioRun, root: Path) -> Iterator[str]:
         if observed.kind not in _TIMED and not is_stop_report:
             by_agent[observed.agent].append(observed)
     for agent, observed_ones in sorted(by_agent.items()):
-        normal = _Normalizer(root)
+        ids: dict[str, str] = {}
         for observed in observed_ones:
             for text in _event_text(observed, names):
-                yield f"{agent}: {normal.of(text)}"
+                yield f"{agent}: {_normalize(text, root, ids)}"
+
+
+def _normalize(text: str, root: Path, ids: dict[str, str]) -> str:
+    """Return *text* without paths, times and amounts of this run; *ids* of one agent are numbered by first use."""
+    for path, name in ((project_slug(root / "project"), "<slug>"), (str(root), "<root>")):
+        text = text.replace(path, name)
+    text = _IDS.sub(lambda found: ids.setdefault(found[0], f"<id {len(ids) + 1}>"), text)
+    text = _PROCESSES.sub(r"\1 <number>", _TIMES.sub("<time>", text))
+    return _DOLLARS.sub(r"\1<amount>", text)
 
 
 def _names(run: ScenarioRun) -> dict[str, str]:
@@ -149,19 +157,3 @@ def _cost(run: ScenarioRun) -> str:
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
-
-
-@attrs.define(eq=False)
-class _Normalizer:
-    """Replaces run-specific ids, paths, times and amounts in the texts of one agent; ids are numbered by first use."""
-
-    _root: Path
-    _ids: dict[str, str] = attrs.field(factory=dict)
-
-    def of(self, text: str) -> str:
-        """Return *text* without anything that differs between runs."""
-        for path, name in ((project_slug(self._root / "project"), "<slug>"), (str(self._root), "<root>")):
-            text = text.replace(path, name)
-        text = _IDS.sub(lambda found: self._ids.setdefault(found[0], f"<id {len(self._ids) + 1}>"), text)
-        text = _PROCESSES.sub(r"\1 <number>", _TIMES.sub("<time>", text))
-        return _DOLLARS.sub(r"\1<amount>", text)

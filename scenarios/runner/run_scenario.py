@@ -13,15 +13,13 @@ import trio
 from coterie.agents.events.event_reader import SessionEvent
 from coterie.agents.events.root_events import AgentChanged
 from coterie.mailbox.fault_injection import add_fault_rule, read_injected_faults
-from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.cli.mail.message_history import MessageHistory
 from coterie.orchestrator.cli.output import ExitCode
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry, read_ledger
 from coterie.orchestrator.processes.zygote import TITLE
 from coterie.orchestrator.session.overview import END_STATES
 from coterie.orchestrator.session.root_lock import find_root
 from coterie.scenarios.runner.environment import SEED_VARIABLE, ScenarioEnvironment
-from coterie.scenarios.runner.run_record import ScenarioFailure, ScenarioRun, log_tail, without_text_events
+from coterie.scenarios.runner.run_record import ScenarioFailure, ScenarioRun, log_tail, sweep_mail, without_text_events
 from coterie.scenarios.runner.scenario import (
     EVERYTHING,
     LEAD,
@@ -277,10 +275,7 @@ class _ScenarioExecution:
         """Read the record of the run from the files of its sessions."""
         mail, ledger = [], list[LedgerEntry]()
         for session, name in self._sessions.items():
-            with SessionMail.open(session, self._environment.clock) as session_mail:
-                history = MessageHistory.of(session_mail)
-                mail += [qualify_hop(name, hop) for hop in await history.sweep()]
-                history.close()
+            mail += [qualify_hop(name, hop) for hop in await sweep_mail(session, self._environment.clock)]
             if (path := session.directory / LEDGER).exists():
                 entries = read_ledger(path).lines
                 ledger += [attrs.evolve(entry, agent=qualify_agent(name, entry.agent)) for entry in entries]

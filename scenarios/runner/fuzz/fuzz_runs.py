@@ -3,10 +3,10 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -24,6 +24,8 @@ from coterie.scenarios.runner.run_record import ScenarioFailure, ScenarioRun, lo
 from coterie.scenarios.runner.run_scenario import run_scenario
 from coterie.scenarios.runner.scenario import Scenario, UserAction
 from coterie.session_directory import MAIN
+
+Item = TypeVar("Item")
 
 ADMITTED = re.compile(r"\b(could not|cannot|failed)\b")
 """Pattern in the lead's final text by which the lead admits that the task is not done."""
@@ -79,24 +81,26 @@ def _find_lost_messages(run: ScenarioRun) -> Iterator[str]:
 
 
 def _find_duplicate_messages(run: ScenarioRun) -> Iterator[str]:
-    delivered = Counter((each.mailbox, each.id) for each in run.mail if each.kind == "delivered")
-    for (mailbox, id_), count in delivered.items():
-        if count > 1:
-            yield f"message {id_} was delivered to {mailbox} {count} times"
+    delivered = ((each.mailbox, each.id) for each in run.mail if each.kind == "delivered")
+    for (mailbox, id_), count in _repeated(delivered):
+        yield f"message {id_} was delivered to {mailbox} {count} times"
 
 
 def _find_repeated_work(run: ScenarioRun) -> Iterator[str]:
     """Check that no tool call ran twice and no agent finished its task twice."""
-    calls = Counter((each.agent, each.event.id) for each in run.events if isinstance(each.event, ToolStarted))
-    for (agent, id_), count in calls.items():
-        if count > 1:
-            yield f"{agent} ran the call {id_} {count} times"
+    calls = ((each.agent, each.event.id) for each in run.events if isinstance(each.event, ToolStarted))
+    for (agent, id_), count in _repeated(calls):
+        yield f"{agent} ran the call {id_} {count} times"
     # A run restarted after its final reply has no turn.
     ends = ((each.agent, event) for each in run.events if isinstance(event := each.event, Finished))
-    finished = Counter(agent for agent, end in ends if agent != MAIN and end.reason == "completed" and end.turns)
-    for agent, count in finished.items():
-        if count > 1:
-            yield f"{agent} finished its task {count} times"
+    finished = (agent for agent, end in ends if agent != MAIN and end.reason == "completed" and end.turns)
+    for agent, count in _repeated(finished):
+        yield f"{agent} finished its task {count} times"
+
+
+def _repeated(items: Iterable[Item]) -> Iterator[tuple[Item, int]]:
+    """Yield each item that occurs more than once, with its number."""
+    return ((item, count) for item, count in Counter(items).items() if count > 1)
 
 
 def _find_overspending(scenario: Scenario, run: ScenarioRun) -> Iterator[str]:
@@ -126,7 +130,6 @@ RESUMES = 3
 class FuzzTrial:
     """Result of a scenario under one fault plan."""
 
-    scenario: Scenario
     plan: RandomFaultPlan
     seconds: float
     end: str
@@ -181,7 +184,6 @@ def run_plan(scenario: Scenario, plan: RandomFaultPlan, *, is_kept: bool = False
         failures = [failure for failure in failures if failure not in run.missed]
         failures += check_invariants(scenario, run)
     return FuzzTrial(
-        scenario=scenario,
         plan=plan,
         seconds=time.monotonic() - began,
         end=end_state(run),
