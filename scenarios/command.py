@@ -37,12 +37,8 @@ def complete_scenario(_ctx: click.Context, _param: click.Parameter, incomplete: 
     if "/" in incomplete or "." in incomplete:
         return [CompletionItem(incomplete, type="file")]
     paths = [path for path in shipped_files() if path.stem.startswith(incomplete)]
-    return [CompletionItem(path.stem, help=_about(path)) for path in paths]
-
-
-def _about(path: Path) -> str | None:
-    found = _ABOUT.search(path.read_text())
-    return found[1].strip("\"' ") if found else None
+    found = ((path.stem, _ABOUT.search(path.read_text())) for path in paths)
+    return [CompletionItem(name, help=about[1].strip("\"' ") if about else None) for name, about in found]
 
 
 @click.command()

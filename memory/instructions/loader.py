@@ -61,6 +61,12 @@ class InstructionFile:
     """Patterns of the files to which a rule applies; empty if it always applies."""
     included_by: Path | None = None
 
+    def to_text(self) -> str:
+        """Return the text with its path and owner."""
+        purpose = f" for={quoteattr(', '.join(self.paths))}" if self.paths else ""
+        opening = f"<instructions file={quoteattr(_readable(self.path))} of={quoteattr(_OWNERS[self.scope])}{purpose}>"
+        return f"{opening}\n{self.text.strip()}\n</instructions>"
+
 
 @attrs.frozen(kw_only=True)
 class InstructionWarning:
@@ -91,7 +97,7 @@ class Instructions:
 
     def to_text(self) -> str:
         """Return the text of every file with its path and owner; empty without files. Equal files give equal text."""
-        return "\n\n".join(_section(file) for file in self.files)
+        return "\n\n".join(file.to_text() for file in self.files)
 
 
 def read_instructions(project: Path) -> Instructions:
@@ -262,9 +268,3 @@ def _real(path: Path) -> Path:
 def _readable(path: Path) -> str:
     """Return a path as text that can be encoded, for any bytes in it."""
     return os.fsencode(path).decode("utf-8", "replace")
-
-
-def _section(file: InstructionFile) -> str:
-    purpose = f" for={quoteattr(', '.join(file.paths))}" if file.paths else ""
-    opening = f"<instructions file={quoteattr(_readable(file.path))} of={quoteattr(_OWNERS[file.scope])}{purpose}>"
-    return f"{opening}\n{file.text.strip()}\n</instructions>"

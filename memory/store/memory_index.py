@@ -93,7 +93,8 @@ def update_index(text: str, changes: Sequence[MemoryChange]) -> str:
         if not is_memory(change.path):
             continue
         if change.after is None:
-            text = _without(text, change.path)
+            gone = set(lines_for(text, change.path))
+            text = "\n".join(line for line in text.split("\n") if line not in gone) if gone else text
         elif not text.endswith("\n") or not _links(text, change.path):
             line = change.index_line or index_line(parse_entry(change.after, change.path), change.path)
             text = _with(text, line, change.path)
@@ -151,11 +152,6 @@ def _with(text: str, line: str, path: str) -> str:
     if line.startswith(text[start:]):
         return f"{text[:start]}{line}\n"
     return text if _links(text[start:], path) else f"{text}\n{line}\n"
-
-
-def _without(text: str, path: str) -> str:
-    gone = set(lines_for(text, path))
-    return "\n".join(line for line in text.split("\n") if line not in gone) if gone else text
 
 
 def _cut(text: str, longest: int) -> str:

@@ -122,18 +122,14 @@ class Spool:
     def dead_letter_expired(self, keep: float) -> None:
         """Move messages that have expired, or are older than *keep* seconds, to the dead letters."""
         now, files = self._clock.now(), self.files()
-        self._expiries = {
-            file: self._expiries[file] if file in self._expiries else self._expiry_of(file, keep) for file in files
-        }
+        self._expiries = {file: end for file, end in self._expiries.items() if file in files}
+        for file in files:
+            if file not in self._expiries and (envelope := self.read(file)) is not None:
+                expires = math.inf if envelope.expires is None else envelope.expires
+                self._expiries[file] = min(envelope.created + keep, expires)
         for file in [file for file, end in self._expiries.items() if now >= end]:
             if (envelope := self.read(file)) is not None:
                 self.dead_letter(file, envelope, "expired", "the other session did not take it before it expired")
-
-    def _expiry_of(self, file: Path, keep: float) -> float:
-        envelope = self.read(file)
-        if envelope is None:
-            return math.inf
-        return min(envelope.created + keep, math.inf if envelope.expires is None else envelope.expires)
 
     def _check_room(self, files: list[Path]) -> None:
         if len(files) >= self._limits.messages:

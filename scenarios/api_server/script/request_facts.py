@@ -80,12 +80,6 @@ def _text(block: Block) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _input_text(block: Block) -> str:
-    if block["type"] == "tool_result":
-        return result_text(block)
-    return _text(block) if block["type"] == "text" else ""
-
-
 def _user_texts(messages: tuple[RequestMessage, ...], *, backwards: bool = False) -> Iterator[str]:
     step = -1 if backwards else 1
     for message in messages[::step]:
@@ -96,8 +90,10 @@ def _user_texts(messages: tuple[RequestMessage, ...], *, backwards: bool = False
 def _input_texts(messages: tuple[RequestMessage, ...]) -> Iterator[str]:
     """Yield user texts and tool results, the last one first."""
     of_user = (message for message in reversed(messages) if message.role == "user")
-    blocks = (block for message in of_user for block in reversed(message.content))
-    return filter(None, map(_input_text, blocks))
+    for block in (block for message in of_user for block in reversed(message.content)):
+        text = result_text(block) if block["type"] == "tool_result" else _text(block)
+        if text and block["type"] in ("text", "tool_result"):
+            yield text
 
 
 def _last_of(role: str, messages: tuple[RequestMessage, ...]) -> tuple[Block, ...]:
