@@ -19,12 +19,11 @@ from coterie.agents.loop.forks.helper import HelperStart
 from coterie.agents.loop.model.client import CALL_FAILURES
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.usage import Usage
-from coterie.memory.compaction.kept_size import kept_size_after
+from coterie.memory.compaction.result_clearing import kept_size_after
 from coterie.memory.errors import NotesUnusable
 from coterie.memory.layer_settings import CompactionSettings, NotesSettings
-from coterie.memory.notes.notes_file import read_notes
+from coterie.memory.notes.notes_file import read_notes, tokens_of, trim_notes
 from coterie.memory.notes.notes_schedule import Delay, NotesSchedule, UpdateThreshold
-from coterie.memory.notes.notes_size import tokens_of, trim_notes
 from coterie.memory.notes.template import ERRORS
 
 DIRECTIVE = 1_000

@@ -7,7 +7,6 @@ import itertools
 
 from coterie.mailbox.conformance import (
     acknowledge_promises,
-    body_promises,
     dead_letter_promises,
     order_promises,
     reader_promises,
@@ -30,7 +29,6 @@ _MODULES = (
     acknowledge_promises,
     reader_promises,
     refusal_promises,
-    body_promises,
     dead_letter_promises,
 )
 

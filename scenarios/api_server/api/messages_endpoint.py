@@ -8,10 +8,9 @@ import msgspec
 import trio
 
 from coterie.agents.loop.model.catalog import ModelTable
-from coterie.scenarios.api_server.api.deterministic_ids import IdGenerator, reply_key
 from coterie.scenarios.api_server.api.exchange import ApiExchange
 from coterie.scenarios.api_server.api.rate_limiter import RateLimiter
-from coterie.scenarios.api_server.api.response_builder import BuiltResponse, build_response
+from coterie.scenarios.api_server.api.response_builder import BuiltResponse, IdGenerator, build_response, reply_key
 from coterie.scenarios.api_server.api.response_delivery import inject_before, send_response
 from coterie.scenarios.api_server.caching.breakpoints import find_breakpoints
 from coterie.scenarios.api_server.caching.cache_diagnostics import CacheDiagnoser

@@ -12,8 +12,15 @@ from coterie.files import SeededFaults, file_faults
 from coterie.memory.errors import NotesUnusable
 from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.document import END_OF_KEPT, KEPT, NotesDocument
-from coterie.memory.notes.notes_file import LARGEST, begin_update, end_update, read_file, read_notes
-from coterie.memory.notes.notes_size import tokens_of, trim_notes
+from coterie.memory.notes.notes_file import (
+    LARGEST,
+    begin_update,
+    end_update,
+    read_file,
+    read_notes,
+    tokens_of,
+    trim_notes,
+)
 from coterie.memory.notes.template import Template, default_template, fill_slots
 
 TEMPLATE = default_template()
