@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.files import SeededFaults, TornWrite, file_faults, frame_record
+from coterie.files import TornWrite, file_faults, frame_record
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.dead_letters import DeadLetters, ResendRecord
 from tests.examples import examples
 from tests.mailbox.file_mail import envelope
+from tests.seeded_faults import SeededFaults
 
 
 def dead_letter(raw: bytes = b"\x00\xff", *, has_envelope: bool = False) -> DeadLetter:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from coterie.scenarios.api_server.request.api_request import ApiRequest
 from coterie.scenarios.api_server.request.errors import invalid_request
-from coterie.scenarios.api_server.rules import block_rules, message_rules, parameter_rules, tool_pairing, tool_rules
+from coterie.scenarios.api_server.rules import block_rules, message_rules, parameter_rules, tool_rules
 
 Rule = Callable[[ApiRequest], None]
 """Returns if the request follows the rule; raises `ApiError` (400) otherwise."""
@@ -12,7 +12,7 @@ Rule = Callable[[ApiRequest], None]
 SHAPES: tuple[Rule, ...] = (
     parameter_rules.values_have_their_type,
     block_rules.blocks_have_their_fields,
-    tool_pairing.every_tool_use_has_its_result,
+    tool_rules.every_tool_use_has_its_result,
 )
 """Rules of lenient mode too: no reply can be computed for a request that breaks one."""
 

@@ -12,7 +12,7 @@ import attrs
 
 from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, canonical_block
 from coterie.scenarios.api_server.request.errors import invalid_request
-from coterie.scenarios.api_server.rules.tool_pairing import MessageRun, merged_runs
+from coterie.scenarios.api_server.rules.tool_rules import MessageRun, merged_runs
 
 MAC_SIZE = 16
 

@@ -22,7 +22,7 @@ from tests.agents.scripted_agent import of_type, open_agent, watch
 from tests.agents.tools.files.notebook_files import png
 from tests.agents.tools.files.pdf_files import pdf
 
-ALONE = LayersSettings(clearing=ClearingSettings.none())
+ALONE = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=False, by_api=False))
 LIMITS = RunLimits(turns=60)
 SMALL = "claude-haiku-4-5"
 SUMMARY = {"purpose": "compaction", "times": "always", "text": "<summary>Read it all.</summary>"}

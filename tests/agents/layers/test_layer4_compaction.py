@@ -25,7 +25,7 @@ from coterie.memory.notes.template import default_template
 from tests.agents.opened_layers import open_notes
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, open_agent, watch
 
-LAYERS = LayersSettings(clearing=ClearingSettings.none())
+LAYERS = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=False, by_api=False))
 LIMITS = RunLimits(turns=400)
 WINDOW = 73_000
 """Window in tokens; 40,000 remain after the reserve and the margin."""

@@ -35,7 +35,7 @@ from tests.agents.opened_layers import with_mail, with_on_demand_compaction
 from tests.agents.scripted_agent import NotingTool, open_agent
 
 LIMITS = RunLimits(turns=20)
-LAYERS = LayersSettings(clearing=ClearingSettings.none())
+LAYERS = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=False, by_api=False))
 LITTLE = CompactionSettings(keep_least=1, keep_texts=1)
 """Settings with which only the last message stays."""
 USER = Sender(name="user", incarnation=1, session="s", kind="human")

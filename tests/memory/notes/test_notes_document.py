@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.memory.errors import NotesUnusable
 from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.document import END_OF_KEPT, KEPT, NotesDocument
@@ -22,6 +22,7 @@ from coterie.memory.notes.notes_file import (
     trim_notes,
 )
 from coterie.memory.notes.template import Template, default_template, fill_slots
+from tests.seeded_faults import SeededFaults
 
 TEMPLATE = default_template()
 HEADINGS = [section.heading for section in TEMPLATE.sections if section.heading]

@@ -7,11 +7,12 @@ import trio
 from coterie.agents.permissions.plan_approval import PlanDecision, PlanPolicy
 from coterie.agents.permissions.types import AllowOnce, Answer, DenyCall, Question
 from coterie.agents.root_link.approval_messages import SubmitPlan
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.approvals.approval_harness import ApprovalHarness, open_approval_harness, settle
+from tests.seeded_faults import SeededFaults
 
 SUBMIT = SubmitPlan(plan="1. Look.", files=("a.txt",))
 QUESTION = Question(tool="Bash", subject="make", reason="no rule", rules=(), remedy="a rule", agent="builder")

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from coterie.agents.events.root_events import CleanedUp
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.clock import Clock
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.tasks.task import USER
 from coterie.mailbox.tasks.task_list import TaskList
@@ -35,6 +35,7 @@ from tests.orchestrator.approvals.approval_harness import plan
 from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer
+from tests.seeded_faults import SeededFaults
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
-from coterie.files import SeededFaults, TornWrite, file_faults, frame_record
+from coterie.files import TornWrite, file_faults, frame_record
 from coterie.orchestrator.gateway.cache_savings import cost_alternatives
 from coterie.orchestrator.gateway.cost_totals import CostTotals, group_costs, per_100_turns, sum_costs
 from coterie.orchestrator.gateway.ledger import DamagedEntry, Ledger, LedgerEntry, read_ledger
 from tests.examples import examples
+from tests.seeded_faults import SeededFaults
 
 MODEL = known_models().get("claude-opus-5-5")
 PRICE = MODEL.prices[0]

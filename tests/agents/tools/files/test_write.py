@@ -14,9 +14,10 @@ from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.schema import parse_input
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
 from coterie.agents.tools.workspace.read_tracking import LARGEST
-from coterie.files import Operation, SeededFaults, file_faults
+from coterie.files import Operation, file_faults
 from tests.agents.tools.files.notebook_files import png
 from tests.agents.tools.files.pdf_files import pdf
+from tests.seeded_faults import SeededFaults
 
 TOOLS: Mapping[str, Tool] = {"Read": Read(), "Write": Write(), "Edit": Edit()}
 CHANGES = {"Write": {"content": "new\n"}, "Edit": {"old_string": "old", "new_string": "new"}}

@@ -14,7 +14,8 @@ from coterie.agents.tools.shell.bash import Bash, BashInput
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
 from coterie.agents.tools.workspace.shell_process import SHELL
 from coterie.agents.tools.workspace.working_directory import ShellState
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
+from tests.seeded_faults import SeededFaults
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from coterie.clock import Clock
-from coterie.files import Operation, SeededFaults, file_faults
+from coterie.files import Operation, file_faults
 from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
 from coterie.mailbox.address import Address, OtherSession, Socket, parse_address
 from coterie.mailbox.contract import BridgeReceipt, DeadLetter, MailLimits, Receipt
@@ -33,9 +33,15 @@ from coterie.mailbox.errors import (
     UnknownRecipient,
 )
 from coterie.mailbox.transports.bridge.held_mail import HeldMail, NoHeldMessage
-from coterie.mailbox.transports.bridge.listener import AcceptPolicy, InboundRateLimiter, open_bridge
+from coterie.mailbox.transports.bridge.listener import (
+    REMEMBERED,
+    AcceptPolicy,
+    InboundRateLimiter,
+    ReceivedRecord,
+    open_bridge,
+    open_received_ids,
+)
 from coterie.mailbox.transports.bridge.protocol import DeliveryReply, Hello
-from coterie.mailbox.transports.bridge.received_ids import REMEMBERED, ReceivedRecord, open_received_ids
 from coterie.mailbox.transports.bridge.socket_path import (
     BridgeUnusable,
     check_uid,
@@ -44,6 +50,7 @@ from coterie.mailbox.transports.bridge.socket_path import (
     socket_path,
 )
 from coterie.mailbox.transports.bridge.transport import BridgeTransport
+from tests.seeded_faults import SeededFaults
 
 ACCEPT = AcceptPolicy(policy="accept", repeat_window=0, burst=1000)
 HOME = OtherSession("home")
@@ -418,7 +425,7 @@ def test_rate_buckets_of_old_senders_are_dropped() -> None:
 
 
 def test_received_ids_are_bounded_and_survive_a_torn_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.mailbox.transports.bridge.received_ids.REMEMBERED", 10)
+    monkeypatch.setattr("coterie.mailbox.transports.bridge.listener.REMEMBERED", 10)
     path = tmp_path / "held" / "taken.jsonl"
     with open_received_ids(path) as taken:
         for number in range(25):

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.files import SeededFaults, file_faults, frame_record
+from coterie.files import file_faults, frame_record
 from coterie.mailbox.contract import MailLimits
 from coterie.mailbox.errors import MailboxBusy, MailboxFailed, MailboxFull, NameInvalid, UnknownRecipient
 from coterie.mailbox.transports.file import group_commit as commit_module
@@ -20,6 +20,7 @@ from coterie.mailbox.transports.file import wakeup
 from coterie.mailbox.transports.file.group_commit import GroupCommit
 from coterie.mailbox.transports.file.transport import FileTransport
 from tests.mailbox.file_mail import DeadLetterList, FailsFrom, envelope, take_sequences, transport
+from tests.seeded_faults import SeededFaults
 
 ROOT = Path(__file__).parents[4]
 IS_ROOT = os.geteuid() == 0

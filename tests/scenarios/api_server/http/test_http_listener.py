@@ -1,5 +1,4 @@
 import contextlib
-import functools
 import resource
 import socket
 from collections.abc import Iterator
@@ -13,11 +12,9 @@ from tests.descriptors import count_descriptors
 from tests.scenarios.api_server.http.http_peer import (
     LAST_GET,
     ROOT_GET,
-    HttpAnswer,
     Site,
     assert_serves,
     connect,
-    read_to_end,
     reset,
     serving,
 )
@@ -27,22 +24,6 @@ async def test_a_port_in_use_is_an_error_of_the_start() -> None:
     async with serving() as port:
         with pytest.raises(OSError, match="in use"):
             await serve_http(Site(), port=port)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.org", ""])  # noqa: S104 - refused
-async def test_only_loopback_is_listened_on(host: str) -> None:
-    with pytest.raises(ValueError, match="loopback only"):
-        await serve_http(Site(), host=host)
-
-
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.2"])
-async def test_every_name_of_loopback_will_do(host: str) -> None:
-    async with trio.open_nursery() as nursery:
-        port = await nursery.start(functools.partial(serve_http, Site(), host=host))
-        async with await trio.open_tcp_stream("127.0.0.1" if host == "localhost" else host, port) as stream:
-            await stream.send_all(LAST_GET)
-            assert HttpAnswer.parse(await read_to_end(stream)).status == 200
-        nursery.cancel_scope.cancel()
 
 
 @pytest.fixture
