@@ -25,7 +25,6 @@ from coterie.scenarios.runner.parsing.scenario_parser import (
     shipped_files,
 )
 from coterie.scenarios.runner.run_record import failure_lines
-from coterie.scenarios.runner.scenario import Scenario
 from coterie.scenarios.runner.scenario_result import ScenarioResult, run_repeatedly
 from coterie.session_directory import SessionDirectory
 
@@ -122,7 +121,12 @@ def run(
 ) -> None:
     """Run shipped scenarios by NAME, or a scenario FILE. Exits 1 if one of them fails."""
     with _usage_errors():
-        chosen = _load_selected(names, is_all=is_all)
+        paths = [*(shipped_files() if is_all else ()), *map(find_scenario, names)]
+        if not paths:
+            hint = "pass names, files or --all; `coterie scenario list` prints the names"
+            raise ConfigInvalid("scenario", f"none given; {hint}")
+        # All are loaded before any of them runs.
+        chosen = [load_scenario(path) for path in paths]
         chosen = [each if faults is None else load_faults(faults, each) for each in chosen]
     results = []
     for each in chosen:
@@ -214,16 +218,6 @@ def _usage_errors() -> Iterator[None]:
         yield
     except (ScenarioInvalid, ConfigInvalid) as exc:
         raise UsageRefused(str(exc)) from exc
-
-
-def _load_selected(names: tuple[str, ...], *, is_all: bool) -> list[Scenario]:
-    """Load all chosen scenarios before any of them runs."""
-    paths = [*(shipped_files() if is_all else ()), *map(find_scenario, names)]
-    if not paths:
-        raise ConfigInvalid(
-            "scenario", "none given; pass names, files or --all; `coterie scenario list` prints the names"
-        )
-    return [load_scenario(path) for path in paths]
 
 
 def _print_result(result: ScenarioResult, faults: Path | None) -> None:

@@ -74,7 +74,9 @@ async def promise_36_new_mail_wakes_a_reader(mail: MailHarness) -> None:
     async with trio.open_nursery() as nursery, reader_has, arrivals:
         nursery.start_soon(read_all)
         for _ in range(3):
-            await _let_others_run()
+            # Long enough for a reader to fall asleep. If it has not, the promise still holds but is tested less.
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
             sent = await mail.send()
             assert await arrivals.receive() == sent.id, "each message wakes the reader"
         nursery.cancel_scope.cancel()
@@ -132,9 +134,3 @@ async def promise_40_the_backlog_counts_unacknowledged_mail(mail: MailHarness) -
     empty = mail.transport.backlog("bob")
     assert (empty.messages, empty.bytes, empty.oldest) == (0, 0, None), "nothing is pending"
     assert mail.transport.backlog("carol").messages == 0, "and the backlog of carol was always empty"
-
-
-async def _let_others_run() -> None:
-    # Long enough for a reader to fall asleep. If it has not, the promise still holds but is tested less.
-    for _ in range(20):
-        await trio.lowlevel.checkpoint()

@@ -70,7 +70,13 @@ def update_task(graph: TaskGraph, task: Task, at: float, by: TaskOwner, change: 
     The new status is checked last, so that one change can remove a dependency and finish the task.
     """
     _check_not_deleted(task)
-    facts, notes = _texts(task, change)
+    facts: dict[str, object] = {}
+    if change.subject is not None:
+        facts["subject"] = _checked_subject(change.subject)
+    if change.description is not None:
+        facts["description"] = _checked("description", change.description, LONGEST_DESCRIPTION)
+    facts = {name: value for name, value in facts.items() if value != getattr(task, name)}
+    notes = [f"{name} changed" for name in facts]
     blockers = _blockers(graph, task, change)
     if blockers != task.blocked_by:
         facts["blocked_by"] = blockers
@@ -84,16 +90,6 @@ def make_tombstone(task_id: TaskId, at: float, by: TaskOwner, reason: str) -> Ta
     entry = TaskHistoryEntry(at=at, by=str(by), what=f"deleted; its file could not be read: {reason}")
     subject = "(its file could not be read)"
     return Task(id=task_id, subject=subject, status="deleted", history=(entry,), created=at, updated=at)
-
-
-def _texts(task: Task, change: TaskChange) -> tuple[dict[str, object], list[str]]:
-    facts: dict[str, object] = {}
-    if change.subject is not None:
-        facts["subject"] = _checked_subject(change.subject)
-    if change.description is not None:
-        facts["description"] = _checked("description", change.description, LONGEST_DESCRIPTION)
-    facts = {name: value for name, value in facts.items() if value != getattr(task, name)}
-    return facts, [f"{name} changed" for name in facts]
 
 
 def _blockers(graph: TaskGraph, task: Task, change: TaskChange) -> tuple[TaskId, ...]:

@@ -151,7 +151,12 @@ def find_missing(claims: Iterable[ProjectReference], project: Path, memories: Co
     """
     tree = _walk(project, [Path(os.path.realpath(path)) for path in memories])
     named = list(claims)
-    paths = [claim for claim in named if _is_path_reference(tree, claim)]
+    paths = [
+        claim
+        for claim in named
+        # A name without suffix is a path only if its first component is a directory.
+        if claim.kind == "file" or (claim.kind == "directory" and (tree.root / claim.name.partition("/")[0]).is_dir())
+    ]
     absent = [claim for claim in paths if not _is_there(tree, claim.name, memories)] if tree.is_whole else []
     symbols = [claim for claim in named if claim.kind == "symbol"]
     missing, note = _missing_symbols(tree, {claim.name for claim in symbols})
@@ -176,13 +181,6 @@ def _walk(project: Path, left_out: Collection[Path]) -> _ProjectFiles:
             tree.files.append(prefix + name)
             tree.add(prefix + name)
     return tree
-
-
-def _is_path_reference(tree: _ProjectFiles, claim: ProjectReference) -> bool:
-    """True if *claim* names a path; a name without suffix counts only if its first component is a directory."""
-    if claim.kind == "directory":
-        return (tree.root / claim.name.partition("/")[0]).is_dir()
-    return claim.kind == "file"
 
 
 def _is_there(tree: _ProjectFiles, name: str, memories: Collection[Path]) -> bool:

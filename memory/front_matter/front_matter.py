@@ -229,7 +229,12 @@ def _guess(piece: _Piece, notes: list[FieldWarning], depth: int) -> tuple[str, V
     inside = text[1:].removesuffix("]")
     if text.startswith("[") and not {"[", "]"} & set(inside):
         return "a list", [_unquoted(item.strip()) for item in inside.split(",") if item.strip()]
-    return "text", _text(piece, text)
+    header = _BLOCK_SCALAR.fullmatch(piece.rest)
+    if header is None:
+        return "text", _unquoted(text)
+    if header[1] == ">":
+        return "text", _folded(piece.following)
+    return "text", textwrap.dedent("\n".join(piece.following)).strip()
 
 
 def _dashed(lines: Sequence[str]) -> list[Value]:
@@ -240,15 +245,6 @@ def _dashed(lines: Sequence[str]) -> list[Value]:
         items[-1].append(line.removeprefix("-").strip())
     joined = (" ".join(filter(None, item)) for item in items)
     return [_unquoted(item) for item in joined if item]
-
-
-def _text(piece: _Piece, folded: str) -> str:
-    header = _BLOCK_SCALAR.fullmatch(piece.rest)
-    if header is None:
-        return _unquoted(folded)
-    if header[1] == ">":
-        return _folded(piece.following)
-    return textwrap.dedent("\n".join(piece.following)).strip()
 
 
 def _folded(lines: Sequence[str]) -> str:

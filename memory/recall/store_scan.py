@@ -147,20 +147,12 @@ def scan_newest(directory: Path, most: int = 200) -> list[ScannedMemory]:
 
 def scan_files(directory: Path, files: Iterable[ScannedFile]) -> list[ScannedMemory]:
     """Read the descriptions of *files*, in their order. Blocks; unreadable files are skipped."""
+    scanned: list[ScannedMemory] = []
     with open_memories(directory) as memories:
-        found = [_scan_file(memories, file) for file in files] if memories else []
-    return [scanned for scanned in found if scanned is not None]
-
-
-def _scan_file(memories: ConfinedDirectory, file: ScannedFile) -> ScannedMemory | None:
-    content = read_head(memories, file.path, HEAD)
-    if content is None:
-        return None
-    topic = parse_entry_fast(b"\n".join(content.split(b"\n", LINES)[:LINES]) + b"\n", file.path)
-    return ScannedMemory(
-        path=file.path,
-        name=topic.name,
-        description=topic.description,
-        type=topic.type,
-        modified=file.modified / 1e9,
-    )
+        for file in files if memories else ():
+            if memories is None or (content := read_head(memories, file.path, HEAD)) is None:
+                continue
+            topic = parse_entry_fast(b"\n".join(content.split(b"\n", LINES)[:LINES]) + b"\n", file.path)
+            name, about, at = topic.name, topic.description, file.modified / 1e9
+            scanned.append(ScannedMemory(path=file.path, name=name, description=about, type=topic.type, modified=at))
+    return scanned

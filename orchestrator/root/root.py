@@ -29,7 +29,7 @@ from coterie.mailbox.errors import MailboxFailed
 from coterie.mailbox.transports.bridge.listener import open_bridge
 from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable
 from coterie.mailbox.transports.bridge.transport import open_forwarder
-from coterie.mailbox.transports.file.pending_digests import snapshot_pending
+from coterie.mailbox.transports.file.log_reader import snapshot_pending
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
 from coterie.orchestrator.approvals.service import open_approvals

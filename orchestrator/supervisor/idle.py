@@ -6,7 +6,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from coterie.mailbox.transports.file.pending_digests import needs_turn
+from coterie.mailbox.transports.file.log_reader import needs_turn
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 
 RECHECK_SECONDS = 1.0

@@ -20,8 +20,8 @@ from coterie.mailbox.errors import MailboxFailed, MessageTooLarge, RecipientEnde
 from coterie.mailbox.roster import find_member
 from coterie.mailbox.transports.file.backlog_size import BacklogSize
 from coterie.mailbox.transports.file.inbox import FileInbox
+from coterie.mailbox.transports.file.log_reader import read_pending
 from coterie.mailbox.transports.file.log_segments import SEGMENT_BYTES, segment_numbers, segment_path
-from coterie.mailbox.transports.file.pending_digests import read_pending
 from coterie.mailbox.transports.file.writer import MailboxWriter
 from coterie.mailbox.validation import MessageDigest, MessageValidator
 
@@ -77,7 +77,15 @@ class FileTransport:
             raise RecipientEnded(name, member.incarnation)
         if len(content) > self.limits.message_bytes:
             raise MessageTooLarge(len(content), self.limits.message_bytes)
-        writer = self._writers.get(name) or self._open_writer(name)
+        writer = self._writers.get(name)
+        if writer is None:
+            self._writers[name] = writer = MailboxWriter(
+                name=name,
+                directory=self._mailbox(name),
+                limits=self.limits,
+                segment_bytes=self.segment_bytes,
+                is_durable=self.durability == "power",
+            )
         await writer.append(frame_record(content))
         return Receipt(id=envelope.id, recipient=name, transport="file", stored=self.clock.now())
 
@@ -123,16 +131,6 @@ class FileTransport:
     def close(self) -> None:
         """Close all descriptors; later calls of `send` open new ones that are not closed."""
         self._finalizer()
-
-    def _open_writer(self, name: str) -> MailboxWriter:
-        self._writers[name] = writer = MailboxWriter(
-            name=name,
-            directory=self._mailbox(name),
-            limits=self.limits,
-            segment_bytes=self.segment_bytes,
-            is_durable=self.durability == "power",
-        )
-        return writer
 
     def _mailbox(self, name: str) -> Path:
         return self.directory / check_name(name)

@@ -93,7 +93,10 @@ def _too_complex(path: str) -> ApiError:
 
 
 def _keywords_are_supported(schema: Mapping[str, Any], path: str) -> None:
-    types = _types(schema, path)
+    value = schema.get("type", [])
+    types = value if isinstance(value, list) else [value]
+    if any(kind not in TYPES for kind in types) or ("type" in schema and not types):
+        raise invalid_request(f"{path}.type: Input should be one of {', '.join(TYPES)}")
     for kind in types:
         _refuse_keywords(schema, UNSUPPORTED.get(kind, ()), f"For '{kind}' type, properties", path)
     _refuse_keywords(schema, UNSUPPORTED_ANYWHERE, "properties", path)
@@ -111,14 +114,6 @@ def _refuse_keywords(schema: Mapping[str, Any], keywords: Sequence[str], subject
     found = [name for name in keywords if name in schema]
     if found:
         raise invalid_request(f"{path}: {subject} {', '.join(found)} are not supported")
-
-
-def _types(schema: Mapping[str, Any], path: str) -> list[Any]:
-    value = schema.get("type", [])
-    types = value if isinstance(value, list) else [value]
-    if any(kind not in TYPES for kind in types) or ("type" in schema and not types):
-        raise invalid_request(f"{path}.type: Input should be one of {', '.join(TYPES)}")
-    return types
 
 
 def _literals_are_plain(schema: Mapping[str, Any], path: str) -> None:

@@ -135,9 +135,10 @@ class ThinkingSigner:
 
         Blocks of other models are ignored. *call* must have passed the rules of lenient mode.
         """
-        run = _open_tool_loop(call) if self._replies else None
-        if run is not None:
-            self._check_complete(run, call)
+        runs = merged_runs(call.messages) if self._replies else []
+        thinking = call.params.get("thinking") or {}
+        if len(runs) > 1 and runs[-1].leading_results() and thinking.get("type") != "disabled":
+            self._check_complete(runs[-2], call)
         for path, block, prefix in self._thinking_blocks(call):
             signature = self._read(block)
             if signature is not None and signature.model != call.model.id:
@@ -191,7 +192,7 @@ class ThinkingSigner:
                 _extend(prefix, message.role, [block])
 
     def _check_complete(self, run: MessageRun, call: ApiRequest) -> None:
-        """Check that *run* has all thinking of its replies, unchanged and in order."""
+        """Check that *run*, whose tool calls the request answers, has all thinking of its replies, in order."""
         expected = self._remembered_thinking(run, call.model.id)
         if not expected:
             return
@@ -219,15 +220,6 @@ class ThinkingSigner:
     def _is_original(self, block: Block, expected: str) -> bool:
         signature = self._read(block)
         return _signed(block) == expected and signature is not None and self._is_unchanged(block, signature)
-
-
-def _open_tool_loop(call: ApiRequest) -> MessageRun | None:
-    """Return the latest assistant message if the request answers its tool calls with thinking enabled."""
-    runs = merged_runs(call.messages)
-    if len(runs) < 2 or not runs[-1].leading_results():
-        return None
-    thinking = call.params.get("thinking") or {}
-    return None if thinking.get("type") == "disabled" else runs[-2]
 
 
 def _signed(block: Block) -> str:

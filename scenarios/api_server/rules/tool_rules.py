@@ -119,7 +119,11 @@ def every_tool_use_has_its_result(call: ApiRequest) -> None:
         return
     _tool_blocks_have_their_role(call)
     runs = merged_runs(call.messages)
-    _ids_are_unique(runs)
+    seen: set[str] = set()
+    for path, block in (each for run in runs for each in run.blocks("tool_use")):
+        if block["id"] in seen:
+            raise invalid_request(f"{path}: `tool_use` ids must be unique: {block['id']}")
+        seen.add(block["id"])
     for before, run in itertools.pairwise([None, *runs]):
         if run is not None and run.role == "user":
             _results_are_expected(run, set(before.tool_use_ids()) if before else set())
@@ -137,15 +141,6 @@ def _tool_blocks_have_their_role(call: ApiRequest) -> None:
                 raise invalid_request(
                     f"messages.{number}.content.{index}: `{block['type']}` blocks can only be in `{owner}` messages"
                 )
-
-
-def _ids_are_unique(runs: Sequence[MessageRun]) -> None:
-    seen: set[str] = set()
-    for run in runs:
-        for path, block in run.blocks("tool_use"):
-            if block["id"] in seen:
-                raise invalid_request(f"{path}: `tool_use` ids must be unique: {block['id']}")
-            seen.add(block["id"])
 
 
 def _results_are_expected(run: MessageRun, asked: AbstractSet[str]) -> None:

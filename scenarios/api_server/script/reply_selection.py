@@ -168,7 +168,9 @@ class ReplySelector:
             return f"{asked}\n{self._missing_script_text(caller)}"
         lines = [asked]
         if script.rules:
-            lines.append(self._nearest_rule(script, client, facts))
+            tried = [(rule, self._failures(rule, client, facts)) for rule in script.rules]
+            rule, failures = min(tried, key=lambda pair: len(pair[1]))
+            lines.append(f"script {self.script.source} line {rule.line}: rule needs {'; and '.join(failures)}")
         if script.sequence:
             lines.append(_sequence_end(script, facts.turn))
         return "\n".join(lines)
@@ -179,11 +181,6 @@ class ReplySelector:
             return f"script {source}: {owner!r} has no reply with the purpose {caller.purpose!r}; add one"
         names = ", ".join(repr(name) for name in self.script.replies)
         return f"script {source} has replies for {names} only; add the agent or {DEFAULT!r}"
-
-    def _nearest_rule(self, script: AgentScript, client: Client, facts: RequestFacts) -> str:
-        tried = [(rule, self._failures(rule, client, facts)) for rule in script.rules]
-        rule, failures = min(tried, key=lambda pair: len(pair[1]))
-        return f"script {self.script.source} line {rule.line}: rule needs {'; and '.join(failures)}"
 
 
 def _sequence_end(script: AgentScript, turn: int) -> str:
