@@ -47,12 +47,6 @@ def trigger(fault: MailFault, route: MailRoute, recipient: str) -> float | None:
     return None if _hook is None else _hook.trigger(fault, route, recipient)
 
 
-async def delay(route: MailRoute, recipient: str) -> None:
-    """Sleep if the scenario delays messages to *recipient*."""
-    if (seconds := trigger("delay", route, recipient)) is not None:
-        await trio.sleep(seconds)
-
-
 @attrs.define(eq=False)
 class FaultPoint:
     """Fault point between a mailbox and its reader: a read may fail or be delayed, and messages may be reordered."""

@@ -11,7 +11,8 @@ import msgspec
 import trio
 
 from coterie.clock import Clock
-from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
+from coterie.scenarios.api_server.api.messages_endpoint import ServerOptions
+from coterie.scenarios.api_server.app import EmbeddedServer
 from coterie.scenarios.api_server.http.http_connection import HttpLimits
 from coterie.scenarios.api_server.http.http_server import serve_http
 from coterie.scenarios.api_server.script.script_parser import parse_script

@@ -110,19 +110,16 @@ def find_duplicates(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssue]:
             reason = f"says nearly the same as {similar}; keep one"
             yield StoreIssue(path=memory.path, kind="duplicate", reason=reason)
         elif _stem(namesake) != _stem(memory.path):
-            yield _of_one_name(memory, namesake, counts[_name(memory)])
+            shown, count = f"{memory.entry.name!r}", counts[_name(memory)]
+            if count > NAMESAKES:
+                reason = f"has the name of {count - 1} others, {shown}; a name should tell memories apart"
+                yield StoreIssue(path=memory.path, kind="front_matter", reason=reason)
+            else:
+                reason = f"has the name of {namesake}, {shown}, and says something else"
+                yield StoreIssue(path=memory.path, kind="contradiction", reason=reason)
         sketches[memory.path] = sketch
         for shingle in sketch:
             owners.setdefault(shingle, memory.path)
-
-
-def _of_one_name(memory: CheckedMemory, first: str, count: int) -> StoreIssue:
-    shown = f"{memory.entry.name!r}"
-    if count > NAMESAKES:
-        reason = f"has the name of {count - 1} others, {shown}; a name should tell memories apart"
-        return StoreIssue(path=memory.path, kind="front_matter", reason=reason)
-    reason = f"has the name of {first}, {shown}, and says something else"
-    return StoreIssue(path=memory.path, kind="contradiction", reason=reason)
 
 
 def _name(memory: CheckedMemory) -> str:

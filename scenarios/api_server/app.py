@@ -1,6 +1,5 @@
 """Embedded Messages API server: routes, error envelope, the list of models, and shared parts."""
 
-import secrets
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +8,10 @@ from typing import Any
 import attrs
 import msgspec
 
-from coterie.agents.loop.model.catalog import Model, ModelTable, known_models
+from coterie.agents.loop.model.catalog import Model, ModelTable
 from coterie.clock import Clock
 from coterie.scenarios.api_server.api.exchange import ORGANIZATION, ApiExchange
-from coterie.scenarios.api_server.api.messages_endpoint import MessagesEndpoint
-from coterie.scenarios.api_server.api.rate_limiter import RateLimiter, RateLimits
+from coterie.scenarios.api_server.api.messages_endpoint import MessagesEndpoint, ServerOptions
 from coterie.scenarios.api_server.api.response_builder import IdGenerator
 from coterie.scenarios.api_server.control_endpoint import PREFIX, ControlEndpoint
 from coterie.scenarios.api_server.http.http_connection import ClientGone, HttpRequest
@@ -22,24 +20,9 @@ from coterie.scenarios.api_server.request.api_request import parse_caller
 from coterie.scenarios.api_server.request.errors import ApiError, invalid_request, not_found
 from coterie.scenarios.api_server.request.request_log import RequestLog, RequestLogEntry
 from coterie.scenarios.api_server.script.http_faults import HttpFaultPlan
-from coterie.scenarios.api_server.script.script_parser import Script
 from coterie.scenarios.api_server.script.script_signals import ScriptSignals
 
 Header = tuple[str, str]
-
-
-@attrs.frozen(kw_only=True)
-class ServerOptions:
-    """Options of a server; servers with equal options answer equal requests equally."""
-
-    script: Script
-    seed: int = 0
-    is_strict: bool = True
-    """True to refuse what the real API refuses; False to accept any value of a documented parameter."""
-    rates: RateLimits = attrs.field(factory=RateLimits)
-    models: ModelTable = attrs.field(factory=known_models)
-    token: str = attrs.field(factory=lambda: secrets.token_urlsafe(24))
-    """Token for the control endpoint `/_coterie/`."""
 
 
 @attrs.define(eq=False)
@@ -63,16 +46,7 @@ class EmbeddedServer:
         signals = ScriptSignals()
         self._ids = IdGenerator(options.seed)
         self.control = ControlEndpoint(options.token, self.clock, faults, signals, self.log)
-        self._messages = MessagesEndpoint(
-            script=options.script,
-            seed=options.seed,
-            is_strict=options.is_strict,
-            models=options.models,
-            limiter=RateLimiter(options.rates) if options.rates != RateLimits() else None,
-            ids=self._ids,
-            faults=faults,
-            signals=signals,
-        )
+        self._messages = MessagesEndpoint(options, self._ids, faults, signals)
 
     async def handle(self, request: HttpRequest, respond: Responder) -> None:
         """Answer one request. Every answer has a request id; an error is sent in the API's error envelope."""

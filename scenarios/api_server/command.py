@@ -15,8 +15,9 @@ import trio
 
 from coterie.clock import CLOCK_FILE_VARIABLE, Clock
 from coterie.orchestrator.cli.output import ExitCode, UsageRefused
+from coterie.scenarios.api_server.api.messages_endpoint import ServerOptions
 from coterie.scenarios.api_server.api.rate_limiter import RateLimits
-from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
+from coterie.scenarios.api_server.app import EmbeddedServer
 from coterie.scenarios.api_server.control_endpoint import PREFIX, TOKEN_HEADER
 from coterie.scenarios.api_server.http.http_server import serve_http
 from coterie.scenarios.api_server.request.request_log import RequestLogEntry

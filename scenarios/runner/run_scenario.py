@@ -59,18 +59,6 @@ def apply_fault(
     return [process for process in victims if process.send_signal(_SIGNALS[fault.action])]
 
 
-def agent_pids(events: Iterable[SessionEvent]) -> dict[str, int]:
-    """Map each running agent to its pid, as far as the root has recorded it."""
-    found: dict[str, int] = {}
-    for observed in events:
-        if isinstance(event := observed.event, AgentChanged):
-            if event.state in END_STATES:
-                found.pop(event.name, None)
-            elif event.pid is not None:
-                found[event.name] = event.pid
-    return found
-
-
 def _find_victims(
     target: str, environment: ScenarioEnvironment, session: SessionDirectory, events: Iterable[SessionEvent]
 ) -> list[ScenarioProcess]:
@@ -84,7 +72,11 @@ def _find_victims(
     if target == ZYGOTE:
         return [process for process in processes if process.name == TITLE[:TITLE_LENGTH]]
     agent = MAIN if target == LEAD else target
-    pid = agent_pids(events).get(agent)
+    pid: int | None = None
+    for event in (observed.event for observed in events):
+        if isinstance(event, AgentChanged) and event.name == agent:
+            # Known as far as the root has recorded it.
+            pid = None if event.state in END_STATES else event.pid or pid
     if pid is None:
         # The process may run before the root records its pid. Then find it by its title, if that is unambiguous.
         titled = [process for process in processes if process.name == f"coterie {agent}"[:TITLE_LENGTH]]

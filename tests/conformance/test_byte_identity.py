@@ -16,7 +16,8 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.model.request import ModelRequest
-from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
+from coterie.scenarios.api_server.api.messages_endpoint import ServerOptions
+from coterie.scenarios.api_server.app import EmbeddedServer
 from coterie.scenarios.api_server.http.http_connection import HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder, serve_http
 from coterie.scenarios.api_server.request.errors import ApiError

@@ -47,13 +47,6 @@ def test_torn_dead_letter_hides_no_other(tmp_path: Path) -> None:
     assert [found.raw for _, found in dead.pending()] == [b"one", b"two"]
 
 
-def test_durable_dead_letter_is_synced(tmp_path: Path) -> None:
-    with file_faults(SeededFaults(seed=1, fsync=1.0)):
-        DeadLetters(tmp_path).add(dead_letter())
-        with pytest.raises(OSError, match="Input/output"):
-            DeadLetters(tmp_path, is_durable=True).add(dead_letter())
-
-
 def test_dead_letters_are_private(tmp_path: Path) -> None:
     DeadLetters(tmp_path / "dead").add(dead_letter())
     assert (tmp_path / "dead").stat().st_mode & 0o077 == 0

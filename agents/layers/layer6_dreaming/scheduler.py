@@ -15,7 +15,7 @@ from coterie.agents.loop.agent import Agent
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.root_link.job_messages import DreamJob
 from coterie.errors import ConfigInvalid
-from coterie.memory.dreaming.due_check import DueCheck, SessionActivity, active_since
+from coterie.memory.dreaming.dream_lock import DueCheck, SessionActivity, active_since
 from coterie.memory.errors import DreamRefused
 from coterie.memory.layer_settings import DreamingSettings
 from coterie.memory.store.change import Author

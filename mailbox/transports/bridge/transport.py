@@ -16,7 +16,7 @@ from coterie.mailbox.address import OtherSession, Socket, check_name
 from coterie.mailbox.contract import BridgeReceipt, BridgeState, MailLimits, StoreDeadLetter
 from coterie.mailbox.envelope import Envelope, MessageId
 from coterie.mailbox.errors import BridgeRefused, MailboxError, MailboxFailed, MailboxFull, MessageTooLarge, NotAllowed
-from coterie.mailbox.fault_points import delay, trigger
+from coterie.mailbox.fault_points import trigger
 from coterie.mailbox.transports.bridge.outbox import DIRECTORY, Outbox
 from coterie.mailbox.transports.bridge.peer import Peer
 from coterie.mailbox.transports.bridge.protocol import DeliveryReply, Hello, parse_refusal
@@ -46,7 +46,8 @@ class PeerConnection:
     async def send(self, envelope: Envelope) -> DeliveryReply:
         """Return the reply to *envelope*. Raises `PeerTimeout`; after that or a cancellation, close the connection."""
         name = envelope.recipient.name
-        await delay("bridge", name)
+        if (seconds := trigger("delay", "bridge", name)) is not None:
+            await trio.sleep(seconds)
         if trigger("drop", "bridge", name) is not None:
             raise PeerTimeout(self._address, "the message was dropped by an injected fault")
         try:

@@ -1,15 +1,16 @@
 """`POST /v1/messages`: checks a request, selects a reply, and bills the response."""
 
 import hashlib
+import secrets
 from typing import Any
 
 import attrs
 import msgspec
 import trio
 
-from coterie.agents.loop.model.catalog import ModelTable
+from coterie.agents.loop.model.catalog import ModelTable, known_models
 from coterie.scenarios.api_server.api.exchange import ApiExchange
-from coterie.scenarios.api_server.api.rate_limiter import RateLimiter
+from coterie.scenarios.api_server.api.rate_limiter import RateLimiter, RateLimits
 from coterie.scenarios.api_server.api.response_builder import BuiltResponse, IdGenerator, build_response, reply_key
 from coterie.scenarios.api_server.api.response_delivery import inject_before, send_response
 from coterie.scenarios.api_server.caching.breakpoints import find_breakpoints
@@ -25,6 +26,20 @@ from coterie.scenarios.api_server.script.http_faults import HttpFault, HttpFault
 from coterie.scenarios.api_server.script.reply_selection import ReplySelector, SelectedReply
 from coterie.scenarios.api_server.script.script_parser import Script
 from coterie.scenarios.api_server.script.script_signals import ScriptSignals
+
+
+@attrs.frozen(kw_only=True)
+class ServerOptions:
+    """Options of a server; servers with equal options answer equal requests equally."""
+
+    script: Script
+    seed: int = 0
+    is_strict: bool = True
+    """True to refuse what the real API refuses; False to accept any value of a documented parameter."""
+    rates: RateLimits = attrs.field(factory=RateLimits)
+    models: ModelTable = attrs.field(factory=known_models)
+    token: str = attrs.field(factory=lambda: secrets.token_urlsafe(24))
+    """Token for the control endpoint `/_coterie/`."""
 
 
 def check_reply(call: ApiRequest, built: BuiltResponse, name: str) -> None:
@@ -60,23 +75,22 @@ def _check_schema(value: Any, schema: dict[str, Any], what: str) -> None:
 class MessagesEndpoint:
     """Answers `/v1/messages` requests from the script and maintains the prompt cache."""
 
-    script: Script
-    seed: int
-    is_strict: bool
-    models: ModelTable
-    limiter: RateLimiter | None
-    """None without rate limits."""
+    options: ServerOptions
     ids: IdGenerator
     faults: HttpFaultPlan
     signals: ScriptSignals
+    limiter: RateLimiter | None = attrs.field(init=False)
+    """None without rate limits."""
     cache: PromptCache = attrs.field(init=False, factory=PromptCache)
     _diagnoser: CacheDiagnoser = attrs.field(init=False, factory=CacheDiagnoser)
     _selector: ReplySelector = attrs.field(init=False)
     _signer: ThinkingSigner = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._selector = ReplySelector(self.script, seed=self.seed)
-        self._signer = ThinkingSigner(hashlib.blake2b(str(self.seed).encode()).digest())
+        options = self.options
+        self.limiter = RateLimiter(options.rates) if options.rates != RateLimits() else None
+        self._selector = ReplySelector(options.script, seed=options.seed)
+        self._signer = ThinkingSigner(hashlib.blake2b(str(options.seed).encode()).digest())
 
     async def answer(self, exchange: ApiExchange) -> None:
         """Answer one request; raises `ApiError` only before the answer has started."""
@@ -112,7 +126,9 @@ class MessagesEndpoint:
 
     def _call(self, exchange: ApiExchange, *, needs_max_tokens: bool = True) -> ApiRequest:
         assert exchange.caller is not None
-        call = parse_request(exchange.request.body, exchange.caller, self.models, needs_max_tokens=needs_max_tokens)
+        call = parse_request(
+            exchange.request.body, exchange.caller, self.options.models, needs_max_tokens=needs_max_tokens
+        )
         exchange.facts["model"] = call.model.id
         return call
 
@@ -124,10 +140,10 @@ class MessagesEndpoint:
         return fault
 
     def _checked(self, call: ApiRequest, *, counting: bool = False) -> PromptDigest:
-        check_request(call, strict=self.is_strict, counting=counting)
-        if self.is_strict:
+        check_request(call, strict=self.options.is_strict, counting=counting)
+        if self.options.is_strict:
             self._signer.check(call)
-        prompt = build_prompt_digest(call, cache_edits_beta=self.models.betas["cache_edits"])
+        prompt = build_prompt_digest(call, cache_edits_beta=self.options.models.betas["cache_edits"])
         check_size(call, prompt.total)
         return prompt
 
@@ -143,7 +159,7 @@ class MessagesEndpoint:
         exchange.facts["reply"] = reply.name
         key = reply_key(call.caller, selected.facts.turn, digest)
         built = build_response(call, selected, key, ids=self.ids, signer=self._signer, prompt_tokens=prompt.total)
-        if self.is_strict:
+        if self.options.is_strict:
             check_reply(call, built, reply.name)
         for name in reply.asked:
             self.signals.raise_signal(name)

@@ -201,7 +201,9 @@ class ThinkingSigner:
             # Merged messages may include replies without tool calls, whose thinking is not remembered.
             found = [(path, block) for path, block in found if _signed(block) in expected]
         for position, (path, block) in enumerate(found):
-            if position >= len(expected) or not self._is_original(block, expected[position]):
+            signature = self._read(block)
+            is_expected = position < len(expected) and _signed(block) == expected[position]
+            if not is_expected or signature is None or not self._is_unchanged(block, signature):
                 raise invalid_request(f"{path}: {CANNOT_BE_MODIFIED}")
         if len(found) < len(expected):
             raise invalid_request(f"messages.{run.messages[0][0]}.content.0: {CANNOT_BE_MODIFIED}")
@@ -216,10 +218,6 @@ class ThinkingSigner:
             if name in self._replies:
                 self._replies.move_to_end(name)
         return list(expected)
-
-    def _is_original(self, block: Block, expected: str) -> bool:
-        signature = self._read(block)
-        return _signed(block) == expected and signature is not None and self._is_unchanged(block, signature)
 
 
 def _signed(block: Block) -> str:

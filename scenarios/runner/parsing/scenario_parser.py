@@ -191,19 +191,17 @@ class _ScenarioParser:
                 self.errors.add(line, f"there is no session {name!r}; {known_names_hint(name, scenario.sessions)}")
 
     def _sessions(self) -> dict[str, SecondSession]:
+        sessions: dict[str, SecondSession] = {}
         with self.errors.collecting():
-            node = self.fields.get("sessions")
-            named = {} if node is None else node.fields("sessions by name")
-            return {name: self._session(name, each) for name, each in named.items()}
-        return {}
-
-    def _session(self, name: str, node: YamlNode) -> SecondSession:
-        fields = self.errors.fields(node, ("task", "script"), "a session, with task and script")
-        for key in {"task", "script"} - fields.keys():
-            self.errors.add(node.line, f"the session {name!r} has no {key!r}")
-        task = self.errors.attempt(YamlNode.text, fields.get("task"), "")
-        _, script = self.errors.attempt(self._script, fields.get("script"), ({}, ""))
-        return SecondSession(task=task, script=script)
+            listed = self.fields.get("sessions")
+            for name, node in ({} if listed is None else listed.fields("sessions by name")).items():
+                fields = self.errors.fields(node, ("task", "script"), "a session, with task and script")
+                for key in {"task", "script"} - fields.keys():
+                    self.errors.add(node.line, f"the session {name!r} has no {key!r}")
+                task = self.errors.attempt(YamlNode.text, fields.get("task"), "")
+                _, script = self.errors.attempt(self._script, fields.get("script"), ({}, ""))
+                sessions[name] = SecondSession(task=task, script=script)
+        return sessions
 
     def _options(self) -> Iterator[tuple[tuple[str, ...], bool]]:
         """Yield the options of `coterie run`, each with True if `coterie resume` accepts it too."""
