@@ -169,11 +169,6 @@ class RefreshResult:
     changed: int = 0
     removed: int = 0
 
-    @property
-    def total(self) -> int:
-        """Number of memory files that were read or removed."""
-        return self.added + self.changed + self.removed
-
 
 def refresh_cache(
     cache: sqlite3.Connection, directory: Path, between: Callable[[], object] = lambda: None

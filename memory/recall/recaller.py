@@ -28,8 +28,6 @@ YEAR = 365
 class LoadedMemory:
     """The beginning of a memory file."""
 
-    path: str
-    """Path of the memory, relative to the store."""
     text: str
     size: int
     """Size of the whole memory file in bytes."""
@@ -61,7 +59,6 @@ def load_memory(directory: Path, path: str, settings: RecallSettings) -> LoadedM
         return None
     text = _cut(content, settings)
     return LoadedMemory(
-        path=path,
         text=text.decode(errors="replace").strip("\n"),
         size=status.st_size,
         modified=status.st_mtime,

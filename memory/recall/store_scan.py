@@ -120,11 +120,10 @@ HEAD = 16 * 1024
 
 @attrs.frozen(kw_only=True)
 class ScannedMemory:
-    """Name, type, description and time of a memory that can be recalled."""
+    """Type, description and time of a memory that can be recalled."""
 
     path: str
     """Path of the memory, relative to the store."""
-    name: str
     description: str
     type: MemoryType | None
     modified: float
@@ -153,6 +152,6 @@ def scan_files(directory: Path, files: Iterable[ScannedFile]) -> list[ScannedMem
             if memories is None or (content := read_head(memories, file.path, HEAD)) is None:
                 continue
             topic = parse_entry_fast(b"\n".join(content.split(b"\n", LINES)[:LINES]) + b"\n", file.path)
-            name, about, at = topic.name, topic.description, file.modified / 1e9
-            scanned.append(ScannedMemory(path=file.path, name=name, description=about, type=topic.type, modified=at))
+            about, at = topic.description, file.modified / 1e9
+            scanned.append(ScannedMemory(path=file.path, description=about, type=topic.type, modified=at))
     return scanned

@@ -16,8 +16,7 @@ _SHORTEST = 20
 MOST_LINES = 200
 MOST_BYTES = 25_000
 
-_LINE = re.compile(r"\s*[-*+]\s+\[(?P<title>.*?)\]\((?:<(?P<quoted>[^<>]*)>|(?P<path>[^()\s]*))\)(?P<rest>.*)")
-_DASH = re.compile(r"\s*(?:[\N{EM DASH}\N{EN DASH}:-]+\s*)?")
+_LINE = re.compile(r"\s*[-*+]\s+\[.*?\]\((?:<(?P<quoted>[^<>]*)>|(?P<path>[^()\s]*))\)")
 
 
 @attrs.frozen(kw_only=True)
@@ -26,9 +25,7 @@ class IndexLine:
 
     line: int
     """Line number in the index, from 1."""
-    title: str
     path: str
-    hook: str
 
 
 @attrs.frozen(kw_only=True)
@@ -126,8 +123,7 @@ def _entries(lines: Iterable[str]) -> Iterator[IndexLine]:
         if "](" not in line or (found := _LINE.match(line)) is None:
             continue
         path = (found["quoted"] if found["path"] is None else found["path"]).removeprefix("./")
-        hook = found["rest"][len(_DASH.match(found["rest"])[0]) :].strip()  # type: ignore[index]  # matches any text
-        yield IndexLine(line=number, title=found["title"], path=path, hook=hook)
+        yield IndexLine(line=number, path=path)
 
 
 def _links(text: str, path: str) -> bool:

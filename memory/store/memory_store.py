@@ -91,13 +91,6 @@ class MemoryStore:
             changes = [change for change in writing.commit() if change.author.by != "outside"]
         return ApplyResult(changes=tuple(changes), dropped=tuple(dropped))
 
-    def append(self, path: str, content: bytes, author: Author) -> MemoryChange:
-        """Append *content* to *path*, whatever the file holds; creates a missing file."""
-        with self._transaction(author) as writing:
-            current = writing.held.root.read(path)
-            writing.prepare(PendingEdit(path=path, base=current, content=(current or b"") + content), None)
-            return writing.commit()[-1]
-
     def changes(self) -> list[MemoryChange]:
         """Return every change, oldest first.
 

@@ -29,8 +29,6 @@ class EventPattern:
 
     kind: str
     members: Mapping[str, Any] = attrs.field(factory=dict)
-    line: int = 0
-    """Line in the scenario file."""
 
     def matches(self, observed: SessionEvent) -> bool:
         """True if *observed* matches this pattern."""
@@ -78,7 +76,7 @@ def parse_pattern(node: YamlNode) -> EventPattern:
     for key, value in fields.items():
         _check_value(value, known.get(key))
     members = {key: value.plain() for key, value in fields.items() if key != KIND}
-    return EventPattern(kind=kind, members=members, line=node.line)
+    return EventPattern(kind=kind, members=members)
 
 
 def _check_value(node: YamlNode, type_: Any) -> None:
