@@ -14,22 +14,15 @@ from filelock import FileLock, Timeout
 from coterie.files import replace_file
 from coterie.mailbox.address import USER, check_name
 from coterie.mailbox.contract import Member, MemberOrigin, MemberState, Roster
-from coterie.mailbox.errors import MailboxError, NameInvalid, UnknownRecipient
+from coterie.mailbox.errors import NameInvalid, PathError, UnknownRecipient
 from coterie.suggestions import closest_match
 
 VERSION = 1
 LOCK_TIMEOUT = 10.0
 
 
-@attrs.define(eq=False)
-class RosterFailed(MailboxError):
+class RosterFailed(PathError):
     """The roster file cannot be read, changed or locked."""
-
-    path: Path
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 def find_member(roster: Roster, name: str) -> Member:

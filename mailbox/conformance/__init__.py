@@ -13,15 +13,7 @@ from coterie.mailbox.conformance import (
     refusal_promises,
     send_promises,
 )
-from coterie.mailbox.conformance.harness import (
-    NotApplicable,
-    OpenTransportFactory,
-    Promise,
-    Tampering,
-    TransportFactory,
-    TransportParts,
-    promises_in,
-)
+from coterie.mailbox.conformance.harness import Promise, promises_in
 
 _MODULES = (
     send_promises,
@@ -35,13 +27,3 @@ _MODULES = (
 PROMISES: tuple[Promise, ...] = tuple(
     sorted(itertools.chain(*map(promises_in, _MODULES)), key=lambda promise: promise.number)
 )
-
-__all__ = [
-    "PROMISES",
-    "NotApplicable",
-    "OpenTransportFactory",
-    "Promise",
-    "Tampering",
-    "TransportFactory",
-    "TransportParts",
-]

@@ -26,7 +26,16 @@ def compare_recall(copied: WorkingCopy, queries: Sequence[str]) -> RecallTest:
     """
     if not queries:
         return RecallTest(queries=0)
-    before, after = (_found(directory, queries) for directory in (copied.base, copied.work))
+    results: list[list[list[str]]] = []
+    for directory in (copied.base, copied.work):
+        # Not inside the working copy, because another task may remove the copy.
+        with (
+            TemporaryDirectory(prefix="coterie-") as place,
+            Bm25Ranker.open(directory, Path(place) / "cache.db") as ranker,
+        ):
+            ranker.refresh()
+            results.append([[ranked.path for ranked in ranker.rank(query, FOUND)] for query in queries])
+    before, after = results
     homes = _moved_to(copied, {path for paths in before for path in paths})
     lost = [
         f"{query} -> {path}"
@@ -36,16 +45,6 @@ def compare_recall(copied: WorkingCopy, queries: Sequence[str]) -> RecallTest:
     ]
     found = sum(map(len, before))
     return RecallTest(queries=len(queries), found=found, kept=found - len(lost), lost=tuple(lost[:SHOWN]))
-
-
-def _found(directory: Path, queries: Sequence[str]) -> list[list[str]]:
-    # Not inside the working copy, because another task may remove the copy.
-    with (
-        TemporaryDirectory(prefix="coterie-") as place,
-        Bm25Ranker.open(directory, Path(place) / "cache.db") as ranker,
-    ):
-        ranker.refresh()
-        return [[ranked.path for ranked in ranker.rank(query, FOUND)] for query in queries]
 
 
 def _moved_to(copied: WorkingCopy, paths: Iterable[str]) -> Mapping[str, set[str]]:

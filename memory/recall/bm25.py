@@ -176,7 +176,11 @@ class Bm25Ranker:
             f"SELECT word, files, uses FROM spread WHERE word IN {_marks(counts)} AND files > 0",  # noqa: S608
             list(counts),
         )
-        found = [_QueryWord(word, counts[word] * _rarity(self._total, files), uses) for word, files, uses in known]
+        found = []
+        for word, files, uses in known:
+            # The inverse document frequency of BM25.
+            rarity = math.log(1 + (max(self._total, files) - files + 0.5) / (files + 0.5))
+            found.append(_QueryWord(word, counts[word] * rarity, uses))
         return sorted(found, key=lambda word: (word.uses, word.word))
 
     def _split(self, words: Sequence[_QueryWord]) -> tuple[Sequence[_QueryWord], Sequence[_QueryWord]]:
@@ -241,11 +245,6 @@ class Bm25Ranker:
             norms[file] = K1 * (1 - B + B * length / average)
         self._norms, self._once = norms, [(K1 + 1) / (1 + norm) for norm in norms]
         self._version = version
-
-
-def _rarity(total: int, files: int) -> float:
-    """Return the BM25 weight (inverse document frequency) for *files* of *total* files."""
-    return math.log(1 + (max(total, files) - files + 0.5) / (files + 0.5))
 
 
 def _marks(values: Sized) -> str:

@@ -48,9 +48,10 @@ def parse_entry(content: bytes, path: str) -> MemoryEntry:
     notes = [f"line {note.line}: {note.reason}" for note in read.notes]
     if not is_utf8:
         notes.append("it is not valid UTF-8; invalid bytes are replaced")
+    lines = (line.strip().lstrip("#").strip() for line in read.body[:LONGEST_HEAD].split("\n"))
     return MemoryEntry(
         name=_text(read.fields.get("name")) or stem,
-        description=_text(read.fields.get("description")) or _first_line(read.body),
+        description=_text(read.fields.get("description")) or _cut(next(filter(None, lines), "")),
         type=_type(read, notes),
         body=f"{read.body}{text[LONGEST_HEAD:]}".strip("\n"),
         notes=tuple(notes),
@@ -72,11 +73,6 @@ def _type(read: FrontMatter, notes: list[str]) -> MemoryType | None:
 def _text(value: Value | None) -> str:
     """Return a field as one line of limited length; empty if the field is not text."""
     return _cut(" ".join(value.split())) if isinstance(value, str) else ""
-
-
-def _first_line(body: str) -> str:
-    lines = (line.strip().lstrip("#").strip() for line in body[:LONGEST_HEAD].split("\n"))
-    return _cut(next(filter(None, lines), ""))
 
 
 def _cut(text: str) -> str:

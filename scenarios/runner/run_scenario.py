@@ -34,8 +34,15 @@ from coterie.scenarios.runner.scenario import (
     UserAction,
 )
 from coterie.scenarios.runner.scenario_processes import ScenarioProcess, find_processes, kill_all, wait_for_exit
-from coterie.scenarios.runner.session_watch import SessionWatch, qualify_agent, qualify_event, qualify_hop
-from coterie.scenarios.runner.user_commands import run_user_action, second_session_command, step_command
+from coterie.scenarios.runner.user_commands import (
+    SessionWatch,
+    qualify_agent,
+    qualify_event,
+    qualify_hop,
+    run_user_action,
+    second_session_command,
+    step_command,
+)
 from coterie.session_directory import MAIN, SessionDirectory
 
 _SIGNALS: Mapping[ProcessFaultName, signal.Signals] = {

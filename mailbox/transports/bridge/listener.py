@@ -213,18 +213,15 @@ class InboundMail:
             if wait := self._rates.spend((envelope.sender.session, envelope.sender.name), now):
                 limit = f"{envelope.sender.name!r} may send {self.terms.per_minute:g} messages a minute"
                 return self._delay_reply(f"{limit}; try again in {wait:.1f} seconds", wait)
-            record = await self._store(envelope)
+            is_held = self.terms.policy == "hold"
+            if is_held:
+                await self.held.hold(envelope)
+            stored = self.clock.now() if is_held else (await self.deliver(envelope)).stored
+            outcome: Literal["accepted", "held"] = "held" if is_held else "accepted"
+            words = content_digest(envelope)
+            record = ReceivedRecord(id=envelope.id, words=words, outcome=outcome, stored=stored)
             self.taken.add(record)
         return DeliveryReply(outcome=record.outcome, session=self.session, id=record.id, stored=record.stored)
-
-    async def _store(self, envelope: Envelope) -> ReceivedRecord:
-        if self.terms.policy == "hold":
-            await self.held.hold(envelope)
-            return ReceivedRecord(
-                id=envelope.id, words=content_digest(envelope), outcome="held", stored=self.clock.now()
-            )
-        receipt = await self.deliver(envelope)
-        return ReceivedRecord(id=envelope.id, words=content_digest(envelope), outcome="accepted", stored=receipt.stored)
 
     def _delay_reply(self, reason: str, wait: float) -> DeliveryReply:
         return DeliveryReply(outcome="later", session=self.session, reason=reason, wait=wait)

@@ -52,7 +52,11 @@ class Spool:
                 files = self.files()
                 if any(_id_of(file) == id_ for file in files):
                     return
-                self._check_room(files)
+                size = sum(map(_size, files))
+                if len(files) >= self._limits.messages:
+                    raise MailboxFull(self.mailbox, len(files), self._limits.messages, "messages")
+                if size >= self._limits.bytes:
+                    raise MailboxFull(self.mailbox, size, self._limits.bytes, "bytes")
                 number = int(files[-1].name.partition("-")[0]) + 1 if files else 1
                 replace_file(self.directory / f"{number:012}-{id_}{SUFFIX}", frame_record(envelope.to_bytes()))
 
@@ -130,13 +134,6 @@ class Spool:
         for file in [file for file, end in self._expiries.items() if now >= end]:
             if (envelope := self.read(file)) is not None:
                 self.dead_letter(file, envelope, "expired", "the other session did not take it before it expired")
-
-    def _check_room(self, files: list[Path]) -> None:
-        if len(files) >= self._limits.messages:
-            raise MailboxFull(self.mailbox, len(files), self._limits.messages, "messages")
-        size = sum(_size(file) for file in files)
-        if size >= self._limits.bytes:
-            raise MailboxFull(self.mailbox, size, self._limits.bytes, "bytes")
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

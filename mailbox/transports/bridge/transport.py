@@ -143,7 +143,14 @@ class BridgeTransport:
             peer = Peer.at(address)
         except BridgeUnusable as exc:
             raise BridgeRefused(str(exc.path), exc.reason) from exc
-        self._check(envelope, peer)
+        for name in (envelope.id, envelope.sender.name, envelope.recipient.name):
+            check_name(name)
+        if envelope.kind != "message":
+            raise NotAllowed(envelope.sender.name, peer.address, envelope.kind, "mail between sessions is text")
+        if peer.session == self.session:
+            raise BridgeRefused(peer.address, "that is this session; address its agents by name")
+        if (size := len(envelope.to_bytes())) > (limit := min(self.limits.message_bytes, FRAME_LIMIT)):
+            raise MessageTooLarge(size, limit)
         async with self._turns[peer]:
             spool = self.outgoing.spool_of(peer)
             if not await trio.to_thread.run_sync(spool.files):
@@ -174,16 +181,6 @@ class BridgeTransport:
         if failures:
             raise failures[0]
         return sum(taken)
-
-    def _check(self, envelope: Envelope, peer: Peer) -> None:
-        for name in (envelope.id, envelope.sender.name, envelope.recipient.name):
-            check_name(name)
-        if envelope.kind != "message":
-            raise NotAllowed(envelope.sender.name, peer.address, envelope.kind, "mail between sessions is text")
-        if peer.session == self.session:
-            raise BridgeRefused(peer.address, "that is this session; address its agents by name")
-        if (size := len(envelope.to_bytes())) > (limit := min(self.limits.message_bytes, FRAME_LIMIT)):
-            raise MessageTooLarge(size, limit)
 
     async def _hand_over(self, peer: Peer, envelope: Envelope) -> BridgeReceipt:
         async with self._connect(peer) as connection:

@@ -80,10 +80,12 @@ def build_response(
     Thinking is omitted if the request or the model disables it. The reply ends at a stop sequence, at max_tokens or at
     a full context window, with the API's stop reasons.
     """
-    reply = selected.reply
+    reply, config = selected.reply, call.params.get("thinking")
+    kind = config.get("type") if isinstance(config, dict) else None
+    is_thinking = kind != "disabled" if kind else call.model.thinking == "always"
     response = BuiltResponse(
         message_id=ids.message(key),
-        content=tuple(block for block in selected.content if _thinks(call) or block["type"] not in _THINKING),
+        content=tuple(block for block in selected.content if is_thinking or block["type"] not in _THINKING),
         stop_reason=reply.stop,
         stop_details={"type": "refusal", **reply.refusal} if reply.refusal else None,
     )
@@ -92,12 +94,6 @@ def build_response(
     content = tuple(_finished(response.content, call, key, ids, signer))
     signer.remember([block["id"] for block in content if block["type"] == "tool_use"], content)
     return attrs.evolve(response, content=content)
-
-
-def _thinks(call: ApiRequest) -> bool:
-    config = call.params.get("thinking")
-    kind = config.get("type") if isinstance(config, dict) else None
-    return kind != "disabled" if kind else call.model.thinking == "always"
 
 
 def _until_stop_sequence(response: BuiltResponse, call: ApiRequest) -> BuiltResponse:

@@ -1,7 +1,7 @@
 """Random fault plans: the same seed gives the same plan."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -56,7 +56,9 @@ class FaultTargets:
     @classmethod
     def of(cls, scenario: Scenario, undisturbed: ScenarioRun) -> "FaultTargets":
         """Collect what faults can hit in the run *undisturbed*, sorted so that the order does not depend on timing."""
-        found = {tuple(trigger.items()): trigger for trigger in _triggers(undisturbed)}
+        events = (observed for observed in undisturbed.events if observed.kind in _MOMENTS)
+        triggers = ({"kind": each.kind, **{key: each.members[key] for key in _MOMENTS[each.kind]}} for each in events)
+        found = {tuple(trigger.items()): trigger for trigger in triggers}
         changes = (observed.event for observed in undisturbed.events)
         workers = {event.name for event in changes if isinstance(event, AgentChanged) and event.pid is not None}
         script = script_data(scenario.script)
@@ -115,12 +117,6 @@ def draw_plan(seed: int, targets: FaultTargets) -> RandomFaultPlan:
     draw = random.Random(seed)  # noqa: S311 - repeatable, not secret
     kinds = draw.choices(tuple(_KINDS), weights=[weight for _, weight in _KINDS.values()], k=draw.randint(1, MOST))
     return RandomFaultPlan(seed=seed, faults=tuple(_KINDS[kind][0](draw, targets) for kind in kinds))
-
-
-def _triggers(run: ScenarioRun) -> Iterator[FaultMapping]:
-    for observed in run.events:
-        if observed.kind in _MOMENTS:
-            yield {"kind": observed.kind, **{key: observed.members[key] for key in _MOMENTS[observed.kind]}}
 
 
 def _kill(draw: random.Random, targets: FaultTargets) -> FaultMapping:

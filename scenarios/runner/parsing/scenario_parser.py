@@ -43,7 +43,7 @@ from coterie.scenarios.runner.scenario import (
     SecondSession,
     UserAction,
 )
-from coterie.scenarios.runner.session_watch import qualify_agent
+from coterie.scenarios.runner.user_commands import qualify_agent
 from coterie.suggestions import closest_match, did_you_mean
 
 SUFFIX = ".yaml"
