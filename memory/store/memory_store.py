@@ -137,9 +137,6 @@ class MemoryStore:
             yield StoreTransaction.begin(held, author, self.clock.now())
 
 
-SEEDED = "seeded from the project's snapshot"
-
-
 def exclude_from_git(top: Path, directory: Path) -> bool:
     """Exclude *directory*, below *top*, from the git repository at *top*; return True if the exclude list changed.
 
@@ -168,7 +165,7 @@ def seed_store(store: MemoryStore, snapshot: Path) -> list[str]:
         return []
     source = MemoryStore.at(snapshot)
     names = source.paths()
-    author = Author(by="user", why=SEEDED)
+    author = Author(by="user", why="seeded from the project's snapshot")
     # The index comes first, so that the store finds its lines and adds none.
     for name in (*((INDEX,) if names and source.index() else ()), *names):
         if (content := source.read(name)) is not None:

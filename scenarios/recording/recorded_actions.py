@@ -18,8 +18,6 @@ from coterie.session_directory import MAIN
 
 AGAIN = "again"
 """Prefix of the root's reason for restarting an agent."""
-CANCELLED = "cancelled"
-"""Reason of a run that the user has interrupted."""
 _IDENTIFYING: Mapping[str, tuple[str, ...]] = {
     "started": ("incarnation",),
     "replied": ("turn",),
@@ -120,7 +118,7 @@ class RecordedActions:
         """Yield the interruptions of the lead; its agents stop with it."""
         for number, observed in enumerate(self.events):
             event = observed.event
-            if observed.agent == MAIN and isinstance(event, Finished) and event.reason == CANCELLED:
+            if observed.agent == MAIN and isinstance(event, Finished) and event.reason == "cancelled":
                 own = [i for i in range(number) if self.events[i].agent == MAIN]
                 if (trigger := self._trigger(own)) is not None:
                     yield {**trigger, "do": "stop"}

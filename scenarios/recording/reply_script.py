@@ -18,7 +18,6 @@ from coterie.scenarios.recording.placeholders import Placeholders
 from coterie.scenarios.recording.transcript_turns import AgentTurns, Block, ModelTurn, RecordedDelivery
 
 NOT_RECORDED = "(reply of the model not recorded)"
-_AGENT = "Agent"
 _STARTED = re.compile(r"([a-z0-9][a-z0-9-]*) (?:works in the background|has ended|is at work|is running)\b")
 """Start of the result of an Agent call that has started an agent."""
 _USUAL = ("end_turn", "tool_use")
@@ -55,7 +54,7 @@ def _named(reply: ModelTurn, agent_turns: AgentTurns) -> list[Block]:
 
     Otherwise they would be numbered in the order in which they start, which is a race.
     """
-    nameless = [call["id"] for call in reply.calls if call["name"] == _AGENT and "name" not in call["input"]]
+    nameless = [call["id"] for call in reply.calls if call["name"] == "Agent" and "name" not in call["input"]]
     blocks = list(reply.blocks)
     for index, block in enumerate(blocks):
         result = agent_turns.results.get(block.get("id", ""))

@@ -17,9 +17,6 @@ ProcessFaultName = Literal["kill", "stop", "continue", "jump"]
 ROOT, ZYGOTE, EVERYTHING, LEAD = "root", "zygote", "everything", "lead"
 """Fault targets that are not agent names; the lead is the agent `main`."""
 
-SECONDS = 60.0
-"""Default time limit of a scenario."""
-
 
 @attrs.frozen(kw_only=True)
 class Trigger:
@@ -135,7 +132,7 @@ class ScenarioStep:
 class ScenarioLimits:
     """Time and cost limits of a scenario; exceeding one is a failure."""
 
-    seconds: float = SECONDS
+    seconds: float = 60.0
     dollars: Decimal | None = None
 
 

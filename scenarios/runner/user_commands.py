@@ -21,7 +21,6 @@ from coterie.scenarios.runner.event_pattern import agent_members
 from coterie.scenarios.runner.scenario import Scenario, ScenarioStep, UserAction
 from coterie.session_directory import SessionDirectory
 
-SESSION_SLOT = "{{session}}"
 SHOWN = 200
 """Maximum length of a command's output that a failure repeats."""
 
@@ -48,7 +47,7 @@ def second_session_command(
 ) -> list[str]:
     """Return the command that starts the second session *name*; its task may contain the id of the session *before*."""
     other = scenario.sessions[name]
-    task = other.task.replace(SESSION_SLOT, before.id)
+    task = other.task.replace("{{session}}", before.id)
     return own_program("run", task, *scenario.options, *_streaming(environment.script_of(name)))
 
 

@@ -108,10 +108,6 @@ async def open_connection(peer: Peer, *, session: str, patience: float) -> Async
         yield connection
 
 
-KEEP = 7 * 24 * 3600.0
-"""Seconds after which an undelivered message in the outbox expires."""
-
-
 @attrs.define(eq=False)
 class BridgeTransport:
     """Sends messages of one session to others; several processes may each have one, over the same mail directory."""
@@ -122,7 +118,8 @@ class BridgeTransport:
     store_dead_letter: StoreDeadLetter
     limits: MailLimits = attrs.field(factory=lambda: MailLimits(messages=1_000))
     """Limits of the mail pending for one session, and of one message."""
-    keep: float = KEEP
+    keep: float = 7 * 24 * 3600.0
+    """Seconds after which an undelivered message in the outbox expires."""
     patience: float = 10.0
     """Seconds within which another session must reply."""
     _turns: defaultdict[Peer, trio.Lock] = attrs.field(factory=lambda: defaultdict(trio.Lock), init=False)

@@ -14,7 +14,6 @@ LOOKBACK = 20
 """Number of steps that a lookup goes back from a breakpoint, including the breakpoint."""
 LIFE: Mapping[Ttl, float] = {"5m": 300.0, "1h": 3600.0}
 """Lifetime in seconds of an entry, from the start of the last request that wrote or read it."""
-ENTRIES_LIMIT = 200_000
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +44,7 @@ class _Entry:
 class PromptCache:
     """Cache entries of one server; the digest of a prefix includes key and model."""
 
-    limit: int = ENTRIES_LIMIT
+    limit: int = 200_000
     _entries: dict[bytes, _Entry] = attrs.field(factory=dict, init=False)
     # One item for each entry, at or before its expiry, so that refreshing an entry needs no update here.
     _queue: list[tuple[float, bytes]] = attrs.field(factory=list, init=False)

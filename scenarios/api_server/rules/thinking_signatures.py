@@ -93,7 +93,6 @@ CANNOT_BE_MODIFIED = (
     "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. "
     "These blocks must remain as they were in the original response."
 )
-BOUND_ELSEWHERE = "The block is bound to a different conversation"
 
 
 @attrs.define(eq=False)
@@ -146,7 +145,7 @@ class ThinkingSigner:
             if signature is None or not self._is_unchanged(block, signature):
                 raise invalid_request(f"{path}: Invalid `{SIGNED_IN[block['type']]}` in `{block['type']}` block")
             if call.model.binds_thinking and not hmac.compare_digest(signature.prefix_mac, prefix):
-                raise invalid_request(f"{path}: {BOUND_ELSEWHERE}")
+                raise invalid_request(f"{path}: The block is bound to a different conversation")
 
     def _signature(self, kind: ThinkingKind, call: ApiRequest, text: str, earlier_blocks: Sequence[Block]) -> str:
         prefix = self._begin_prefix(call)

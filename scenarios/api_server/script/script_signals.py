@@ -7,8 +7,6 @@ import trio
 
 from coterie.scenarios.api_server.request.errors import invalid_request
 
-SIGNAL_LIMIT = 1_000
-
 
 @attrs.define(eq=False)
 class ScriptSignals:
@@ -17,7 +15,7 @@ class ScriptSignals:
     A signal stays raised, so the order of raising and waiting is free.
     """
 
-    limit: int = SIGNAL_LIMIT
+    limit: int = 1_000
     """Maximum number of names that are raised or awaited at one time."""
     _raised: set[str] = attrs.field(factory=set, init=False)
     _waiting: dict[trio.Event, frozenset[str]] = attrs.field(factory=dict, init=False)
