@@ -201,10 +201,13 @@ class _Loader:
         for note in rule.notes:
             self._warn(found.path, note.reason, note.line)
         if rule.text.strip():
-            included_by = found.included_by
             self.files.append(
                 InstructionFile(
-                    path=found.path, scope=found.scope, text=rule.text, paths=rule.paths, included_by=included_by
+                    path=found.path,
+                    scope=found.scope,
+                    text=rule.text,
+                    paths=rule.paths,
+                    included_by=found.included_by,
                 )
             )
 

@@ -7,7 +7,6 @@ a crash between the two, the message is sent again, and the transport drops it b
 import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -136,7 +135,7 @@ class ReceivedIds:
                 del self._by_content[oldest.words]
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_received_ids(path: Path) -> Iterator[ReceivedIds]:
     """Load the records in *path*, and drop the oldest from the file if there are too many. Raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
