@@ -33,7 +33,8 @@ from coterie.agents.loop.pipeline import Steps, arrange
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.tool import RESULT_CAP, Access, Tool, ToolResult, Workspace, allow_all, tool_definition
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
+from coterie.scenarios.api_server.api.messages_endpoint import ServerOptions
+from coterie.scenarios.api_server.app import EmbeddedServer
 from coterie.scenarios.api_server.http.http_connection import HttpLimits, HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder, serve_http
 from coterie.scenarios.api_server.request.errors import ApiError

@@ -25,7 +25,9 @@ from coterie.memory.layer_settings import (
 )
 
 LEFT_OUT = "(The oldest part of this conversation has been left out.)"
-NO_LAYERS = LayersSettings(results=ResultSettings(enabled=False), clearing=ClearingSettings.none())
+NO_LAYERS = LayersSettings(
+    results=ResultSettings(enabled=False), clearing=ClearingSettings(by_time=False, by_cache=False, by_api=False)
+)
 EDITING_ONLY = attrs.evolve(NO_LAYERS, clearing=ClearingSettings(by_time=False, by_cache=False))
 TWO_LAYERS = LayersSettings()
 

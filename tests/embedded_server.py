@@ -11,7 +11,8 @@ import msgspec
 import trio
 
 from coterie.clock import Clock
-from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
+from coterie.scenarios.api_server.api.messages_endpoint import ServerOptions
+from coterie.scenarios.api_server.app import EmbeddedServer
 from coterie.scenarios.api_server.http.http_connection import HttpLimits, HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder, serve_http
 from coterie.scenarios.api_server.request.errors import ApiError

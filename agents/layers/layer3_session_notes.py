@@ -25,13 +25,12 @@ from coterie.agents.prompts import render
 from coterie.agents.tools.files.edit import Edit
 from coterie.agents.tools.tool import Tool, Workspace
 from coterie.errors import ConfigInvalid
-from coterie.memory.compaction.kept_size import kept_size_after
+from coterie.memory.compaction.result_clearing import kept_size_after
 from coterie.memory.errors import NotesUnusable
 from coterie.memory.layer_settings import CompactionSettings, NotesSettings
 from coterie.memory.notes.document import NotesDocument
-from coterie.memory.notes.notes_file import begin_update, end_update, read_file, read_notes
+from coterie.memory.notes.notes_file import begin_update, end_update, read_file, read_notes, tokens_of, trim_notes
 from coterie.memory.notes.notes_schedule import Delay, NotesSchedule, UpdateThreshold
-from coterie.memory.notes.notes_size import tokens_of, trim_notes
 from coterie.memory.notes.template import ERRORS, Template, default_template, fill_slots, find_slots
 
 PURPOSE = "notes"

@@ -24,10 +24,10 @@ from coterie.agents.settings import AgentSettings, McpSettings
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.errors import MailboxFailed
-from coterie.mailbox.transports.bridge.forwarder import open_forwarder
 from coterie.mailbox.transports.bridge.listener import open_bridge
 from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable
-from coterie.mailbox.transports.file.pending_digests import snapshot_pending
+from coterie.mailbox.transports.bridge.transport import open_forwarder
+from coterie.mailbox.transports.file.log_reader import snapshot_pending
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
 from coterie.orchestrator.approvals.service import open_approvals

@@ -19,7 +19,7 @@ from coterie.mailbox.address import check_name
 from coterie.mailbox.contract import Member
 from coterie.mailbox.envelope import Envelope, new_message_id
 from coterie.mailbox.errors import MailboxError, NameInvalid
-from coterie.mailbox.transports.file.pending_digests import needs_turn
+from coterie.mailbox.transports.file.log_reader import needs_turn
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.settings.settings_loader import apply_definition
 from coterie.orchestrator.supervisor.agent_run import AgentRun, descendants

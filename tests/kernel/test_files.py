@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.files import Appender, Operation, SeededFaults, TornWrite, file_faults, replace_file
+from coterie.files import Appender, Operation, TornWrite, file_faults, replace_file
+from tests.seeded_faults import SeededFaults
 
 
 def test_replaced_file_has_new_content_and_no_draft(tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ from coterie.files import Appender, TornWrite, replace_file
 from coterie.mailbox.fault_injection import (
     FaultRule,
     FaultRules,
-    FileFaultInjector,
-    MailFaultInjector,
     add_fault_rule,
     read_injected_faults,
 )
@@ -73,7 +71,7 @@ def test_same_seed_tears_at_the_same_byte(tmp_path: Path) -> None:
     for play in ("one", "two"):
         path = tmp_path / f"{play}.jsonl"
         add_fault_rule(path, FaultRule(id=1, do="torn_write", seed=5))
-        sizes.add(FileFaultInjector(FaultRules(path, "ada")).before("write", tmp_path / "a", 1000))
+        sizes.add(FaultRules(path, "ada").before("write", tmp_path / "a", 1000))
     assert len(sizes) == 1
     assert sizes < set(range(1000))
 
@@ -82,9 +80,7 @@ def test_rule_count_holds_for_concurrent_matches(tmp_path: Path) -> None:
     path = tmp_path / "faults.jsonl"
     add_fault_rule(path, FaultRule(id=1, do="drop", transport="file", times=5, after=3))
     with Pool(8) as pool:
-        injected = pool.map(
-            lambda _: MailFaultInjector(FaultRules(path, "ada")).trigger("drop", "file", "bob"), range(40)
-        )
+        injected = pool.map(lambda _: FaultRules(path, "ada").trigger("drop", "file", "bob"), range(40))
     assert injected.count(0.0) == 5
     assert len(read_injected_faults(path)) == 5
 

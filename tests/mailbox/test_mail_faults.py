@@ -14,9 +14,8 @@ from coterie.mailbox.address import Socket
 from coterie.mailbox.contract import Inbox, Receipt
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.fault_points import MailFault, MailRoute, mail_faults
-from coterie.mailbox.transports.bridge.forwarder import open_forwarder
 from coterie.mailbox.transports.bridge.listener import open_bridge
-from coterie.mailbox.transports.bridge.transport import BridgeTransport
+from coterie.mailbox.transports.bridge.transport import BridgeTransport, open_forwarder
 from coterie.mailbox.transports.file.transport import FileTransport
 from coterie.mailbox.transports.in_process.transport import QueueTransport
 from tests.mailbox.file_mail import DeadLetterList, Names, envelope

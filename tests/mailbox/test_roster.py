@@ -8,11 +8,12 @@ from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.mailbox import roster as roster_module
 from coterie.mailbox.contract import Member, MemberOrigin
 from coterie.mailbox.errors import NameInvalid, UnknownRecipient
 from coterie.mailbox.roster import FileRoster, LocalRoster, RosterFailed, RosterState
+from tests.seeded_faults import SeededFaults
 
 JOIN_MANY = """
 import sys

@@ -8,8 +8,8 @@ from coterie.mailbox.contract import DeadLetter, Delivery
 from coterie.mailbox.envelope import Envelope, Recipient, Sender, new_message_id
 from coterie.mailbox.errors import NotAllowed, UnknownRecipient
 from coterie.mailbox.router import OutgoingMessage
+from coterie.mailbox.transports.file.log_reader import snapshot_pending
 from coterie.mailbox.transports.file.log_segments import find_journals
-from coterie.mailbox.transports.file.pending_digests import snapshot_pending
 from coterie.mailbox.transports.in_process.transport import QueueTransport
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.session_directory import SessionDirectory, mail_directory

@@ -12,8 +12,7 @@ from coterie.agents.loop.conversation.transcript_records import Trigger, Way
 from coterie.agents.loop.model.api_errors import PromptTooLong
 from coterie.agents.root_link.job_messages import Pivot
 from coterie.memory.compaction.cut_point import Messages, MessageSizes, choose_start, nearest_start, split_messages
-from coterie.memory.compaction.kept_size import kept_size
-from coterie.memory.compaction.result_clearing import deleted_results
+from coterie.memory.compaction.result_clearing import deleted_results, kept_size
 from coterie.memory.compaction.summary_text import block_text
 from coterie.memory.layer_settings import CompactionSettings
 

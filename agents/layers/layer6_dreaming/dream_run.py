@@ -24,10 +24,8 @@ from coterie.agents.prompts import render
 from coterie.clock import Clock
 from coterie.memory.dreaming.apply_hunks import apply_hunks
 from coterie.memory.dreaming.dream_change import TURNS_KEPT, DreamChange, new_dream_id
-from coterie.memory.dreaming.dream_lock import DreamLock, acquire_dream_lock
-from coterie.memory.dreaming.due_check import SessionActivity
-from coterie.memory.dreaming.evidence import ReferenceExists
-from coterie.memory.dreaming.proposal import DRY, Proposal, propose
+from coterie.memory.dreaming.dream_lock import DreamLock, SessionActivity, acquire_dream_lock
+from coterie.memory.dreaming.proposal import DRY, Proposal, ReferenceExists, propose
 from coterie.memory.dreaming.recall_check import compare_recall
 from coterie.memory.dreaming.working_copy import WorkingCopy, copy_store
 from coterie.memory.errors import StoreError

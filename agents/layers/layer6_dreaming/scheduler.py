@@ -9,7 +9,7 @@ from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.layers.layer6_dreaming.dream_run import FAILURES, PURPOSE, Dreamer, DreamProgress
 from coterie.agents.root_link.job_messages import DreamJob
 from coterie.errors import ConfigInvalid
-from coterie.memory.dreaming.due_check import DueCheck, active_since
+from coterie.memory.dreaming.dream_lock import DueCheck, active_since
 from coterie.memory.errors import DreamRefused
 
 

@@ -29,7 +29,7 @@ from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.setup.agent_parts import AgentParts
 from coterie.agents.runtime.setup.context_texts import context_text, index_text, read_indexes
 from coterie.errors import ConfigInvalid
-from coterie.memory.dreaming.due_check import DueCheck
+from coterie.memory.dreaming.dream_lock import DueCheck
 from coterie.memory.instructions.loader import read_instructions
 from coterie.session_directory import MAIN
 

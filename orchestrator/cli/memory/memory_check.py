@@ -9,9 +9,8 @@ import attrs
 import click
 
 from coterie.memory.checking.file_checks import check_index
-from coterie.memory.checking.index_repair import repair_index
 from coterie.memory.checking.issue import StoreIssue
-from coterie.memory.checking.store_check import CheckReport, check_store
+from coterie.memory.checking.store_check import CheckReport, check_store, repair_index
 from coterie.memory.store.change import MemoryChange
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope

@@ -37,7 +37,7 @@ from tests.agents.in_process_team import LocalMail
 from tests.agents.opened_layers import begin_section, open_notes, with_mail, with_on_demand_compaction
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, open_agent, watch
 
-LAYERS = LayersSettings(clearing=ClearingSettings.none())
+LAYERS = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=False, by_api=False))
 LIMITS = RunLimits(turns=400)
 WINDOW = 73_000
 """Window in tokens; 40,000 remain after the reserve and the margin."""

@@ -25,13 +25,14 @@ from coterie.agents.loop.conversation.transcript_records import Addition, Bounda
 from coterie.agents.loop.loop import close_open_calls, run_loop
 from coterie.agents.root_link.job_messages import CompactJob, Pivot, Side
 from coterie.agents.tools.files.edit import Edit
-from coterie.files import Operation, SeededFaults, file_faults
+from coterie.files import Operation, file_faults
 from coterie.memory.layer_settings import CompactionSettings, NotesSettings
 from tests.agents.disk_faults import FaultAt
 from tests.agents.layers.test_layer4_compaction import LAYERS, LIMITS, SUMMARY, long, noting, working
 from tests.agents.opened_layers import open_notes, with_on_demand_compaction
 from tests.agents.scripted_agent import NotingTool, of_type, open_agent, open_resumed_agent, watch
 from tests.embedded_server import Served
+from tests.seeded_faults import SeededFaults
 
 WINDOW = 45_000
 """Window in tokens; 12,000 remain after the reserve and the margin."""

@@ -21,8 +21,7 @@ from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 from coterie.memory.dreaming.dream_change import load_changes
-from coterie.memory.dreaming.dream_lock import LOCK, acquire_dream_lock, last_dream_time
-from coterie.memory.dreaming.due_check import DueCheck
+from coterie.memory.dreaming.dream_lock import LOCK, DueCheck, acquire_dream_lock, last_dream_time
 from coterie.memory.errors import DreamRefused
 from coterie.memory.layer_settings import DreamingSettings
 from coterie.memory.recall.query_log import log_query

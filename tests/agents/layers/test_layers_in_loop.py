@@ -273,7 +273,7 @@ async def test_filling_window_is_event_and_full_window_ends_run(tmp_path: Path) 
         assert all(event.tokens >= event.threshold for event in filling)
 
 
-ALONE = LayersSettings(clearing=ClearingSettings.none())
+ALONE = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=False, by_api=False))
 SMALL = "claude-haiku-4-5"
 SUMMARY = {"purpose": "compaction", "times": "always", "text": "<summary>Read it all.</summary>"}
 

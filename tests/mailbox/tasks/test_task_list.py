@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.clock import Clock
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.mailbox.tasks.errors import (
     DependencyCycle,
     TaskBlocked,
@@ -31,6 +31,7 @@ from coterie.mailbox.tasks.errors import (
 from coterie.mailbox.tasks.task import HISTORY_LIMIT, USER, Task, TaskChange, TaskId, TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
 from tests.examples import examples
+from tests.seeded_faults import SeededFaults
 
 LEAD = TaskOwner(name="main", incarnation=1)
 ANN = TaskOwner(name="ann", incarnation=1)

@@ -3,9 +3,9 @@ from random import Random
 import pytest
 
 from coterie.memory.checking.file_checks import check_file, check_index
-from coterie.memory.checking.index_repair import repair_index_text
 from coterie.memory.checking.issue import StoreIssue, measure_issue_rate
 from coterie.memory.checking.memory_comparison import find_contradictions, find_duplicates
+from coterie.memory.checking.store_check import repair_index_text
 from tests.memory.checking.memory_samples import memory, raw_memory
 
 SENTENCE = "The nightly build runs on the small machine because the large one is rented out after six in the evening."

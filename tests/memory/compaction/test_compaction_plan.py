@@ -28,8 +28,7 @@ from coterie.memory.compaction.cut_point import (
     oldest_rounds,
     split_messages,
 )
-from coterie.memory.compaction.kept_size import PLACEHOLDER_TOKENS, kept_size, kept_size_after
-from coterie.memory.compaction.result_clearing import make_cache_edits
+from coterie.memory.compaction.result_clearing import PLACEHOLDER_TOKENS, kept_size, kept_size_after, make_cache_edits
 from coterie.memory.compaction.summary_text import (
     BEGINNING,
     block_text,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.memory.compaction.result_storage import (
     LongResult,
     result_file_name,
@@ -15,6 +15,7 @@ from coterie.memory.compaction.result_storage import (
     truncate_text,
 )
 from coterie.memory.layer_settings import ResultSettings
+from tests.seeded_faults import SeededFaults
 
 LIMITS = ResultSettings()
 

@@ -9,7 +9,7 @@ from coterie.memory.dreaming.apply_hunks import apply_hunks
 from coterie.memory.dreaming.dream_change import DreamChange, new_dream_id
 from coterie.memory.dreaming.hunks import Hunk
 from coterie.memory.dreaming.proposal import Proposal, propose
-from coterie.memory.dreaming.working_copy import WorkingCopy, copy_store, write_text
+from coterie.memory.dreaming.working_copy import WorkingCopy, copy_store, write_file
 from coterie.memory.layer_settings import DeletionPolicy
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
@@ -43,7 +43,7 @@ class ManualDream:
 
     def write(self, path: str, text: str) -> None:
         """Write a file of the working copy, as the model would."""
-        write_text(self.copied.work, path, text)
+        write_file(self.copied.work / path, text.encode())
 
     def read(self, path: str) -> str | None:
         """Read a file of the store."""

@@ -219,7 +219,6 @@ def test_rewritten_index_is_applied_with_the_files(tmp_path: Path) -> None:
 def test_logs_and_other_files_are_not_changed(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
     log = "logs/2026/11/2026-11-16.md"
-    asleep.store.append(log, b"Ann called.\n", USER)
     again = ManualDream.of(tmp_path / "again", {"ann.md": ANN, log: "Ann called.\n"})
     assert (again.copied.work / log).read_text() == "Ann called.\n"
     again.write(log, "")

@@ -44,9 +44,9 @@ def test_index_line_has_link_and_hook() -> None:
     ]
     text = "\n".join([*lines, "no [link](x.md)", ""])
     assert index_lines(text) == [
-        IndexLine(line=2, title="Tabs", path="style/tabs.md", hook="we use tabs"),
-        IndexLine(line=3, title="No hook", path="a.md", hook=""),
-        IndexLine(line=4, title="b", path="my file.md", hook="yes"),
+        IndexLine(line=2, path="style/tabs.md"),
+        IndexLine(line=3, path="a.md"),
+        IndexLine(line=4, path="my file.md"),
     ]
 
 

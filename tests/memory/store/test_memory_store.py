@@ -20,7 +20,6 @@ from coterie.memory.store.memory_index import index_lines
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.transaction import LARGEST, PendingEdit
-from coterie.memory.store.undo import replay
 
 AUTHOR = Author(by="agent", agent="main", session="s1", turn=3, why="the user said so")
 
@@ -137,27 +136,6 @@ def test_external_revert_is_not_repeated(store: MemoryStore) -> None:
     (store.directory / "a.md").write_bytes(b"one\n")
     store.write("b.md", b"b\n", AUTHOR, base=None)
     assert store.read("a.md") == b"one\n"
-
-
-def test_append_keeps_the_existing_content(store: MemoryStore) -> None:
-    path = "logs/2026/11/2026-11-16.md"
-    store.append(path, b"one\n", AUTHOR)
-    store.append(path, b"two\n", AUTHOR)
-    (store.directory / path).write_bytes(b"by hand\n")
-    store.append(path, b"three\n", AUTHOR)
-    assert store.read(path) == b"by hand\nthree\n"
-    assert store.index() == ""
-    assert store.paths() == []
-    assert replay(store.batches()) == {path: b"by hand\nthree\n"}
-
-
-def test_append_continues_a_damaged_log(store: MemoryStore) -> None:
-    store.append("logs/a.md", b"one\n", AUTHOR)
-    (store.directory / "logs" / "a.md").write_bytes(b"\xff\0\n")
-    store.append("logs/a.md", b"two\n", AUTHOR)
-    assert store.read("logs/a.md") == b"\xff\0\ntwo\n"
-    with pytest.raises(MemoryRefused, match="UTF-8 from byte 7"):
-        store.append("logs/a.md", b"\xff\n", AUTHOR)
 
 
 def test_link_in_place_of_a_memory_counts_as_deletion(store: MemoryStore) -> None:

@@ -15,7 +15,7 @@ from coterie.agents.root_link.approval_messages import SubmitPlan
 from coterie.agents.tools.team.send_message import SendMessage
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 from coterie.clock import Clock
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.mailbox.envelope import Sender, SenderKind
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
@@ -23,6 +23,7 @@ from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.session_directory import MAIN, SessionDirectory
 from tests.orchestrator.approvals.approval_harness import ApprovalHarness, open_approval_harness, settle
 from tests.orchestrator.supervisor.process_samples import ConnectedAgent, open_connected_agent
+from tests.seeded_faults import SeededFaults
 
 BY_LEAD = PlanPolicy(by="lead")
 SUBMIT = SubmitPlan(plan="1. Look.", files=("a.txt",))

@@ -9,12 +9,13 @@ from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided
 from coterie.agents.permissions.types import AllowOnce, DenyCall
 from coterie.agents.root_link.remote_services import NO_USER
-from coterie.files import Operation, SeededFaults, file_faults
+from coterie.files import Operation, file_faults
 from coterie.mailbox.message_bodies import PlanApprovalRequest
 from coterie.orchestrator.approvals import service
 from coterie.orchestrator.approvals.approval_policy import AnswerInvalid, ApprovalDecision, ApprovalNotStored
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.approvals.approval_harness import Person, by_lead, open_approval_harness, plan, settle
+from tests.seeded_faults import SeededFaults
 
 BY_HUMAN = plan(approver="human")
 

@@ -13,7 +13,7 @@ import trio
 from filelock import FileLock, Timeout
 
 from coterie.clock import Clock
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.mailbox.tasks.task import USER
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.mailbox.transports.bridge.socket_path import socket_path
@@ -29,6 +29,7 @@ from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.mail_writer import MailWriter
 from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, set_states
+from tests.seeded_faults import SeededFaults
 
 doctor = partial(coterie, "doctor")
 

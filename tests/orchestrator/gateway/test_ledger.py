@@ -13,7 +13,7 @@ from coterie.agents.errors import BudgetSpent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
-from coterie.files import SeededFaults, TornWrite, file_faults, frame_record
+from coterie.files import TornWrite, file_faults, frame_record
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.gateway.budgets import PriorSpending
 from coterie.orchestrator.gateway.cache_savings import cost_alternatives
@@ -29,6 +29,7 @@ from coterie.orchestrator.gateway.ledger_recorder import (
 )
 from tests.examples import examples
 from tests.orchestrator.gateway.gateway_calls import DOLLAR, intent, used
+from tests.seeded_faults import SeededFaults
 
 MODEL = known_models().get("claude-opus-5-5")
 ONE = Decimal(1)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.scenarios.runner.canonical_log import canonical_log, first_difference
 from coterie.scenarios.runner.parsing.agent_names import known_agents
+from coterie.scenarios.runner.scenario_result import canonical_log, first_difference
 from tests.scenarios.runner.scenario_samples import make_ledger_entry, make_mail_step, make_run_record, seen
 
 

@@ -10,8 +10,7 @@ from coterie.scenarios.runner.expectations import MailOnce, StateIs
 from coterie.scenarios.runner.parsing.parse_errors import ScenarioInvalid
 from coterie.scenarios.runner.parsing.scenario_parser import load_scenario
 from coterie.scenarios.runner.scenario import UserAction
-from coterie.scenarios.runner.session_watch import qualify_event, qualify_hop
-from coterie.scenarios.runner.user_commands import second_session_command
+from coterie.scenarios.runner.user_commands import qualify_event, qualify_hop, second_session_command
 from coterie.session_directory import SessionDirectory
 from tests.scenarios.runner.scenario_samples import WHOLE, make_mail_step, make_run_record, seen, write_scenario
 

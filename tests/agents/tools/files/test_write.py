@@ -16,11 +16,12 @@ from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.schema import parse_input
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace
 from coterie.agents.tools.workspace.read_tracking import LARGEST
-from coterie.files import Operation, SeededFaults, file_faults
+from coterie.files import Operation, file_faults
 from tests.agents.tools.files.notebook_files import png
 from tests.agents.tools.files.pdf_files import pdf
 from tests.agents.tools.tool_calls import call, refusal, seen_file
 from tests.examples import examples
+from tests.seeded_faults import SeededFaults
 
 CHANGES: dict[str, tuple[Tool, dict[str, Any]]] = {
     "Write": (Write(), {"content": "new\n"}),

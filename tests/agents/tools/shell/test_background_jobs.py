@@ -16,8 +16,9 @@ from coterie.agents.tools.shell.bash import Bash
 from coterie.agents.tools.shell.bash_output import BashOutput, BashOutputInput, KillBash, KillBashInput
 from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.agents.tools.workspace.background_jobs import MAX_RUNNING, BackgroundJobs, open_jobs
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from tests.agents.tools.tool_calls import call
+from tests.seeded_faults import SeededFaults
 
 pytestmark = pytest.mark.slow
 

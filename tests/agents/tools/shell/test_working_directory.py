@@ -13,8 +13,9 @@ from coterie.agents.tools.shell.bash import Bash, BashInput
 from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.agents.tools.workspace.shell_process import SHELL
 from coterie.agents.tools.workspace.working_directory import ShellState
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from tests.agents.tools.tool_calls import call
+from tests.seeded_faults import SeededFaults
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from coterie.files import Operation, SeededFaults, file_faults
+from coterie.files import Operation, file_faults
 from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
 from coterie.mailbox.address import Address, OtherSession, Socket, parse_address
 from coterie.mailbox.contract import MailLimits
@@ -32,9 +32,14 @@ from coterie.mailbox.errors import (
     UnknownRecipient,
 )
 from coterie.mailbox.transports.bridge.held_mail import NoHeldMessage
-from coterie.mailbox.transports.bridge.listener import AcceptPolicy, InboundRateLimiter
+from coterie.mailbox.transports.bridge.listener import (
+    REMEMBERED,
+    AcceptPolicy,
+    InboundRateLimiter,
+    ReceivedRecord,
+    open_received_ids,
+)
 from coterie.mailbox.transports.bridge.protocol import DeliveryReply, Hello
-from coterie.mailbox.transports.bridge.received_ids import REMEMBERED, ReceivedRecord, open_received_ids
 from coterie.mailbox.transports.bridge.socket_path import (
     BridgeUnusable,
     check_uid,
@@ -44,6 +49,7 @@ from coterie.mailbox.transports.bridge.socket_path import (
 )
 from coterie.mailbox.transports.bridge.transport import BridgeTransport
 from tests.mailbox.transports.bridge.two_sessions import ACCEPT, HOME, TRUE_SENDER, Two
+from tests.seeded_faults import SeededFaults
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -348,7 +354,7 @@ def test_rate_buckets_of_old_senders_are_dropped() -> None:
 
 
 def test_received_ids_are_bounded_and_survive_a_torn_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.mailbox.transports.bridge.received_ids.REMEMBERED", 10)
+    monkeypatch.setattr("coterie.mailbox.transports.bridge.listener.REMEMBERED", 10)
     path = tmp_path / "held" / "taken.jsonl"
     with open_received_ids(path) as taken:
         for number in range(25):

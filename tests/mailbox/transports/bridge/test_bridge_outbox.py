@@ -12,11 +12,10 @@ from coterie.mailbox.address import OtherSession, Socket
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import MessageId
 from coterie.mailbox.errors import MailboxBusy, MailboxFailed
-from coterie.mailbox.transports.bridge.forwarder import open_forwarder
 from coterie.mailbox.transports.bridge.outbox import NotInOutbox
 from coterie.mailbox.transports.bridge.peer import Peer
 from coterie.mailbox.transports.bridge.socket_path import hold_lock_file
-from coterie.mailbox.transports.bridge.transport import BridgeTransport
+from coterie.mailbox.transports.bridge.transport import BridgeTransport, open_forwarder
 from tests.mailbox.transports.bridge.two_sessions import HOME, Two
 
 PATIENCE = 5.0

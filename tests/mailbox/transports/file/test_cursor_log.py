@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.files import SeededFaults, TornWrite, file_faults
+from coterie.files import TornWrite, file_faults
 from coterie.mailbox.transports.file.cursor import CURSOR_FILE, LONGEST, AckRange, Cursor, CursorLog, load_cursor
+from tests.seeded_faults import SeededFaults
 
 
 def test_last_cursor_is_loaded_and_the_file_stays_short(tmp_path: Path) -> None:

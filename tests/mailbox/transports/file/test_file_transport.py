@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.files import SeededFaults, file_faults, frame_record
+from coterie.files import file_faults, frame_record
 from coterie.mailbox.contract import MailLimits
 from coterie.mailbox.errors import MailboxBusy, MailboxFailed, MailboxFull, NameInvalid, UnknownRecipient
 from coterie.mailbox.transports.file import transport as transport_module
@@ -18,6 +18,7 @@ from coterie.mailbox.transports.file import wakeup
 from coterie.mailbox.transports.file.group_commit import GroupCommit
 from coterie.mailbox.transports.file.transport import FileTransport
 from tests.mailbox.file_mail import DeadLetterList, envelope, take_sequences, transport
+from tests.seeded_faults import SeededFaults
 
 ROOT = Path(__file__).parents[4]
 IS_ROOT = os.geteuid() == 0

@@ -11,7 +11,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.files import BlockFile, Operation, SeededFaults, file_faults
+from coterie.files import BlockFile, Operation, file_faults
 from coterie.mailbox.errors import MailboxFailed
 from coterie.mailbox.transports.file.fast_stat import fast_fstat, fast_stat
 from coterie.mailbox.transports.file.journal import recover
@@ -19,6 +19,7 @@ from coterie.mailbox.transports.file.log_segments import find_journals, segment_
 from coterie.mailbox.transports.file.transport import FileTransport
 from tests.examples import examples
 from tests.mailbox.file_mail import DeadLetterList, Disk, FailsFrom, Names, crash, envelope, take_sequences, transport
+from tests.seeded_faults import SeededFaults
 
 FAILED = r"bytes were written|Input/output error"
 

@@ -10,7 +10,7 @@ from coterie.clock import Clock
 from coterie.files import frame_record
 from coterie.mailbox.envelope import Envelope, new_message_id
 from coterie.mailbox.errors import MailboxFailed
-from coterie.mailbox.transports.file.pending_digests import snapshot_pending
+from coterie.mailbox.transports.file.log_reader import snapshot_pending
 from coterie.mailbox.transports.file.transport import FileTransport
 from tests.mailbox.file_mail import KEY, DeadLetterList, Names, OneKey, envelope, take_sequences, transport
 
