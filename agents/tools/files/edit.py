@@ -3,7 +3,7 @@
 import difflib
 import heapq
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -151,21 +151,16 @@ def _closest_line(text: str, old: str) -> tuple[int, str] | None:
     numbers: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         numbers.setdefault(line.strip(), number)
-    closest = _most_similar(missing[:WIDTH], numbers)
-    return None if closest is None else (numbers[closest], lines[numbers[closest] - 1])
-
-
-def _most_similar(line: str, candidates: Iterable[str]) -> str | None:
     # autojunk would ignore the frequent characters of a long line, so that nothing would be similar to it.
-    matcher = difflib.SequenceMatcher(None, "", line, autojunk=False)
+    matcher = difflib.SequenceMatcher(None, "", missing[:WIDTH], autojunk=False)
 
     def similarity(candidate: str, *, is_exact: bool = True) -> float:
         matcher.set_seq1(candidate)
         return matcher.ratio() if is_exact else matcher.quick_ratio()
 
-    likely = heapq.nlargest(CANDIDATES, candidates, key=partial(similarity, is_exact=False))
+    likely = heapq.nlargest(CANDIDATES, numbers, key=partial(similarity, is_exact=False))
     best = max(likely, key=similarity)
-    return best if similarity(best) >= SIMILARITY else None
+    return (numbers[best], lines[numbers[best] - 1]) if similarity(best) >= SIMILARITY else None
 
 
 def _lines_around(text: str, position: int, size: int) -> list[str]:

@@ -1,6 +1,6 @@
 """The Glob tool: finds files by a pattern of their names, newest first."""
 
-from collections.abc import Iterator
+import contextlib
 from pathlib import Path
 from typing import ClassVar
 
@@ -48,31 +48,22 @@ class Glob(ToolBase):
             listing = await list_files(directory)
             found = await trio.to_thread.run_sync(_newest_sync, directory, listing, wildcard, abandon_on_cancel=True)
             lines = [display_path(path, workspace.root) for path in found[:SHOWN]]
-            return ToolResult(text="\n".join([*lines, *_notes(arguments.pattern, len(found), listing)]))
+            if not found:
+                lines.append(f"no file matches {arguments.pattern!r} ({len(listing.names):,} files checked)")
+            if len(found) > SHOWN:
+                more = len(found) - SHOWN
+                lines.append(f"[{more:,} more match: use a narrower pattern, or give a deeper directory]")
+            if listing.note:
+                lines.append(listing.note)
+            return ToolResult(text="\n".join(lines))
         raise ToolFailed(f"Glob was stopped after {TIME_LIMIT:g} s: give a deeper directory as path")
 
 
 def _newest_sync(directory: Path, listing: WalkResult, wildcard: GlobPattern) -> list[Path]:
     """Return the matching files, newest first; files of the same age in the order of the listing."""
-    dated = list(_dated(directory, [name for name in listing.names if wildcard.matches(name)]))
-    return [path for _, path in sorted(dated, key=lambda pair: -pair[0])]
-
-
-def _dated(directory: Path, names: list[str]) -> Iterator[tuple[int, Path]]:
-    for name in names:
+    dated: list[tuple[int, Path]] = []
+    for name in filter(wildcard.matches, listing.names):
         path = directory / name
-        try:
-            yield path.lstat().st_mtime_ns, path
-        except OSError:  # deleted since it was listed
-            continue
-
-
-def _notes(pattern: str, count: int, listing: WalkResult) -> list[str]:
-    notes = []
-    if not count:
-        notes.append(f"no file matches {pattern!r} ({len(listing.names):,} files checked)")
-    if count > SHOWN:
-        notes.append(f"[{count - SHOWN:,} more match: use a narrower pattern, or give a deeper directory]")
-    if listing.note:
-        notes.append(listing.note)
-    return notes
+        with contextlib.suppress(OSError):  # deleted since it was listed
+            dated.append((path.lstat().st_mtime_ns, path))
+    return [path for _, path in sorted(dated, key=lambda pair: -pair[0])]

@@ -98,11 +98,15 @@ class Notebook:
         if not isinstance(values.get("cells"), list) or not all(isinstance(each, dict) for each in values["cells"]):
             raise ValueError("the notebook has no list of cells")
         array = members["cells"]
+        cells: list[Cell] = []
+        for number, start in enumerate(element_starts(text, array.start), 1):
+            members, end = read_members(text, start)
+            cells.append(Cell(number=number, members=members, start=start, end=end))
         return cls(
             text=text,
             version=(4, version[1]),
             language=_language(values.get("metadata")),
-            cells=tuple(_cell(text, n, start) for n, start in enumerate(element_starts(text, array.start), 1)),
+            cells=tuple(cells),
             array=array,
         )
 
@@ -212,11 +216,6 @@ def joined(value: Any) -> str:
     if isinstance(value, list):
         return "".join(line for line in value if isinstance(line, str))
     return value if isinstance(value, str) else ""
-
-
-def _cell(text: str, number: int, start: int) -> Cell:
-    members, end = read_members(text, start)
-    return Cell(number=number, members=members, start=start, end=end)
 
 
 def _lines(source: str, *, is_list: bool) -> list[str] | str:

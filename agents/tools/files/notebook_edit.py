@@ -85,7 +85,12 @@ def _changed(arguments: NotebookEditInput, notebook: Notebook) -> tuple[str, str
     is_named = arguments.cell_id is not None or arguments.cell_number is not None
     if arguments.edit_mode == "insert":
         after = notebook.find(arguments.cell_id, arguments.cell_number).number if is_named else 0
-        return _inserted(arguments, notebook, after)
+        if arguments.new_source is None or arguments.cell_type is None:
+            missing = "new_source" if arguments.new_source is None else "cell_type"
+            raise ValueError(f"{missing} is missing: a new cell needs both a source and a type (code, markdown or raw)")
+        text = notebook.inserted(after, arguments.new_source, arguments.cell_type)
+        cell = Notebook.read(text).cells[after]
+        return text, f"inserted {cell.label}, {cell.type}"
     if not is_named:
         raise ValueError(f"to {arguments.edit_mode} a cell, give its cell_id or cell_number")
     cell = notebook.find(arguments.cell_id, arguments.cell_number)
@@ -98,12 +103,3 @@ def _changed(arguments: NotebookEditInput, notebook: Notebook) -> tuple[str, str
         raise ValueError(f"{cell.label} already has this source and type")
     has_run = bool(cell.outputs) or cell.execution_count is not None
     return text, f"replaced {cell.label}{', and removed the outputs of the old code,' if has_run else ''}"
-
-
-def _inserted(arguments: NotebookEditInput, notebook: Notebook, after: int) -> tuple[str, str]:
-    if arguments.new_source is None or arguments.cell_type is None:
-        missing = "new_source" if arguments.new_source is None else "cell_type"
-        raise ValueError(f"{missing} is missing: a new cell needs both a source and a type (code, markdown or raw)")
-    text = notebook.inserted(after, arguments.new_source, arguments.cell_type)
-    cell = Notebook.read(text).cells[after]
-    return text, f"inserted {cell.label}, {cell.type}"

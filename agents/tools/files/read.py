@@ -160,11 +160,17 @@ def _numbered(arguments: ReadInput, file: BinaryIO) -> str:
             continue
         line, is_line_clean = _decode(piece, is_whole=len(piece) == size)
         is_clean = is_clean and is_line_clean
-        shown.append(f"{number:6}\t{_cut(line, size)}")
+        if len(line) > LINE_LIMIT:
+            line = f"{line[:LINE_LIMIT]} [line cut after {LINE_LIMIT:,} characters; it has {size:,} bytes]"
+        shown.append(f"{number:6}\t{line}")
         # One more for the line end. Counted line by line, so that the suggested range fits.
         tokens += estimate_text(shown[-1]) + 1
         if tokens > TOKEN_LIMIT:
-            raise _too_much(arguments, fitting=len(shown) - 1)
+            fitting = len(shown) - 1
+            raise ToolFailed(
+                f"{arguments.file_path} from line {arguments.offset:,} on has over {TOKEN_LIMIT:,} tokens. {fitting:,} "
+                f"lines fit: use offset={arguments.offset} and limit={fitting}, or search for the part you need."
+            )
         if len(shown) == arguments.limit:
             break
     if not shown and arguments.offset > 1:
@@ -187,16 +193,3 @@ def _decode(piece: bytes, *, is_whole: bool) -> tuple[str, bool]:
         return codecs.getincrementaldecoder("utf-8")().decode(piece, final=is_whole), True
     except UnicodeDecodeError:
         return piece.decode("utf-8", "replace"), False
-
-
-def _cut(line: str, size: int) -> str:
-    if len(line) <= LINE_LIMIT:
-        return line
-    return f"{line[:LINE_LIMIT]} [line cut after {LINE_LIMIT:,} characters; it has {size:,} bytes]"
-
-
-def _too_much(arguments: ReadInput, *, fitting: int) -> ToolFailed:
-    return ToolFailed(
-        f"{arguments.file_path} from line {arguments.offset:,} on has over {TOKEN_LIMIT:,} tokens. {fitting:,} lines "
-        f"fit: use offset={arguments.offset} and limit={fitting}, or search for the part you need."
-    )

@@ -12,7 +12,8 @@ from pypdf import PdfReader
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.loop.conversation.token_estimate import PAGE_TOKENS, estimate_block
-from coterie.agents.tools.files.pdf import MAX_BYTES, show_pdf
+from coterie.agents.tools.files.pdf import show_pdf
+from coterie.agents.tools.files.pdf_worker import MAX_BYTES
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 from tests.agents.tools.files.pdf_files import bomb, document, encrypted, endless, pdf
