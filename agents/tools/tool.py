@@ -251,8 +251,14 @@ class ToolBase:
 
     __slots__ = ()
 
+    name: ClassVar[str]
     is_clearable: ClassVar[bool] = False
     result_cap: ClassVar[int | None] = RESULT_CAP
+
+    @property
+    def description(self) -> str:
+        """Instructions for the model, from the file `prompts/tools/<name>.md`."""
+        return render(f"tools/{self.name}")
 
     def paths_affected(self, _arguments: Any, _workspace: Workspace) -> Iterable[Path]:
         """Return no path."""
@@ -282,11 +288,6 @@ Denial = Callable[[Tool, Any, Workspace], Awaitable[str | None]]
 
 async def allow_all(_tool: Tool, _arguments: Any, _workspace: Workspace) -> None:
     """Permission check that allows every call."""
-
-
-def tool_description(name: str) -> str:
-    """Render the description in `prompts/tools/<name>.md`."""
-    return render(f"tools/{name}")
 
 
 def tool_definition(tool: Tool) -> bytes:

@@ -14,7 +14,7 @@ import attrs
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.write import change_file
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import FileVersion
 from coterie.agents.tools.workspace.read_tracking import LARGEST
 
@@ -51,7 +51,6 @@ class Edit(ToolBase):
     """Tool that replaces a text in a file."""
 
     name: ClassVar = "Edit"
-    description: ClassVar = tool_description("edit")
     input_type: ClassVar = EditInput
     access: ClassVar[Access] = "edit"
     is_clearable: ClassVar = True

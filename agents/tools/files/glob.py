@@ -10,7 +10,7 @@ import trio
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files, parse_pattern
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 from coterie.glob_pattern import GlobPattern
 
 SHOWN = 100
@@ -31,7 +31,6 @@ class Glob(ToolBase):
     """Tool that finds files by their names."""
 
     name: ClassVar = "Glob"
-    description: ClassVar = tool_description("glob")
     input_type: ClassVar = GlobInput
     access: ClassVar[Access] = "read"
     is_clearable: ClassVar = True

@@ -10,7 +10,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.notebook import SUFFIX, CellType, Notebook
 from coterie.agents.tools.files.write import change_file
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import FileVersion
 from coterie.agents.tools.workspace.read_tracking import LARGEST
 
@@ -45,7 +45,6 @@ class NotebookEdit(ToolBase):
     """Tool that changes one cell of a notebook."""
 
     name: ClassVar = "NotebookEdit"
-    description: ClassVar = tool_description("notebook_edit")
     input_type: ClassVar = NotebookEditInput
     access: ClassVar[Access] = "edit"
     is_clearable: ClassVar = True

@@ -15,7 +15,7 @@ from coterie.agents.tools.schema import described
 from coterie.agents.tools.search.byte_pattern import byte_pattern
 from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, GrepResult, Mode
 from coterie.agents.tools.search.ripgrep import files_without, installed_ripgrep
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
 from coterie.agents.tools.workspace.working_directory import printable_name
 from coterie.glob_pattern import GlobPattern
@@ -58,7 +58,6 @@ class Grep(ToolBase):
     """Tool that searches the contents of files."""
 
     name: ClassVar = "Grep"
-    description: ClassVar = tool_description("grep")
     input_type: ClassVar = GrepInput
     access: ClassVar[Access] = "read"
     is_clearable: ClassVar = True

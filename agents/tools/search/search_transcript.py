@@ -10,7 +10,7 @@ import trio
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.search.transcript_worker import SHOWN, TranscriptSearchRequest, TranscriptSearchResult, Who
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
 
 TIME_LIMIT = 30.0
@@ -52,7 +52,6 @@ class SearchTranscript(ToolBase):
     """Seconds after which a search is stopped, because some regular expressions take exponential time."""
 
     name: ClassVar = "SearchTranscript"
-    description: ClassVar = tool_description("search_transcript")
     input_type: ClassVar = SearchTranscriptInput
     access: ClassVar[Access] = "read"
     is_clearable: ClassVar = True

@@ -8,7 +8,7 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 from coterie.agents.tools.worker_process import BoundedOutput, command_environment
 from coterie.agents.tools.workspace.shell_process import run_shell
 from coterie.agents.tools.workspace.working_directory import open_directory_report
@@ -44,7 +44,6 @@ class Bash(ToolBase):
     """Tool that runs each command in a new shell, in the directory where the previous command ended."""
 
     name: ClassVar = "Bash"
-    description: ClassVar = tool_description("bash")
     input_type: ClassVar = BashInput
     access: ClassVar[Access] = "run"
     is_clearable: ClassVar = True

@@ -13,9 +13,9 @@ import trio
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.shell.bash import BASH_RESULT_CAP, KEPT
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 from coterie.agents.tools.worker_process import BoundedOutput, run_worker
-from coterie.agents.tools.workspace.background_jobs import BackgroundJob, find_job
+from coterie.agents.tools.workspace.background_jobs import find_job
 
 FILTER_LIMIT = 10.0
 """Seconds after which a filter is stopped, because some regular expressions take exponential time."""
@@ -40,7 +40,6 @@ class BashOutput(ToolBase):
     """Tool that shows the new output of a job. It affects no path, because a call cannot name a file."""
 
     name: ClassVar = "BashOutput"
-    description: ClassVar = tool_description("bash_output")
     input_type: ClassVar = BashOutputInput
     access: ClassVar[Access] = "read"
     result_cap: ClassVar[int | None] = BASH_RESULT_CAP
@@ -55,13 +54,19 @@ class BashOutput(ToolBase):
         job = find_job(workspace.jobs, arguments.bash_id)
         # Taken before the output is read, so that a job reported as ended has no unread output.
         has_ended, status, start = not job.is_running, job.status, job.shown
-        content = await _read(job, start)
+        try:
+            content = await trio.to_thread.run_sync(job.output.read_sync, start, abandon_on_cancel=True)
+        except OSError as exc:
+            raise ToolFailed(f"The output of {job.id} cannot be read: {exc.strerror}") from exc
         if not has_ended:
             content = _without_partial_character(content)
         shown = content if arguments.filter is None else await self._filter(content, arguments.filter)
         job.shown = start + len(content)
         job.is_known_ended = has_ended
-        return ToolResult(text=_text(shown, [job.output.loss, f"[{job.id}: {status}]"]))
+        capped = BoundedOutput(KEPT)
+        capped.add(shown)
+        lines = (capped.finish().rstrip("\n"), job.output.loss, f"[{job.id}: {status}]")
+        return ToolResult(text="\n".join(filter(None, lines)))
 
     async def _filter(self, content: bytes, pattern: str) -> bytes:
         try:
@@ -77,25 +82,12 @@ class BashOutput(ToolBase):
         )
 
 
-async def _read(job: BackgroundJob, start: int) -> bytes:
-    try:
-        return await trio.to_thread.run_sync(job.output.read_sync, start, abandon_on_cancel=True)
-    except OSError as exc:
-        raise ToolFailed(f"The output of {job.id} cannot be read: {exc.strerror}") from exc
-
-
 def _without_partial_character(content: bytes) -> bytes:
     """Remove an incomplete UTF-8 character at the end of *content*."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(content[-4:])
     pending, _ = decoder.getstate()
     return content.removesuffix(pending)
-
-
-def _text(content: bytes, notes: list[str | None]) -> str:
-    capped = BoundedOutput(KEPT)
-    capped.add(content)
-    return "\n".join(line for line in (capped.finish().rstrip("\n"), *notes) if line)
 
 
 @attrs.frozen(kw_only=True)
@@ -109,7 +101,6 @@ class KillBash(ToolBase):
     """Tool that ends a job. Its access is "read", because an agent may always end a job that it has started."""
 
     name: ClassVar = "KillBash"
-    description: ClassVar = tool_description("kill_bash")
     input_type: ClassVar = KillBashInput
     access: ClassVar[Access] = "read"
 

@@ -12,7 +12,7 @@ from coterie.agents.events.layer_events import SkillLoaded
 from coterie.agents.skills.skill_text import skill_block, skill_text
 from coterie.agents.skills.store import Skills
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +31,6 @@ class SkillTool(ToolBase):
     emit: Callable[[SkillLoaded], None]
 
     name: ClassVar = "Skill"
-    description: ClassVar = tool_description("skill")
     input_type: ClassVar = SkillInput
     access: ClassVar[Access] = "session"
 

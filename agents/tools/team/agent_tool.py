@@ -80,7 +80,7 @@ class AgentTool(ToolBase):
 
     def __attrs_post_init__(self) -> None:
         lines = (f"- {name}: {' '.join(purpose.split())}" for name, purpose in sorted(self.agent_types.items()))
-        self.description = render("tools/agent", kinds="\n".join(lines))
+        self.description = render("tools/Agent", kinds="\n".join(lines))
 
     async def run(self, arguments: AgentInput, _workspace: Workspace) -> ToolResult:
         """Start the agent and return its report; for an agent in the background, return its name.
@@ -123,11 +123,6 @@ class AgentTool(ToolBase):
             self._released[name] = why
             self._waits[name].cancel()
 
-    def _moved(self, name: str) -> str:
-        if why := self._released.pop(name, ""):
-            return f"{name} continues in the background, because {why}."
-        return f"The user moved {name} to the background."
-
     async def _wait(self, spawned: Spawned) -> ToolResult:
         scope = self._waits[spawned.name] = trio.CancelScope()
         try:
@@ -140,6 +135,8 @@ class AgentTool(ToolBase):
         finally:
             del self._waits[spawned.name]
         if scope.cancelled_caught:
-            return ToolResult(text=f"{self._moved(spawned.name)} {LATER}")
+            if why := self._released.pop(spawned.name, ""):
+                return ToolResult(text=f"{spawned.name} continues in the background, because {why}. {LATER}")
+            return ToolResult(text=f"The user moved {spawned.name} to the background. {LATER}")
         self.pending.discard(spawned.report)
         return ToolResult(text=f"{spawned.name} has ended. {task_report_text(envelope)}")

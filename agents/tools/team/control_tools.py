@@ -9,7 +9,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.permissions.plan_approval import PlanApprover, PlanDecision
 from coterie.agents.root_link.spawn_request import Spawner, SpawnRefused
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 
 MAX_PLAN_LENGTH = 40_000
 """Maximum characters of a plan with its file names, so that a person can review it and it fits into a message."""
@@ -33,7 +33,6 @@ class ExitPlanMode(ToolBase):
     approver: PlanApprover
 
     name: ClassVar = "ExitPlanMode"
-    description: ClassVar = tool_description("exit_plan_mode")
     input_type: ClassVar = ExitPlanModeInput
     access: ClassVar[Access] = "session"
 
@@ -73,7 +72,6 @@ class TaskStop(ToolBase):
     spawner: Spawner
 
     name: ClassVar = "TaskStop"
-    description: ClassVar = tool_description("task_stop")
     input_type: ClassVar = TaskStopInput
     access: ClassVar[Access] = "session"
 

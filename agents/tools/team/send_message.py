@@ -7,7 +7,7 @@ import msgspec
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 from coterie.mailbox.envelope import MessageId, MessageKind, Sender
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.router import OutgoingMessage, Router, SendResult
@@ -40,7 +40,6 @@ class SendMessage(ToolBase):
     sender: Sender
 
     name: ClassVar = "SendMessage"
-    description: ClassVar = tool_description("send_message")
     input_type: ClassVar = SendMessageInput
     access: ClassVar[Access] = "session"
 

@@ -8,7 +8,7 @@ import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, Tool, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, Tool, ToolBase, ToolResult, Workspace
 from coterie.mailbox.tasks.errors import TaskError, TaskRefused
 from coterie.mailbox.tasks.task import ListedTask, Task, TaskChange, TaskId, TaskOwner, TaskState, TaskStatus
 from coterie.mailbox.tasks.task_list import TaskList
@@ -46,12 +46,6 @@ def task_text(task: ListedTask) -> str:
     return "\n".join([task_line(task), *filter(None, related)])
 
 
-def task_result(task: Task) -> str:
-    """Format the state of a task after a change."""
-    owner = f", {task.owner}" if task.owner else ""
-    return f"Task {task.id} is now [{task.status}{owner}]: {task.subject}"
-
-
 @attrs.frozen
 class _TaskTool(ToolBase):
     """Base class of the task tools of one agent."""
@@ -76,22 +70,18 @@ class TaskClaim(_TaskTool):
     """Tool that assigns a task to the agent."""
 
     name: ClassVar = "TaskClaim"
-    description: ClassVar = tool_description("task_claim")
     input_type: ClassVar = TaskClaimInput
 
     async def run(self, arguments: TaskClaimInput, _workspace: Workspace) -> ToolResult:
         """Claim the task and return all its details."""
         with translate_task_errors():
-            task = await self._claim(arguments.task_id)
+            if arguments.task_id is not None:
+                task: Task | None = await self.task_list.claim(TaskId(arguments.task_id), self.owner)
+            else:
+                task = await self.task_list.claim_next(self.owner)
+            if task is None:
+                raise ToolFailed("No task can be started now. TaskList shows which are blocked or in progress.")
             return ToolResult(text=task_text(await self.task_list.get(task.id)))
-
-    async def _claim(self, task_id: int | None) -> Task:
-        if task_id is not None:
-            return await self.task_list.claim(TaskId(task_id), self.owner)
-        task = await self.task_list.claim_next(self.owner)
-        if task is None:
-            raise ToolFailed("No task can be started now. TaskList shows which are blocked or in progress.")
-        return task
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +100,6 @@ class TaskCreate(_TaskTool):
     """Tool that adds a task to the task list."""
 
     name: ClassVar = "TaskCreate"
-    description: ClassVar = tool_description("task_create")
     input_type: ClassVar = TaskCreateInput
 
     async def run(self, arguments: TaskCreateInput, _workspace: Workspace) -> ToolResult:
@@ -145,7 +134,6 @@ class TaskListTool(_TaskTool):
     """Tool that shows tasks."""
 
     name: ClassVar = "TaskList"
-    description: ClassVar = tool_description("task_list")
     input_type: ClassVar = TaskListInput
     is_clearable: ClassVar = True
 
@@ -178,22 +166,14 @@ class TaskUpdateInput:
     )
 
 
-CompletionCheck = Callable[[ListedTask], Awaitable[str | None]]
-"""Check whether a task is really done: returns the reason for the model why it is not, or None."""
-
-
-async def accept_completion(_task: ListedTask) -> None:
-    """Completion check that accepts every task."""
-
-
 @attrs.frozen
 class TaskUpdate(_TaskTool):
     """Tool that changes a task."""
 
-    check_completion: CompletionCheck = accept_completion
+    check_completion: Callable[[ListedTask], Awaitable[str | None]] | None = None
+    """Returns the reason for the model why a task is not really done, or None; None to accept every task."""
 
     name: ClassVar = "TaskUpdate"
-    description: ClassVar = tool_description("task_update")
     input_type: ClassVar = TaskUpdateInput
 
     async def run(self, arguments: TaskUpdateInput, _workspace: Workspace) -> ToolResult:
@@ -209,13 +189,12 @@ class TaskUpdate(_TaskTool):
             raise ToolFailed("Nothing was changed: give at least one field to change, such as the status.")
         task_id = TaskId(arguments.task_id)
         with translate_task_errors():
-            if change.status == "done":
-                await self._check(task_id)
-            return ToolResult(text=task_result(await self.task_list.update(task_id, self.owner, change)))
-
-    async def _check(self, task_id: TaskId) -> None:
-        if reason := await self.check_completion(await self.task_list.get(task_id)):
-            raise ToolFailed(f"The task is not done, so nothing was changed: {reason}")
+            check = self.check_completion if change.status == "done" else None
+            if check is not None and (reason := await check(await self.task_list.get(task_id))):
+                raise ToolFailed(f"The task is not done, so nothing was changed: {reason}")
+            task = await self.task_list.update(task_id, self.owner, change)
+        owner = f", {task.owner}" if task.owner else ""
+        return ToolResult(text=f"Task {task.id} is now [{task.status}{owner}]: {task.subject}")
 
 
 TASK_TOOLS = (TaskCreate.name, TaskListTool.name, TaskClaim.name, TaskUpdate.name)

@@ -7,7 +7,7 @@ import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 from coterie.agents.tools.web.hosts import HostList, WebAddress
 
 CACHE_SECONDS = 15 * 60.0
@@ -56,7 +56,6 @@ class WebFetch(ToolBase):
     """Tool that fetches pages of allowed hosts."""
 
     name: ClassVar = NAME
-    description: ClassVar = tool_description("web_fetch")
     input_type: ClassVar = WebFetchInput
     access: ClassVar[Access] = "read"
     is_clearable: ClassVar = True

@@ -1,7 +1,7 @@
 """Background jobs: commands that run concurrently with the agent's turns, with their output in files."""
 
 import itertools
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -137,14 +137,7 @@ class BackgroundJob:
             self._ended.set()
 
 
-@attrs.frozen(kw_only=True)
-class _StartRequest:
-    """Request to the task that owns the jobs: start a job."""
-
-    job: BackgroundJob
-    directory: Path
-    environment: Mapping[str, str]
-    sandbox: Sandbox | None
+JobTask = Callable[[], Awaitable[None]]
 
 
 @attrs.define(eq=False)
@@ -152,7 +145,9 @@ class BackgroundJobs:
     """The jobs of one agent. Owned by the task that runs the agent's tools."""
 
     _folder: Path
-    _requests: trio.MemorySendChannel[_StartRequest]
+    _tasks: trio.MemorySendChannel[tuple[str, JobTask]]
+    """Channel to the task that runs the jobs; takes the id of a job and the function that runs it."""
+    _grace: float
     _numbers: Iterator[int]
     _jobs: dict[str, BackgroundJob] = attrs.field(factory=dict, init=False)
 
@@ -168,7 +163,7 @@ class BackgroundJobs:
             )
         name = f"bash_{next(self._numbers)}"
         job = BackgroundJob(id=name, command=command, output=JobOutput(self._folder / f"{name}.out"))
-        await self._requests.send(_StartRequest(job=job, directory=directory, environment=environment, sandbox=sandbox))
+        await self._tasks.send((name, partial(job.run, directory, environment, self._grace, sandbox)))
         await job.wait_started()
         self._jobs[name] = job
         return job
@@ -193,11 +188,11 @@ async def open_jobs(folder: Path, *, grace: float = GRACE) -> AsyncIterator[Back
 
     At the end of the block, each job gets SIGTERM, and SIGKILL *grace* seconds later; the block waits for all of them.
     """
-    send, receive = trio.open_memory_channel[_StartRequest](0)
+    send, receive = trio.open_memory_channel[tuple[str, JobTask]](0)
     async with send, trio.open_nursery() as nursery:
-        nursery.start_soon(_run_jobs, receive, grace)
+        nursery.start_soon(_run_jobs, receive)
         try:
-            yield BackgroundJobs(folder, send, itertools.count(_last_number(folder) + 1))
+            yield BackgroundJobs(folder, send, grace, itertools.count(_last_number(folder) + 1))
         finally:
             nursery.cancel_scope.cancel()
 
@@ -209,11 +204,10 @@ def find_job(jobs: BackgroundJobs | None, name: str) -> BackgroundJob:
     return jobs.find(name)
 
 
-async def _run_jobs(requests: trio.MemoryReceiveChannel[_StartRequest], grace: float) -> None:
-    async with requests, trio.open_nursery() as nursery:
-        async for request in requests:
-            run = partial(request.job.run, request.directory, request.environment, grace, request.sandbox)
-            nursery.start_soon(run, name=request.job.id)
+async def _run_jobs(tasks: trio.MemoryReceiveChannel[tuple[str, JobTask]]) -> None:
+    async with tasks, trio.open_nursery() as nursery:
+        async for name, run in tasks:
+            nursery.start_soon(run, name=name)
 
 
 def _last_number(folder: Path) -> int:

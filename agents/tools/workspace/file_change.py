@@ -9,7 +9,6 @@ import attrs
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.workspace.read_tracking import LARGEST, ReadFiles
 from coterie.files import replace_file
-from coterie.memory.store.change import MemoryChange
 from coterie.suggestions import closest_match
 
 
@@ -20,15 +19,6 @@ class FileVersion:
     text: str
     content: bytes
     mode: int | None = None
-
-
-@attrs.frozen(kw_only=True)
-class FileWrite:
-    """Content of a file after a change."""
-
-    content: bytes
-    change: MemoryChange | None = None
-    """Entry in the change log, if the file is a memory."""
 
 
 @attrs.frozen(kw_only=True)
@@ -56,15 +46,13 @@ class PlainFile:
         seen.check(self.path, content)
         return FileVersion(text=decoded(self.name, content), content=content, mode=stat.S_IMODE(status.st_mode))
 
-    def write(self, text: str, existing: FileVersion | None, _seen: ReadFiles) -> FileWrite:
-        """Replace the content by *text*; create the file and its directory if needed. Raises `ToolFailed`."""
-        content = encoded(text)
+    def write(self, content: bytes, existing: FileVersion | None, _seen: ReadFiles) -> None:
+        """Replace the content; create the file and its directory if needed. Raises `ToolFailed`."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self.path, content, mode=None if existing is None else existing.mode)
         except OSError as exc:
             raise ToolFailed(f"{self.name} could not be written: {exc.strerror}") from exc
-        return FileWrite(content=content)
 
     def _check_changeable(self, status: os.stat_result) -> None:
         if stat.S_ISDIR(status.st_mode):

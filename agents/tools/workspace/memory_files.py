@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.workspace.file_change import FileVersion, FileWrite, decoded, encoded
+from coterie.agents.tools.workspace.file_change import FileVersion, decoded
 from coterie.agents.tools.workspace.read_tracking import ReadFiles
 from coterie.memory.errors import BaseChanged, MemoryRefused, StoreBusy
 from coterie.memory.store.change import Author, MemoryChange
@@ -17,10 +17,6 @@ SHOWN = 20_000
 """Maximum characters of a memory that is shown after a rejected write."""
 
 
-def _ignore_change(_change: MemoryChange) -> None:
-    """Default for `WritableMemory.on_change`."""
-
-
 @attrs.frozen(kw_only=True)
 class WritableMemory:
     """The memory stores that an agent may change."""
@@ -28,7 +24,7 @@ class WritableMemory:
     stores: tuple[MemoryStore, ...]
     author: Callable[[], Author]
     """Returns the author to record for the next change."""
-    on_change: Callable[[MemoryChange], None] = _ignore_change
+    on_change: Callable[[MemoryChange], None] = lambda _: None
     """Called after each change, in the task that made it."""
 
     def find(self, path: Path) -> "StoredMemoryFile | None":
@@ -74,19 +70,17 @@ class StoredMemoryFile:
             raise self._rejected(exc.reason, content, seen) from exc
         return FileVersion(text=decoded(self.name, content), content=content)
 
-    def write(self, text: str, existing: FileVersion | None, seen: ReadFiles) -> FileWrite:
-        """Replace the content by *text* if the file is still *existing*. Raises `ToolFailed`."""
-        content = encoded(text)
+    def write(self, content: bytes, existing: FileVersion | None, seen: ReadFiles) -> MemoryChange:
+        """Replace the content if the file is still *existing*; return the change. Raises `ToolFailed`."""
         base = None if existing is None else existing.content
         try:
-            change = self.store.write(self.name, content, self.author(), base=base)
+            return self.store.write(self.name, content, self.author(), base=base)
         except BaseChanged as exc:
             raise self._rejected(f"Nothing was written: {exc}.", exc.current, seen) from exc
         except (MemoryRefused, StoreBusy) as exc:
             raise ToolFailed(f"Nothing was written: {exc}") from exc
         except OSError as exc:
             raise ToolFailed(f"{self.name} could not be written: {exc.strerror}") from exc
-        return FileWrite(content=content, change=change)
 
     def _rejected(self, reason: str, content: bytes | None, seen: ReadFiles) -> ToolFailed:
         """Return the error of a write without knowledge of *content*; it shows the content and marks it as read."""

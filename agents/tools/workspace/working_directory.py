@@ -33,22 +33,18 @@ START_UP = "BASH_ENV"
 """Environment variable with the file that bash reads before it runs a command."""
 
 
-def _resolved(path: Path) -> Path:
-    return path.resolve()
-
-
 @attrs.define(eq=False)
 class ShellState:
     """Working directory for the next command. Owned by the task that runs the agent's tools."""
 
-    root: Path = attrs.field(converter=_resolved)
+    root: Path
     """Directory that the working directory cannot leave, with links followed."""
     directory: Path = attrs.field(init=False)
     """Working directory of the next command, with links followed: the root or a directory inside it."""
     _drained: Path = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.directory = self._drained = self.root
+        self.root = self.directory = self._drained = self.root.resolve()
 
     def enter(self) -> str | None:
         """Check that the directory still exists; otherwise go back to the root and return a note for the model."""

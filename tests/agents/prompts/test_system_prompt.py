@@ -57,7 +57,7 @@ FACTS = {
     "team": {"name": "review", "members": "- scout (kind explore)"},
     "team_tasks": {"tasks": "- 1 [open] Find it"},
     "teammate": {"name": "scout", "lead": "main", "others": "Other members of the team: builder."},
-    "tools/agent": {"kinds": "- explore: looks around"},
+    "tools/Agent": {"kinds": "- explore: looks around"},
 }
 NAMES = sorted(str(path.relative_to(PROMPTS).with_suffix("")) for path in PROMPTS.rglob("*.md"))
 
