@@ -3,24 +3,21 @@
 from pathlib import Path
 from typing import get_args
 
-import attrs
-
 from coterie.agents.definitions.definition import AgentDefinition, Scope
 from coterie.agents.definitions.definition_files import FileProblem
 from coterie.agents.definitions.front_matter_fields import COLORS, FrontMatterFields, color_code, spelling_hint, squash
 from coterie.agents.definitions.list_fields import (
     OTHER_NAMES,
-    ServerList,
     bare_name,
     parse_hook_field,
     parse_server_list,
     tool_names,
 )
 from coterie.agents.loop.model.catalog import Effort, known_models
+from coterie.agents.mcp.server_config import ServerConfig
 from coterie.agents.permissions.name_patterns import TOOL_NAMES
 from coterie.agents.permissions.types import MODES
 from coterie.agents.root_link.spawn_request import Isolation, MemoryScope, Process
-from coterie.memory.front_matter.front_matter import parse_front_matter
 from coterie.memory.front_matter.yaml_fields import quote_text
 from coterie.suggestions import closest_match
 
@@ -51,11 +48,8 @@ def parse_definition(text: str, *, path: Path, scope: Scope) -> tuple[AgentDefin
     Without a name and a description there is no definition; the problems contain the reason. Raises `ConfigInvalid`
     only if the table of models is invalid.
     """
-    reader = _DefinitionParser(path=path, front=parse_front_matter(text))
-    definition = reader.parse(scope)
-    if definition is not None:
-        definition = attrs.evolve(definition, hooks=parse_hook_field(reader, text))
-    return definition, reader.sorted_problems()
+    reader = _DefinitionParser(path=path, content=text)
+    return reader.parse(scope), reader.sorted_problems()
 
 
 class _DefinitionParser(FrontMatterFields):
@@ -81,7 +75,7 @@ class _DefinitionParser(FrontMatterFields):
             self.add_problem(
                 "warning", self.front.line or 1, "the prompt is empty: write the instructions below the front matter"
             )
-        servers = self._servers()
+        servers, own_servers = self._servers()
         return AgentDefinition(
             name=name,
             description=description,
@@ -97,10 +91,11 @@ class _DefinitionParser(FrontMatterFields):
             background=self.flag("background"),
             process=self.choice("process", get_args(Process)) or "own",
             isolation=self.choice("isolation", get_args(Isolation)),
-            mcp_servers=None if servers is None else servers.names,
-            own_servers=() if servers is None else servers.own,
+            mcp_servers=servers,
+            own_servers=own_servers,
             color=self._color(),
             initial_prompt=self.text("initialPrompt"),
+            hooks=parse_hook_field(self),
             scope=scope,
             source=self.path,
         )
@@ -143,10 +138,10 @@ class _DefinitionParser(FrontMatterFields):
             self._check_tool(key, entry)
         return tuple(dict.fromkeys(name for entry in names for name in OTHER_NAMES.get(entry, (entry,))))
 
-    def _servers(self) -> ServerList | None:
+    def _servers(self) -> tuple[tuple[str, ...] | None, tuple[ServerConfig, ...]]:
         value = self.value("mcpServers")
         if value is None:
-            return None
+            return None, ()
         return parse_server_list(value, lambda reason, _key: self.add_error("mcpServers", "warning", reason))
 
     def _check_tool(self, key: str, entry: str) -> None:

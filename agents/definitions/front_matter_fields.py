@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 import attrs
 
 from coterie.agents.definitions.definition_files import FileProblem, Severity
-from coterie.memory.front_matter.front_matter import FrontMatter
+from coterie.memory.front_matter.front_matter import FrontMatter, parse_front_matter
 from coterie.memory.front_matter.yaml_fields import Value, quote_text
 
 SIMILARITY = 0.75
@@ -27,15 +27,19 @@ class FrontMatterFields:
     """Parses the fields of one file; subclasses define the known keys."""
 
     path: Path
-    front: FrontMatter
-    problems: list[FileProblem] = attrs.field(factory=list)
-    spelling: dict[str, str] = attrs.field(factory=dict)
+    content: str
+    front: FrontMatter = attrs.field(init=False)
+    problems: list[FileProblem] = attrs.field(factory=list, init=False)
+    spelling: dict[str, str] = attrs.field(factory=dict, init=False)
     """Known keys of the file, each with its spelling in the file."""
 
     keys: ClassVar[Sequence[str]] = ()
     """Keys that are used."""
     set_aside: ClassVar[Mapping[str, str]] = {}
     """Keys that are known but not used, with the reason."""
+
+    def __attrs_post_init__(self) -> None:
+        self.front = parse_front_matter(self.content)
 
     def sorted_problems(self) -> list[FileProblem]:
         """Return the problems in the order of their lines."""
@@ -47,21 +51,19 @@ class FrontMatterFields:
 
     def add_error(self, key: str, severity: Severity, reason: str) -> None:
         """Add a problem of *key*, with the line of the key."""
-        self.add_problem(severity, self.front.lines.get(self.spelling.get(key, key), self.front.line or 1), reason)
+        self.add_problem(severity, self.line_of(key), reason)
 
     def has_front_matter(self) -> bool:
-        """True if the file has front matter. Reports its notes and unused keys, or else an error."""
+        """True if the file has front matter. Reports its notes and unused keys, or else an error.
+
+        Matches the keys of the file with the known keys, including other spellings.
+        """
         for note in self.front.notes:
             self.add_problem("note", note.line, note.reason)
         if self.front.line is None:
             reason = "no front matter: start with a line `---`, then name and description, then `---`"
             self.add_problem("error", 1, reason)
             return False
-        self._match_keys()
-        return True
-
-    def _match_keys(self) -> None:
-        """Match the keys of the file with the known keys, including other spellings, and report all others."""
         squashed = {squash(key): key for key in self.keys}
         self.spelling = {key: key for key in self.keys if key in self.front.fields}
         for written, line in self.front.lines.items():
@@ -73,6 +75,7 @@ class FrontMatterFields:
                 self.add_problem("note", line, f"{quote_text(written)} is interpreted as {known_key!r}")
             else:
                 self.report_unknown(written, line)
+        return True
 
     def report_unknown(self, key: str, line: int) -> None:
         """Report an unused *key*, with a suggestion if it may be misspelled."""
@@ -81,6 +84,10 @@ class FrontMatterFields:
             return
         hint = spelling_hint(key, self.keys)
         self.add_problem("warning" if hint else "note", line, f"unknown key {quote_text(key)} is ignored{hint}")
+
+    def line_of(self, key: str) -> int:
+        """Return the line of *key*, or else of the front matter."""
+        return self.front.lines.get(self.spelling.get(key, key), self.front.line or 1)
 
     def value(self, key: str) -> Value | None:
         """Return the value of *key*; None if it is missing or empty."""

@@ -10,7 +10,6 @@ from coterie.agents.definitions.definition_files import FileProblem
 from coterie.agents.definitions.front_matter_fields import FrontMatterFields
 from coterie.agents.definitions.list_fields import tool_names
 from coterie.agents.loop.conversation.transcript_records import UsedSkill
-from coterie.memory.front_matter.front_matter import parse_front_matter
 from coterie.memory.front_matter.yaml_fields import quote_text
 
 SkillScope = Literal["user", "agents", "claude", "project"]
@@ -66,9 +65,8 @@ def parse_skill(
 
     Without front matter or a valid name there is no skill; the problems contain the reason. Never raises.
     """
-    reader = _SkillParser(path=path, front=parse_front_matter(text))
-    skill = reader.parse(scope, file or path)
-    return skill, reader.sorted_problems()
+    reader = _SkillParser(path=path, content=text)
+    return reader.parse(scope, file or path), reader.sorted_problems()
 
 
 class _SkillParser(FrontMatterFields):

@@ -2,7 +2,9 @@
 
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -66,29 +68,17 @@ def skill_listing(skills: Sequence[Skill], budget: int) -> str:
     if not skills:
         return ""
     room = budget * TEXT_BYTES - len(render("skills", skills="").encode())
-    lines = _lines(skills, _longest(skills, room))
-    kept = _fitting(lines, room)
+    lengths = range(LEAST, SHOWN + 1)
+    fitting = bisect_right(lengths, room, key=lambda length: _sizes(_described(skills, length))[-1])
+    lines = _described(skills, lengths[fitting - 1]) if fitting else [f"- {skill.name}" for skill in skills]
+    kept = lines[: bisect_right(_sizes(lines), room)]
     if more := len(lines) - len(kept):
         kept.append(f"- ... and {more} more skills that do not fit into this list; the user knows their names")
     return render("skills", skills="\n".join(kept))
 
 
-def _longest(skills: Sequence[Skill], room: int) -> int:
-    """Return the number of characters that fit for each description; 0 for none."""
-    low, high = 0, SHOWN
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _size(_lines(skills, middle)) <= room:
-            low = middle
-        else:
-            high = middle - 1
-    return low if low >= LEAST else 0
-
-
-def _lines(skills: Sequence[Skill], longest: int) -> list[str]:
-    return [
-        f"- {skill.name}: {_short(skill.description, longest)}" if longest else f"- {skill.name}" for skill in skills
-    ]
+def _described(skills: Sequence[Skill], longest: int) -> list[str]:
+    return [f"- {skill.name}: {_short(skill.description, longest)}" for skill in skills]
 
 
 def _short(description: str, longest: int) -> str:
@@ -97,15 +87,6 @@ def _short(description: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3].rstrip()}..."
 
 
-def _fitting(lines: Sequence[str], room: int) -> list[str]:
-    kept: list[str] = []
-    for line in lines:
-        room -= len(line.encode()) + 1
-        if room < 0:
-            break
-        kept.append(line)
-    return kept
-
-
-def _size(lines: Sequence[str]) -> int:
-    return sum(len(line.encode()) + 1 for line in lines)
+def _sizes(lines: Sequence[str]) -> list[int]:
+    """Return the size of the text up to the end of each line, in bytes."""
+    return list(accumulate(len(line.encode()) + 1 for line in lines))

@@ -2,7 +2,6 @@
 
 import json
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,7 +17,6 @@ from coterie.agents.tools.search.ripgrep import files_without, installed_ripgrep
 from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
 from coterie.agents.tools.workspace.working_directory import printable_name
-from coterie.glob_pattern import GlobPattern
 
 TIME_LIMIT = 30.0
 MAX_LINES = 10_000
@@ -77,7 +75,10 @@ class Grep(ToolBase):
 
         Cancellation kills the worker processes; a thread may continue listing files.
         """
-        _check_numbers(arguments)
+        if not 0 <= arguments.context <= MAX_CONTEXT:
+            raise ToolFailed(f"context is {arguments.context}, but must be from 0 to {MAX_CONTEXT} lines")
+        if not 1 <= arguments.head_limit <= MAX_LINES:
+            raise ToolFailed(f"head_limit is {arguments.head_limit}, but must be from 1 to {MAX_LINES:,} lines")
         with trio.move_on_after(self.time_limit):
             listing, files = await _files(arguments, workspace)
             found = await _search(arguments, files, self.ripgrep)
@@ -86,13 +87,6 @@ class Grep(ToolBase):
             f"The search was stopped after {self.time_limit:g} s. Search fewer files, or use a simpler expression: "
             "nested repetition, as in (a+)+, can take exponential time."
         )
-
-
-def _check_numbers(arguments: GrepInput) -> None:
-    if not 0 <= arguments.context <= MAX_CONTEXT:
-        raise ToolFailed(f"context is {arguments.context}, but must be from 0 to {MAX_CONTEXT} lines")
-    if not 1 <= arguments.head_limit <= MAX_LINES:
-        raise ToolFailed(f"head_limit is {arguments.head_limit}, but must be from 1 to {MAX_LINES:,} lines")
 
 
 async def _files(arguments: GrepInput, workspace: Workspace) -> tuple[WalkResult, list[tuple[str, str]]]:
@@ -104,15 +98,12 @@ async def _files(arguments: GrepInput, workspace: Workspace) -> tuple[WalkResult
     if await trio.to_thread.run_sync(_is_file_sync, path, arguments.path or "."):
         return WalkResult(names=(path.name,), is_cut=False), [(str(path), display_path(path, workspace.root))]
     listing = await list_files(path)
-    # In a thread, because matching many names is slow.
-    names = await trio.to_thread.run_sync(_matching_sync, listing.names, wildcard, abandon_on_cancel=True)
+    names = list(listing.names)
+    if wildcard is not None:  # In a thread, because matching many names is slow.
+        names = await trio.to_thread.run_sync(list, filter(wildcard.matches, names), abandon_on_cancel=True)
     directory = display_path(path, workspace.root)
     prefix = "" if directory == "." else f"{directory.rstrip('/')}/"
     return listing, [(f"{path}/{name}", prefix + printable_name(name)) for name in names]
-
-
-def _matching_sync(names: Iterable[str], wildcard: GlobPattern | None) -> list[str]:
-    return [name for name in names if wildcard is None or wildcard.matches(name)]
 
 
 def _is_file_sync(path: Path, name: str) -> bool:

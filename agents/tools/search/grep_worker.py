@@ -14,7 +14,7 @@ import stat
 import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 Mode = Literal["files_with_matches", "content", "count"]
 
@@ -112,7 +112,9 @@ def _all_lines(request: GrepRequest, regex: re.Pattern[str], counts: Counter[str
 
 def _file_lines(request: GrepRequest, regex: re.Pattern[str], path: str, name: str) -> Iterator[str]:
     with open(path, "rb", opener=open_file) as file:
-        text = _text(file)
+        has_mark = read_beginning(file.fileno()).startswith(codecs.BOM_UTF8)
+        file.seek(len(codecs.BOM_UTF8) if has_mark else 0)
+        text = (line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace") for line in file)
         if request.mode == "content":
             yield from _matches_in_context(text, regex, name, request.context)
         elif request.mode == "count":
@@ -138,12 +140,6 @@ def read_beginning(descriptor: int) -> bytes:
     if b"\0" in beginning:
         raise SkippedFile("binary")
     return beginning
-
-
-def _text(file: BinaryIO) -> Iterator[str]:
-    has_mark = read_beginning(file.fileno()).startswith(codecs.BOM_UTF8)
-    file.seek(len(codecs.BOM_UTF8) if has_mark else 0)
-    return (line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace") for line in file)
 
 
 def _matches_in_context(lines: Iterable[str], regex: re.Pattern[str], name: str, context: int) -> Iterator[str]:

@@ -43,7 +43,7 @@ async def files_without(program: str, pattern: str, files: Sequence[str]) -> fro
     """
     if not await _is_trusted(program):
         return frozenset()
-    texts = await trio.to_thread.run_sync(_texts_sync, files, abandon_on_cancel=True)
+    texts = await trio.to_thread.run_sync(list, filter(_is_text_sync, files), abandon_on_cancel=True)
     without = set(texts)
     for batch in _batches(texts):
         output = await _run(program, *OPTIONS, f"--regexp={pattern}", "--", *batch)
@@ -75,12 +75,8 @@ async def _run(program: str, *arguments: str) -> bytes | None:
     return ended.stdout if ended.returncode in SUCCESS and not ended.stderr else None
 
 
-def _texts_sync(files: Sequence[str]) -> list[str]:
-    """Return the text files among *files*; large, binary and unreadable files are left to the Python search."""
-    return [path for path in files if _is_text_sync(path)]
-
-
 def _is_text_sync(path: str) -> bool:
+    """Return False also for large and unreadable files, which are left to the Python search."""
     try:
         descriptor = open_file(path, os.O_RDONLY)
     except OSError:

@@ -21,6 +21,7 @@ PORTS = {"http": 80, "https": 443}
 MAX_URL_LENGTH = 2_000
 """Maximum characters of a URL."""
 EVERY_HOST = "*"
+NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 _NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
 _ENTRY = re.compile(r"(\[[^\]]+\]|[^:\[\]]+)(?::(\d{1,5}))?")
@@ -96,16 +97,11 @@ class HostList:
 def is_public(ip: Address) -> bool:
     """Return True if *ip* is a public internet address and does not embed a private IPv4 address."""
     if isinstance(ip, ipaddress.IPv6Address):
-        inner = ip.ipv4_mapped or ip.sixtofour or _nat64_target(ip)
+        nat64_target = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if ip in NAT64 else None
+        inner = ip.ipv4_mapped or ip.sixtofour or nat64_target
         if inner is not None:
             return is_public(inner)
     return ip.is_global and not ip.is_multicast
-
-
-def _nat64_target(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """Return the IPv4 address in a NAT64 address; None for other addresses."""
-    is_nat64 = ip in ipaddress.IPv6Network("64:ff9b::/96")
-    return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if is_nat64 else None
 
 
 def _host(parts: SplitResult) -> str:

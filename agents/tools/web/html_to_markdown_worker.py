@@ -88,16 +88,13 @@ class _Converter(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "title" and self._title is not None:
-            self._end_title(self._title)
+            self._heading, self._text, self._title = "# ", self._title, None
+            self._end_block()
         elif self._dropping:
             if tag in self._dropping:
                 del self._dropping[self._dropping.index(tag) :]
         else:
             self._end_tag(tag)
-
-    def _end_title(self, title: "list[str]") -> None:
-        self._heading, self._text, self._title = "# ", title, None
-        self._end_block()
 
     def _end_tag(self, tag: str) -> None:
         if tag in NESTED:

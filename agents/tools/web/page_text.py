@@ -43,7 +43,7 @@ class HttpResponse:
 
 @attrs.frozen(kw_only=True)
 class Redirected:
-    """A redirect to another host or to a host that is not allowed; the model decides whether to follow it."""
+    """A redirect. To another host, or to a host that is not allowed, the model decides whether to follow it."""
 
     url: str
 
@@ -74,10 +74,10 @@ async def _follow(
     client: httpx2.AsyncClient, address: WebAddress, hosts: Sequence[HostList]
 ) -> HttpResponse | Redirected:
     for _ in range(MAX_REDIRECTS + 1):
-        response, target = await _request(client, address, hosts)
-        if target is None:
+        response = await _request(client, address, hosts)
+        if isinstance(response, HttpResponse):
             return response
-        next_address = WebAddress.parse(urljoin(str(address), target))
+        next_address = WebAddress.parse(response.url)
         if next_address.host != address.host or not all(each.allows(next_address) for each in hosts):
             return Redirected(url=str(next_address))
         address = next_address
@@ -86,8 +86,8 @@ async def _follow(
 
 async def _request(
     client: httpx2.AsyncClient, address: WebAddress, hosts: Sequence[HostList]
-) -> tuple[HttpResponse, str | None]:
-    """Request *address* at each IP address until one accepts; return the response and its redirect target, if any."""
+) -> HttpResponse | Redirected:
+    """Request *address* at each IP address until one accepts."""
     ips = await resolve_addresses(address, hosts)
     for number, ip in enumerate(ips):
         try:
@@ -98,7 +98,7 @@ async def _request(
     raise AssertionError("`resolve_addresses` returns at least one address or raises")
 
 
-async def _request_at(client: httpx2.AsyncClient, address: WebAddress, ip: Address) -> tuple[HttpResponse, str | None]:
+async def _request_at(client: httpx2.AsyncClient, address: WebAddress, ip: Address) -> HttpResponse | Redirected:
     # Connect to the checked IP address, so that a second DNS answer cannot lead elsewhere. The Host header and the
     # certificate check still use the name.
     target = f"[{ip}]" if ip.version == 6 else str(ip)
@@ -107,9 +107,7 @@ async def _request_at(client: httpx2.AsyncClient, address: WebAddress, ip: Addre
     async with client.stream("GET", url, headers={"Host": address.netloc}, extensions=extensions) as response:
         location = response.headers.get("location")
         if response.status_code in REDIRECTS and location:
-            return HttpResponse(
-                url=str(address), status=response.status_code, content_type="", body=b"", is_cut=False
-            ), location
+            return Redirected(url=urljoin(str(address), location))
         body, is_cut = await _read(response)
     return HttpResponse(
         url=str(address),
@@ -117,7 +115,7 @@ async def _request_at(client: httpx2.AsyncClient, address: WebAddress, ip: Addre
         content_type=response.headers.get("content-type", ""),
         body=body,
         is_cut=is_cut,
-    ), None
+    )
 
 
 async def _read(response: httpx2.Response) -> tuple[bytes, bool]:
@@ -159,14 +157,12 @@ async def page_text(response: HttpResponse) -> str:
             "If commands may use the network, download it with Bash and view it with Read."
         )
     text = _decoded(response.body, parameters)
-    return await _markdown(text, response.url) if media_type in PAGES else text
-
-
-async def _markdown(html: str, url: str) -> str:
+    if media_type not in PAGES:
+        return text
     with trio.move_on_after(PAGE_TIME_LIMIT):
-        request = f"{url}\n{html}".encode(errors="replace")
+        request = f"{response.url}\n{text}".encode(errors="replace")
         return (await run_worker(WORKER, request, work="Converting the page")).decode()
-    raise ToolFailed(f"{url} was not converted within {PAGE_TIME_LIMIT:g} s and was given up.")
+    raise ToolFailed(f"{response.url} was not converted within {PAGE_TIME_LIMIT:g} s and was given up.")
 
 
 def _decoded(body: bytes, parameters: str) -> str:
