@@ -93,23 +93,18 @@ def parse_output(event: HookEvent, ran: CommandResult) -> HookOutput:
         return HookOutput(decision="block", reason=errors or "No reason was given.")
     if ran.exit_code != 0:
         return HookOutput(decision="failed", reason=errors or f"exit code {ran.exit_code}")
-    if output.startswith("{"):
-        return _read(event, output)
-    # For other events, plain text output is ignored, as with a program that succeeds.
-    return HookOutput(context=output[:MAX_CHARACTERS] if event == "SessionStart" else "")
+    if not output.startswith("{"):
+        # For other events, plain text output is ignored, as with a program that succeeds.
+        return HookOutput(context=output[:MAX_CHARACTERS] if event == "SessionStart" else "")
+    try:
+        return _parse_object(event, json.loads(output))
+    except (ValueError, RecursionError) as exc:
+        message = str(exc) if isinstance(exc, _InvalidOutput) else f"the output is not valid JSON: {exc}"
+        return HookOutput(decision="failed", reason=message[:MAX_CHARACTERS])
 
 
 class _InvalidOutput(ValueError):
     """Error: the output of a hook is invalid."""
-
-
-def _read(event: HookEvent, output: str) -> HookOutput:
-    try:
-        value = json.loads(output)
-        return _parse_object(event, value)
-    except (ValueError, RecursionError) as exc:
-        message = str(exc) if isinstance(exc, _InvalidOutput) else f"the output is not valid JSON: {exc}"
-        return HookOutput(decision="failed", reason=message[:MAX_CHARACTERS])
 
 
 def _parse_object(event: HookEvent, value: dict[str, Any]) -> HookOutput:

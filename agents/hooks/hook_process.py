@@ -1,7 +1,7 @@
 """Process of a hook's command, owned from start to exit."""
 
+import contextlib
 import os
-import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from coterie.agents.tools.worker_process import BoundedOutput
-from coterie.agents.tools.workspace.shell_process import SHELL, open_output_reader, wait_or_kill
+from coterie.agents.tools.workspace.shell_process import SHELL, open_output_reader, start_process, wait_or_kill
 
 KEPT_CHARACTERS = 500_000
 """Number of characters kept from the beginning of an output, and again from its end."""
@@ -42,18 +42,20 @@ async def run_command(
     """
     began = trio.current_time()
     output, errors = BoundedOutput(KEPT_CHARACTERS), BoundedOutput(KEPT_CHARACTERS)
+    (stdin, feed), (output_end, stdout), (errors_end, stderr) = (os.pipe() for _ in range(3))
+    own_ends = (feed, output_end, errors_end)
     try:
-        process, streams = _start(command, directory, environment)
+        process = start_process([SHELL, "-c", command], directory, environment, (stdin, stdout, stderr), own_ends)
     except (OSError, ValueError) as exc:
         return CommandResult(exit_code=None, seconds=0.0, failure=f"could not be started: {exc}")
     try:
         async with (
-            streams[0],
-            streams[1],
-            streams[2],
-            open_output_reader(streams[1], output.add),
-            open_output_reader(streams[2], errors.add),
-            _open_feed(streams[0], given),
+            trio.lowlevel.FdStream(feed) as given_stream,
+            trio.lowlevel.FdStream(output_end) as output_stream,
+            trio.lowlevel.FdStream(errors_end) as errors_stream,
+            open_output_reader(output_stream, output.add),
+            open_output_reader(errors_stream, errors.add),
+            _open_feed(given_stream, given),
         ):
             with trio.move_on_after(limit) as scope:
                 await wait_or_kill(process.pid, grace, ends_group=True)
@@ -70,48 +72,17 @@ async def run_command(
     )
 
 
-def _start(
-    command: str, directory: Path, environment: Mapping[str, str]
-) -> tuple[subprocess.Popen[bytes], list[trio.lowlevel.FdStream]]:
-    """Start the shell and return its process and our ends of its three streams.
-
-    Runs in the calling thread, because children with a parent-death signal die with the thread that started them.
-    """
-    pipes = [os.pipe() for _ in range(3)]
-    child_ends, own_ends = [pipes[0][0], pipes[1][1], pipes[2][1]], [pipes[0][1], pipes[1][0], pipes[2][0]]
-    try:
-        process = subprocess.Popen(  # noqa: S603 - the purpose is to run commands that the user has approved
-            [SHELL, "-c", command],
-            cwd=directory,
-            env=environment,
-            stdin=child_ends[0],
-            stdout=child_ends[1],
-            stderr=child_ends[2],
-            start_new_session=True,
-        )
-    except (OSError, ValueError):
-        for descriptor in own_ends:
-            os.close(descriptor)
-        raise
-    finally:
-        for descriptor in child_ends:
-            os.close(descriptor)
-    return process, [trio.lowlevel.FdStream(descriptor) for descriptor in own_ends]
-
-
 @asynccontextmanager
 async def _open_feed(stream: trio.lowlevel.FdStream, given: bytes) -> AsyncIterator[None]:
     """Write *given* into the pipe while the block runs, then close the pipe."""
+
+    async def feed() -> None:
+        with contextlib.suppress(trio.BrokenResourceError):  # The command has closed its standard input.
+            async with stream:
+                await stream.send_all(given)
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_feed, stream, given)
+        nursery.start_soon(feed)
         yield
         # A command that exits without reading all of its input does not need the rest.
         nursery.cancel_scope.cancel()
-
-
-async def _feed(stream: trio.lowlevel.FdStream, given: bytes) -> None:
-    async with stream:
-        try:
-            await stream.send_all(given)
-        except trio.BrokenResourceError:
-            return  # The command has closed its standard input.

@@ -12,6 +12,7 @@ from coterie.glob_pattern import LEFT_OUT, GlobPattern
 EXAMPLE = "Edit(src/**)"
 SEARCH_LIMIT = 10_000
 """Maximum number of files and directories that are searched for a match; a larger tree counts as a match."""
+_WILDCARDS = frozenset("*?[{")
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +32,9 @@ class PathPattern:
 
         Raises `ValueError` with the problem.
         """
-        anchor, pattern = _anchor(text)
+        anchor, pattern = Path("/") if text.startswith("/") else None, text
+        if text == "~" or text.startswith("~/"):
+            anchor, pattern = Path.home(), text[1:]
         parts = [part for part in pattern.split("/") if part not in ("", ".")]
         if ".." in parts:
             raise ValueError(f"{text!r} leaves its directory; write an absolute path, as in Read(/usr/include/**)")
@@ -39,7 +42,7 @@ class PathPattern:
             parts.insert(0, "**")
         while parts and parts[-1] == "**":
             parts.pop()
-        count = next((index for index, part in enumerate(parts) if _is_wild(part)), len(parts))
+        count = next((index for index, part in enumerate(parts) if not _WILDCARDS.isdisjoint(part)), len(parts))
         wildcard = GlobPattern.parse("/".join(parts[count:])) if parts[count:] else None
         return cls(anchor=anchor, fixed=tuple(parts[:count]), wildcard=wildcard)
 
@@ -96,16 +99,6 @@ class PathPattern:
             return False
         top = base if base.is_relative_to(directory) else directory
         return any(count == SEARCH_LIMIT or self._describes(path, base) for count, path in enumerate(_walk(top)))
-
-
-def _anchor(text: str) -> tuple[Path | None, str]:
-    if text == "~" or text.startswith("~/"):
-        return Path.home(), text[1:]
-    return (Path("/") if text.startswith("/") else None), text
-
-
-def _is_wild(part: str) -> bool:
-    return any(letter in part for letter in "*?[{")
 
 
 def _walk(top: Path) -> Iterator[Path]:

@@ -104,7 +104,9 @@ class Permissions:
             return Denied(by=rule.text, reason=f"The rule {rule.text} denies this call.")
         if self.mode == "bypassPermissions":
             return None
-        if path := next((path for path in call.paths if _is_closed(path, call, workspace)), None):
+        edited = call.paths if call.tool.access == "edit" else ()
+        closed = (path for path in edited if is_protected(path, call.root) and not _is_open(path, workspace))
+        if path := next(closed, None):
             reason = "is protected: it affects later runs, so only the user may change it."
             return Denied(by="protected path", reason=f"{display_path(path, call.root)} {reason}")
         if self.mode == "plan" and call.tool.access in ("edit", "run") and not _is_shared(call, workspace):
@@ -149,10 +151,6 @@ class Permissions:
         if self.mode == "dontAsk":
             return Denied(by=by, reason=question.unanswered())
         return NeedsPrompt(by=by, question=question, rules=rules)
-
-
-def _is_closed(path: Path, call: ToolCallFacts, workspace: Workspace) -> bool:
-    return call.tool.access == "edit" and is_protected(path, call.root) and not _is_open(path, workspace)
 
 
 def _is_shared(call: ToolCallFacts, workspace: Workspace) -> bool:

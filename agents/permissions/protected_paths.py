@@ -42,9 +42,7 @@ def is_protected(path: Path, root: Path) -> bool:
     # A worktree created for an agent is its place of work, although it is inside of the project directory.
     if path.is_relative_to(root) and is_inside(root, project_directory(root) / WORKTREES):
         return False
-    return any(_is_inside_folded(path, place) for place in (home_directory(), project_directory(root)))
-
-
-def _is_inside_folded(path: Path, directory: Path) -> bool:
     # Some file systems ignore case, so that .GIT is .git.
-    return Path(str(path).casefold()).is_relative_to(str(directory.resolve()).casefold())
+    folded = Path(str(path).casefold())
+    places = (home_directory(), project_directory(root))
+    return any(folded.is_relative_to(str(place.resolve()).casefold()) for place in places)

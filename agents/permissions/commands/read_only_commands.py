@@ -1,7 +1,7 @@
 """Commands that are known to only read."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from coterie.agents.permissions.commands.command_line import CommandLine, SimpleCommand
 from coterie.agents.permissions.commands.command_wrappers import opaque_reason
@@ -57,7 +57,8 @@ def _command_write_reason(command: SimpleCommand) -> str | None:
         return None
     if name not in FORBIDDEN:
         return f"{name or 'a command'}, which is not known to be read-only"
-    if (name == "git" and not _is_reading_git(arguments)) or (name == "uniq" and any(_operands(arguments))):
+    has_operand = any(not word.is_literal or not word.text.startswith("-") for word in arguments)
+    if (name == "git" and not _is_reading_git(arguments)) or (name == "uniq" and has_operand):
         return f"a {name} that may write"
     option = next((word.raw for word in arguments if _may_be_one_of(word, FORBIDDEN[name])), None)
     return None if option is None else f"a {name} with {option}"
@@ -66,10 +67,6 @@ def _command_write_reason(command: SimpleCommand) -> str | None:
 def _is_reading_git(arguments: tuple[ShellWord, ...]) -> bool:
     words = [word for word in arguments if word.raw != "--no-pager"]
     return bool(words) and words[0].is_literal and words[0].text in GIT
-
-
-def _operands(arguments: tuple[ShellWord, ...]) -> Iterator[ShellWord]:
-    return (word for word in arguments if not word.is_literal or not word.text.startswith("-"))
 
 
 def _may_be_one_of(word: ShellWord, options: tuple[str, ...]) -> bool:

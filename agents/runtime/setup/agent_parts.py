@@ -8,13 +8,12 @@ import attrs
 from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.store import AgentDefinitions, load_definitions
 from coterie.agents.definitions.team_definition import TeamDefinition, load_recorded_team
-from coterie.agents.events.agent_events import PermissionDecided
 from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.forks.fork import read_fork_file
 from coterie.agents.loop.forks.fork_point import ForkPoint
 from coterie.agents.loop.model.catalog import Model, known_models
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
-from coterie.agents.permissions.authorizer import Authorizer, PermissionDecision
+from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.root_link.root_connection import RootConnection
 from coterie.agents.root_link.spawn_request import Spawned
@@ -85,11 +84,7 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
     team = load_recorded_team(session) if spec.parent is None or spec.is_teammate else None
     mcp_tools = load_tool_list(session.directory) or McpToolList()
     permissions = _permissions(spec, definition, mcp_tools)
-    authority = Authorizer(
-        permissions,
-        root.asker if spec.services.can_prompt else None,
-        lambda decision: files.log.emit(_decision_event(decision)),
-    )
+    authority = Authorizer(permissions, root.asker if spec.services.can_prompt else None, files.log.emit)
     point = None if spec.fork is None else read_fork_file(Path(spec.fork))
     begun = _begun_prefix(files, point)
     reported = files.transcript.loaded.mail
@@ -116,11 +111,6 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
         point=point,
         begun_prefix=begun,
     )
-
-
-def _decision_event(decision: PermissionDecision) -> PermissionDecided:
-    """Return the event for a call that was not simply allowed."""
-    return PermissionDecided(tool=decision.tool, verdict=decision.verdict, by=decision.by, reason=decision.reason)
 
 
 def _definition(spec: AgentSpec, definitions: AgentDefinitions) -> AgentDefinition | None:

@@ -7,7 +7,8 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.agents.permissions.authorizer import Authorizer, PermissionDecision
+from coterie.agents.events.agent_events import PermissionDecided
+from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.rules import RoleLimit, Rule
 from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
@@ -155,7 +156,7 @@ async def test_replaced_permissions_apply_to_the_next_call(workspace: Workspace)
 
 
 async def test_decision_is_reported_unless_the_mode_simply_allows(workspace: Workspace) -> None:
-    told: list[PermissionDecision] = []
+    told: list[PermissionDecided] = []
     limit = RoleLimit(name="helper", reason="none of that", denied=frozenset({"Read"}))
     authority = Authorizer(
         Permissions(allow=(Rule.parse("Bash(ls:*)", "test"),), deny=(Rule.parse("Bash(rm:*)", "test"),)),
