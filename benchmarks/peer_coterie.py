@@ -9,7 +9,6 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settin
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.settings import Settings
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, allow_all, tool_definition
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace, allow_all, tool_definition
 from coterie.clock import Clock
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from coterie.orchestrator.gateway.cost_totals import sum_costs
@@ -58,7 +57,7 @@ class _Reading:
 
 
 @attrs.frozen(kw_only=True)
-class _Read:
+class _Read(Tool):
     """The tool that all frameworks have."""
 
     name: str = "read"
@@ -66,10 +65,6 @@ class _Read:
     input_type: type[attrs.AttrsInstance] = _Reading
     access: Access = "read"
     is_clearable: bool = True
-    result_cap: int | None = RESULT_CAP
-
-    def paths_affected(self, _arguments: _Reading, _workspace: Workspace) -> Iterable[Path]:
-        return ()
 
     async def run(self, arguments: _Reading, _workspace: Workspace) -> ToolResult:
         return ToolResult(text=read(arguments.path, arguments.first, arguments.last))

@@ -1,5 +1,6 @@
 """Patterns of paths in rules."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,25 +65,13 @@ class PathPattern:
 
     def may_be_in(self, path: Path, root: Path) -> bool:
         """True if *path*, or something below it, may match, with links followed in both."""
-        for base in self._bases(root):
-            if self._describes(path, base):
-                return True
-            if path.is_dir() and self._is_below(path, base):
-                return True
-        return False
+        bases = {self._base(root)}
+        with contextlib.suppress(OSError, RuntimeError):  # A cycle of links leads to no file.
+            bases.add(self._base(root).resolve())
+        return any(self._describes(path, base) or (path.is_dir() and self._is_below(path, base)) for base in bases)
 
     def _base(self, root: Path) -> Path:
         return (root.resolve() if self.anchor is None else self.anchor).joinpath(*self.fixed)
-
-    def _bases(self, root: Path) -> Iterator[Path]:
-        base = self._base(root)
-        yield base
-        try:
-            resolved = base.resolve()
-        except (OSError, RuntimeError):  # A cycle of links leads to no file.
-            return
-        if resolved != base:
-            yield resolved
 
     def _describes(self, path: Path, base: Path) -> bool:
         if not path.is_relative_to(base):

@@ -21,7 +21,6 @@ class PlanApprover(Protocol):
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
         """Wait for the decision without a timeout. Cancellation withdraws the plan."""
-        ...
 
 
 Approver = Literal["lead", "human", "rule"]

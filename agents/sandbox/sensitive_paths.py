@@ -38,21 +38,12 @@ class Repository:
         if found is None:
             return cls()
         own, common = found
+        run_by_git = tuple(own / name for name in RUN_BY_GIT)
         if own == common:
-            return cls(
-                writable=(own,),
-                protected=tuple(_files_run_by_git(own)),
-                hooks=(own / "hooks",),
-                unwanted=(own / COMMON_DIRECTORY_FILE,),
-            )
+            unwanted = (own / COMMON_DIRECTORY_FILE,)
+            return cls(writable=(own,), protected=run_by_git, hooks=(own / "hooks",), unwanted=unwanted)
         shared = tuple(common / name for name in SHARED)
-        return cls(
-            readable=(common.parent,), writable=(own, *shared), protected=(top / ".git", *_files_run_by_git(own))
-        )
-
-
-def _files_run_by_git(directory: Path) -> Iterator[Path]:
-    return (directory / name for name in RUN_BY_GIT)
+        return cls(readable=(common.parent,), writable=(own, *shared), protected=(top / ".git", *run_by_git))
 
 
 SECRETS = (

@@ -1,8 +1,9 @@
-"""Tool protocol: definition, workspace, permission check and result of a tool call."""
+"""Tool base class: definition, workspace, permission check and result of a tool call."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal
 
 import attrs
 import msgspec
@@ -193,25 +194,28 @@ RESULT_CAP = 50_000
 """Default limit of a result in characters; longer results are stored on disk."""
 
 
-class Tool(Protocol):
+class Tool(ABC):
     """A function that the model may call. One stateless object serves all calls, including concurrent ones."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def name(self) -> str:
         """Name by which the model calls the tool."""
-        ...
 
     @property
     def description(self) -> str:
-        """Instructions for the model: when and how to use the tool."""
-        ...
+        """Instructions for the model: when and how to use the tool. By default the prompt `tools/<name>.md`."""
+        return render(f"tools/{self.name}")
 
     @property
+    @abstractmethod
     def input_type(self) -> type[attrs.AttrsInstance]:
         """Frozen class of the arguments; see `input_schema`."""
-        ...
 
     @property
+    @abstractmethod
     def access(self) -> Access:
         """Effect of a call, for permissions.
 
@@ -219,50 +223,30 @@ class Tool(Protocol):
         within the session, and "spawn" starts an agent, whose own calls are checked. Calls with "read" or "spawn" may
         run concurrently.
         """
-        ...
 
     @property
     def is_clearable(self) -> bool:
         """True if an old result may be removed from the conversation, because the call can be repeated."""
-        ...
+        return False
 
     @property
     def result_cap(self) -> int | None:
         """Maximum characters of a result; longer ones are stored on disk. None for a tool that limits its results."""
-        ...
+        return RESULT_CAP
 
-    def paths_affected(self, arguments: Any, workspace: Workspace) -> Iterable[Path]:
-        """Return the absolute paths that a call names, with links followed. Raises `ToolFailed`.
+    def paths_affected(self, _arguments: Any, _workspace: Workspace) -> Iterable[Path]:
+        """Return the absolute paths that a call names, with links followed; by default none. Raises `ToolFailed`.
 
         A tool with access "read" or "edit" touches only these; one with access "run" may touch more.
         """
-        ...
+        return ()
 
+    @abstractmethod
     async def run(self, arguments: Any, workspace: Workspace) -> ToolResult:
         """Execute a call with *arguments*, an instance of `input_type`.
 
         Raises `ToolFailed` for an error that the model can fix. After cancellation nothing keeps running.
         """
-        ...
-
-
-class ToolBase:
-    """Defaults of the built-in tools: results are kept, long results are stored on disk, no path is affected."""
-
-    __slots__ = ()
-
-    name: ClassVar[str]
-    is_clearable: ClassVar[bool] = False
-    result_cap: ClassVar[int | None] = RESULT_CAP
-
-    @property
-    def description(self) -> str:
-        """Instructions for the model, from the file `prompts/tools/<name>.md`."""
-        return render(f"tools/{self.name}")
-
-    def paths_affected(self, _arguments: Any, _workspace: Workspace) -> Iterable[Path]:
-        """Return no path."""
-        return ()
 
 
 @attrs.frozen
@@ -272,14 +256,20 @@ class ExternalInput:
     values: Mapping[str, Any]
 
 
-@runtime_checkable
-class ExternalTool(Tool, Protocol):
-    """A tool of another program, such as an MCP server: its `input_type` is `ExternalInput`, and it has a schema."""
+class ExternalTool(Tool):
+    """A tool of another program, such as an MCP server, with its own schema."""
+
+    __slots__ = ()
 
     @property
+    def input_type(self) -> type[ExternalInput]:
+        """Class of unchecked arguments."""
+        return ExternalInput
+
+    @property
+    @abstractmethod
     def schema(self) -> msgspec.Raw:
         """JSON Schema of the input; always the same bytes."""
-        ...
 
 
 Denial = Callable[[Tool, Any, Workspace], Awaitable[str | None]]

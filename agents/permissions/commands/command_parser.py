@@ -149,19 +149,16 @@ class _CommandParser(WordReader):
         blank = _BLANK.match(self.text, self.at)
         assert blank is not None
         self.at = blank.end()
-        redirection = Redirection(operator, self._target(operator))
+        if operator in (">&", "<&") and self.text.startswith("-", self.at):
+            # "-" closes the descriptor, and is a separate word even if letters follow.
+            self.at += 1
+            return Redirection(operator, ShellWord("-", ("-",)))
+        redirection = Redirection(operator, self.next_word())
         if not redirection.target.raw:
             self.mark_unknown(f"a {operator} without a target")
         if operator in ("<<", "<<-"):
             self._pending.append(redirection)
         return redirection
-
-    def _target(self, operator: str) -> ShellWord:
-        if operator in (">&", "<&") and self.text.startswith("-", self.at):
-            # "-" closes the descriptor, and is a separate word even if letters follow.
-            self.at += 1
-            return ShellWord("-", ("-",))
-        return self.next_word()
 
     def _pass_documents(self) -> None:
         """Skip the texts of the here-documents that the previous line has started."""

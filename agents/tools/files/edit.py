@@ -14,7 +14,7 @@ import attrs
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.write import change_file
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import FileVersion
 from coterie.agents.tools.workspace.read_tracking import LARGEST
 
@@ -47,7 +47,7 @@ class EditInput:
     )
 
 
-class Edit(ToolBase):
+class Edit(Tool):
     """Tool that replaces a text in a file."""
 
     name: ClassVar = "Edit"

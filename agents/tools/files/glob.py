@@ -10,7 +10,7 @@ import trio
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files, parse_pattern
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.glob_pattern import GlobPattern
 
 SHOWN = 100
@@ -27,7 +27,7 @@ class GlobInput:
     )
 
 
-class Glob(ToolBase):
+class Glob(Tool):
     """Tool that finds files by their names."""
 
     name: ClassVar = "Glob"

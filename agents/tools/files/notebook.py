@@ -25,45 +25,41 @@ class Cell:
 
     number: int
     """Position in the notebook, counted from 1."""
+    id: str | None
+    """Id of the cell; None in older notebooks."""
+    type: str
+    """Type of the cell; "unknown" if it is missing."""
+    source: str
+    outputs: list[dict[str, Any]]
+    """Outputs that the notebook has stored for the cell."""
+    execution_count: int | None
+    """Execution number of the last run; None if the cell was not run."""
     members: Mapping[str, JsonSpan]
     start: int
     end: int
 
-    @property
-    def id(self) -> str | None:
-        """Id of the cell; None in older notebooks."""
-        id_ = self._value("id")
-        return id_ if isinstance(id_, str) else None
+    @classmethod
+    def read(cls, text: str, number: int, start: int) -> "Cell":
+        """Parse the cell at *start*. Raises `ValueError` and `RecursionError` as `read_members` does."""
+        members, end = read_members(text, start)
+        values = {name: span.value for name, span in members.items()}
+        id_, outputs, count = values.get("id"), values.get("outputs"), values.get("execution_count")
+        return cls(
+            number=number,
+            id=id_ if isinstance(id_, str) else None,
+            type=str(values.get("cell_type") or "unknown"),
+            source=joined(values.get("source")),
+            outputs=[each for each in outputs if isinstance(each, dict)] if isinstance(outputs, list) else [],
+            execution_count=count if isinstance(count, int) else None,
+            members=members,
+            start=start,
+            end=end,
+        )
 
     @property
     def label(self) -> str:
         """Number and id of the cell, for messages to the model."""
         return f"cell {self.number}" if self.id is None else f"cell {self.number} (id {self.id})"
-
-    @property
-    def type(self) -> str:
-        """Type of the cell; "unknown" if it is missing."""
-        return str(self._value("cell_type") or "unknown")
-
-    @property
-    def source(self) -> str:
-        """Source text of the cell."""
-        return joined(self._value("source"))
-
-    @property
-    def outputs(self) -> list[dict[str, Any]]:
-        """Outputs that the notebook has stored for the cell."""
-        outputs = self._value("outputs")
-        return [each for each in outputs if isinstance(each, dict)] if isinstance(outputs, list) else []
-
-    @property
-    def execution_count(self) -> int | None:
-        """Execution number of the last run; None if the cell was not run."""
-        count = self._value("execution_count")
-        return count if isinstance(count, int) else None
-
-    def _value(self, name: str) -> Any:
-        return self.members[name].value if name in self.members else None
 
 
 @attrs.frozen(kw_only=True)
@@ -98,15 +94,11 @@ class Notebook:
         if not isinstance(values.get("cells"), list) or not all(isinstance(each, dict) for each in values["cells"]):
             raise ValueError("the notebook has no list of cells")
         array = members["cells"]
-        cells: list[Cell] = []
-        for number, start in enumerate(element_starts(text, array.start), 1):
-            members, end = read_members(text, start)
-            cells.append(Cell(number=number, members=members, start=start, end=end))
         return cls(
             text=text,
             version=(4, version[1]),
             language=_language(values.get("metadata")),
-            cells=tuple(cells),
+            cells=tuple(Cell.read(text, n, start) for n, start in enumerate(element_starts(text, array.start), 1)),
             array=array,
         )
 

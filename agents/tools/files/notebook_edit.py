@@ -10,7 +10,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.notebook import SUFFIX, CellType, Notebook
 from coterie.agents.tools.files.write import change_file
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import FileVersion
 from coterie.agents.tools.workspace.read_tracking import LARGEST
 
@@ -41,7 +41,7 @@ class NotebookEditInput:
     )
 
 
-class NotebookEdit(ToolBase):
+class NotebookEdit(Tool):
     """Tool that changes one cell of a notebook."""
 
     name: ClassVar = "NotebookEdit"

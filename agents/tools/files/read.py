@@ -19,7 +19,7 @@ from coterie.agents.tools.files.notebook_view import show_notebook
 from coterie.agents.tools.files.pdf import BEGINNING as PDF
 from coterie.agents.tools.files.pdf import show_pdf
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import missing_file_hint
 from coterie.agents.tools.workspace.read_tracking import LARGEST
 
@@ -52,7 +52,7 @@ class ReadInput:
     )
 
 
-class Read(ToolBase):
+class Read(Tool):
     """Tool that shows a text file, a notebook or a PDF, or a part of it, or an image."""
 
     name: ClassVar = "Read"

@@ -9,7 +9,7 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import FileVersion, encoded, missing_file_hint
 from coterie.memory.store.change import MemoryChange
 
@@ -49,7 +49,7 @@ async def change_file(name: str, workspace: Workspace, edit: FileEdit, *, must_e
     return ToolResult(text=report)
 
 
-class Write(ToolBase):
+class Write(Tool):
     """Tool that creates a file or replaces its whole content."""
 
     name: ClassVar = "Write"

@@ -14,7 +14,7 @@ from coterie.agents.tools.schema import described
 from coterie.agents.tools.search.byte_pattern import byte_pattern
 from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, GrepResult, Mode
 from coterie.agents.tools.search.ripgrep import files_without, installed_ripgrep
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
 from coterie.agents.tools.workspace.working_directory import printable_name
 
@@ -52,7 +52,7 @@ class GrepInput:
 
 
 @attrs.frozen(kw_only=True)
-class Grep(ToolBase):
+class Grep(Tool):
     """Tool that searches the contents of files."""
 
     name: ClassVar = "Grep"

@@ -10,7 +10,7 @@ import trio
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.search.transcript_worker import SHOWN, TranscriptSearchRequest, TranscriptSearchResult, Who
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
 
 TIME_LIMIT = 30.0
@@ -43,7 +43,7 @@ class SearchTranscriptInput:
 
 
 @attrs.frozen(kw_only=True)
-class SearchTranscript(ToolBase):
+class SearchTranscript(Tool):
     """Tool that searches the transcript of one agent."""
 
     path: Path

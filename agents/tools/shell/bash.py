@@ -8,7 +8,7 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import BoundedOutput, command_environment
 from coterie.agents.tools.workspace.shell_process import run_shell
 from coterie.agents.tools.workspace.working_directory import open_directory_report
@@ -40,7 +40,7 @@ class BashInput:
 
 
 @attrs.frozen(kw_only=True)
-class Bash(ToolBase):
+class Bash(Tool):
     """Tool that runs each command in a new shell, in the directory where the previous command ended."""
 
     name: ClassVar = "Bash"

@@ -13,7 +13,7 @@ import trio
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
 from coterie.agents.tools.shell.bash import BASH_RESULT_CAP, KEPT
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import BoundedOutput, run_worker
 from coterie.agents.tools.workspace.background_jobs import find_job
 
@@ -36,7 +36,7 @@ class BashOutputInput:
 
 
 @attrs.frozen(kw_only=True)
-class BashOutput(ToolBase):
+class BashOutput(Tool):
     """Tool that shows the new output of a job. It affects no path, because a call cannot name a file."""
 
     name: ClassVar = "BashOutput"
@@ -97,7 +97,7 @@ class KillBashInput:
     bash_id: str = attrs.field(metadata=described("Id of the job, as returned by Bash."))
 
 
-class KillBash(ToolBase):
+class KillBash(Tool):
     """Tool that ends a job. Its access is "read", because an agent may always end a job that it has started."""
 
     name: ClassVar = "KillBash"

@@ -12,7 +12,7 @@ from coterie.agents.events.layer_events import SkillLoaded
 from coterie.agents.skills.skill_text import skill_block, skill_text
 from coterie.agents.skills.store import Skills
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 
 
 @attrs.frozen(kw_only=True)
@@ -24,7 +24,7 @@ class SkillInput:
 
 
 @attrs.frozen(kw_only=True)
-class SkillTool(ToolBase):
+class SkillTool(Tool):
     """Tool that loads the skills that existed when the agent was started."""
 
     skills: Skills

@@ -23,7 +23,7 @@ from coterie.agents.root_link.spawn_request import (
     SpawnRequest,
 )
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.mailbox.errors import MailboxError
 
 LATER = "Its report will come as a message."
@@ -51,7 +51,7 @@ class AgentInput:
 
 
 @attrs.define(eq=False)
-class AgentTool(ToolBase):
+class AgentTool(Tool):
     """Tool that starts agents, and waits for the reports of those that do not run in the background."""
 
     spawner: Spawner

@@ -9,7 +9,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.permissions.plan_approval import PlanApprover, PlanDecision
 from coterie.agents.root_link.spawn_request import Spawner, SpawnRefused
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 
 MAX_PLAN_LENGTH = 40_000
 """Maximum characters of a plan with its file names, so that a person can review it and it fits into a message."""
@@ -27,7 +27,7 @@ class ExitPlanModeInput:
 
 
 @attrs.frozen
-class ExitPlanMode(ToolBase):
+class ExitPlanMode(Tool):
     """Tool that submits a plan of the agent for approval."""
 
     approver: PlanApprover
@@ -66,7 +66,7 @@ class TaskStopInput:
 
 
 @attrs.frozen
-class TaskStop(ToolBase):
+class TaskStop(Tool):
     """Tool that stops an agent that this agent or one of its agents has started."""
 
     spawner: Spawner

@@ -7,7 +7,7 @@ import msgspec
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.mailbox.envelope import MessageId, MessageKind, Sender
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.router import OutgoingMessage, Router, SendResult
@@ -33,7 +33,7 @@ class SendMessageInput:
 
 
 @attrs.frozen(kw_only=True)
-class SendMessage(ToolBase):
+class SendMessage(Tool):
     """Tool that sends messages of one agent."""
 
     router: Router

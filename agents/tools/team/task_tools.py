@@ -8,7 +8,7 @@ import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, Tool, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.mailbox.tasks.errors import TaskError, TaskRefused
 from coterie.mailbox.tasks.task import ListedTask, Task, TaskChange, TaskId, TaskOwner, TaskState, TaskStatus
 from coterie.mailbox.tasks.task_list import TaskList
@@ -47,7 +47,7 @@ def task_text(task: ListedTask) -> str:
 
 
 @attrs.frozen
-class _TaskTool(ToolBase):
+class _TaskTool(Tool):
     """Base class of the task tools of one agent."""
 
     task_list: TaskList

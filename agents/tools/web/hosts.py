@@ -82,7 +82,7 @@ class HostList:
         """Return True if the list contains the host and port of *address*."""
         literal = _literal(address.host)
         return any(
-            _has_port(port, address) and (_names(entry, address.host) or _holds(entry, literal))
+            _has_port(port, address) and (_names(entry, address.host) if literal is None else _holds(entry, literal))
             for entry, port in self.entries
         )
 
@@ -144,15 +144,12 @@ def _has_port(port: int | None, address: WebAddress) -> bool:
 
 
 def _names(entry: str | Network, host: str) -> bool:
-    if not isinstance(entry, str) or _literal(host) is not None:
-        return False
-    return entry in (host, EVERY_HOST) or (entry.startswith("*.") and host.endswith(entry[1:]))
+    is_pattern = isinstance(entry, str) and entry.startswith("*.")
+    return entry in (host, EVERY_HOST) or (is_pattern and host.endswith(str(entry)[1:]))
 
 
-def _holds(entry: str | Network, ip: Address | None) -> bool:
-    if ip is None or isinstance(entry, str):
-        return False
-    return ip.version == entry.version and ip in entry
+def _holds(entry: str | Network, ip: Address) -> bool:
+    return not isinstance(entry, str) and ip in entry
 
 
 MAX_ADDRESSES = 4

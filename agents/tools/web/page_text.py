@@ -108,25 +108,20 @@ async def _request_at(client: httpx2.AsyncClient, address: WebAddress, ip: Addre
         location = response.headers.get("location")
         if response.status_code in REDIRECTS and location:
             return Redirected(url=urljoin(str(address), location))
-        body, is_cut = await _read(response)
+        body = bytearray()
+        # Cancel the stream instead of leaving the loop: only cancellation closes the connection completely.
+        with trio.CancelScope() as reading:
+            async for chunk in response.aiter_bytes(CHUNK):
+                body += chunk[: MAX_PAGE_BYTES + 1 - len(body)]
+                if len(body) > MAX_PAGE_BYTES:
+                    reading.cancel()
     return HttpResponse(
         url=str(address),
         status=response.status_code,
         content_type=response.headers.get("content-type", ""),
-        body=body,
-        is_cut=is_cut,
+        body=bytes(body[:MAX_PAGE_BYTES]),
+        is_cut=len(body) > MAX_PAGE_BYTES,
     )
-
-
-async def _read(response: httpx2.Response) -> tuple[bytes, bool]:
-    body = bytearray()
-    # Cancel the stream instead of leaving the loop: only cancellation closes the connection completely.
-    with trio.CancelScope() as reading:
-        async for chunk in response.aiter_bytes(CHUNK):
-            body += chunk[: MAX_PAGE_BYTES + 1 - len(body)]
-            if len(body) > MAX_PAGE_BYTES:
-                reading.cancel()
-    return bytes(body[:MAX_PAGE_BYTES]), len(body) > MAX_PAGE_BYTES
 
 
 WORKER = Path(__file__).with_name("html_to_markdown_worker.py")

@@ -7,7 +7,7 @@ import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.web.hosts import HostList, WebAddress
 
 CACHE_SECONDS = 15 * 60.0
@@ -52,7 +52,7 @@ Load = Callable[[WebAddress, tuple[HostList, ...]], Awaitable[str]]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class WebFetch(ToolBase):
+class WebFetch(Tool):
     """Tool that fetches pages of allowed hosts."""
 
     name: ClassVar = NAME

@@ -145,14 +145,10 @@ async def _kill_group(group: int, grace: float, *, has_init: bool) -> None:
             with contextlib.suppress(PermissionError):  # all remaining processes run as another user
                 os.killpg(group, number)
         with trio.move_on_after(timeout):
-            while await trio.to_thread.run_sync(_is_alive_sync, group):  # noqa: ASYNC110 - the end of a group has no event
+            # The shell may have ended before its children.
+            while await trio.to_thread.run_sync(list, _members(group)):  # noqa: ASYNC110 - the end of a group has no event
                 await trio.sleep(POLL)
             return
-
-
-def _is_alive_sync(group: int) -> bool:
-    """Return True if a process of the group still runs; the shell may have ended before its children."""
-    return any(True for _ in _members(group))
 
 
 def _terminate_members_sync(group: int) -> None:

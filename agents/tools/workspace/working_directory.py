@@ -125,21 +125,17 @@ def open_directory_report(scratch: Path, environment: Mapping[str, str]) -> Iter
 
     The report's environment extends *environment*. Raises `ToolFailed` if files cannot be created in *scratch*.
     """
-    try:
-        folder = tempfile.TemporaryDirectory(prefix=FOLDER, dir=scratch, ignore_cleanup_errors=True)
-    except OSError as exc:
-        raise _not_started(exc) from exc
-    with folder as name:
-        start, end = Path(name, "start"), Path(name, END)
+    with contextlib.ExitStack() as stack:
         try:
+            folder = tempfile.TemporaryDirectory(prefix=FOLDER, dir=scratch, ignore_cleanup_errors=True)
+            name = stack.enter_context(folder)
+            start, end = Path(name, "start"), Path(name, END)
             replace_file(start, os.fsencode(_start_up(end, environment.get(START_UP))), durable=False)
         except OSError as exc:
-            raise _not_started(exc) from exc
+            raise ToolFailed(f"The command could not be started: {exc}") from exc
         descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            yield DirectoryReport(environment={**environment, START_UP: str(start)}, folder=descriptor)
-        finally:
-            os.close(descriptor)
+        stack.callback(os.close, descriptor)
+        yield DirectoryReport(environment={**environment, START_UP: str(start)}, folder=descriptor)
 
 
 def _start_up(end: Path, users: str | None) -> str:
@@ -151,7 +147,3 @@ def _start_up(end: Path, users: str | None) -> str:
         file = shlex.quote(users)
         lines = [f"export {START_UP}={file}", f"[ ! -r {file} ] || . {file}"]
     return "\n".join([*lines, f"trap -- {shlex.quote(trap)} EXIT\n"])
-
-
-def _not_started(exc: OSError) -> ToolFailed:
-    return ToolFailed(f"The command could not be started: {exc}")

@@ -24,7 +24,6 @@ from coterie.agents.tools.tool import (
     Access,
     Image,
     Tool,
-    ToolBase,
     ToolResult,
     Workspace,
     WorkspaceChange,
@@ -43,7 +42,7 @@ class DivideInput:
     by: int
 
 
-class Divide(ToolBase):
+class Divide(Tool):
     """Tool that divides, with a bug for zero."""
 
     name: ClassVar = "Divide"
