@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 import msgspec
@@ -35,7 +35,6 @@ from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.settings import Settings
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace, allow_all, tool_definition
 from coterie.clock import Clock
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
@@ -51,9 +50,9 @@ SECONDS = 900
 
 @attrs.frozen(kw_only=True)
 class _Reading:
-    path: str = attrs.field(metadata=described("The file."))
-    first: int = attrs.field(metadata=described("The first line."))
-    last: int = attrs.field(metadata=described("The last line."))
+    path: Annotated[str, "The file."]
+    first: Annotated[int, "The first line."]
+    last: Annotated[int, "The last line."]
 
 
 @attrs.frozen(kw_only=True)

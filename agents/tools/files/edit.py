@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.write import change_file
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import FileVersion
 from coterie.agents.tools.workspace.read_tracking import LARGEST
@@ -39,12 +38,10 @@ _BARE_LINE_END = re.compile(r"(?<!\r)\n")
 class EditInput:
     """Arguments of the Edit tool."""
 
-    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the project directory."))
-    old_string: str = attrs.field(metadata=described("The text to replace, exactly as in the file."))
-    new_string: str = attrs.field(metadata=described("The new text; empty to delete the old one."))
-    replace_all: bool = attrs.field(
-        default=False, metadata=described("Replace every occurrence, instead of the only one.")
-    )
+    file_path: Annotated[str, "The file, absolute or relative to the project directory."]
+    old_string: Annotated[str, "The text to replace, exactly as in the file."]
+    new_string: Annotated[str, "The new text; empty to delete the old one."]
+    replace_all: Annotated[bool, "Replace every occurrence, instead of the only one."] = False
 
 
 class Edit(Tool):

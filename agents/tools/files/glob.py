@@ -2,14 +2,13 @@
 
 import contextlib
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files, parse_pattern
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.glob_pattern import GlobPattern
 
@@ -21,10 +20,8 @@ TIME_LIMIT = 30.0
 class GlobInput:
     """Arguments of the Glob tool."""
 
-    pattern: str = attrs.field(metadata=described("The pattern, for example **/*.py or src/*.{ts,tsx}."))
-    path: str | None = attrs.field(
-        default=None, metadata=described("The directory to search; the project directory if omitted.")
-    )
+    pattern: Annotated[str, "The pattern, for example **/*.py or src/*.{ts,tsx}."]
+    path: Annotated[str | None, "The directory to search; the project directory if omitted."] = None
 
 
 class Glob(Tool):

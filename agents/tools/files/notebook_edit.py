@@ -2,14 +2,13 @@
 
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.notebook import SUFFIX, CellType, Notebook
 from coterie.agents.tools.files.write import change_file
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import FileVersion
 from coterie.agents.tools.workspace.read_tracking import LARGEST
@@ -21,24 +20,18 @@ EditMode = Literal["replace", "insert", "delete"]
 class NotebookEditInput:
     """Arguments of the NotebookEdit tool."""
 
-    notebook_path: str = attrs.field(metadata=described("The notebook, absolute or relative to the project directory."))
-    cell_id: str | None = attrs.field(default=None, metadata=described("The id of the cell, as shown by Read."))
-    cell_number: int | None = attrs.field(
-        default=None,
-        metadata=described("The number of the cell as shown by Read, counted from 1; required if it has no id."),
-    )
-    new_source: str | None = attrs.field(
-        default=None, metadata=described("The complete new source of the cell; required except for delete.")
-    )
-    cell_type: CellType | None = attrs.field(
-        default=None, metadata=described("The type of the cell; required for insert, otherwise unchanged if omitted.")
-    )
-    edit_mode: EditMode = attrs.field(
-        default="replace",
-        metadata=described(
-            "Replace the cell, insert a new one after it (as the first if no cell is given), or delete it."
-        ),
-    )
+    notebook_path: Annotated[str, "The notebook, absolute or relative to the project directory."]
+    cell_id: Annotated[str | None, "The id of the cell, as shown by Read."] = None
+    cell_number: Annotated[
+        int | None, "The number of the cell as shown by Read, counted from 1; required if it has no id."
+    ] = None
+    new_source: Annotated[str | None, "The complete new source of the cell; required except for delete."] = None
+    cell_type: Annotated[
+        CellType | None, "The type of the cell; required for insert, otherwise unchanged if omitted."
+    ] = None
+    edit_mode: Annotated[
+        EditMode, "Replace the cell, insert a new one after it (as the first if no cell is given), or delete it."
+    ] = "replace"
 
 
 class NotebookEdit(Tool):

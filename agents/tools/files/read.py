@@ -5,7 +5,7 @@ import io
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import Annotated, BinaryIO, ClassVar
 
 import attrs
 import trio
@@ -18,7 +18,6 @@ from coterie.agents.tools.files.notebook import Notebook
 from coterie.agents.tools.files.notebook_view import show_notebook
 from coterie.agents.tools.files.pdf import BEGINNING as PDF
 from coterie.agents.tools.files.pdf import show_pdf
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import missing_file_hint
 from coterie.agents.tools.workspace.read_tracking import LARGEST
@@ -40,16 +39,10 @@ EMPTY = "[the file is empty]"
 class ReadInput:
     """Arguments of the Read tool."""
 
-    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the project directory."))
-    offset: int = attrs.field(
-        default=1, metadata=described("The number of the first line to show; in a notebook, of the first cell.")
-    )
-    limit: int | None = attrs.field(
-        default=None, metadata=described("How many lines, or cells, to show; all if omitted.")
-    )
-    pages: str | None = attrs.field(
-        default=None, metadata=described("The pages of a PDF to show: 3, or 1-5; at most 20, required for over 10.")
-    )
+    file_path: Annotated[str, "The file, absolute or relative to the project directory."]
+    offset: Annotated[int, "The number of the first line to show; in a notebook, of the first cell."] = 1
+    limit: Annotated[int | None, "How many lines, or cells, to show; all if omitted."] = None
+    pages: Annotated[str | None, "The pages of a PDF to show: 3, or 1-5; at most 20, required for over 10."] = None
 
 
 class Read(Tool):

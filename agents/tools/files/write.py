@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import FileVersion, encoded, missing_file_hint
 from coterie.memory.store.change import MemoryChange
@@ -18,8 +17,8 @@ from coterie.memory.store.change import MemoryChange
 class WriteInput:
     """Arguments of the Write tool."""
 
-    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the project directory."))
-    content: str = attrs.field(metadata=described("The complete new content of the file."))
+    file_path: Annotated[str, "The file, absolute or relative to the project directory."]
+    content: Annotated[str, "The complete new content of the file."]
 
 
 FileEdit = Callable[[FileVersion | None], tuple[str, str]]

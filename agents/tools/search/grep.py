@@ -3,14 +3,13 @@
 import json
 import stat
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files, parse_pattern
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.search.byte_pattern import byte_pattern
 from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, GrepResult, Mode
 from coterie.agents.tools.search.ripgrep import files_without, installed_ripgrep
@@ -31,24 +30,15 @@ WORKER = Path(__file__).with_name("grep_worker.py")
 class GrepInput:
     """Arguments of the Grep tool."""
 
-    pattern: str = attrs.field(metadata=described("The regular expression, in Python syntax."))
-    path: str | None = attrs.field(
-        default=None, metadata=described("The file or directory to search; the project directory if omitted.")
-    )
-    glob: str | None = attrs.field(
-        default=None, metadata=described("Pattern of the files to search, for example *.py or src/**/*.{ts,tsx}.")
-    )
-    output_mode: Mode = attrs.field(
-        default="files_with_matches",
-        metadata=described(
-            "Show the files that have a match, the matching lines, or the number of matches in each file."
-        ),
-    )
-    ignore_case: bool = attrs.field(default=False, metadata=described("Ignore upper and lower case."))
-    context: int = attrs.field(
-        default=0, metadata=described("How many lines to show before and after each match, in content mode.")
-    )
-    head_limit: int = attrs.field(default=250, metadata=described("How many lines of output to show."))
+    pattern: Annotated[str, "The regular expression, in Python syntax."]
+    path: Annotated[str | None, "The file or directory to search; the project directory if omitted."] = None
+    glob: Annotated[str | None, "Pattern of the files to search, for example *.py or src/**/*.{ts,tsx}."] = None
+    output_mode: Annotated[
+        Mode, "Show the files that have a match, the matching lines, or the number of matches in each file."
+    ] = "files_with_matches"
+    ignore_case: Annotated[bool, "Ignore upper and lower case."] = False
+    context: Annotated[int, "How many lines to show before and after each match, in content mode."] = 0
+    head_limit: Annotated[int, "How many lines of output to show."] = 250
 
 
 @attrs.frozen(kw_only=True)

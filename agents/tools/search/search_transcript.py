@@ -2,13 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.search.transcript_worker import SHOWN, TranscriptSearchRequest, TranscriptSearchResult, Who
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
@@ -22,24 +21,16 @@ WORKER = Path(__file__).with_name("transcript_worker.py")
 class SearchTranscriptInput:
     """Arguments of the SearchTranscript tool."""
 
-    pattern: str | None = attrs.field(
-        default=None, metadata=described("The regular expression, in Python syntax. Not together with turn.")
+    pattern: Annotated[str | None, "The regular expression, in Python syntax. Not together with turn."] = None
+    turn: Annotated[int | None, "Show all texts of this turn instead; a result line of a search gives its number."] = (
+        None
     )
-    turn: int | None = attrs.field(
-        default=None,
-        metadata=described("Show all texts of this turn instead; a result line of a search gives its number."),
+    who: Annotated[Who, "Whose texts: the user's, your own, your calls, their results, mail, earlier summaries."] = (
+        "anyone"
     )
-    who: Who = attrs.field(
-        default="anyone",
-        metadata=described("Whose texts: the user's, your own, your calls, their results, mail, earlier summaries."),
-    )
-    before_turn: int | None = attrs.field(
-        default=None, metadata=described("Search only turns before this one, to continue a long list.")
-    )
-    ignore_case: bool = attrs.field(default=False, metadata=described("Ignore upper and lower case."))
-    limit: int = attrs.field(
-        default=10, metadata=described(f"How many texts to show, newest first; up to {MAX_TEXTS}.")
-    )
+    before_turn: Annotated[int | None, "Search only turns before this one, to continue a long list."] = None
+    ignore_case: Annotated[bool, "Ignore upper and lower case."] = False
+    limit: Annotated[int, f"How many texts to show, newest first; up to {MAX_TEXTS}."] = 10
 
 
 @attrs.frozen(kw_only=True)

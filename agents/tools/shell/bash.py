@@ -1,13 +1,12 @@
 """The Bash tool: runs a command and returns its output and exit code."""
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import BoundedOutput, command_environment
 from coterie.agents.tools.workspace.shell_process import run_shell
@@ -26,16 +25,11 @@ GRACE = 2.0
 class BashInput:
     """Arguments of the Bash tool."""
 
-    command: str = attrs.field(metadata=described("The shell command."))
-    timeout: float = attrs.field(
-        default=DEFAULT_TIMEOUT,
-        metadata=described(f"Seconds after which the command is killed, at most {MAX_TIMEOUT:g}."),
-    )
-    description: str | None = attrs.field(
-        default=None, metadata=described("What the command does, in five to ten words, for the user.")
-    )
-    run_in_background: bool = attrs.field(
-        default=False, metadata=described("Start the command as a job and do not wait for it; it has no time limit.")
+    command: Annotated[str, "The shell command."]
+    timeout: Annotated[float, f"Seconds after which the command is killed, at most {MAX_TIMEOUT:g}."] = DEFAULT_TIMEOUT
+    description: Annotated[str | None, "What the command does, in five to ten words, for the user."] = None
+    run_in_background: Annotated[bool, "Start the command as a job and do not wait for it; it has no time limit."] = (
+        False
     )
 
 

@@ -5,13 +5,12 @@ import json
 import re
 import warnings
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.shell.bash import BASH_RESULT_CAP, KEPT
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import BoundedOutput, run_worker
@@ -26,13 +25,10 @@ WORKER = Path(__file__).with_name("line_filter_worker.py")
 class BashOutputInput:
     """Arguments of the BashOutput tool."""
 
-    bash_id: str = attrs.field(metadata=described("Id of the job, as returned by Bash."))
-    filter: str | None = attrs.field(
-        default=None,
-        metadata=described(
-            "Python regular expression: only new lines that match are shown; the other new lines are discarded."
-        ),
-    )
+    bash_id: Annotated[str, "Id of the job, as returned by Bash."]
+    filter: Annotated[
+        str | None, "Python regular expression: only new lines that match are shown; the other new lines are discarded."
+    ] = None
 
 
 @attrs.frozen(kw_only=True)
@@ -94,7 +90,7 @@ def _without_partial_character(content: bytes) -> bytes:
 class KillBashInput:
     """Arguments of the KillBash tool."""
 
-    bash_id: str = attrs.field(metadata=described("Id of the job, as returned by Bash."))
+    bash_id: Annotated[str, "Id of the job, as returned by Bash."]
 
 
 class KillBash(Tool):

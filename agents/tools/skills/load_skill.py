@@ -1,7 +1,7 @@
 """The Skill tool: loads the text of a skill."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 import trio
@@ -11,7 +11,6 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.events.layer_events import SkillLoaded
 from coterie.agents.skills.skill_text import skill_block, skill_text
 from coterie.agents.skills.store import Skills
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 
 
@@ -19,8 +18,8 @@ from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 class SkillInput:
     """Arguments of the Skill tool."""
 
-    skill: str = attrs.field(metadata=described("The name of the skill, as listed."))
-    args: str = attrs.field(default="", metadata=described("Arguments for the skill, if it takes any."))
+    skill: Annotated[str, "The name of the skill, as listed."]
+    args: Annotated[str, "Arguments for the skill, if it takes any."] = ""
 
 
 @attrs.frozen(kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 import trio
@@ -22,7 +22,6 @@ from coterie.agents.root_link.spawn_request import (
     SpawnRefused,
     SpawnRequest,
 )
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.mailbox.errors import MailboxError
 
@@ -33,20 +32,15 @@ LATER = "Its report will come as a message."
 class AgentInput:
     """Arguments of the Agent tool."""
 
-    description: str = attrs.field(metadata=described("The purpose of the agent, in 3 to 5 words."))
-    prompt: str = attrs.field(metadata=described("The complete task: the agent gets no other information."))
-    subagent_type: str = attrs.field(default=GENERAL, metadata=described("The type of the agent."))
-    name: str | None = attrs.field(default=None, metadata=described("A name for the agent; generated if not given."))
-    run_in_background: bool = attrs.field(default=False, metadata=described("Continue without waiting for its report."))
-    stays: bool = attrs.field(
-        default=False, metadata=described("Keep it as a teammate: after the task it waits for messages.")
-    )
-    isolation: Isolation | None = attrs.field(
-        default=None, metadata=described("worktree: the agent works in its own git worktree.")
-    )
-    plan_required: bool = attrs.field(
-        default=False,
-        metadata=described("The agent may only read until its plan is approved; it runs in the background."),
+    description: Annotated[str, "The purpose of the agent, in 3 to 5 words."]
+    prompt: Annotated[str, "The complete task: the agent gets no other information."]
+    subagent_type: Annotated[str, "The type of the agent."] = GENERAL
+    name: Annotated[str | None, "A name for the agent; generated if not given."] = None
+    run_in_background: Annotated[bool, "Continue without waiting for its report."] = False
+    stays: Annotated[bool, "Keep it as a teammate: after the task it waits for messages."] = False
+    isolation: Annotated[Isolation | None, "worktree: the agent works in its own git worktree."] = None
+    plan_required: Annotated[bool, "The agent may only read until its plan is approved; it runs in the background."] = (
+        False
     )
 
 

@@ -1,14 +1,13 @@
 """The ExitPlanMode and TaskStop tools."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.permissions.plan_approval import PlanApprover, PlanDecision
 from coterie.agents.root_link.spawn_request import Spawner, SpawnRefused
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 
 MAX_PLAN_LENGTH = 40_000
@@ -20,9 +19,9 @@ _APPROVERS: Mapping[str, str] = {"lead": "The lead", "human": "The user", "rule"
 class ExitPlanModeInput:
     """Arguments of the ExitPlanMode tool."""
 
-    plan: str = attrs.field(metadata=described("What you will do, step by step; the reviewer sees only this text."))
-    files: list[str] = attrs.field(
-        factory=list, metadata=described("Every file that the plan changes, relative to the project directory.")
+    plan: Annotated[str, "What you will do, step by step; the reviewer sees only this text."]
+    files: Annotated[list[str], "Every file that the plan changes, relative to the project directory."] = attrs.field(
+        factory=list
     )
 
 
@@ -62,7 +61,7 @@ def _decision_text(decision: PlanDecision) -> str:
 class TaskStopInput:
     """Arguments of the TaskStop tool."""
 
-    name: str = attrs.field(metadata=described("The name of an agent that you or one of your agents started."))
+    name: Annotated[str, "The name of an agent that you or one of your agents started."]
 
 
 @attrs.frozen

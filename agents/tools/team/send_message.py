@@ -1,12 +1,11 @@
 """The SendMessage tool: sends a message to another agent and returns a receipt."""
 
-from typing import Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 import attrs
 import msgspec
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.mailbox.envelope import MessageId, MessageKind, Sender
 from coterie.mailbox.errors import MailboxError
@@ -23,13 +22,9 @@ STRUCTURED = tuple(kind for kind in get_args(MessageKind) if kind not in ("messa
 class SendMessageInput:
     """Arguments of the SendMessage tool."""
 
-    to: str = attrs.field(
-        metadata=described("An agent's name, `main`, `*` for everyone, `uds:<path>` or `bridge:<session id>`.")
-    )
-    message: str | dict[str, Any] = attrs.field(
-        metadata=described("Text, or an object with a `type`, such as `task_assignment`.")
-    )
-    summary: str | None = attrs.field(default=None, metadata=described("Summary of the message, in 5 to 10 words."))
+    to: Annotated[str, "An agent's name, `main`, `*` for everyone, `uds:<path>` or `bridge:<session id>`."]
+    message: Annotated[str | dict[str, Any], "Text, or an object with a `type`, such as `task_assignment`."]
+    summary: Annotated[str | None, "Summary of the message, in 5 to 10 words."] = None
 
 
 @attrs.frozen(kw_only=True)

@@ -2,12 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.mailbox.tasks.errors import TaskError, TaskRefused
 from coterie.mailbox.tasks.task import ListedTask, Task, TaskChange, TaskId, TaskOwner, TaskState, TaskStatus
@@ -60,9 +59,7 @@ class _TaskTool(Tool):
 class TaskClaimInput:
     """Arguments of the TaskClaim tool."""
 
-    task_id: int | None = attrs.field(
-        default=None, metadata=described("The number of the task; if omitted, the oldest task that can be started.")
-    )
+    task_id: Annotated[int | None, "The number of the task; if omitted, the oldest task that can be started."] = None
 
 
 @attrs.frozen
@@ -88,11 +85,9 @@ class TaskClaim(_TaskTool):
 class TaskCreateInput:
     """Arguments of the TaskCreate tool."""
 
-    subject: str = attrs.field(metadata=described("The task in one line."))
-    description: str = attrs.field(default="", metadata=described("Everything needed to do the task."))
-    blocked_by: list[int] = attrs.field(
-        factory=list, metadata=described("Numbers of the tasks that must be done first.")
-    )
+    subject: Annotated[str, "The task in one line."]
+    description: Annotated[str, "Everything needed to do the task."] = ""
+    blocked_by: Annotated[list[int], "Numbers of the tasks that must be done first."] = attrs.field(factory=list)
 
 
 @attrs.frozen
@@ -121,11 +116,9 @@ UNFINISHED: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress"})
 class TaskListInput:
     """Arguments of the TaskList tool."""
 
-    task_id: int | None = attrs.field(
-        default=None, metadata=described("Show only this task, with its description; if omitted, all in the state.")
-    )
-    state: Literal["unfinished", "open", "blocked", "in_progress", "done"] = attrs.field(
-        default="unfinished", metadata=described("Show tasks in this state.")
+    task_id: Annotated[int | None, "Show only this task, with its description; if omitted, all in the state."] = None
+    state: Annotated[Literal["unfinished", "open", "blocked", "in_progress", "done"], "Show tasks in this state."] = (
+        "unfinished"
     )
 
 
@@ -152,17 +145,15 @@ class TaskListTool(_TaskTool):
 class TaskUpdateInput:
     """Arguments of the TaskUpdate tool."""
 
-    task_id: int = attrs.field(metadata=described("The number of the task."))
-    status: TaskStatus | None = attrs.field(
-        default=None, metadata=described("done if all of it is done; open to give it back.")
+    task_id: Annotated[int, "The number of the task."]
+    status: Annotated[TaskStatus | None, "done if all of it is done; open to give it back."] = None
+    subject: Annotated[str | None, "New subject."] = None
+    description: Annotated[str | None, "New description."] = None
+    add_blocked_by: Annotated[list[int], "Numbers of further tasks that must be done first."] = attrs.field(
+        factory=list
     )
-    subject: str | None = attrs.field(default=None, metadata=described("New subject."))
-    description: str | None = attrs.field(default=None, metadata=described("New description."))
-    add_blocked_by: list[int] = attrs.field(
-        factory=list, metadata=described("Numbers of further tasks that must be done first.")
-    )
-    remove_blocked_by: list[int] = attrs.field(
-        factory=list, metadata=described("Numbers of tasks that need not be done first after all.")
+    remove_blocked_by: Annotated[list[int], "Numbers of tasks that need not be done first after all."] = attrs.field(
+        factory=list
     )
 
 

@@ -1,12 +1,11 @@
 """The WebFetch tool, and its page cache."""
 
 from collections.abc import Awaitable, Callable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.web.hosts import HostList, WebAddress
 
@@ -44,7 +43,7 @@ NAME = "WebFetch"
 class WebFetchInput:
     """Arguments of the WebFetch tool."""
 
-    url: str = attrs.field(metadata=described("The full URL of the page, such as https://docs.python.org/3/."))
+    url: Annotated[str, "The full URL of the page, such as https://docs.python.org/3/."]
 
 
 Load = Callable[[WebAddress, tuple[HostList, ...]], Awaitable[str]]

@@ -2,7 +2,7 @@
 
 import json
 import types
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import attrs
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described, input_schema, parse_input
+from coterie.agents.tools.schema import input_schema, parse_input
 from coterie.scenarios.api_server.rules.schema import check_schema, violations
 from tests.examples import examples
 
@@ -19,7 +19,7 @@ from tests.examples import examples
 class Search:
     """Input class with one field of each type."""
 
-    pattern: str = attrs.field(metadata=described("What to look for."))
+    pattern: Annotated[str, "What to look for."]
     mode: Literal["files", "lines"] = "lines"
     limit: int | None = None
     paths: list[str] = attrs.field(factory=list)
