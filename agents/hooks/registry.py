@@ -1,17 +1,162 @@
-"""Hook registry of one agent: an event runs all matching hooks concurrently."""
+"""Hook registry of one agent: runs the hooks of an event, parses their output, and combines their decisions."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import trio
 
 from coterie.agents.events.agent_events import Event, HookRan
 from coterie.agents.hooks.hook import Hook, HookEvent, matching_hooks
-from coterie.agents.hooks.hook_output import HookDecision, HookOutput, combine_outputs, parse_output
-from coterie.agents.hooks.hook_process import run_command
+from coterie.agents.hooks.hook_process import CommandResult, run_command
+
+BLOCKING_EXIT_CODE = 2
+"""Exit code by which a hook blocks."""
+MAX_CHARACTERS = 10_000
+"""Maximum length of hook output for the model and the log, in characters."""
+CANNOT_BLOCK: frozenset[HookEvent] = frozenset({"SessionStart", "SessionEnd", "PostCompact"})
+"""Events that a hook cannot block, because they have already happened."""
+
+OutputDecision = Literal["none", "allow", "ask", "block", "stop", "failed"]
+"""Decision of one hook. "failed": the hook itself failed, without an effect. "stop": end the whole run."""
+
+
+@attrs.frozen(kw_only=True)
+class HookOutput:
+    """Parsed output of one run of a hook."""
+
+    decision: OutputDecision = "none"
+    reason: str = ""
+    """Reason of the decision, as a text for the model; of a failure, for the user."""
+    context: str = ""
+    """Additional information for the model."""
+    updated_input: Mapping[str, Any] | None = None
+    """New input of the tool call; None for no change."""
+    message: str = ""
+    """Message for the user."""
+
+
+@attrs.frozen(kw_only=True)
+class HookDecision:
+    """Combined output of all hooks of one event: "block" wins, and "ask" wins over "allow"."""
+
+    outputs: tuple[HookOutput, ...] = ()
+
+    @property
+    def objections(self) -> tuple[str, ...]:
+        """Reasons of all hooks that block."""
+        return tuple(each.reason for each in self.outputs if each.decision == "block")
+
+    @property
+    def stop(self) -> str | None:
+        """Reason to end the run; None to continue."""
+        return next((each.reason for each in self.outputs if each.decision == "stop"), None)
+
+    @property
+    def refusal(self) -> str | None:
+        """Reasons of all hooks that block or end the run; None if there are none."""
+        return "\n".join((*self.objections, *(() if self.stop is None else (self.stop,)))) or None
+
+    @property
+    def vote(self) -> Literal["allow", "ask"] | None:
+        """Combined vote on the permission of a tool call; None for no vote."""
+        decisions = {each.decision for each in self.outputs}
+        return "ask" if "ask" in decisions else "allow" if "allow" in decisions else None
+
+    @property
+    def vote_reason(self) -> str:
+        """Reason of the vote."""
+        return next((each.reason for each in self.outputs if each.decision == self.vote), "")
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """Information for the model, from each hook that has some."""
+        return tuple(each.context for each in self.outputs if each.context)
+
+    @property
+    def updated_input(self) -> Mapping[str, Any] | None:
+        """New input of the tool call; of several, that of the last hook."""
+        updates = [each.updated_input for each in self.outputs if each.updated_input is not None]
+        return updates[-1] if updates else None
+
+
+def combine_outputs(outputs: Iterable[HookOutput]) -> HookDecision:
+    """Combine *outputs*, which are in the order of the hooks."""
+    return HookDecision(outputs=tuple(outputs))
+
+
+def parse_output(event: HookEvent, ran: CommandResult) -> HookOutput:
+    """Parse the result of a hook for *event*."""
+    errors, output = ran.errors.strip()[:MAX_CHARACTERS], ran.output.strip()
+    if ran.exit_code is None:
+        return HookOutput(decision="failed", reason=ran.failure)
+    if ran.exit_code == BLOCKING_EXIT_CODE and event not in CANNOT_BLOCK:
+        return HookOutput(decision="block", reason=errors or "No reason was given.")
+    if ran.exit_code != 0:
+        return HookOutput(decision="failed", reason=errors or f"exit code {ran.exit_code}")
+    if not output.startswith("{"):
+        # For other events, plain text output is ignored, as with a program that succeeds.
+        return HookOutput(context=output[:MAX_CHARACTERS] if event == "SessionStart" else "")
+    try:
+        return _parse_object(event, json.loads(output))
+    except (ValueError, RecursionError) as exc:
+        message = str(exc) if isinstance(exc, _InvalidOutput) else f"the output is not valid JSON: {exc}"
+        return HookOutput(decision="failed", reason=message[:MAX_CHARACTERS])
+
+
+class _InvalidOutput(ValueError):
+    """Error: the output of a hook is invalid."""
+
+
+def _parse_object(event: HookEvent, value: dict[str, Any]) -> HookOutput:
+    own = _event_specific(event, value)
+    parsed = HookOutput(context=_text(own, "additionalContext"), message=_text(value, "systemMessage"))
+    if event == "PreToolUse":
+        updated = own.get("updatedInput")
+        if updated is not None and not isinstance(updated, dict):
+            raise _InvalidOutput("updatedInput must be an object")
+        parsed = attrs.evolve(parsed, updated_input=updated)
+    if value.get("continue") is False:
+        return attrs.evolve(parsed, decision="stop", reason=_text(value, "stopReason") or "A hook has ended the run.")
+    decision, reason = _decision(event, value, own)
+    return attrs.evolve(parsed, decision=decision, reason=reason)
+
+
+def _event_specific(event: HookEvent, value: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of the output that is specific to *event*."""
+    own = value.get("hookSpecificOutput", {})
+    if not isinstance(own, dict):
+        raise _InvalidOutput("hookSpecificOutput must be an object")
+    if (name := own.get("hookEventName", event)) != event:
+        raise _InvalidOutput(f"hookEventName is {name!r}, but the event is {event}")
+    return own
+
+
+def _decision(event: HookEvent, value: dict[str, Any], own: dict[str, Any]) -> tuple[OutputDecision, str]:
+    given, reason = value.get("decision"), _text(value, "reason")
+    if event == "PreToolUse" and "permissionDecision" in own:
+        given, reason = own["permissionDecision"], _text(own, "permissionDecisionReason")
+    decisions: dict[Any, OutputDecision] = {None: "none", "block": "block", "approve": "none"}
+    if event == "PreToolUse":
+        decisions |= {"deny": "block", "allow": "allow", "ask": "ask", "approve": "allow"}
+    if not isinstance(given, str | None) or given not in decisions:
+        known = ", ".join(repr(each) for each in decisions if each is not None)
+        raise _InvalidOutput(f"the decision is {given!r}; for {event} it can be {known}")
+    if decisions[given] == "block" and event in CANNOT_BLOCK:
+        raise _InvalidOutput(f"{event} has already happened and cannot be blocked")
+    return decisions[given], reason or ("No reason was given." if decisions[given] == "block" else "")
+
+
+def _text(value: dict[str, Any], key: str) -> str:
+    text = value.get(key)
+    if text is None:
+        return ""
+    if not isinstance(text, str):
+        raise _InvalidOutput(f"{key} must be a text")
+    return text[:MAX_CHARACTERS]
+
 
 LOGGED = 2_000
 """Maximum length of a changed input in an event, in characters."""

@@ -115,10 +115,8 @@ class Rule:
             return False
         if isinstance(self.subject, CommandPattern):
             return call.command is not None and self.subject.may_be_in(call.command)
-        if isinstance(self.subject, DomainPattern):
-            return self.covers_host(call)
-        if isinstance(self.subject, AgentTypePattern):
-            return self.covers_agent_type(call)
+        if isinstance(self.subject, DomainPattern | AgentTypePattern):
+            return self.covers_name(call)
         pattern = self.subject
         return pattern is None or any(pattern.may_be_in(path, call.root) for path in call.paths)
 
@@ -130,17 +128,13 @@ class Rule:
         """True if the rule certainly matches *path* in *call*."""
         return isinstance(self.subject, PathPattern) and self._is_for(call) and self.subject.covers(path, call.root)
 
-    def covers_host(self, call: ToolCallFacts) -> bool:
-        """True if the rule matches the host of *call*."""
-        return isinstance(self.subject, DomainPattern) and call.host is not None and self.subject.covers(call.host)
-
-    def covers_agent_type(self, call: ToolCallFacts) -> bool:
-        """True if the rule matches the agent type that *call* starts."""
-        return (
-            isinstance(self.subject, AgentTypePattern)
-            and call.agent_type is not None
-            and self.subject.covers(call.agent_type)
-        )
+    def covers_name(self, call: ToolCallFacts) -> bool:
+        """True if the rule matches the host that *call* fetches from, or the agent type that it starts."""
+        if isinstance(self.subject, DomainPattern):
+            return call.host is not None and self.subject.covers(call.host)
+        if isinstance(self.subject, AgentTypePattern):
+            return call.agent_type is not None and self.subject.covers(call.agent_type)
+        return False
 
     def covers_all(self, call: ToolCallFacts) -> bool:
         """True if the rule matches every call of this tool."""
@@ -157,10 +151,8 @@ def matching_rules(rules: Sequence[Rule], call: ToolCallFacts) -> list[Rule]:
         return [unrestricted]
     if call.command is not None:
         return _matching_command_rules(rules, call.command)
-    if call.host is not None:
-        return [rule for rule in rules if rule.covers_host(call)][:1]
-    if call.agent_type is not None:
-        return [rule for rule in rules if rule.covers_agent_type(call)][:1]
+    if call.host is not None or call.agent_type is not None:
+        return [rule for rule in rules if rule.covers_name(call)][:1]
     found = [next((rule for rule in rules if rule.covers_path(path, call)), None) for path in call.paths]
     return [] if None in found else [rule for rule in dict.fromkeys(found) if rule is not None]
 

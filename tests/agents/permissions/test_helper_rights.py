@@ -15,8 +15,7 @@ from coterie.agents.tools.files.glob import Glob, GlobInput
 from coterie.agents.tools.files.read import Read, ReadInput
 from coterie.agents.tools.files.write import Write, WriteInput
 from coterie.agents.tools.search.grep import Grep, GrepInput
-from coterie.agents.tools.shell.bash import Bash, BashInput
-from coterie.agents.tools.shell.bash_output import KillBash, KillBashInput
+from coterie.agents.tools.shell.bash import Bash, BashInput, KillBash, KillBashInput
 from coterie.agents.tools.tool import Tool, Workspace
 
 

@@ -12,8 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.agents.tools.shell.bash import Bash
-from coterie.agents.tools.shell.bash_output import BashOutput, BashOutputInput, KillBash, KillBashInput
+from coterie.agents.tools.shell.bash import Bash, BashOutput, BashOutputInput, KillBash, KillBashInput
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
 from coterie.agents.tools.workspace.background_jobs import MAX_RUNNING, BackgroundJobs, open_jobs
 from coterie.files import SeededFaults, file_faults
