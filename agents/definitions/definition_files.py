@@ -1,6 +1,7 @@
 """Definition files: finding and reading them, and the problems in them."""
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ class FileProblem:
 
 
 MAX_BYTES = 1_000_000
+_CANDIDATE = re.compile(r"(?!readme\.md$)[^.].*\.md", re.IGNORECASE | re.DOTALL)
 
 
 def file_error(path: Path, reason: str, line: int = 1) -> FileProblem:
@@ -62,7 +64,7 @@ def find_files(top: Path) -> Iterator[Path | FileProblem]:
             continue
         entered.add(real)
         directories[:] = sorted(each for each in directories if not each.startswith("."))
-        yield from (directory / file for file in sorted(files) if _is_candidate(file))
+        yield from (directory / file for file in sorted(files) if _CANDIDATE.fullmatch(file))
     yield from unreadable
 
 
@@ -82,11 +84,6 @@ def read_text(path: Path) -> str | FileProblem:
     except UnicodeDecodeError as exc:
         line = content.count(b"\n", 0, exc.start) + 1
         return file_error(path, f"not UTF-8: byte 0x{content[exc.start]:02x} here; save the file as UTF-8", line)
-
-
-def _is_candidate(name: str) -> bool:
-    stem, suffix = os.path.splitext(name.casefold())  # noqa: PTH122 - os.walk returns names, not paths
-    return suffix == ".md" and stem != "readme" and not name.startswith(".")
 
 
 def _unreadable(path: Path, exc: OSError) -> FileProblem:

@@ -21,25 +21,10 @@ from coterie.agents.root_link.spawn_request import Isolation, MemoryScope, Proce
 from coterie.memory.front_matter.yaml_fields import quote_text
 from coterie.suggestions import closest_match
 
-KEYS = (
-    *("name", "description", "tools", "disallowedTools", "model", "permissionMode"),
-    *("maxTurns", "memory", "background", "process", "isolation", "skills", "hooks", "mcpServers"),
-    *("effort", "color", "initialPrompt"),
-)
 EXAMPLES = {"name": "name: reviewer", "description": "description: Reviews a change. Use after every edit."}
 """Required keys, with an example of each."""
 
 UNUSED = "it has no effect here"
-SET_ASIDE = {
-    **dict.fromkeys(("type", "category", "tags", "version", "author", "created", "updated", "metadata"), UNUSED),
-    **dict.fromkeys(("capabilities", "priority", "expertise_level", "platform", "sparc_phase", "license"), UNUSED),
-    **dict.fromkeys(("triggers", "examples"), "`description` alone says when to use it"),
-    **dict.fromkeys(("constraints", "behavior", "communication", "modes"), "write it in the prompt, below"),
-    **dict.fromkeys(("integration", "optimization", "execution"), "write it in the prompt, below"),
-    "limits": "`maxTurns` limits an agent, and settings limit its spending",
-    "temperature": "newer models do not support it; use `effort`",
-}
-"""Known keys of other products that are not used, with the reason or an alternative."""
 
 
 def parse_definition(text: str, *, path: Path, scope: Scope) -> tuple[AgentDefinition | None, list[FileProblem]]:
@@ -53,8 +38,20 @@ def parse_definition(text: str, *, path: Path, scope: Scope) -> tuple[AgentDefin
 
 
 class _DefinitionParser(FrontMatterFields):
-    keys = KEYS
-    set_aside = SET_ASIDE
+    keys = (
+        *("name", "description", "tools", "disallowedTools", "model", "permissionMode"),
+        *("maxTurns", "memory", "background", "process", "isolation", "skills", "hooks", "mcpServers"),
+        *("effort", "color", "initialPrompt"),
+    )
+    set_aside = {  # noqa: RUF012 - a constant, declared as such in the base class
+        **dict.fromkeys(("type", "category", "tags", "version", "author", "created", "updated", "metadata"), UNUSED),
+        **dict.fromkeys(("capabilities", "priority", "expertise_level", "platform", "sparc_phase", "license"), UNUSED),
+        **dict.fromkeys(("triggers", "examples"), "`description` alone says when to use it"),
+        **dict.fromkeys(("constraints", "behavior", "communication", "modes"), "write it in the prompt, below"),
+        **dict.fromkeys(("integration", "optimization", "execution"), "write it in the prompt, below"),
+        "limits": "`maxTurns` limits an agent, and settings limit its spending",
+        "temperature": "newer models do not support it; use `effort`",
+    }
 
     def parse(self, scope: Scope) -> AgentDefinition | None:
         if not self.has_front_matter():

@@ -113,12 +113,10 @@ class TeamDefinition:
     def from_bytes(cls, data: bytes) -> "TeamDefinition":
         """Decode the result of `to_bytes`. Raises `ValueError` for any invalid *data*."""
         try:
-            return _decoder.decode(data)
+            return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, RecursionError) as exc:
             raise ValueError(str(exc)) from exc
 
-
-_decoder = msgspec.json.Decoder(TeamDefinition)
 
 PURPOSE_LENGTH = 200
 """Maximum length of a member's prompt in the briefing of the lead, in characters."""

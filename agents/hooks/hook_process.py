@@ -14,8 +14,6 @@ from coterie.agents.tools.workspace.shell_process import SHELL, open_output_read
 
 KEPT_CHARACTERS = 500_000
 """Number of characters kept from the beginning of an output, and again from its end."""
-GRACE = 1.0
-"""Seconds between SIGTERM and SIGKILL."""
 
 
 @attrs.frozen(kw_only=True)
@@ -32,13 +30,13 @@ class CommandResult:
 
 
 async def run_command(
-    command: str, given: bytes, directory: Path, environment: Mapping[str, str], *, limit: float, grace: float = GRACE
+    command: str, given: bytes, directory: Path, environment: Mapping[str, str], *, limit: float, grace: float = 1.0
 ) -> CommandResult:
     """Run *command* in a shell with *given* on its standard input, for at most *limit* seconds.
 
     The command may ignore its input. After its exit, after the timeout and after a cancellation, the whole process
-    group is killed; processes that have left the group are waited for only briefly. Never returns before the shell is
-    reaped. A command that fails, or that cannot be started, does not raise.
+    group gets SIGTERM, and SIGKILL *grace* seconds later; processes that have left the group are waited for only
+    briefly. Never returns before the shell is reaped. A command that fails, or that cannot be started, does not raise.
     """
     began = trio.current_time()
     output, errors = BoundedOutput(KEPT_CHARACTERS), BoundedOutput(KEPT_CHARACTERS)

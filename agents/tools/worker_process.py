@@ -13,14 +13,15 @@ import trio
 from coterie.agents.errors import ToolFailed
 
 
-async def run_worker(script: Path, request: bytes, *, work: str = "The search") -> bytes:
-    """Run *script*, which can import only the standard library, with *request* as input, and return its output.
+async def run_worker(script: str, request: bytes, *, work: str = "The search") -> bytes:
+    """Run a *script* below `agents/tools` with *request* as input, and return its output.
 
-    On cancellation kills the process. Raises `ToolFailed`, which names the *work*, if the script fails.
+    The script can import only the standard library. On cancellation kills the process. Raises `ToolFailed`, which names
+    the *work*, if the script fails.
     """
     # Isolated: otherwise `import glob` would find the module glob in the directory of the script.
     ended = await trio.run_process(
-        [sys.executable, "-I", "-S", "-W", "ignore", str(script)],
+        [sys.executable, "-I", "-S", "-W", "ignore", str(Path(__file__).parent / script)],
         stdin=request,
         capture_stdout=True,
         capture_stderr=True,

@@ -100,26 +100,19 @@ class JsonLayout:
 
     def text_of(self, value: Any, level: int) -> str:
         """Format *value* at the nesting depth *level*."""
-        if isinstance(value, dict):
-            return self.object_of({key: self.text_of(each, level + 1) for key, each in value.items()}, level)
-        if isinstance(value, list):
-            return self._around([self.text_of(each, level + 1) for each in value], "[]", level)
-        return json.dumps(value, ensure_ascii=self.is_ascii)
+        indent, comma = (self.indent, ",") if self.line_end else (None, self.comma)
+        text = json.dumps(value, ensure_ascii=self.is_ascii, indent=indent, separators=(comma, self.colon))
+        return text.replace("\n", self.space(level))
 
     def object_of(self, members: dict[str, str], level: int) -> str:
-        """Format an object at the depth *level*; *members* are already formatted for the next depth."""
+        """Format an object at the depth *level*; *members*, at least one, are already formatted for the next depth."""
         texts = [f"{json.dumps(key, ensure_ascii=self.is_ascii)}{self.colon}{text}" for key, text in members.items()]
-        return self._around(texts, "{}", level)
+        between = f",{self.space(level + 1)}" if self.line_end else self.comma
+        return f"{{{self.space(level + 1)}{between.join(texts)}{self.space(level)}}}"
 
     def space(self, level: int) -> str:
         """Return line end and indentation before a value at the depth *level*; empty if the text is on one line."""
         return f"{self.line_end}{self.indent * level}" if self.line_end else ""
-
-    def _around(self, texts: list[str], signs: str, level: int) -> str:
-        if not texts:
-            return signs
-        between = f",{self.space(level + 1)}" if self.line_end else self.comma
-        return f"{signs[0]}{self.space(level + 1)}{between.join(texts)}{self.space(level)}{signs[1]}"
 
 
 SUFFIX = ".ipynb"
@@ -296,7 +289,8 @@ class Notebook:
     def _has_lists(self, cell: Cell | None) -> bool:
         """Return True if the source of *cell*, or else of the first cell, is a list of lines, which is usual."""
         cells = [cell] if cell is not None else self.cells[:1]
-        return all(not isinstance(each.members.get("source", _NOTHING).value, str) for each in cells)
+        sources = (each.members["source"].value for each in cells if "source" in each.members)
+        return not any(isinstance(source, str) for source in sources)
 
     def _between(self, layout: JsonLayout) -> str:
         """Return the white space between a comma and the next cell."""
@@ -310,9 +304,6 @@ class Notebook:
         seeds = (f"{attempt} {after} {sorted(map(str, taken))} {source}" for attempt in itertools.count())
         ids = (hashlib.blake2b(seed.encode("utf-8", "replace"), digest_size=4).hexdigest() for seed in seeds)
         return next(id_ for id_ in ids if id_ not in taken)
-
-
-_NOTHING = JsonSpan(value=None, start=0, end=0)
 
 
 def joined(value: Any) -> str:

@@ -15,8 +15,6 @@ from coterie.agents.tools.worker_process import run_worker
 BEGINNING = b"%PDF-"
 MAX_PAGES = 20
 """Maximum number of pages in one call."""
-TIME_LIMIT = 30.0
-WORKER = Path(__file__).with_name("pdf_worker.py")
 
 _RANGE = re.compile(r"\s*(\d{1,6})\s*(?:-\s*(\d{1,6})\s*)?")
 
@@ -34,7 +32,7 @@ def page_range(pages: str) -> tuple[int, int]:
     return first, last
 
 
-async def show_pdf(name: str, path: Path, pages: str | None, *, time_limit: float = TIME_LIMIT) -> ToolResult:
+async def show_pdf(name: str, path: Path, pages: str | None, *, time_limit: float = 30.0) -> ToolResult:
     """Return the *pages* of the PDF at *path*, or all of a short one; *name* is the path as given by the model.
 
     Cancellation kills the worker process. Raises `ToolFailed`.
@@ -45,7 +43,7 @@ async def show_pdf(name: str, path: Path, pages: str | None, *, time_limit: floa
         raise ToolFailed("PDFs cannot be read because the package pypdf is not installed.")
     request = PdfRequest(path=str(path), packages=str(Path(pypdf.origin).parents[1]), first=first, last=last)
     with trio.move_on_after(time_limit):
-        output = await run_worker(WORKER, json.dumps(request._asdict()).encode(), work="Reading the PDF")
+        output = await run_worker("files/pdf_worker.py", json.dumps(request._asdict()).encode(), work="Reading the PDF")
         shown = PdfPages(**json.loads(output))
         if shown.problem is not None:
             raise ToolFailed(_problem(name, shown))

@@ -17,13 +17,11 @@ from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
 from coterie.agents.tools.workspace.working_directory import printable_name
 
-TIME_LIMIT = 30.0
 MAX_LINES = 10_000
 MAX_CONTEXT = 100
 FIRST_BATCH = 200
 COMMON = 50
 """If a search of the first FIRST_BATCH files finds more lines than this, ripgrep would exclude few of the others."""
-WORKER = Path(__file__).with_name("grep_worker.py")
 
 
 @attrs.frozen(kw_only=True)
@@ -51,7 +49,7 @@ class Grep(Tool):
     is_clearable: ClassVar = True
     result_cap: ClassVar[int | None] = 20_000
 
-    time_limit: float = TIME_LIMIT
+    time_limit: float = 30.0
     """Seconds after which a search is stopped, because some regular expressions take exponential time."""
     ripgrep: str | None = attrs.field(factory=installed_ripgrep)
     """Path of ripgrep, which excludes files without a match; None to search all files in Python."""
@@ -133,7 +131,7 @@ async def _search_in_worker(
         excluded=[index for index, (path, _) in enumerate(files) if path in excluded],
         is_continued=shown > 0,
     )
-    found = GrepResult(**json.loads(await run_worker(WORKER, json.dumps(request._asdict()).encode())))
+    found = GrepResult(**json.loads(await run_worker("search/grep_worker.py", json.dumps(request._asdict()).encode())))
     if found.error is not None:
         raise ToolFailed(f"{arguments.pattern!r} is not a valid Python regular expression: {found.error}")
     return found

@@ -21,8 +21,6 @@ OPTIONS = (
 """Options to search exactly the given files as raw bytes and to print only names."""
 BATCH = 500_000
 """Maximum bytes of the paths on one command line; the system allows about 2,000,000 in all."""
-SUCCESS = (0, 1)
-"""Exit codes after all files were read: with a match, and without."""
 
 _trusted: dict[str, bool] = {}
 
@@ -72,7 +70,8 @@ async def _run(program: str, *arguments: str) -> bytes | None:
         )
     except OSError:
         return None
-    return ended.stdout if ended.returncode in SUCCESS and not ended.stderr else None
+    # The exit code is 1 if all files were read and none has a match.
+    return ended.stdout if ended.returncode in (0, 1) and not ended.stderr else None
 
 
 def _is_text_sync(path: str) -> bool:

@@ -12,9 +12,7 @@ from coterie.agents.tools.search.transcript_worker import SHOWN, TranscriptSearc
 from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
 
-TIME_LIMIT = 30.0
 MAX_TEXTS = 50
-WORKER = Path(__file__).with_name("transcript_worker.py")
 
 
 @attrs.frozen(kw_only=True)
@@ -39,7 +37,7 @@ class SearchTranscript(Tool):
 
     path: Path
     """Path of the transcript, which other tools may not access."""
-    time_limit: float = TIME_LIMIT
+    time_limit: float = 30.0
     """Seconds after which a search is stopped, because some regular expressions take exponential time."""
 
     name: ClassVar = "SearchTranscript"
@@ -56,7 +54,7 @@ class SearchTranscript(Tool):
             raise ToolFailed(f"limit is {arguments.limit}, but must be from 1 to {MAX_TEXTS}")
         request = TranscriptSearchRequest(path=str(self.path), own=self.name, **attrs.asdict(arguments))
         with trio.move_on_after(self.time_limit):
-            output = await run_worker(WORKER, json.dumps(request._asdict()).encode())
+            output = await run_worker("search/transcript_worker.py", json.dumps(request._asdict()).encode())
             found = TranscriptSearchResult(**json.loads(output))
             if found.error is not None:
                 raise ToolFailed(f"{arguments.pattern!r} is not a valid Python regular expression: {found.error}")

@@ -23,7 +23,6 @@ KEPT = 2_000_000
 """Characters to keep at the beginning of the output, and the same number at the end."""
 BASH_RESULT_CAP = 30_000
 """Maximum characters of a result; longer ones are stored on disk."""
-GRACE = 2.0
 
 
 @attrs.frozen(kw_only=True)
@@ -48,7 +47,7 @@ class Bash(Tool):
     is_clearable: ClassVar = True
     result_cap: ClassVar[int | None] = BASH_RESULT_CAP
 
-    grace: float = GRACE
+    grace: float = 2.0
     """Seconds between SIGTERM and SIGKILL."""
 
     def paths_affected(self, _arguments: BashInput, workspace: Workspace) -> list[Path]:
@@ -100,11 +99,6 @@ def _result(output: str, *notes: str | None, failure: str | None = None) -> Tool
     return ToolResult(text="\n".join(lines), is_error=failure is not None)
 
 
-FILTER_LIMIT = 10.0
-"""Seconds after which a filter is stopped, because some regular expressions take exponential time."""
-WORKER = Path(__file__).with_name("line_filter_worker.py")
-
-
 @attrs.frozen(kw_only=True)
 class BashOutputInput:
     """Arguments of the BashOutput tool."""
@@ -124,7 +118,8 @@ class BashOutput(Tool):
     access: ClassVar[Access] = "read"
     result_cap: ClassVar[int | None] = BASH_RESULT_CAP
 
-    filter_limit: float = FILTER_LIMIT
+    filter_limit: float = 10.0
+    """Seconds after which a filter is stopped, because some regular expressions take exponential time."""
 
     async def run(self, arguments: BashOutputInput, workspace: Workspace) -> ToolResult:
         """Return the new output, followed by the status of the job.
@@ -155,7 +150,7 @@ class BashOutput(Tool):
         except (re.error, OverflowError, RecursionError) as exc:
             raise ToolFailed(f"{pattern!r} is not a valid Python regular expression: {exc}") from exc
         with trio.move_on_after(self.filter_limit):
-            return await run_worker(WORKER, json.dumps(pattern).encode() + b"\n" + content)
+            return await run_worker("shell/line_filter_worker.py", json.dumps(pattern).encode() + b"\n" + content)
         raise ToolFailed(
             f"The filter was stopped after {self.filter_limit:g} s. Use a simpler expression: nested repetition, as in "
             "(a+)+, can take exponential time."

@@ -5,6 +5,7 @@ from the rest, and prints Markdown. It is a process because a malicious page can
 process can be killed.
 """
 
+import contextlib
 import re
 import signal
 import sys
@@ -140,8 +141,11 @@ class _Converter(HTMLParser):
         label = " ".join("".join(self._text[start:]).replace("\0", " ").split())
         if not label or self._is_in("pre"):
             return
-        is_link = target.strip() and not target.lstrip().startswith(("#", "javascript:", "data:"))
-        self._text[start:] = [f" [{label}]({_joined(self._url, target.strip())})" if is_link else f" {label}"]
+        target = target.strip()
+        is_link = target and not target.startswith(("#", "javascript:", "data:"))
+        with contextlib.suppress(ValueError):  # an invalid URL is shown as it is
+            target = urljoin(self._url, target)
+        self._text[start:] = [f" [{label}]({target})" if is_link else f" {label}"]
 
     def _enter(self, tag: str, given: "dict[str, str]") -> None:
         if tag == "li" and "li" in self._open and self._depth_of("li") > self._depth_of("ul", "ol"):
@@ -244,13 +248,6 @@ class _Converter(HTMLParser):
     def _depth_of(self, *tags: str) -> int:
         """Return the index of the innermost open element among *tags*; -1 if none is open."""
         return max((index for index, tag in enumerate(self._open) if tag in tags), default=-1)
-
-
-def _joined(url: str, target: str) -> str:
-    try:
-        return urljoin(url, target)
-    except ValueError:
-        return target
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import codecs
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from urllib.parse import urljoin
 
 import attrs
@@ -124,7 +123,6 @@ async def _request_at(client: httpx2.AsyncClient, address: WebAddress, ip: Addre
     )
 
 
-WORKER = Path(__file__).with_name("html_to_markdown_worker.py")
 PAGE_TIME_LIMIT = 20.0
 PAGES = frozenset({"text/html", "application/xhtml+xml"})
 TEXTS = re.compile(
@@ -156,7 +154,7 @@ async def page_text(response: HttpResponse) -> str:
         return text
     with trio.move_on_after(PAGE_TIME_LIMIT):
         request = f"{response.url}\n{text}".encode(errors="replace")
-        return (await run_worker(WORKER, request, work="Converting the page")).decode()
+        return (await run_worker("web/html_to_markdown_worker.py", request, work="Converting the page")).decode()
     raise ToolFailed(f"{response.url} was not converted within {PAGE_TIME_LIMIT:g} s and was given up.")
 
 

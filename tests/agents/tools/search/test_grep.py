@@ -14,7 +14,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.tools.search.grep import WORKER, Grep, GrepInput
+from coterie.agents.tools.search import grep_worker
+from coterie.agents.tools.search.grep import Grep, GrepInput
 from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, search
 from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 from tests.examples import examples
@@ -224,7 +225,7 @@ def _workers() -> list[psutil.Process]:
 
 def _is_worker(child: psutil.Process) -> bool:
     try:
-        return str(WORKER) in child.cmdline()
+        return grep_worker.__file__ in child.cmdline()
     except psutil.NoSuchProcess:  # of another test, and not reaped yet
         return False
 
@@ -232,9 +233,8 @@ def _is_worker(child: psutil.Process) -> bool:
 @pytest.mark.slow
 def test_worker_ends_itself_after_its_lifetime() -> None:
     """The worker first sets an alarm; here the patched alarm exits immediately with its seconds as the exit code."""
-    script = (
-        f"import runpy, signal; signal.alarm = lambda s: exit(s); runpy.run_path({str(WORKER)!r}, run_name='__main__')"
-    )
+    run = f"runpy.run_path({grep_worker.__file__!r}, run_name='__main__')"
+    script = f"import runpy, signal; signal.alarm = lambda s: exit(s); {run}"
     assert subprocess.run([sys.executable, "-I", "-c", script], check=False).returncode == 60
 
 
