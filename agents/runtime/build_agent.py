@@ -33,7 +33,7 @@ from coterie.agents.tools.team.agent_tool import AgentTool
 from coterie.agents.tools.team.control_tools import ExitPlanMode, TaskStop
 from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace, WorkspaceChange
 from coterie.agents.tools.web.hosts import hosts_from_settings
-from coterie.agents.tools.web.web_fetch import NAME, PageCache, WebFetch
+from coterie.agents.tools.web.web_fetch import PageCache, WebFetch
 from coterie.agents.tools.workspace.background_jobs import BackgroundJobs, open_jobs
 from coterie.mailbox.tasks.task import TaskOwner
 from coterie.memory.store.change import Author
@@ -122,7 +122,7 @@ def build_web_tools(parts: AgentParts) -> tuple[Tool, ...]:
 
 
 def _has_web_fetch(prefix: Prefix) -> bool:
-    beginning = b'{"name":"%s"' % NAME.encode()
+    beginning = b'{"name":"%s"' % WebFetch.name.encode()
     return any(segment.data.startswith(beginning) for segment in prefix.segments if segment.section == "tools")
 
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
 import attrs
 import msgspec
@@ -247,6 +247,32 @@ class Tool(ABC):
 
         Raises `ToolFailed` for an error that the model can fix. After cancellation nothing keeps running.
         """
+
+
+class ToolFacts(TypedDict, total=False):
+    """Facts of a built-in tool; see the properties of `Tool`."""
+
+    name: str
+    input_type: type[attrs.AttrsInstance]
+    access: Access
+    is_clearable: bool
+    result_cap: int | None
+
+
+class BuiltInTool(Tool):
+    """A tool of this program, with its facts as arguments of the class: `class Read(BuiltInTool, name="Read", ...)`."""
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    input_type: ClassVar[type[attrs.AttrsInstance]]
+    access: ClassVar[Access]
+
+    def __init_subclass__(cls, **facts: Unpack[ToolFacts]) -> None:
+        """Set the *facts*; attrs defines a class with slots again, without them, from a copy that has them."""
+        super().__init_subclass__()
+        for name, value in facts.items():
+            setattr(cls, name, value)
 
 
 @attrs.frozen

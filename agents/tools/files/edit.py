@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.write import change_file
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import FileVersion
 from coterie.agents.tools.workspace.read_tracking import LARGEST
 
@@ -44,13 +44,8 @@ class EditInput:
     replace_all: Annotated[bool, "Replace every occurrence, instead of the only one."] = False
 
 
-class Edit(Tool):
+class Edit(BuiltInTool, name="Edit", input_type=EditInput, access="edit", is_clearable=True):
     """Tool that replaces a text in a file."""
-
-    name: ClassVar = "Edit"
-    input_type: ClassVar = EditInput
-    access: ClassVar[Access] = "edit"
-    is_clearable: ClassVar = True
 
     def paths_affected(self, arguments: EditInput, workspace: Workspace) -> list[Path]:
         """Return the path of the file."""

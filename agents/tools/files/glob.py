@@ -2,14 +2,14 @@
 
 import contextlib
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files, parse_pattern
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.glob_pattern import GlobPattern
 
 SHOWN = 100
@@ -24,13 +24,8 @@ class GlobInput:
     path: Annotated[str | None, "The directory to search; the project directory if omitted."] = None
 
 
-class Glob(Tool):
+class Glob(BuiltInTool, name="Glob", input_type=GlobInput, access="read", is_clearable=True):
     """Tool that finds files by their names."""
-
-    name: ClassVar = "Glob"
-    input_type: ClassVar = GlobInput
-    access: ClassVar[Access] = "read"
-    is_clearable: ClassVar = True
 
     def paths_affected(self, arguments: GlobInput, workspace: Workspace) -> list[Path]:
         """Return the searched directory; files outside of it are never found."""

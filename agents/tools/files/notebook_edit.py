@@ -2,14 +2,14 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.notebook import SUFFIX, CellType, Notebook
 from coterie.agents.tools.files.write import change_file
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import FileVersion
 from coterie.agents.tools.workspace.read_tracking import LARGEST
 
@@ -34,13 +34,8 @@ class NotebookEditInput:
     ] = "replace"
 
 
-class NotebookEdit(Tool):
+class NotebookEdit(BuiltInTool, name="NotebookEdit", input_type=NotebookEditInput, access="edit", is_clearable=True):
     """Tool that changes one cell of a notebook."""
-
-    name: ClassVar = "NotebookEdit"
-    input_type: ClassVar = NotebookEditInput
-    access: ClassVar[Access] = "edit"
-    is_clearable: ClassVar = True
 
     def paths_affected(self, arguments: NotebookEditInput, workspace: Workspace) -> list[Path]:
         """Return the path of the notebook."""

@@ -5,7 +5,7 @@ import io
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO, ClassVar
+from typing import Annotated, BinaryIO
 
 import attrs
 import trio
@@ -18,7 +18,7 @@ from coterie.agents.tools.files.notebook import Notebook
 from coterie.agents.tools.files.notebook_view import show_notebook
 from coterie.agents.tools.files.pdf import BEGINNING as PDF
 from coterie.agents.tools.files.pdf import show_pdf
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import missing_file_hint
 from coterie.agents.tools.workspace.read_tracking import LARGEST
 
@@ -45,14 +45,8 @@ class ReadInput:
     pages: Annotated[str | None, "The pages of a PDF to show: 3, or 1-5; at most 20, required for over 10."] = None
 
 
-class Read(Tool):
+class Read(BuiltInTool, name="Read", input_type=ReadInput, access="read", is_clearable=True, result_cap=None):
     """Tool that shows a text file, a notebook or a PDF, or a part of it, or an image."""
-
-    name: ClassVar = "Read"
-    input_type: ClassVar = ReadInput
-    access: ClassVar[Access] = "read"
-    is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = None
 
     def paths_affected(self, arguments: ReadInput, workspace: Workspace) -> list[Path]:
         """Return the path of the file."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import FileVersion, encoded, missing_file_hint
 from coterie.memory.store.change import MemoryChange
 
@@ -48,13 +48,8 @@ async def change_file(name: str, workspace: Workspace, edit: FileEdit, *, must_e
     return ToolResult(text=report)
 
 
-class Write(Tool):
+class Write(BuiltInTool, name="Write", input_type=WriteInput, access="edit", is_clearable=True):
     """Tool that creates a file or replaces its whole content."""
-
-    name: ClassVar = "Write"
-    input_type: ClassVar = WriteInput
-    access: ClassVar[Access] = "edit"
-    is_clearable: ClassVar = True
 
     def paths_affected(self, arguments: WriteInput, workspace: Workspace) -> list[Path]:
         """Return the path of the file."""

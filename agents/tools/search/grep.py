@@ -3,7 +3,7 @@
 import json
 import stat
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import attrs
 import trio
@@ -13,7 +13,7 @@ from coterie.agents.tools.files.directory_walk import WalkResult, display_path, 
 from coterie.agents.tools.search.byte_pattern import byte_pattern
 from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, GrepResult, Mode
 from coterie.agents.tools.search.ripgrep import files_without, installed_ripgrep
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
 from coterie.agents.tools.workspace.working_directory import printable_name
 
@@ -40,14 +40,8 @@ class GrepInput:
 
 
 @attrs.frozen(kw_only=True)
-class Grep(Tool):
+class Grep(BuiltInTool, name="Grep", input_type=GrepInput, access="read", is_clearable=True, result_cap=20_000):
     """Tool that searches the contents of files."""
-
-    name: ClassVar = "Grep"
-    input_type: ClassVar = GrepInput
-    access: ClassVar[Access] = "read"
-    is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = 20_000
 
     time_limit: float = 30.0
     """Seconds after which a search is stopped, because some regular expressions take exponential time."""

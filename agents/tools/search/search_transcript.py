@@ -2,14 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.search.transcript_worker import SHOWN, TranscriptSearchRequest, TranscriptSearchResult, Who
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
 
 MAX_TEXTS = 50
@@ -32,19 +32,20 @@ class SearchTranscriptInput:
 
 
 @attrs.frozen(kw_only=True)
-class SearchTranscript(Tool):
+class SearchTranscript(
+    BuiltInTool,
+    name="SearchTranscript",
+    input_type=SearchTranscriptInput,
+    access="read",
+    is_clearable=True,
+    result_cap=20_000,
+):
     """Tool that searches the transcript of one agent."""
 
     path: Path
     """Path of the transcript, which other tools may not access."""
     time_limit: float = 30.0
     """Seconds after which a search is stopped, because some regular expressions take exponential time."""
-
-    name: ClassVar = "SearchTranscript"
-    input_type: ClassVar = SearchTranscriptInput
-    access: ClassVar[Access] = "read"
-    is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = 20_000
 
     async def run(self, arguments: SearchTranscriptInput, _workspace: Workspace) -> ToolResult:
         """Return a line for each match, or all texts of one turn. Cancellation kills the worker process."""

@@ -5,13 +5,13 @@ import json
 import re
 import warnings
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import BoundedOutput, command_environment, run_worker
 from coterie.agents.tools.workspace.background_jobs import find_job
 from coterie.agents.tools.workspace.shell_process import run_shell
@@ -38,14 +38,8 @@ class BashInput:
 
 
 @attrs.frozen(kw_only=True)
-class Bash(Tool):
+class Bash(BuiltInTool, name="Bash", input_type=BashInput, access="run", is_clearable=True, result_cap=BASH_RESULT_CAP):
     """Tool that runs each command in a new shell, in the directory where the previous command ended."""
-
-    name: ClassVar = "Bash"
-    input_type: ClassVar = BashInput
-    access: ClassVar[Access] = "run"
-    is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = BASH_RESULT_CAP
 
     grace: float = 2.0
     """Seconds between SIGTERM and SIGKILL."""
@@ -110,13 +104,8 @@ class BashOutputInput:
 
 
 @attrs.frozen(kw_only=True)
-class BashOutput(Tool):
+class BashOutput(BuiltInTool, name="BashOutput", input_type=BashOutputInput, access="read", result_cap=BASH_RESULT_CAP):
     """Tool that shows the new output of a job. It affects no path, because a call cannot name a file."""
-
-    name: ClassVar = "BashOutput"
-    input_type: ClassVar = BashOutputInput
-    access: ClassVar[Access] = "read"
-    result_cap: ClassVar[int | None] = BASH_RESULT_CAP
 
     filter_limit: float = 10.0
     """Seconds after which a filter is stopped, because some regular expressions take exponential time."""
@@ -172,12 +161,8 @@ class KillBashInput:
     bash_id: Annotated[str, "Id of the job, as returned by Bash."]
 
 
-class KillBash(Tool):
+class KillBash(BuiltInTool, name="KillBash", input_type=KillBashInput, access="read"):
     """Tool that ends a job. Its access is "read", because an agent may always end a job that it has started."""
-
-    name: ClassVar = "KillBash"
-    input_type: ClassVar = KillBashInput
-    access: ClassVar[Access] = "read"
 
     async def run(self, arguments: KillBashInput, workspace: Workspace) -> ToolResult:
         """End the job and its child processes, and return its status. Cancelling the call does not stop that."""

@@ -1,7 +1,7 @@
 """The Skill tool: loads the text of a skill."""
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import attrs
 import trio
@@ -11,7 +11,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.events.layer_events import SkillLoaded
 from coterie.agents.skills.skill_text import skill_block, skill_text
 from coterie.agents.skills.store import Skills
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 
 
 @attrs.frozen(kw_only=True)
@@ -23,15 +23,11 @@ class SkillInput:
 
 
 @attrs.frozen(kw_only=True)
-class SkillTool(Tool):
+class SkillTool(BuiltInTool, name="Skill", input_type=SkillInput, access="session"):
     """Tool that loads the skills that existed when the agent was started."""
 
     skills: Skills
     emit: Callable[[SkillLoaded], None]
-
-    name: ClassVar = "Skill"
-    input_type: ClassVar = SkillInput
-    access: ClassVar[Access] = "session"
 
     async def run(self, arguments: SkillInput, workspace: Workspace) -> ToolResult:
         """Return the current text of the skill and the directory of its other files."""

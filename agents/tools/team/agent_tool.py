@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import attrs
 import trio
@@ -22,7 +22,7 @@ from coterie.agents.root_link.spawn_request import (
     SpawnRefused,
     SpawnRequest,
 )
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.mailbox.errors import MailboxError
 
 LATER = "Its report will come as a message."
@@ -45,7 +45,7 @@ class AgentInput:
 
 
 @attrs.define(eq=False)
-class AgentTool(Tool):
+class AgentTool(BuiltInTool, name="Agent", input_type=AgentInput, access="spawn"):
     """Tool that starts agents, and waits for the reports of those that do not run in the background."""
 
     spawner: Spawner
@@ -67,10 +67,6 @@ class AgentTool(Tool):
     """Agent name -> cancel scope of the wait for its report."""
     _released: dict[str, str] = attrs.field(factory=dict, init=False)
     """Agent name -> reason why the wait for its report was cancelled."""
-
-    name: ClassVar = "Agent"
-    input_type: ClassVar = AgentInput
-    access: ClassVar[Access] = "spawn"
 
     def __attrs_post_init__(self) -> None:
         lines = (f"- {name}: {' '.join(purpose.split())}" for name, purpose in sorted(self.agent_types.items()))

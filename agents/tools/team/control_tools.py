@@ -1,14 +1,14 @@
 """The ExitPlanMode and TaskStop tools."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.permissions.plan_approval import PlanApprover, PlanDecision
 from coterie.agents.root_link.spawn_request import Spawner, SpawnRefused
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 
 MAX_PLAN_LENGTH = 40_000
 """Maximum characters of a plan with its file names, so that a person can review it and it fits into a message."""
@@ -26,14 +26,10 @@ class ExitPlanModeInput:
 
 
 @attrs.frozen
-class ExitPlanMode(Tool):
+class ExitPlanMode(BuiltInTool, name="ExitPlanMode", input_type=ExitPlanModeInput, access="session"):
     """Tool that submits a plan of the agent for approval."""
 
     approver: PlanApprover
-
-    name: ClassVar = "ExitPlanMode"
-    input_type: ClassVar = ExitPlanModeInput
-    access: ClassVar[Access] = "session"
 
     async def run(self, arguments: ExitPlanModeInput, _workspace: Workspace) -> ToolResult:
         """Wait for the decision on the plan and return it. Cancellation withdraws the plan."""
@@ -65,14 +61,10 @@ class TaskStopInput:
 
 
 @attrs.frozen
-class TaskStop(Tool):
+class TaskStop(BuiltInTool, name="TaskStop", input_type=TaskStopInput, access="session"):
     """Tool that stops an agent that this agent or one of its agents has started."""
 
     spawner: Spawner
-
-    name: ClassVar = "TaskStop"
-    input_type: ClassVar = TaskStopInput
-    access: ClassVar[Access] = "session"
 
     async def run(self, arguments: TaskStopInput, _workspace: Workspace) -> ToolResult:
         """Stop the agent and return when all its processes have ended. Cancelling the call does not stop that."""

@@ -1,12 +1,12 @@
 """The SendMessage tool: sends a message to another agent and returns a receipt."""
 
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, get_args
 
 import attrs
 import msgspec
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.mailbox.envelope import MessageId, MessageKind, Sender
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.router import OutgoingMessage, Router, SendResult
@@ -28,15 +28,11 @@ class SendMessageInput:
 
 
 @attrs.frozen(kw_only=True)
-class SendMessage(Tool):
+class SendMessage(BuiltInTool, name="SendMessage", input_type=SendMessageInput, access="session"):
     """Tool that sends messages of one agent."""
 
     router: Router
     sender: Sender
-
-    name: ClassVar = "SendMessage"
-    input_type: ClassVar = SendMessageInput
-    access: ClassVar[Access] = "session"
 
     async def run(self, arguments: SendMessageInput, _workspace: Workspace) -> ToolResult:
         """Send the message and return the result for each recipient."""

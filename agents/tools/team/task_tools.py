@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, Tool, ToolResult, Workspace
 from coterie.mailbox.tasks.errors import TaskError, TaskRefused
 from coterie.mailbox.tasks.task import ListedTask, Task, TaskChange, TaskId, TaskOwner, TaskState, TaskStatus
 from coterie.mailbox.tasks.task_list import TaskList
@@ -46,13 +46,11 @@ def task_text(task: ListedTask) -> str:
 
 
 @attrs.frozen
-class _TaskTool(Tool):
+class _TaskTool(BuiltInTool):
     """Base class of the task tools of one agent."""
 
     task_list: TaskList
     owner: TaskOwner
-
-    access: ClassVar[Access] = "session"
 
 
 @attrs.frozen(kw_only=True)
@@ -63,11 +61,8 @@ class TaskClaimInput:
 
 
 @attrs.frozen
-class TaskClaim(_TaskTool):
+class TaskClaim(_TaskTool, name="TaskClaim", input_type=TaskClaimInput, access="session"):
     """Tool that assigns a task to the agent."""
-
-    name: ClassVar = "TaskClaim"
-    input_type: ClassVar = TaskClaimInput
 
     async def run(self, arguments: TaskClaimInput, _workspace: Workspace) -> ToolResult:
         """Claim the task and return all its details."""
@@ -91,11 +86,8 @@ class TaskCreateInput:
 
 
 @attrs.frozen
-class TaskCreate(_TaskTool):
+class TaskCreate(_TaskTool, name="TaskCreate", input_type=TaskCreateInput, access="session"):
     """Tool that adds a task to the task list."""
-
-    name: ClassVar = "TaskCreate"
-    input_type: ClassVar = TaskCreateInput
 
     async def run(self, arguments: TaskCreateInput, _workspace: Workspace) -> ToolResult:
         """Create the task and return its number."""
@@ -123,12 +115,8 @@ class TaskListInput:
 
 
 @attrs.frozen
-class TaskListTool(_TaskTool):
+class TaskListTool(_TaskTool, name="TaskList", input_type=TaskListInput, access="session", is_clearable=True):
     """Tool that shows tasks."""
-
-    name: ClassVar = "TaskList"
-    input_type: ClassVar = TaskListInput
-    is_clearable: ClassVar = True
 
     async def run(self, arguments: TaskListInput, _workspace: Workspace) -> ToolResult:
         """Return a line for each task, or all details of one task."""
@@ -158,14 +146,11 @@ class TaskUpdateInput:
 
 
 @attrs.frozen
-class TaskUpdate(_TaskTool):
+class TaskUpdate(_TaskTool, name="TaskUpdate", input_type=TaskUpdateInput, access="session"):
     """Tool that changes a task."""
 
     check_completion: Callable[[ListedTask], Awaitable[str | None]] | None = None
     """Returns the reason for the model why a task is not really done, or None; None to accept every task."""
-
-    name: ClassVar = "TaskUpdate"
-    input_type: ClassVar = TaskUpdateInput
 
     async def run(self, arguments: TaskUpdateInput, _workspace: Workspace) -> ToolResult:
         """Change the task and return its new state."""

@@ -1,12 +1,12 @@
 """The WebFetch tool, and its page cache."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.web.hosts import HostList, WebAddress
 
 CACHE_SECONDS = 15 * 60.0
@@ -36,9 +36,6 @@ class PageCache:
             self._pages.pop(next(iter(self._pages)))
 
 
-NAME = "WebFetch"
-
-
 @attrs.frozen(kw_only=True)
 class WebFetchInput:
     """Arguments of the WebFetch tool."""
@@ -51,13 +48,8 @@ Load = Callable[[WebAddress, tuple[HostList, ...]], Awaitable[str]]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class WebFetch(Tool):
+class WebFetch(BuiltInTool, name="WebFetch", input_type=WebFetchInput, access="read", is_clearable=True):
     """Tool that fetches pages of allowed hosts."""
-
-    name: ClassVar = NAME
-    input_type: ClassVar = WebFetchInput
-    access: ClassVar[Access] = "read"
-    is_clearable: ClassVar = True
 
     hosts: tuple[HostList, ...]
     """Host lists of the agent and its ancestors; a host must be on each of them."""
