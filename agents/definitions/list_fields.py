@@ -7,8 +7,7 @@ from itertools import pairwise
 import attrs
 
 from coterie.agents.definitions.front_matter_fields import FrontMatterFields
-from coterie.agents.hooks.hook import Hook
-from coterie.agents.hooks.hook_parser import HookParser
+from coterie.agents.hooks.hook import Hook, HookParser
 from coterie.agents.mcp.server_config import ReportProblem, ServerConfig, parse_server
 from coterie.agents.mcp.tool_names import plain_name
 from coterie.memory.front_matter.yaml_fields import Value

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import attrs
 
 from coterie.agents.definitions.definition import AgentDefinition
-from coterie.agents.hooks.hook import Hook, content_of
-from coterie.agents.hooks.hook_parser import HookParser
+from coterie.agents.hooks.hook import Hook, HookParser, content_of
 from coterie.agents.settings import LOCAL_SETTINGS_FILE, MANAGED_FILE, SETTINGS_FILE, HookSettings
 from coterie.paths import home_directory, project_directory, project_root
 from coterie.source_positions import JsonPositions, TomlPositions

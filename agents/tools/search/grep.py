@@ -10,9 +10,8 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files, parse_pattern
-from coterie.agents.tools.search.byte_pattern import byte_pattern
 from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, GrepResult, Mode
-from coterie.agents.tools.search.ripgrep import files_without, installed_ripgrep
+from coterie.agents.tools.search.ripgrep import byte_pattern, files_without, installed_ripgrep
 from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
 from coterie.agents.tools.workspace.working_directory import printable_name

@@ -77,11 +77,16 @@ class AgentTool(BuiltInTool, name="Agent", input_type=AgentInput, access="spawn"
 
         After cancellation the report arrives later as a message.
         """
+        fork = None
+        if arguments.subagent_type == FORK and self.fork_point is not None:
+            if arguments.plan_required:
+                raise ToolFailed("A fork cannot submit a plan. Start another agent type, or omit plan_required.")
+            fork = str(self.fork_point())
         request = SpawnRequest(
             task=arguments.prompt,
             definition=arguments.subagent_type,
             name=arguments.name,
-            fork=self._fork_point(arguments),
+            fork=fork,
             stays=arguments.stays,
             isolation=arguments.isolation,
             plan=PlanPolicy() if arguments.plan_required else None,
@@ -99,13 +104,6 @@ class AgentTool(BuiltInTool, name="Agent", input_type=AgentInput, access="spawn"
         if arguments.run_in_background or request.fork is not None or arguments.plan_required:
             return ToolResult(text=f"{spawned.name} works in the background. {LATER}")
         return await self._wait(spawned)
-
-    def _fork_point(self, arguments: AgentInput) -> str | None:
-        if arguments.subagent_type != FORK or self.fork_point is None:
-            return None
-        if arguments.plan_required:
-            raise ToolFailed("A fork cannot submit a plan. Start another agent type, or omit plan_required.")
-        return str(self.fork_point())
 
     def release(self, name: str, why: str = "") -> None:
         """Cancel the wait for the report of *name*, if any; an empty *why* means that the user requested it."""

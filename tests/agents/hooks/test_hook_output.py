@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.hooks.hook import HOOK_EVENTS, HookEvent
-from coterie.agents.hooks.hook_process import CommandResult
-from coterie.agents.hooks.registry import MAX_CHARACTERS, HookOutput, combine_outputs, parse_output
+from coterie.agents.hooks.registry import MAX_CHARACTERS, CommandResult, HookOutput, combine_outputs, parse_output
 
 
 def ran(exit_code: int | None = 0, output: str = "", errors: str = "", failure: str = "") -> CommandResult:

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from coterie.agents.hooks.hook import Hook
-from coterie.agents.hooks.hook_parser import HookParser
+from coterie.agents.hooks.hook import Hook, HookParser
 
 
 def read(value: Any) -> tuple[tuple[Hook, ...], list[tuple[tuple[str | int, ...], str]]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coterie.agents.permissions.commands.command_parser import parse_command
-from coterie.agents.permissions.commands.read_only_commands import write_reason
+from coterie.agents.permissions.helper_rights import write_reason
 
 READING = [
     "ls -la src",
