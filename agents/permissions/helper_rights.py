@@ -11,7 +11,6 @@ from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.commands.command_line import CommandLine, SimpleCommand
 from coterie.agents.permissions.commands.command_wrappers import opaque_reason
 from coterie.agents.permissions.commands.shell_word import ShellWord
-from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.protected_paths import is_inside
 from coterie.agents.permissions.rules import ToolCallFacts
 from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY, Tool, Workspace
@@ -115,8 +114,9 @@ class HelperRights:
     async def denial(self, tool: Tool, arguments: Any, workspace: Workspace) -> str | None:
         """Return the reason for a denial, or None; never prompts. Raises `ToolFailed` as `paths_affected` does."""
         call = ToolCallFacts.of(tool, arguments, workspace)
-        if rule := self._denying_rule(call):
-            return f"The rule {rule} denies this call."
+        layers = () if self.authority is None else self.authority.permissions.layers()
+        if rule := next((rule for layer in layers for rule in layer.deny if rule.may_be(call)), None):
+            return f"The rule {rule.text} denies this call."
         if tool.name in self.reading:
             return self._outside(call.paths, self._readable_directories(workspace), "read")
         if tool.name in self.writing:
@@ -124,14 +124,6 @@ class HelperRights:
         if call.command is not None:
             return self._command_denial(call.command, workspace)
         return f"{tool.name} cannot be used here. Use {', '.join(sorted(self.reading | self.writing))} or Bash."
-
-    def _denying_rule(self, call: ToolCallFacts) -> str | None:
-        permissions: Permissions | None = None if self.authority is None else self.authority.permissions
-        while permissions is not None:
-            if rule := next((rule for rule in permissions.deny if rule.may_be(call)), None):
-                return rule.text
-            permissions = permissions.parent
-        return None
 
     def _readable_directories(self, workspace: Workspace) -> tuple[Path, ...]:
         results = (workspace.scratch / RESULTS_DIRECTORY, workspace.scratch / JOBS_DIRECTORY)

@@ -10,7 +10,6 @@ import attrs
 
 from coterie.glob_pattern import LEFT_OUT, GlobPattern
 
-EXAMPLE = "Edit(src/**)"
 SEARCH_LIMIT = 10_000
 """Maximum number of files and directories that are searched for a match; a larger tree counts as a match."""
 _WILDCARDS = frozenset("*?[{")

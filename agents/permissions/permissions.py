@@ -70,12 +70,13 @@ class Permissions:
         call = ToolCallFacts.of(tool, arguments, workspace)
         if limit := next((limit for limit in self.limits if limit.denies(call)), None):
             return Denied(by=limit.name, reason=limit.reason)
-        return _strictest([layer._evaluate_own(call, workspace, granted, vote) for layer in self._layers()])  # noqa: SLF001 - same class
+        return _strictest([layer._evaluate_own(call, workspace, granted, vote) for layer in self.layers()])  # noqa: SLF001 - same class
 
-    def _layers(self) -> Iterator["Permissions"]:
+    def layers(self) -> Iterator["Permissions"]:
+        """Yield these permissions and those of all ancestors."""
         yield self
         if self.parent is not None:
-            yield from self.parent._layers()  # noqa: SLF001 - same class
+            yield from self.parent.layers()
 
     def _evaluate_own(
         self, call: ToolCallFacts, workspace: Workspace, granted: Sequence[Rule], vote: Vote | None

@@ -4,15 +4,12 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import attrs
 
 from coterie.agents.sandbox import backends
-from coterie.agents.sandbox.backends import PathAccess
+from coterie.agents.sandbox.backends import PathAccess, SandboxBackend
 
-SandboxBackend = Literal["bubblewrap", "landlock"]
-"""Kernel mechanism that enforces a sandbox."""
 TEMPORARY_VARIABLE = "TMPDIR"
 
 

@@ -14,8 +14,6 @@ from coterie.agents.permissions.commands.shell_word import ShellWord
 
 _BRACES = re.compile(r"(?<!\$)\{")
 
-EXAMPLE = "Bash(git status:*)"
-
 
 @attrs.frozen
 class CommandPattern:

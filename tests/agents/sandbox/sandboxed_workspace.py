@@ -10,8 +10,8 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.sandbox.capabilities import unavailable_reason
-from coterie.agents.sandbox.sandbox import Sandbox, SandboxBackend
+from coterie.agents.sandbox.backends import SandboxBackend, unavailable_reason
+from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.sandbox.sensitive_paths import Repository
 from coterie.agents.tools.shell.bash import Bash, BashOutput, KillBash
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool

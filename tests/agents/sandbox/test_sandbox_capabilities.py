@@ -10,12 +10,12 @@ import pytest
 
 import coterie
 from coterie.agents.sandbox import backends, launch
-from coterie.agents.sandbox.capabilities import available_backends, unavailable_reason
+from coterie.agents.sandbox.backends import available_backends, unavailable_reason
 from tests.agents.sandbox.sandboxed_workspace import needs
 
 pytestmark = pytest.mark.slow
 
-ASK = "from coterie.agents.sandbox.capabilities import unavailable_reason as obstacle; print(obstacle({way!r}))"
+ASK = "from coterie.agents.sandbox.backends import unavailable_reason as obstacle; print(obstacle({way!r}))"
 
 
 def test_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from coterie.agents.sandbox import backends
-from coterie.agents.sandbox.sandbox import SandboxBackend
+from coterie.agents.sandbox.backends import SandboxBackend
 from coterie.process_identity import wait_ended
 from tests.agents.sandbox.local_listeners import CALLER, open_listeners
 from tests.agents.sandbox.sandboxed_workspace import PYTHON, SandboxedWorkspace, needs
