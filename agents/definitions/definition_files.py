@@ -18,8 +18,8 @@ class FileProblem:
     """A problem in a file."""
 
     path: Path
-    line: int
-    severity: Severity
+    line: int = 1
+    severity: Severity = "error"
     reason: str
     """Problem and correction, in one line."""
 
@@ -31,15 +31,9 @@ MAX_BYTES = 1_000_000
 _CANDIDATE = re.compile(r"(?!readme\.md$)[^.].*\.md", re.IGNORECASE | re.DOTALL)
 
 
-def file_error(path: Path, reason: str, line: int = 1) -> FileProblem:
-    """Return an error in *path*."""
-    return FileProblem(path=path, line=line, severity="error", reason=reason)
-
-
 def replacement_problem(path: Path, replaced: str, *, is_same_scope: bool) -> FileProblem:
     """Return the problem that *path* replaces another item: a warning within one directory, else a note."""
-    severity: Severity = "warning" if is_same_scope else "note"
-    return FileProblem(path=path, line=1, severity=severity, reason=f"replaces {replaced}")
+    return FileProblem(path=path, severity="warning" if is_same_scope else "note", reason=f"replaces {replaced}")
 
 
 def find_files(top: Path) -> Iterator[Path | FileProblem]:
@@ -60,7 +54,8 @@ def find_files(top: Path) -> Iterator[Path | FileProblem]:
         real = directory.resolve()
         if real in entered:
             directories.clear()
-            yield file_error(directory, f"the link leads to {real}, which has already been searched")
+            reason = f"the link leads to {real}, which has already been searched"
+            yield FileProblem(path=directory, reason=reason)
             continue
         entered.add(real)
         directories[:] = sorted(each for each in directories if not each.startswith("."))
@@ -73,9 +68,9 @@ def read_text(path: Path) -> str | FileProblem:
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode):
-            return file_error(path, "not a regular file")
+            return FileProblem(path=path, reason="not a regular file")
         if facts.st_size > MAX_BYTES:
-            return file_error(path, f"too large: {facts.st_size:,} bytes, the limit is {MAX_BYTES:,}")
+            return FileProblem(path=path, reason=f"too large: {facts.st_size:,} bytes, the limit is {MAX_BYTES:,}")
         content = path.read_bytes()
     except OSError as exc:
         return _unreadable(path, exc)
@@ -83,8 +78,9 @@ def read_text(path: Path) -> str | FileProblem:
         return content.decode()
     except UnicodeDecodeError as exc:
         line = content.count(b"\n", 0, exc.start) + 1
-        return file_error(path, f"not UTF-8: byte 0x{content[exc.start]:02x} here; save the file as UTF-8", line)
+        reason = f"not UTF-8: byte 0x{content[exc.start]:02x} here; save the file as UTF-8"
+        return FileProblem(path=path, line=line, reason=reason)
 
 
 def _unreadable(path: Path, exc: OSError) -> FileProblem:
-    return file_error(path, f"cannot be read: {exc.strerror}")
+    return FileProblem(path=path, reason=f"cannot be read: {exc.strerror}")

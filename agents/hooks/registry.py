@@ -267,17 +267,15 @@ class HookRegistry:
             return HookDecision()
         # The standard library's JSON encoder, because it accepts file names that are not UTF-8.
         given = json.dumps({**self.facts(), "hook_event_name": event, **facts}).encode()
-        outputs: dict[int, HookOutput] = {}
+        outputs: dict[Hook, HookOutput] = {}
         async with trio.open_nursery() as nursery:
-            for at, hook in enumerate(hooks):
-                nursery.start_soon(self._run, at, hook, given, facts, outputs)
-        return combine_outputs(outputs[at] for at in range(len(hooks)))
+            for hook in hooks:
+                nursery.start_soon(self._run, hook, given, facts, outputs)
+        return combine_outputs(outputs[hook] for hook in hooks)
 
-    async def _run(
-        self, at: int, hook: Hook, given: bytes, facts: Mapping[str, Any], outputs: dict[int, HookOutput]
-    ) -> None:
+    async def _run(self, hook: Hook, given: bytes, facts: Mapping[str, Any], outputs: dict[Hook, HookOutput]) -> None:
         result = await run_command(hook.command, given, self.directory, self.environment, limit=hook.timeout)
-        output = outputs[at] = parse_output(hook.event, result)
+        output = outputs[hook] = parse_output(hook.event, result)
         changed = None if output.updated_input is None else json.dumps(output.updated_input)[:LOGGED]
         self.emit(
             HookRan(

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import attrs
 
 from coterie.agents.permissions.authorizer import Authorizer
-from coterie.agents.permissions.commands.command_line import CommandLine, SimpleCommand
-from coterie.agents.permissions.commands.command_wrappers import opaque_reason
+from coterie.agents.permissions.commands.command_parser import CommandLine, SimpleCommand
+from coterie.agents.permissions.commands.command_pattern import opaque_reason
 from coterie.agents.permissions.commands.shell_word import ShellWord
 from coterie.agents.permissions.protected_paths import is_inside
 from coterie.agents.permissions.rules import ToolCallFacts

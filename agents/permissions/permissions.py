@@ -12,9 +12,8 @@ from typing import Any
 
 import attrs
 
-from coterie.agents.permissions.commands.command_line import CommandLine, SimpleCommand
-from coterie.agents.permissions.commands.command_pattern import CommandPattern
-from coterie.agents.permissions.commands.command_wrappers import WRAPPERS, opaque_reason
+from coterie.agents.permissions.commands.command_parser import CommandLine, SimpleCommand
+from coterie.agents.permissions.commands.command_pattern import WRAPPERS, CommandPattern, opaque_reason
 from coterie.agents.permissions.name_patterns import DomainPattern
 from coterie.agents.permissions.path_pattern import PathPattern
 from coterie.agents.permissions.protected_paths import is_inside, is_protected

@@ -8,10 +8,8 @@ from typing import Any, Self
 import attrs
 
 from coterie.agents.mcp.tool_names import PREFIX, any_matches_tool, matches_tool
-from coterie.agents.permissions.commands.command_line import CommandLine, SimpleCommand
-from coterie.agents.permissions.commands.command_parser import parse_command
-from coterie.agents.permissions.commands.command_pattern import CommandPattern
-from coterie.agents.permissions.commands.command_wrappers import opaque_reason
+from coterie.agents.permissions.commands.command_parser import CommandLine, SimpleCommand, parse_command
+from coterie.agents.permissions.commands.command_pattern import CommandPattern, opaque_reason
 from coterie.agents.permissions.name_patterns import TOOL_NAMES, AgentTypePattern, DomainPattern
 from coterie.agents.permissions.path_pattern import PathPattern
 from coterie.agents.tools.shell.bash import BashInput

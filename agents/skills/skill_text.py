@@ -29,7 +29,7 @@ def skill_text(used: UsedSkill) -> str | FileProblem:
     """
     file = Path(used.file)
     if os.path.realpath(file) != used.file:
-        return FileProblem(path=file, line=1, severity="error", reason="has moved since the skills were loaded")
+        return FileProblem(path=file, reason="has moved since the skills were loaded")
     text = read_text(file)
     if isinstance(text, FileProblem):
         return text

@@ -7,7 +7,7 @@ from typing import get_args
 
 import attrs
 
-from coterie.agents.definitions.definition_files import FileProblem, file_error, read_text, replacement_problem
+from coterie.agents.definitions.definition_files import FileProblem, read_text, replacement_problem
 from coterie.agents.skills.skill import Skill, SkillScope, parse_skill
 from coterie.paths import home_directory, project_directory, project_root
 from coterie.suggestions import closest_match
@@ -92,10 +92,11 @@ def _find(place: Path, problems: list[FileProblem]) -> Iterator[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as exc:
-        problems.append(file_error(place, f"cannot be searched: {exc.strerror}"))
+        problems.append(FileProblem(path=place, reason=f"cannot be searched: {exc.strerror}"))
         return
     if len(names) > MOST:
-        problems.append(file_error(place, f"there are {len(names):,} entries; only the first {MOST:,} are read"))
+        reason = f"there are {len(names):,} entries; only the first {MOST:,} are read"
+        problems.append(FileProblem(path=place, reason=reason))
     for name in names[:MOST]:
         path = place / name / FILE
         if not name.startswith(".") and os.path.lexists(path):
@@ -105,10 +106,7 @@ def _find(place: Path, problems: list[FileProblem]) -> Iterator[Path]:
 def _read(path: Path, scope: SkillScope, root: Path | None) -> tuple[Skill | None, list[FileProblem]]:
     file = Path(os.path.realpath(path))
     if root is not None and not file.is_relative_to(root.resolve()):
-        return None, [
-            file_error(
-                path, f"leads outside of the project, to {file}; copy the skill to this place, or to your own skills"
-            )
-        ]
+        reason = f"leads outside of the project, to {file}; copy the skill to this place, or to your own skills"
+        return None, [FileProblem(path=path, reason=reason)]
     text = read_text(path)
     return (None, [text]) if isinstance(text, FileProblem) else parse_skill(text, path=path, scope=scope, file=file)

@@ -14,8 +14,7 @@ import attrs
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.write import change_file
 from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
-from coterie.agents.tools.workspace.file_change import FileVersion
-from coterie.agents.tools.workspace.read_tracking import LARGEST
+from coterie.agents.tools.workspace.file_change import LARGEST, FileVersion
 
 AROUND = 3
 """Lines shown before and after a change."""

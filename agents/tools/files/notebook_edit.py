@@ -10,8 +10,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.notebook import SUFFIX, CellType, Notebook
 from coterie.agents.tools.files.write import change_file
 from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
-from coterie.agents.tools.workspace.file_change import FileVersion
-from coterie.agents.tools.workspace.read_tracking import LARGEST
+from coterie.agents.tools.workspace.file_change import LARGEST, FileVersion
 
 EditMode = Literal["replace", "insert", "delete"]
 

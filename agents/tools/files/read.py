@@ -19,8 +19,7 @@ from coterie.agents.tools.files.notebook_view import show_notebook
 from coterie.agents.tools.files.pdf import BEGINNING as PDF
 from coterie.agents.tools.files.pdf import show_pdf
 from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
-from coterie.agents.tools.workspace.file_change import missing_file_hint
-from coterie.agents.tools.workspace.read_tracking import LARGEST
+from coterie.agents.tools.workspace.file_change import LARGEST, missing_file_hint
 
 WHOLE_FILE_LIMIT = 256 * 1024
 TOKEN_LIMIT = 25_000

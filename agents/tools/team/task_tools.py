@@ -178,9 +178,4 @@ TASK_TOOLS = (TaskCreate.name, TaskListTool.name, TaskClaim.name, TaskUpdate.nam
 
 def task_tools(task_list: TaskList, owner: TaskOwner) -> tuple[Tool, ...]:
     """Build the task tools for the agent *owner*, in the order of a request's tools."""
-    return (
-        TaskCreate(task_list, owner),
-        TaskListTool(task_list, owner),
-        TaskClaim(task_list, owner),
-        TaskUpdate(task_list, owner),
-    )
+    return tuple(tool(task_list, owner) for tool in (TaskCreate, TaskListTool, TaskClaim, TaskUpdate))

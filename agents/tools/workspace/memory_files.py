@@ -7,8 +7,7 @@ from pathlib import Path
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.workspace.file_change import FileVersion, decoded
-from coterie.agents.tools.workspace.read_tracking import ReadFiles
+from coterie.agents.tools.workspace.file_change import FileVersion, ReadFiles, decoded
 from coterie.memory.errors import BaseChanged, MemoryRefused, StoreBusy
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.memory_store import MemoryStore

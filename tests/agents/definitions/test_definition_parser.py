@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.definition_files import FileProblem
-from coterie.agents.definitions.definition_parser import parse_definition
+from coterie.agents.definitions.store import parse_definition
 from coterie.agents.hooks.hook import Hook
 from tests.examples import examples
 

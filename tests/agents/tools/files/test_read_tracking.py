@@ -9,7 +9,7 @@ import trio
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.tool import Workspace, call_tool
-from coterie.agents.tools.workspace.read_tracking import FILE_LIMIT, LARGEST, ReadFiles
+from coterie.agents.tools.workspace.file_change import FILE_LIMIT, LARGEST, ReadFiles
 
 
 @pytest.fixture
