@@ -65,18 +65,16 @@ class _DefinitionParser(FrontMatterFields):
         if name is None or description is None:
             return None
         if not name.isprintable():
-            self.add_error(
-                "name", "error", f"{quote_text(name)} is not a valid name: it must be one line of plain text"
-            )
+            reason = f"{quote_text(name)} is not a valid name: it must be one line of plain text"
+            self.add_error("name", "error", reason)
             return None
         return self._definition(name, description, scope)
 
     def _definition(self, name: str, description: str, scope: Scope) -> AgentDefinition:
         prompt = self.front.body.strip()
         if not prompt:
-            self.add_problem(
-                "warning", self.front.line or 1, "the prompt is empty: write the instructions below the front matter"
-            )
+            reason = "the prompt is empty: write the instructions below the front matter"
+            self.add_problem("warning", self.front.line or 1, reason)
         servers, own_servers = self._servers()
         return AgentDefinition(
             name=name,
@@ -105,9 +103,8 @@ class _DefinitionParser(FrontMatterFields):
     def report_unknown(self, key: str, line: int) -> None:
         """Report an unknown key; for `allowed-tools` of other products, name the right key."""
         if squash(key) == "allowedtools":
-            self.add_problem(
-                "warning", line, f"unknown key {quote_text(key)} is ignored; use `tools` to limit the tools of an agent"
-            )
+            reason = f"unknown key {quote_text(key)} is ignored; use `tools` to limit the tools of an agent"
+            self.add_problem("warning", line, reason)
         else:
             super().report_unknown(key, line)
 
@@ -116,9 +113,7 @@ class _DefinitionParser(FrontMatterFields):
         metadata = self.front.fields.get("metadata")
         if text is None and isinstance(metadata, dict) and isinstance(nested := metadata.get(key), str):
             text = nested.strip() or None
-            self.add_problem(
-                "note", self.front.lines["metadata"], f"{key} is taken from metadata; write it as a top-level key"
-            )
+            self.add_error("metadata", "note", f"{key} is taken from metadata; write it as a top-level key")
         if text is None:
             self.add_error(key, "error", f"{key} is missing: add a line such as `{EXAMPLES[key]}`")
         return text
@@ -151,9 +146,8 @@ class _DefinitionParser(FrontMatterFields):
         if "(" in entry and not entry.endswith(")"):
             self.add_error(key, "warning", f"{quote_text(entry)} in {key} has no closing bracket")
         if entry in OTHER_NAMES:
-            self.add_error(
-                key, "note", f"{quote_text(entry)} in {key} is replaced by {' and '.join(OTHER_NAMES[entry])}"
-            )
+            others = " and ".join(OTHER_NAMES[entry])
+            self.add_error(key, "note", f"{quote_text(entry)} in {key} is replaced by {others}")
         elif name not in known and not name.startswith("mcp__"):
             self.add_error(key, "note", f"unknown tool {quote_text(name)} in {key}{spelling_hint(name, known)}")
 

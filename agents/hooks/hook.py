@@ -147,9 +147,8 @@ class HookParser:
 
     def _group(self, event: HookEvent, place: JsonKeyPath, group: object) -> Iterator[Hook]:
         if not isinstance(group, Mapping):
-            self._add_problem(
-                place, f"a group of {event} must be a table with a matcher and hooks, not {_type_name(group)}"
-            )
+            reason = f"a group of {event} must be a table with a matcher and hooks, not {_type_name(group)}"
+            self._add_problem(place, reason)
             return
         matcher = group.get("matcher", "")
         problem = check_matcher(matcher) if isinstance(matcher, str) else f"must be a text, not {_type_name(matcher)}"
@@ -182,9 +181,8 @@ class HookParser:
             return
         if CONDITION in given:
             # As with a matcher: the hook would run in unintended cases.
-            self._add_problem(
-                (*place, CONDITION), f"{CONDITION!r} is not supported, so this hook does not run; use a matcher"
-            )
+            reason = f"{CONDITION!r} is not supported, so this hook does not run; use a matcher"
+            self._add_problem((*place, CONDITION), reason)
             return
         self._check_keys(given, COMMAND_KEYS, place)
         timeout = self._timeout(given.get("timeout"), (*place, "timeout"))

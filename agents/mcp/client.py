@@ -69,9 +69,8 @@ class McpClient:
     async def _hold_connection(self, access: McpAccess) -> None:
         """Open a connection that tells the host how long this agent exists; the kernel closes it even after a crash."""
         if self._lifetime is None:
-            with contextlib.suppress(
-                OSError, PeerInvalid, trio.BrokenResourceError
-            ):  # The call itself reports this error.
+            # The call itself reports this error.
+            with contextlib.suppress(OSError, PeerInvalid, trio.BrokenResourceError):
                 stream = await _connect(access.address)
                 if self._lifetime is not None:  # A concurrent call has opened the connection.
                     await trio.aclose_forcefully(stream)

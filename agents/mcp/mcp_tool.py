@@ -55,9 +55,8 @@ class McpTool(ExternalTool):
         texts = [answer.text, *(text for text, _ in shown)]
         if len(answer.pictures) > PICTURES:
             texts.append(f"[{len(answer.pictures) - PICTURES} more images are omitted]")
-        return ToolResult(
-            text="\n".join(filter(None, texts)), images=tuple(image for _, image in shown if image is not None)
-        )
+        images = tuple(image for _, image in shown if image is not None)
+        return ToolResult(text="\n".join(filter(None, texts)), images=images)
 
 
 def mcp_tools(listed: Sequence[ListedTool], caller: McpClient) -> Mapping[str, McpTool]:

@@ -11,7 +11,7 @@ from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.commands.command_parser import CommandLine, SimpleCommand
 from coterie.agents.permissions.commands.command_pattern import opaque_reason
 from coterie.agents.permissions.commands.shell_word import ShellWord
-from coterie.agents.permissions.protected_paths import is_inside
+from coterie.agents.permissions.path_pattern import is_inside
 from coterie.agents.permissions.rules import ToolCallFacts
 from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY, Tool, Workspace
 
@@ -50,9 +50,8 @@ def write_reason(line: CommandLine) -> str | None:
     """Return the part of *line* that may write, as in "it has ..."; None if the line certainly only reads."""
     if reason := opaque_reason(line):
         return reason
-    return next(
-        (what for command in (*line.commands, *line.substituted) if (what := _command_write_reason(command))), None
-    )
+    reasons = (_command_write_reason(command) for command in (*line.commands, *line.substituted))
+    return next(filter(None, reasons), None)
 
 
 def _command_write_reason(command: SimpleCommand) -> str | None:
@@ -130,10 +129,9 @@ class HelperRights:
         return (workspace.root, *results, *self.readable, *self.writable)
 
     def _outside(self, paths: Iterable[Path], directories: tuple[Path, ...], what: str) -> str | None:
-        if path := next(
-            (path for path in paths if not any(is_inside(path, directory) for directory in directories)), None
-        ):
-            return f"You may {what} only below {', '.join(map(str, directories))}; {path} is outside."
+        for path in paths:
+            if not any(is_inside(path, directory) for directory in directories):
+                return f"You may {what} only below {', '.join(map(str, directories))}; {path} is outside."
         return None
 
     def _command_denial(self, line: CommandLine, workspace: Workspace) -> str | None:

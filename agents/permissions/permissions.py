@@ -15,8 +15,7 @@ import attrs
 from coterie.agents.permissions.commands.command_parser import CommandLine, SimpleCommand
 from coterie.agents.permissions.commands.command_pattern import WRAPPERS, CommandPattern, opaque_reason
 from coterie.agents.permissions.name_patterns import DomainPattern
-from coterie.agents.permissions.path_pattern import PathPattern
-from coterie.agents.permissions.protected_paths import is_inside, is_protected
+from coterie.agents.permissions.path_pattern import PathPattern, is_inside, is_protected
 from coterie.agents.permissions.rules import RoleLimit, Rule, ToolCallFacts, matching_rules
 from coterie.agents.permissions.types import Allowed, Denied, Mode, NeedsPrompt, Question, Verdict, Vote
 from coterie.agents.tools.files.directory_walk import display_path
@@ -123,11 +122,8 @@ class Permissions:
         """True if the mode allows the call without a prompt."""
         if call.tool.access in ("session", "spawn"):
             return True
-        if (
-            call.tool.access in ("read", "edit")
-            and call.paths
-            and all(_is_open(path, workspace) for path in call.paths)
-        ):
+        is_for_files = call.tool.access in ("read", "edit") and bool(call.paths)
+        if is_for_files and all(_is_open(path, workspace) for path in call.paths):
             return True
         if call.tool.access == "read":
             own = (workspace.scratch / RESULTS_DIRECTORY, workspace.scratch / JOBS_DIRECTORY)

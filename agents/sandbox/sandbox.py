@@ -49,10 +49,9 @@ class Sandbox:
     @property
     def description(self) -> str:
         """One line about the restrictions, for a model whose command failed."""
+        places = f"the project directory and {TEMPORARY_VARIABLE}"
         reach = "" if self.network else ", and there is no network"
-        return (
-            f"[the command ran in a sandbox: it can write only the project directory and {TEMPORARY_VARIABLE}{reach}]"
-        )
+        return f"[the command ran in a sandbox: it can write only {places}{reach}]"
 
     @property
     def has_init_process(self) -> bool:

@@ -90,9 +90,8 @@ class _SkillParser(FrontMatterFields):
         if name is None or description is None:
             return None
         if not self.front.body.strip():
-            self.add_problem(
-                "warning", self.front.line or 1, "the text is empty: write the instructions below the front matter"
-            )
+            reason = "the text is empty: write the instructions below the front matter"
+            self.add_problem("warning", self.front.line or 1, reason)
         return Skill(
             name=name,
             description=description,

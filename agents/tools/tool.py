@@ -14,8 +14,7 @@ from coterie.agents.prompts import render
 from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.tools.schema import input_schema, parse_input
 from coterie.agents.tools.workspace.background_jobs import BackgroundJobs
-from coterie.agents.tools.workspace.file_change import PlainFile, ReadFiles
-from coterie.agents.tools.workspace.memory_files import StoredMemoryFile, WritableMemory
+from coterie.agents.tools.workspace.file_change import PlainFile, ReadFiles, StoredMemoryFile, WritableMemory
 from coterie.agents.tools.workspace.working_directory import ShellState
 from coterie.suggestions import did_you_mean
 

@@ -40,9 +40,8 @@ SECRETS = frozenset({"COTERIE_CONTROL_TOKEN"})
 def command_environment(additional: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a command: this process's without API key and session token, plus *additional*."""
     variables = {**os.environ, **additional}
-    return {
-        name: value for name, value in variables.items() if not name.startswith(SECRET_PREFIX) and name not in SECRETS
-    }
+    secrets = {name for name in variables if name.startswith(SECRET_PREFIX)} | SECRETS
+    return {name: value for name, value in variables.items() if name not in secrets}
 
 
 @attrs.define(eq=False)

@@ -36,9 +36,8 @@ def opaque_reason(line: CommandLine) -> str | None:
     if line.unclear is not None:
         return line.unclear
     commands = (*line.commands, *line.substituted)
-    return next(
-        (f"a {command.name} that runs hidden commands" for command in commands if _hides_commands(command)), None
-    )
+    hiding = next((command for command in commands if _hides_commands(command)), None)
+    return None if hiding is None else f"a {hiding.name} that runs hidden commands"
 
 
 def wrapped_commands(line: CommandLine, size: int) -> Iterator[Sequence[ShellWord]]:

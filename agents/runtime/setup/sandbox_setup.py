@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import trio
 
-from coterie.agents.permissions.protected_paths import PROTECTED_DIRECTORIES, PROTECTED_FILES
+from coterie.agents.permissions.path_pattern import PROTECTED_DIRECTORIES, PROTECTED_FILES
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.setup.agent_files import AgentFiles
 from coterie.agents.sandbox.backends import SandboxBackend, unavailable_reason

@@ -107,12 +107,10 @@ def _checked_size(arguments: ReadInput, path: Path) -> int:
 
 
 def _binary(arguments: ReadInput, content: bytes) -> ToolResult:
-    media_type = media_type_of(content)
+    name, media_type = arguments.file_path, media_type_of(content)
     if media_type is None:
-        raise ToolFailed(
-            f"{arguments.file_path} is a binary file with NUL bytes. Read shows text, notebooks, images and PDFs."
-        )
-    return show_image(arguments.file_path, media_type, content)
+        raise ToolFailed(f"{name} is a binary file with NUL bytes. Read shows text, notebooks, images and PDFs.")
+    return show_image(name, media_type, content)
 
 
 def _notebook(arguments: ReadInput, content: bytes) -> ToolResult:

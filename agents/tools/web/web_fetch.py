@@ -60,9 +60,8 @@ class WebFetch(BuiltInTool, name="WebFetch", input_type=WebFetchInput, access="r
         """Return the text of the page. Raises `ToolFailed`; cancellation closes the connection."""
         address = WebAddress.parse(arguments.url.partition("#")[0])
         if refusing := next((hosts for hosts in self.hosts if not hosts.allows(address)), None):
-            raise ToolFailed(
-                f"{address.netloc} is not among the allowed hosts: {refusing}. The user can add it to web.hosts."
-            )
+            problem = f"{address.netloc} is not among the allowed hosts: {refusing}"
+            raise ToolFailed(f"{problem}. The user can add it to web.hosts.")
         url = str(address)
         if (text := self.cache.find(url)) is None:
             text = await self.load(address, self.hosts)
