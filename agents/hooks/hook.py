@@ -100,8 +100,6 @@ ELSEWHERE = frozenset(
     }
 )
 """Events of other products that do not exist here."""
-GROUP_KEYS = ("matcher", "hooks")
-COMMAND_KEYS = ("type", "command", "timeout")
 IGNORED_KEYS = frozenset({"statusMessage", "description"})
 """Keys that do not affect the behavior of a hook."""
 CONDITION = "if"
@@ -160,7 +158,7 @@ class HookParser:
             # A group of one command needs no list.
             yield from self._command(event, matcher, place, {k: v for k, v in group.items() if k != "matcher"})
             return
-        self._check_keys(group, GROUP_KEYS, place)
+        self._check_keys(group, ("matcher", "hooks"), place)
         commands = group["hooks"]
         if not isinstance(commands, list):
             self._add_problem((*place, "hooks"), f"hooks must be a list, not {_type_name(commands)}")
@@ -184,7 +182,7 @@ class HookParser:
             reason = f"{CONDITION!r} is not supported, so this hook does not run; use a matcher"
             self._add_problem((*place, CONDITION), reason)
             return
-        self._check_keys(given, COMMAND_KEYS, place)
+        self._check_keys(given, ("type", "command", "timeout"), place)
         timeout = self._timeout(given.get("timeout"), (*place, "timeout"))
         yield Hook(event=event, command=command, matcher=matcher, timeout=timeout, source=self.source)
 

@@ -175,10 +175,8 @@ def select_hooks(directory: Path, sources: Iterable[HookSource]) -> HookSelectio
     record = TrustedContents.of(project_root(directory), "hooks")
     found = [source for source in sources if source.hooks]
     waiting = [source for source in found if source.owner == "project" and source.content not in record]
-    return HookSelection(
-        approved=tuple(source for source in found if source not in waiting),
-        waiting=tuple(waiting),
-    )
+    approved = tuple(source for source in found if source not in waiting)
+    return HookSelection(approved=approved, waiting=tuple(waiting))
 
 
 def approve_sources(directory: Path, sources: Iterable[HookSource]) -> None:

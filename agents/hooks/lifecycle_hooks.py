@@ -84,13 +84,8 @@ class CompactionHook:
     async def on_compacted(self, agent: Agent, compacted: Compacted) -> None:
         """Run the PostCompact hooks."""
         trigger = _trigger_name(compacted.trigger)
-        await self.hooks.fire(
-            "PostCompact",
-            trigger,
-            trigger=trigger,
-            tokens_before=compacted.tokens_before,
-            tokens_after=compacted.tokens_after,
-        )
+        tokens = {"tokens_before": compacted.tokens_before, "tokens_after": compacted.tokens_after}
+        await self.hooks.fire("PostCompact", trigger, trigger=trigger, **tokens)
         if self.on_restarted is not None:
             await self.on_restarted(agent)
 

@@ -14,9 +14,7 @@ from coterie.suggestions import closest_match
 
 Transport = Literal["stdio", "http"]
 
-STDIO_KEYS = ("command", "args", "env", "cwd")
-HTTP_KEYS = ("url", "headers")
-SHARED_KEYS = ("type", "shared", "disabled")
+KEYS: Mapping[Transport, tuple[str, ...]] = {"stdio": ("command", "args", "env", "cwd"), "http": ("url", "headers")}
 KINDS: Mapping[str, Transport] = {"stdio": "stdio", "http": "http", "streamable-http": "http"}
 """Values of `type` in configuration files."""
 LONGEST_NAME = 64
@@ -97,7 +95,7 @@ def parse_server(name: str, value: object, report: ReportProblem) -> ServerConfi
     transport = _transport(name, fields, report)
     if transport is None or _flag(fields, "disabled", report, default=False):
         return None
-    known = (*(STDIO_KEYS if transport == "stdio" else HTTP_KEYS), *SHARED_KEYS)
+    known = (*KEYS[transport], "type", "shared", "disabled")
     for key in fields:
         if key not in known:
             near = closest_match(key, known, 1)

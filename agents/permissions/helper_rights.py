@@ -94,9 +94,6 @@ def _means(given: str, option: str) -> bool:
     return given == option or (is_letter and bool(_BUNDLE.match(given)) and option[1] in given)
 
 
-NULL = Path("/dev/null")
-
-
 @attrs.frozen(kw_only=True)
 class HelperRights:
     """Reading in the project and other directories, read-only commands there, and writing in a few directories."""
@@ -137,7 +134,7 @@ class HelperRights:
     def _command_denial(self, line: CommandLine, workspace: Workspace) -> str | None:
         if reason := write_reason(line):
             return f"Only commands that certainly just read are allowed here, and this has {reason}."
-        directories = (*self._readable_directories(workspace), NULL)
+        directories = (*self._readable_directories(workspace), Path("/dev/null"))
         for word in _arguments(line):
             if (path := _path_of(word, workspace)) is None:
                 return f"The path of {word.raw} cannot be told in advance. Write the path out, or use another tool."

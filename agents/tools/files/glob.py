@@ -44,9 +44,7 @@ class Glob(BuiltInTool, name="Glob", input_type=GlobInput, access="read", is_cle
             if len(found) > SHOWN:
                 more = len(found) - SHOWN
                 lines.append(f"[{more:,} more match: use a narrower pattern, or give a deeper directory]")
-            if listing.note:
-                lines.append(listing.note)
-            return ToolResult(text="\n".join(lines))
+            return ToolResult(text="\n".join(filter(None, [*lines, listing.note])))
         raise ToolFailed(f"Glob was stopped after {TIME_LIMIT:g} s: give a deeper directory as path")
 
 

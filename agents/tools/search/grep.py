@@ -2,6 +2,7 @@
 
 import json
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -63,7 +64,7 @@ class Grep(BuiltInTool, name="Grep", input_type=GrepInput, access="read", is_cle
         with trio.move_on_after(self.time_limit):
             listing, files = await _files(arguments, workspace)
             found = await _search(arguments, files, self.ripgrep)
-            return ToolResult(text="\n".join([*found.lines, *_notes(arguments, found, listing)]))
+            return ToolResult(text="\n".join(filter(None, [*found.lines, *_notes(arguments, found), listing.note])))
         raise ToolFailed(
             f"The search was stopped after {self.time_limit:g} s. Search fewer files, or use a simpler expression: "
             "nested repetition, as in (a+)+, can take exponential time."
@@ -130,17 +131,13 @@ async def _search_in_worker(
     return found
 
 
-def _notes(arguments: GrepInput, found: GrepResult, listing: WalkResult) -> list[str]:
-    notes = []
+def _notes(arguments: GrepInput, found: GrepResult) -> Iterator[str]:
     if not found.lines:
         binary = f", {found.binary:,} binary files skipped" if found.binary else ""
-        notes.append(f"no line matches {arguments.pattern!r} ({found.searched:,} files searched{binary})")
+        yield f"no line matches {arguments.pattern!r} ({found.searched:,} files searched{binary})"
     if found.is_cut:
-        notes.append(f"[cut after {arguments.head_limit:,} lines: narrow the search, or use a larger head_limit]")
+        yield f"[cut after {arguments.head_limit:,} lines: narrow the search, or use a larger head_limit]"
     if found.large:
-        notes.append(f"[{found.large:,} files over {LARGEST // 1024**2} MB were not searched]")
+        yield f"[{found.large:,} files over {LARGEST // 1024**2} MB were not searched]"
     if found.unreadable:
-        notes.append(f"[{found.unreadable:,} files could not be read]")
-    if listing.note:
-        notes.append(listing.note)
-    return notes
+        yield f"[{found.unreadable:,} files could not be read]"

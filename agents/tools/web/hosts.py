@@ -16,7 +16,6 @@ from coterie.errors import ConfigInvalid
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-EXAMPLE = "docs.python.org, *.example.org, localhost:8000 or 10.0.0.0/8"
 PORTS = {"http": 80, "https": 443}
 MAX_URL_LENGTH = 2_000
 """Maximum characters of a URL."""
@@ -136,7 +135,8 @@ def _entry(text: str, source: str) -> tuple[str | Network, int | None]:
         except ValueError:
             if name == EVERY_HOST or _NAME.fullmatch(name):
                 return name, port
-    raise ConfigInvalid(source, f"web.hosts has {text!r}, which is not a host; write {EXAMPLE}")
+    example = "docs.python.org, *.example.org, localhost:8000 or 10.0.0.0/8"
+    raise ConfigInvalid(source, f"web.hosts has {text!r}, which is not a host; write {example}")
 
 
 def _has_port(port: int | None, address: WebAddress) -> bool:

@@ -62,7 +62,7 @@ async def _read_fifo(fifo: Path) -> str:
 
 
 async def _end_of(workspace: Workspace, name: str = "bash_1") -> None:
-    await _jobs(workspace).find(name).wait_ended()
+    await _jobs(workspace).by_id[name].wait_ended()
 
 
 async def _run(workspace: Workspace, command: str) -> None:
@@ -93,7 +93,7 @@ async def test_job_start_returns_and_job_survives_a_cancelled_call(tmp_path: Pat
         with trio.CancelScope() as scope:
             scope.cancel()
             await _output(workspace)
-        assert _jobs(workspace).find("bash_1").is_running
+        assert _jobs(workspace).by_id["bash_1"].is_running
 
 
 async def test_new_output_is_shown_once_with_status_last(tmp_path: Path) -> None:
