@@ -28,7 +28,9 @@ class FrontMatterFields:
 
     path: Path
     content: str
-    front: FrontMatter = attrs.field(init=False)
+    front: FrontMatter = attrs.field(
+        default=attrs.Factory(lambda self: parse_front_matter(self.content), takes_self=True), init=False
+    )
     problems: list[FileProblem] = attrs.field(factory=list, init=False)
     spelling: dict[str, str] = attrs.field(factory=dict, init=False)
     """Known keys of the file, each with its spelling in the file."""
@@ -37,9 +39,6 @@ class FrontMatterFields:
     """Keys that are used."""
     set_aside: ClassVar[Mapping[str, str]] = {}
     """Keys that are known but not used, with the reason."""
-
-    def __attrs_post_init__(self) -> None:
-        self.front = parse_front_matter(self.content)
 
     def sorted_problems(self) -> list[FileProblem]:
         """Return the problems in the order of their lines."""

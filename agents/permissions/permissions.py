@@ -113,7 +113,9 @@ class Permissions:
         if path := next(closed, None):
             reason = "is protected: it affects later runs, so only the user may change it."
             return Denied(by="protected path", reason=f"{display_path(path, call.root)} {reason}")
-        if self.mode == "plan" and call.tool.access in ("edit", "run") and not _is_shared(call, workspace):
+        # Planners may write too in the directory that the agents of the session share.
+        is_shared = bool(edited) and all(_is_scratch(path, workspace) for path in edited)
+        if self.mode == "plan" and call.tool.access in ("edit", "run") and not is_shared:
             reason = f"In plan mode you may only read; {call.tool.name} has to wait until your plan is approved."
             return Denied(by=self.mode, reason=reason)
         return None
@@ -152,11 +154,6 @@ class Permissions:
         if self.mode == "dontAsk":
             return Denied(by=by, reason=question.unanswered())
         return NeedsPrompt(by=by, question=question, rules=rules)
-
-
-def _is_shared(call: ToolCallFacts, workspace: Workspace) -> bool:
-    """True if *call* only edits the directory that the agents of the session share, where planners may write too."""
-    return call.tool.access == "edit" and bool(call.paths) and all(_is_scratch(path, workspace) for path in call.paths)
 
 
 def _is_open(path: Path, workspace: Workspace) -> bool:

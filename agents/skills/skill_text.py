@@ -12,8 +12,7 @@ from coterie.agents.definitions.definition_files import FileProblem, read_text
 from coterie.agents.loop.conversation.token_estimate import TEXT_BYTES
 from coterie.agents.loop.conversation.transcript_records import UsedSkill
 from coterie.agents.prompts import render
-from coterie.agents.skills.skill import Skill
-from coterie.agents.skills.store import Skills
+from coterie.agents.skills.store import Skill, Skills
 from coterie.memory.front_matter.front_matter import parse_front_matter
 
 ARGUMENTS = "$ARGUMENTS"

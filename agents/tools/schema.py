@@ -35,7 +35,7 @@ def input_schema(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {field.name: _property(field, hints[field.name]) for field in fields},
-        "required": [field.name for field in fields if _is_required(field)],
+        "required": [field.name for field in fields if field.default is attrs.NOTHING],
         "additionalProperties": False,
     }
 
@@ -54,7 +54,7 @@ def parse_input(input_type: type[Input], value: Mapping[str, Any]) -> Input:
         try:
             if name in value:
                 converted[name] = msgspec.convert(value[name], hints[name])
-            elif _is_required(field):
+            elif field.default is attrs.NOTHING:
                 problems.append(f"missing field {name!r}: it must be {_type_text(hints[name])}")
         except msgspec.ValidationError as exc:
             problems.append(f"field {name!r} must be {_type_text(hints[name])}: {exc}")
@@ -66,10 +66,6 @@ def parse_input(input_type: type[Input], value: Mapping[str, Any]) -> Input:
 @functools.cache
 def _hints(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
     return get_type_hints(input_type)
-
-
-def _is_required(field: "attrs.Attribute[Any]") -> bool:
-    return field.default is attrs.NOTHING
 
 
 def _property(field: "attrs.Attribute[Any]", hint: Any) -> dict[str, Any]:

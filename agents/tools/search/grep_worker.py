@@ -58,9 +58,8 @@ class GrepResult(NamedTuple):
 
     def joined(self, later: "GrepResult") -> "GrepResult":
         """Merge this result with that of *later* files."""
-        return GrepResult(
+        return later._replace(
             lines=self.lines + later.lines,
-            is_cut=later.is_cut,
             searched=self.searched + later.searched,
             binary=self.binary + later.binary,
             large=self.large + later.large,

@@ -20,8 +20,8 @@ class ExitPlanModeInput:
     """Arguments of the ExitPlanMode tool."""
 
     plan: Annotated[str, "What you will do, step by step; the reviewer sees only this text."]
-    files: Annotated[list[str], "Every file that the plan changes, relative to the project directory."] = attrs.field(
-        factory=list
+    files: Annotated[list[str], "Every file that the plan changes, relative to the project directory."] = attrs.Factory(
+        list
     )
 
 

@@ -82,7 +82,7 @@ class TaskCreateInput:
 
     subject: Annotated[str, "The task in one line."]
     description: Annotated[str, "Everything needed to do the task."] = ""
-    blocked_by: Annotated[list[int], "Numbers of the tasks that must be done first."] = attrs.field(factory=list)
+    blocked_by: Annotated[list[int], "Numbers of the tasks that must be done first."] = attrs.Factory(list)
 
 
 @attrs.frozen
@@ -137,11 +137,9 @@ class TaskUpdateInput:
     status: Annotated[TaskStatus | None, "done if all of it is done; open to give it back."] = None
     subject: Annotated[str | None, "New subject."] = None
     description: Annotated[str | None, "New description."] = None
-    add_blocked_by: Annotated[list[int], "Numbers of further tasks that must be done first."] = attrs.field(
-        factory=list
-    )
-    remove_blocked_by: Annotated[list[int], "Numbers of tasks that need not be done first after all."] = attrs.field(
-        factory=list
+    add_blocked_by: Annotated[list[int], "Numbers of further tasks that must be done first."] = attrs.Factory(list)
+    remove_blocked_by: Annotated[list[int], "Numbers of tasks that need not be done first after all."] = attrs.Factory(
+        list
     )
 
 

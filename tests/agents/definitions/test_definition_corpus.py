@@ -14,7 +14,7 @@ import yaml
 from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.definition_files import FileProblem
 from coterie.agents.definitions.store import parse_definition
-from coterie.agents.skills.skill import parse_skill
+from coterie.agents.skills.store import parse_skill
 from coterie.memory.front_matter.front_matter import parse_front_matter
 from tests.data import absent
 

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.loop.conversation.token_estimate import TEXT_BYTES
-from coterie.agents.skills.skill import Skill
 from coterie.agents.skills.skill_text import skill_listing
+from coterie.agents.skills.store import Skill
 
 
 def skill(name: str, description: str = "Does it.") -> Skill:

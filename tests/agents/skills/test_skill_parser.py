@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.skills.skill import Skill, parse_skill
+from coterie.agents.skills.store import Skill, parse_skill
 
 PATH = Path("/skills/release-notes/SKILL.md")
 
