@@ -11,6 +11,9 @@ import attrs
 
 Severity = Literal["error", "warning", "note"]
 """"error": the file defines no agent. "warning": an entry has no effect. "note": an entry was ignored."""
+MAX_BYTES = 1_000_000
+
+_CANDIDATE = re.compile(r"(?!readme\.md$)[^.].*\.md", re.IGNORECASE | re.DOTALL)
 
 
 @attrs.frozen(kw_only=True)
@@ -25,10 +28,6 @@ class FileProblem:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.severity}: {self.reason}"
-
-
-MAX_BYTES = 1_000_000
-_CANDIDATE = re.compile(r"(?!readme\.md$)[^.].*\.md", re.IGNORECASE | re.DOTALL)
 
 
 def replacement_problem(path: Path, replaced: str, *, is_same_scope: bool) -> FileProblem:

@@ -20,6 +20,27 @@ It is high because files contain many keys and tools of other products.
 FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 Choice = TypeVar("Choice", bound=str)
+COLORS = {
+    "red": "#ef4444",
+    "orange": "#f97316",
+    "amber": "#f59e0b",
+    "gold": "#eab308",
+    "yellow": "#facc15",
+    "green": "#22c55e",
+    "teal": "#14b8a6",
+    "cyan": "#06b6d4",
+    "blue": "#3b82f6",
+    "indigo": "#6366f1",
+    "violet": "#8b5cf6",
+    "purple": "#a855f7",
+    "magenta": "#d946ef",
+    "pink": "#ec4899",
+    "gray": "#9ca3af",
+    "white": "#f9fafb",
+}
+"""Color codes by common color names; readable on dark and on light terminals."""
+
+_HEX = re.compile(r"#[0-9a-fA-F]{6}")
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -138,28 +159,6 @@ def spelling_hint(name: str, known: Iterable[str]) -> str:
 def squash(key: str) -> str:
     """Normalize *key*, so that `maxTurns`, `max-turns` and `max_turns` are equal."""
     return key.casefold().replace("-", "").replace("_", "")
-
-
-COLORS = {
-    "red": "#ef4444",
-    "orange": "#f97316",
-    "amber": "#f59e0b",
-    "gold": "#eab308",
-    "yellow": "#facc15",
-    "green": "#22c55e",
-    "teal": "#14b8a6",
-    "cyan": "#06b6d4",
-    "blue": "#3b82f6",
-    "indigo": "#6366f1",
-    "violet": "#8b5cf6",
-    "purple": "#a855f7",
-    "magenta": "#d946ef",
-    "pink": "#ec4899",
-    "gray": "#9ca3af",
-    "white": "#f9fafb",
-}
-"""Color codes by common color names; readable on dark and on light terminals."""
-_HEX = re.compile(r"#[0-9a-fA-F]{6}")
 
 
 def color_code(word: str) -> str | None:

@@ -22,6 +22,7 @@ OTHER_NAMES = {
     "TodoWrite": ("TaskCreate", "TaskUpdate"),
 }
 """Tools of other products or older versions, with the tools that replace them; limits that name them must hold."""
+FIELD = "hooks"
 
 
 def tool_names(value: Value) -> list[str] | None:
@@ -89,9 +90,6 @@ def _entries(value: Value) -> Iterator[tuple[str, Value | None]]:
             yield from _entries(entry)
     else:
         yield from value.items()
-
-
-FIELD = "hooks"
 
 
 def parse_hook_field(reader: FrontMatterFields) -> tuple[Hook, ...]:

@@ -30,6 +30,7 @@ EXAMPLES = {"name": "name: reviewer", "description": "description: Reviews a cha
 """Required keys, with an example of each."""
 
 UNUSED = "it has no effect here"
+BUILT_IN = Path(__file__).with_name("built_in")
 
 
 def parse_definition(text: str, *, path: Path, scope: Scope) -> tuple[AgentDefinition | None, list[FileProblem]]:
@@ -186,9 +187,6 @@ class _DefinitionParser(FrontMatterFields):
             hint = spelling_hint(word, COLORS) or f"; it can be {', '.join(COLORS)}, or a code such as #3b82f6"
             self.add_error("color", "warning", f"unknown color {quote_text(word)} is ignored{hint}")
         return code
-
-
-BUILT_IN = Path(__file__).with_name("built_in")
 
 
 @attrs.frozen(kw_only=True)

@@ -12,6 +12,12 @@ from coterie.agents.root_link.spawn_request import SpawnOptions, SpawnRequest
 from coterie.errors import ConfigInvalid
 from coterie.session_directory import COORDINATOR, SessionDirectory
 
+PURPOSE_LENGTH = 200
+"""Maximum length of a member's prompt in the briefing of the lead, in characters."""
+APPROVERS = {"lead": "the lead", "human": "the user", None: "the approver in the settings"}
+TEAM_FILE = "team.json"
+"""File name in the directory of a session that began with a team."""
+
 
 @attrs.frozen(kw_only=True)
 class TeamLead:
@@ -118,11 +124,6 @@ class TeamDefinition:
             raise ValueError(str(exc)) from exc
 
 
-PURPOSE_LENGTH = 200
-"""Maximum length of a member's prompt in the briefing of the lead, in characters."""
-APPROVERS = {"lead": "the lead", "human": "the user", None: "the approver in the settings"}
-
-
 def team_briefing(team: TeamDefinition) -> str:
     """Return the text about the members and first tasks of *team*; it does not depend on the state of the session."""
     texts = []
@@ -158,10 +159,6 @@ def _task(team: TeamDefinition, task: TeamTask) -> str:
     state = f"blocked by {blockers}" if blockers else "open"
     owner = f", meant for {task.owner}" if task.owner else ""
     return f"- {team.numbers[task.key]} [{state}{owner}] {escape(task.subject)}"
-
-
-TEAM_FILE = "team.json"
-"""File name in the directory of a session that began with a team."""
 
 
 def load_recorded_team(session: SessionDirectory) -> TeamDefinition | None:

@@ -30,6 +30,23 @@ ENDS: frozenset[HookEvent] = frozenset({"Stop", "SubagentStop", "TeammateIdle"})
 DEFAULT_TIMEOUT = 60.0
 LONGEST_TIMEOUT = 600.0
 """Maximum timeout in seconds; shorter than the silence after which an agent counts as stalled."""
+MATCH_ALL = ("", "*")
+
+_NAMES = re.compile(r"[\w|]+")
+
+ALIASES = {"Agent": ("Task",)}
+"""Other names of a tool that users know."""
+ELSEWHERE = frozenset(
+    {
+        *("UserPromptSubmit", "Notification", "PermissionRequest", "PermissionDenied", "PostToolUseFailure"),
+        *("SubagentStart", "StopFailure", "TaskCreated", "InstructionsLoaded", "ConfigChange", "CwdChanged"),
+        *("FileChanged", "WorktreeCreate", "WorktreeRemove", "Elicitation", "ElicitationResult", "Setup"),
+    }
+)
+"""Events of other products that do not exist here."""
+IGNORED_KEYS = frozenset({"statusMessage", "description"})
+"""Keys that do not affect the behavior of a hook."""
+CONDITION = "if"
 
 
 @attrs.frozen(kw_only=True)
@@ -50,12 +67,6 @@ class Hook:
 def content_of(hooks: Iterable[Hook]) -> bytes:
     """Return bytes that identify the behavior of *hooks*; the source file does not affect them."""
     return json.dumps([[hook.event, hook.matcher, hook.command, hook.timeout] for hook in hooks]).encode()
-
-
-MATCH_ALL = ("", "*")
-_NAMES = re.compile(r"[\w|]+")
-ALIASES = {"Agent": ("Task",)}
-"""Other names of a tool that users know."""
 
 
 def check_matcher(matcher: str) -> str | None:
@@ -90,19 +101,6 @@ def matching_hooks(hooks: Iterable[Hook], event: HookEvent, subject: str) -> lis
         if hook.event == event and matches(hook.matcher, subject):
             by_command.setdefault(hook.command, hook)
     return list(by_command.values())
-
-
-ELSEWHERE = frozenset(
-    {
-        *("UserPromptSubmit", "Notification", "PermissionRequest", "PermissionDenied", "PostToolUseFailure"),
-        *("SubagentStart", "StopFailure", "TaskCreated", "InstructionsLoaded", "ConfigChange", "CwdChanged"),
-        *("FileChanged", "WorktreeCreate", "WorktreeRemove", "Elicitation", "ElicitationResult", "Setup"),
-    }
-)
-"""Events of other products that do not exist here."""
-IGNORED_KEYS = frozenset({"statusMessage", "description"})
-"""Keys that do not affect the behavior of a hook."""
-CONDITION = "if"
 
 
 @attrs.frozen

@@ -18,6 +18,16 @@ from coterie.agents.tools.workspace.shell_process import SHELL, open_output_read
 
 KEPT_CHARACTERS = 500_000
 """Number of characters kept from the beginning of an output, and again from its end."""
+BLOCKING_EXIT_CODE = 2
+"""Exit code by which a hook blocks."""
+MAX_CHARACTERS = 10_000
+"""Maximum length of hook output for the model and the log, in characters."""
+CANNOT_BLOCK: frozenset[HookEvent] = frozenset({"SessionStart", "SessionEnd", "PostCompact"})
+"""Events that a hook cannot block, because they have already happened."""
+OutputDecision = Literal["none", "allow", "ask", "block", "stop", "failed"]
+"""Decision of one hook. "failed": the hook itself failed, without an effect. "stop": end the whole run."""
+LOGGED = 2_000
+"""Maximum length of a changed input in an event, in characters."""
 
 
 @attrs.frozen(kw_only=True)
@@ -88,17 +98,6 @@ async def _open_feed(stream: trio.lowlevel.FdStream, given: bytes) -> AsyncItera
         yield
         # A command that exits without reading all of its input does not need the rest.
         nursery.cancel_scope.cancel()
-
-
-BLOCKING_EXIT_CODE = 2
-"""Exit code by which a hook blocks."""
-MAX_CHARACTERS = 10_000
-"""Maximum length of hook output for the model and the log, in characters."""
-CANNOT_BLOCK: frozenset[HookEvent] = frozenset({"SessionStart", "SessionEnd", "PostCompact"})
-"""Events that a hook cannot block, because they have already happened."""
-
-OutputDecision = Literal["none", "allow", "ask", "block", "stop", "failed"]
-"""Decision of one hook. "failed": the hook itself failed, without an effect. "stop": end the whole run."""
 
 
 @attrs.frozen(kw_only=True)
@@ -234,10 +233,6 @@ def _text(value: dict[str, Any], key: str) -> str:
     if not isinstance(text, str):
         raise _InvalidOutput(f"{key} must be a text")
     return text[:MAX_CHARACTERS]
-
-
-LOGGED = 2_000
-"""Maximum length of a changed input in an event, in characters."""
 
 
 @attrs.frozen(kw_only=True)

@@ -13,7 +13,27 @@ from coterie.paths import WORKTREES, home_directory, project_directory
 
 SEARCH_LIMIT = 10_000
 """Maximum number of files and directories that are searched for a match; a larger tree counts as a match."""
+
 _WILDCARDS = frozenset("*?[{")
+
+PROTECTED_DIRECTORIES = frozenset(
+    {
+        *(".git", ".husky", ".coterie", ".claude", ".vscode", ".idea", ".devcontainer"),
+        *(".ssh", ".gnupg", ".aws", ".kube", ".docker", ".azure"),
+    }
+)
+"""Directories with hooks, settings, agent definitions, memory, tasks that editors run, and keys."""
+PROTECTED_FILES = frozenset(
+    {
+        *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".inputrc"),
+        *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", "config.fish"),
+        *(".kshrc", ".cshrc", ".tcshrc", ".login"),
+        *(".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".pam_environment", ".envrc", ".tmux.conf", ".vimrc"),
+        *(".gitconfig", ".gitmodules", ".mcp.json", ".claude.json", ".ripgreprc"),
+        *(".netrc", ".pgpass", ".npmrc", ".pypirc", ".curlrc", ".wgetrc"),
+    }
+)
+"""Start-up files, git configuration, configured tool servers, and passwords."""
 
 
 @attrs.frozen(kw_only=True)
@@ -96,26 +116,6 @@ def _walk(top: Path) -> Iterator[Path]:
         directories[:] = [name for name in directories if name not in LEFT_OUT]
         for name in (*directories, *files):
             yield Path(parent, name)
-
-
-PROTECTED_DIRECTORIES = frozenset(
-    {
-        *(".git", ".husky", ".coterie", ".claude", ".vscode", ".idea", ".devcontainer"),
-        *(".ssh", ".gnupg", ".aws", ".kube", ".docker", ".azure"),
-    }
-)
-"""Directories with hooks, settings, agent definitions, memory, tasks that editors run, and keys."""
-PROTECTED_FILES = frozenset(
-    {
-        *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".inputrc"),
-        *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", "config.fish"),
-        *(".kshrc", ".cshrc", ".tcshrc", ".login"),
-        *(".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".pam_environment", ".envrc", ".tmux.conf", ".vimrc"),
-        *(".gitconfig", ".gitmodules", ".mcp.json", ".claude.json", ".ripgreprc"),
-        *(".netrc", ".pgpass", ".npmrc", ".pypirc", ".curlrc", ".wgetrc"),
-    }
-)
-"""Start-up files, git configuration, configured tool servers, and passwords."""
 
 
 def is_inside(path: Path, directory: Path) -> bool:

@@ -26,6 +26,24 @@ HOOK = "hook"
 """`by` of a verdict that a hook's vote decided."""
 SUBJECT_ARGUMENTS = frozenset({"command", "file_path", "notebook_path", "path", "url"})
 """Arguments that a prompt shows as its subject."""
+HAVE_SUBCOMMANDS = frozenset(
+    {
+        *("git", "gh", "hg", "svn", "npm", "pnpm", "yarn", "bun", "deno", "cargo", "go", "rustup", "dotnet", "mvn"),
+        *("gradle", "make", "just", "task", "pip", "pip3", "pipx", "uv", "poetry", "pdm", "conda", "hatch", "tox"),
+        "nox",
+        *("docker", "podman", "kubectl", "helm", "terraform", "apt", "apt-get", "brew", "dnf", "apk", "systemctl"),
+        *("bundle", "gem", "rails", "composer", "php", "mix", "aws", "gcloud", "az", "coterie"),
+    }
+)
+"""Programs whose second word selects the action."""
+ONLY_EXACT = WRAPPERS | {
+    *("python", "python3", "node", "perl", "ruby", "php", "lua", "awk", "sed", "npx", "bunx", "uvx", "source", "."),
+    *("rm", "rmdir", "mv", "dd", "shred", "truncate", "ln", "chmod", "chown", "kill", "pkill", "killall", "tee"),
+    *("curl", "wget", "scp", "rsync", "nc", "cd", "export", "alias", "set", "shopt", "enable", "hash"),
+}
+"""Programs that can do anything, destroy or send data: an approval must not cover all their arguments."""
+
+_SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*")
 
 
 @attrs.frozen(kw_only=True)
@@ -213,26 +231,6 @@ def _strictest(verdicts: Sequence[Verdict]) -> Verdict:
     rules = tuple(dict.fromkeys(rule for verdict in asks for rule in verdict.rules)) if is_grantable else ()
     question = attrs.evolve(asks[0].question, rules=tuple(rule.text for rule in rules))
     return attrs.evolve(asks[0], question=question, rules=rules)
-
-
-HAVE_SUBCOMMANDS = frozenset(
-    {
-        *("git", "gh", "hg", "svn", "npm", "pnpm", "yarn", "bun", "deno", "cargo", "go", "rustup", "dotnet", "mvn"),
-        *("gradle", "make", "just", "task", "pip", "pip3", "pipx", "uv", "poetry", "pdm", "conda", "hatch", "tox"),
-        "nox",
-        *("docker", "podman", "kubectl", "helm", "terraform", "apt", "apt-get", "brew", "dnf", "apk", "systemctl"),
-        *("bundle", "gem", "rails", "composer", "php", "mix", "aws", "gcloud", "az", "coterie"),
-    }
-)
-"""Programs whose second word selects the action."""
-ONLY_EXACT = WRAPPERS | {
-    *("python", "python3", "node", "perl", "ruby", "php", "lua", "awk", "sed", "npx", "bunx", "uvx", "source", "."),
-    *("rm", "rmdir", "mv", "dd", "shred", "truncate", "ln", "chmod", "chown", "kill", "pkill", "killall", "tee"),
-    *("curl", "wget", "scp", "rsync", "nc", "cd", "export", "alias", "set", "shopt", "enable", "hash"),
-}
-"""Programs that can do anything, destroy or send data: an approval must not cover all their arguments."""
-
-_SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*")
 
 
 def proposed_rules(call: ToolCallFacts, allow: Sequence[Rule] = (), *, is_exact: bool = False) -> tuple[Rule, ...]:

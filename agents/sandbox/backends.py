@@ -38,6 +38,11 @@ _RUN = ("--tmpfs", "/run", "--ro-bind-try", "/run/current-system", "/run/current
 _CLOSED = "0111"
 """Mode of a hidden directory: it can be traversed to visible paths below it, but not listed."""
 
+LOWEST_LANDLOCK_VERSION = 3
+"""Lowest usable Landlock version: the first that denies truncating a file without write access."""
+PROBE_TIMEOUT = 20.0
+"""Seconds after which a probe without a result counts as a failure."""
+
 
 def find_bubblewrap() -> str | None:
     """Return the absolute path of `bwrap`; None if it is not installed."""
@@ -99,10 +104,6 @@ def _mounted(path: Path, view: PathAccess) -> Iterator[str]:
         yield from ("--bind-try" if view == "write" else "--ro-bind-try", name, name)
 
 
-LOWEST_LANDLOCK_VERSION = 3
-"""Lowest usable Landlock version: the first that denies truncating a file without write access."""
-
-
 def landlock_version() -> int:
     """Return the Landlock version of the kernel; 0 without Landlock."""
     found: int = ctypes.CDLL(None, use_errno=True).syscall(launch.CREATE_RULESET, None, 0, launch.ASK_VERSION)
@@ -115,10 +116,6 @@ def landlock_command(program: Sequence[str], views: Mapping[Path, PathAccess], *
     # Isolated from site packages, environment and working directory, so that no foreign module can be imported.
     start = [sys.executable, "-I", "-S", launch.__file__]
     return [*start, *(["--network"] if network else []), *places, "--", *program]
-
-
-PROBE_TIMEOUT = 20.0
-"""Seconds after which a probe without a result counts as a failure."""
 
 
 def unavailable_reason(way: SandboxBackend) -> str | None:

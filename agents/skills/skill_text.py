@@ -18,7 +18,13 @@ from coterie.memory.front_matter.front_matter import parse_front_matter
 ARGUMENTS = "$ARGUMENTS"
 PLACE = "${CLAUDE_SKILL_DIR}"
 """Placeholder in skill files for the directory of the skill."""
+
 _REQUEST = re.compile(r"/(?P<name>[a-z0-9-]{1,64})(?:\s+(?P<arguments>.*))?", re.DOTALL)
+
+SHOWN = 250
+"""Maximum length of a description in the list, in characters: enough for its purpose."""
+LEAST = 20
+"""Minimum useful length of a description, in characters; below, only the name is listed."""
 
 
 def skill_text(used: UsedSkill) -> str | FileProblem:
@@ -51,12 +57,6 @@ def requested_skill(message: str, skills: Skills) -> tuple[Skill, str] | None:
     if match is None or skill is None or not skill.is_for_user:
         return None
     return skill, (match["arguments"] or "").strip()
-
-
-SHOWN = 250
-"""Maximum length of a description in the list, in characters: enough for its purpose."""
-LEAST = 20
-"""Minimum useful length of a description, in characters; below, only the name is listed."""
 
 
 def skill_listing(skills: Sequence[Skill], budget: int) -> str:

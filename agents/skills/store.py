@@ -18,6 +18,18 @@ from coterie.suggestions import closest_match
 
 SkillScope = Literal["user", "agents", "claude", "project"]
 """Origin of a skill, from the weakest to the strongest: the user, or one of three directories of the project."""
+NAME = re.compile(r"[a-z0-9-]{1,64}")
+RULE = "a name is at most 64 lower-case letters, digits and hyphens"
+LONGEST = 1_024
+"""Maximum length of a description, in characters."""
+RIGHTS = "it grants no permissions; use `permissions.allow` in your settings"
+MODEL = "another model could not use the cached conversation; set it in an agent definition"
+PLAIN = "a skill is loaded into the conversation that uses it"
+OTHERS = "it has no effect here"
+DIRECTORY = "skills"
+FILE = "SKILL.md"
+MOST = 1_000
+"""Maximum number of skills that are loaded from one directory."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,16 +62,6 @@ class Skill:
     def used(self, arguments: str = "") -> UsedSkill:
         """Return the record of a use of the skill with *arguments*, for a transcript."""
         return UsedSkill(name=self.name, file=str(self.file), arguments=arguments)
-
-
-NAME = re.compile(r"[a-z0-9-]{1,64}")
-RULE = "a name is at most 64 lower-case letters, digits and hyphens"
-LONGEST = 1_024
-"""Maximum length of a description, in characters."""
-RIGHTS = "it grants no permissions; use `permissions.allow` in your settings"
-MODEL = "another model could not use the cached conversation; set it in an agent definition"
-PLAIN = "a skill is loaded into the conversation that uses it"
-OTHERS = "it has no effect here"
 
 
 def parse_skill(
@@ -150,12 +152,6 @@ class _SkillParser(FrontMatterFields):
             return ()
         self.add_error("allowed-tools", "note", f"allowed-tools lists what the skill would like to use; {RIGHTS}")
         return tuple(tool_names(value) or ("*",))
-
-
-DIRECTORY = "skills"
-FILE = "SKILL.md"
-MOST = 1_000
-"""Maximum number of skills that are loaded from one directory."""
 
 
 @attrs.frozen(kw_only=True)

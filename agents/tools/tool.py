@@ -20,6 +20,12 @@ from coterie.suggestions import did_you_mean
 
 SKILL_LIMIT = 100
 """Maximum number of remembered skills; the least recently used ones are forgotten."""
+RESULTS_DIRECTORY = "tool-results"
+JOBS_DIRECTORY = "jobs"
+"""Directories in an agent's own directory: long results of tool calls, and output of background jobs."""
+Access = Literal["read", "edit", "run", "session", "spawn"]
+RESULT_CAP = 50_000
+"""Default limit of a result in characters; longer results are stored on disk."""
 
 
 @attrs.define(eq=False)
@@ -55,11 +61,6 @@ class UsedSkills:
         self._used[used.name] = used
         if len(self._used) > SKILL_LIMIT:
             del self._used[next(iter(self._used))]
-
-
-RESULTS_DIRECTORY = "tool-results"
-JOBS_DIRECTORY = "jobs"
-"""Directories in an agent's own directory: long results of tool calls, and output of background jobs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -185,11 +186,6 @@ class ToolResult:
         content = [*text, *media]
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}
         return msgspec.json.encode({**block, "is_error": True} if self.is_error else block)
-
-
-Access = Literal["read", "edit", "run", "session", "spawn"]
-RESULT_CAP = 50_000
-"""Default limit of a result in characters; longer results are stored on disk."""
 
 
 class Tool(ABC):

@@ -12,6 +12,9 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 
+SECRET_PREFIX = "ANTHROPIC_"  # noqa: S105 - a prefix of variable names, not a secret
+SECRETS = frozenset({"COTERIE_CONTROL_TOKEN"})
+
 
 async def run_worker(script: str, request: bytes, *, work: str = "The search") -> bytes:
     """Run a *script* below `agents/tools` with *request* as input, and return its output.
@@ -31,10 +34,6 @@ async def run_worker(script: str, request: bytes, *, work: str = "The search") -
         error = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise ToolFailed(f"{work} failed with status {ended.returncode}: {error or 'the process was killed'}")
     return ended.stdout
-
-
-SECRET_PREFIX = "ANTHROPIC_"  # noqa: S105 - a prefix of variable names, not a secret
-SECRETS = frozenset({"COTERIE_CONTROL_TOKEN"})
 
 
 def command_environment(additional: Mapping[str, str]) -> dict[str, str]:

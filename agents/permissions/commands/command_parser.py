@@ -17,6 +17,22 @@ _DESCRIPTOR = re.compile(r"[0-9]+-?|-")
 _NETWORK = re.compile(r"/dev/(tcp|udp)/")
 _NAME = re.compile(r"[^\s;&|<>()'\"\\$`{}=,]+")
 
+MAX_CHARACTERS = 50_000
+"""Maximum length of a command line that is parsed, in characters."""
+MAX_NESTING = 20
+"""Maximum nesting of substitutions."""
+
+_BLANK = re.compile(r"(?:[ \t]|\\\n)*")
+_COMMENT = re.compile(r"#[^\n]*")
+_CONTROL = re.compile(r";;&|;;|;&|;|&&|&(?!>)|\|\||\|&|\||\n|[()]")
+_REDIRECTION = re.compile(r"&>>?|[0-9]{0,9}(<<<|<<-|<<|<>|<&|>>|>&|>\||[<>](?!\())")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[.*\])?\+?=", re.DOTALL)
+_VARIABLE_REDIRECTION = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
+_GROUPING = frozenset({"{", "}", "!"})
+_KEYWORDS = frozenset(
+    "if then elif else fi for while until do done case esac select function time coproc [[ ]]".split()  # noqa: SIM905 - a list of words is most readable as one string
+)
+
 
 @attrs.frozen
 class Redirection:
@@ -79,24 +95,6 @@ class CommandLine:
         words = (word.text for command in (*self.commands, *self.substituted) for word in command.words)
         found = (match[0] for text in (self.text, *words) for match in _NAME.finditer(text))
         return any(word == name or word.rpartition("/")[2] == name for word in found)
-
-
-MAX_CHARACTERS = 50_000
-"""Maximum length of a command line that is parsed, in characters."""
-MAX_NESTING = 20
-"""Maximum nesting of substitutions."""
-
-_BLANK = re.compile(r"(?:[ \t]|\\\n)*")
-_COMMENT = re.compile(r"#[^\n]*")
-_CONTROL = re.compile(r";;&|;;|;&|;|&&|&(?!>)|\|\||\|&|\||\n|[()]")
-_REDIRECTION = re.compile(r"&>>?|[0-9]{0,9}(<<<|<<-|<<|<>|<&|>>|>&|>\||[<>](?!\())")
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[.*\])?\+?=", re.DOTALL)
-_VARIABLE_REDIRECTION = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
-
-_GROUPING = frozenset({"{", "}", "!"})
-_KEYWORDS = frozenset(
-    "if then elif else fi for while until do done case esac select function time coproc [[ ]]".split()  # noqa: SIM905 - a list of words is most readable as one string
-)
 
 
 def parse_command(text: str) -> CommandLine:

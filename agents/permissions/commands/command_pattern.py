@@ -29,6 +29,7 @@ SUBSCRIPTING = frozenset(
 
 _SUBSCRIPT = re.compile(r"\[.*[$`]", re.DOTALL)
 _SCRIPT = re.compile(r"[\s;&|<>()'\"\\$`]")
+_BRACES = re.compile(r"(?<!\$)\{")
 
 
 def opaque_reason(line: CommandLine) -> str | None:
@@ -63,9 +64,6 @@ def _hides_commands(command: SimpleCommand) -> bool:
     if command.name in SHELLS:
         return all(argument.startswith("-") for argument in arguments)
     return command.name in SUBSCRIPTING and any(_SUBSCRIPT.search(argument) for argument in arguments)
-
-
-_BRACES = re.compile(r"(?<!\$)\{")
 
 
 @attrs.frozen

@@ -14,6 +14,15 @@ from coterie.suggestions import did_you_mean
 _decoder = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
 
+SUFFIX = ".ipynb"
+CellType = Literal["code", "markdown", "raw"]
+IDS_SINCE = (4, 5)
+"""First version of the format in which cells have ids."""
+CELL_LEVEL = 2
+"""Nesting depth of a cell in the JSON of a notebook."""
+
+_BYTE_ORDER_MARK = "\ufeff"
+
 
 @attrs.frozen(kw_only=True)
 class JsonSpan:
@@ -113,15 +122,6 @@ class JsonLayout:
     def space(self, level: int) -> str:
         """Return line end and indentation before a value at the depth *level*; empty if the text is on one line."""
         return f"{self.line_end}{self.indent * level}" if self.line_end else ""
-
-
-SUFFIX = ".ipynb"
-CellType = Literal["code", "markdown", "raw"]
-IDS_SINCE = (4, 5)
-"""First version of the format in which cells have ids."""
-CELL_LEVEL = 2
-"""Nesting depth of a cell in the JSON of a notebook."""
-_BYTE_ORDER_MARK = "\ufeff"
 
 
 @attrs.frozen(kw_only=True)

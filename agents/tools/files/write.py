@@ -12,6 +12,9 @@ from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import FileVersion, encoded, missing_file_hint
 from coterie.memory.store.change import MemoryChange
 
+FileEdit = Callable[[FileVersion | None], tuple[str, str]]
+"""Function that takes the current version of a file, and returns its new text and a report for the model."""
+
 
 @attrs.frozen(kw_only=True)
 class WriteInput:
@@ -19,10 +22,6 @@ class WriteInput:
 
     file_path: Annotated[str, "The file, absolute or relative to the project directory."]
     content: Annotated[str, "The complete new content of the file."]
-
-
-FileEdit = Callable[[FileVersion | None], tuple[str, str]]
-"""Function that takes the current version of a file, and returns its new text and a report for the model."""
 
 
 async def change_file(name: str, workspace: Workspace, edit: FileEdit, *, must_exist: bool = True) -> ToolResult:

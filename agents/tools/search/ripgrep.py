@@ -29,6 +29,37 @@ BATCH = 500_000
 
 _trusted: dict[str, bool] = {}
 
+ASCII = frozenset(map(chr, range(128)))
+BEYOND = r"[\x80-\xff]+"
+"""A non-ASCII character, or invalid UTF-8, which Python decodes to a replacement character."""
+ANY = rf"(?:[\x00-\x09\x0b-\x7f]|{BEYOND})"
+ANYWHERE = "(?:)"
+"""Replaces assertions about a position, because Python does not see byte order marks and carriage returns."""
+SAME_LETTERS = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
+"""ASCII letter -> non-ASCII letters that are equal to it if case is ignored."""
+REPETITION_DIGITS = 3
+
+_DIGITS = frozenset(filter(str.isdigit, ASCII))
+_WORD = frozenset(filter(str.isalnum, ASCII)) | {"_"}
+_SPACE = frozenset(filter(str.isspace, ASCII))
+_CLASSES = {"d": _DIGITS, "D": ASCII - _DIGITS, "w": _WORD, "W": ASCII - _WORD, "s": _SPACE, "S": ASCII - _SPACE}
+_CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
+_IGNORES_CASE = "(?i)"
+_TOKEN = re.compile(
+    r"""
+      (?P<group>     \( (?: \?: | \?P<[A-Za-z_][A-Za-z0-9_]*> | (?!\?) ) )
+    | (?P<structure> [|)] )
+    | (?P<repeat>    (?: (?P<sign> [*+?] ) | \{ (?P<least> [0-9]* ) (?P<most> ,? [0-9]* ) \} (?<!\{\}) ) [?+]? )
+    | (?P<set>       \[ (?P<not> \^?+ ) (?P<items> (?: \] | \\. | [^\]\\] ) (?: \\. | [^\]\\] )* ) \] )
+    | (?P<assertion> [$^] | \\[AZbB] )
+    | (?P<letter>    \\. | [^\\(\[] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ITEM = re.compile(r"(?P<first>\\.|.)(?:-(?P<last>\\.|.))?", re.DOTALL)
+_WARNED_OF = re.compile(r"^\[|--|&&|~~|\|\|")
+"""Parts of a set for which Python issues a warning, because their meaning may change."""
+
 
 @functools.cache
 def installed_ripgrep() -> str | None:
@@ -106,39 +137,6 @@ def _batches(files: Sequence[str]) -> Iterator[list[str]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-ASCII = frozenset(map(chr, range(128)))
-BEYOND = r"[\x80-\xff]+"
-"""A non-ASCII character, or invalid UTF-8, which Python decodes to a replacement character."""
-ANY = rf"(?:[\x00-\x09\x0b-\x7f]|{BEYOND})"
-ANYWHERE = "(?:)"
-"""Replaces assertions about a position, because Python does not see byte order marks and carriage returns."""
-SAME_LETTERS = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
-"""ASCII letter -> non-ASCII letters that are equal to it if case is ignored."""
-REPETITION_DIGITS = 3
-
-_DIGITS = frozenset(filter(str.isdigit, ASCII))
-_WORD = frozenset(filter(str.isalnum, ASCII)) | {"_"}
-_SPACE = frozenset(filter(str.isspace, ASCII))
-_CLASSES = {"d": _DIGITS, "D": ASCII - _DIGITS, "w": _WORD, "W": ASCII - _WORD, "s": _SPACE, "S": ASCII - _SPACE}
-_CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
-_IGNORES_CASE = "(?i)"
-
-_TOKEN = re.compile(
-    r"""
-      (?P<group>     \( (?: \?: | \?P<[A-Za-z_][A-Za-z0-9_]*> | (?!\?) ) )
-    | (?P<structure> [|)] )
-    | (?P<repeat>    (?: (?P<sign> [*+?] ) | \{ (?P<least> [0-9]* ) (?P<most> ,? [0-9]* ) \} (?<!\{\}) ) [?+]? )
-    | (?P<set>       \[ (?P<not> \^?+ ) (?P<items> (?: \] | \\. | [^\]\\] ) (?: \\. | [^\]\\] )* ) \] )
-    | (?P<assertion> [$^] | \\[AZbB] )
-    | (?P<letter>    \\. | [^\\(\[] )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_ITEM = re.compile(r"(?P<first>\\.|.)(?:-(?P<last>\\.|.))?", re.DOTALL)
-_WARNED_OF = re.compile(r"^\[|--|&&|~~|\|\|")
-"""Parts of a set for which Python issues a warning, because their meaning may change."""
 
 
 class _Untranslatable(Exception):

@@ -12,6 +12,8 @@ from coterie.mailbox.tasks.errors import TaskError, TaskRefused
 from coterie.mailbox.tasks.task import ListedTask, Task, TaskChange, TaskId, TaskOwner, TaskState, TaskStatus
 from coterie.mailbox.tasks.task_list import TaskList
 
+UNFINISHED: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress"})
+
 
 @contextmanager
 def translate_task_errors() -> Iterator[None]:
@@ -99,9 +101,6 @@ class TaskCreate(_TaskTool, name="TaskCreate", input_type=TaskCreateInput, acces
                 blocked_by=map(TaskId, arguments.blocked_by),
             )
         return ToolResult(text=f"Created task {task.id}: {task.subject}")
-
-
-UNFINISHED: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress"})
 
 
 @attrs.frozen(kw_only=True)

@@ -25,6 +25,9 @@ NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
 _ENTRY = re.compile(r"(\[[^\]]+\]|[^:\[\]]+)(?::(\d{1,5}))?")
 
+MAX_ADDRESSES = 4
+"""Maximum number of IP addresses of a host to try."""
+
 
 @attrs.frozen(kw_only=True)
 class WebAddress:
@@ -150,10 +153,6 @@ def _names(entry: str | Network, host: str) -> bool:
 
 def _holds(entry: str | Network, ip: Address) -> bool:
     return not isinstance(entry, str) and ip in entry
-
-
-MAX_ADDRESSES = 4
-"""Maximum number of IP addresses of a host to try."""
 
 
 async def resolve_addresses(address: WebAddress, hosts: Sequence[HostList]) -> list[Address]:

@@ -25,6 +25,20 @@ HEADERS = {
     "Accept": "text/markdown, text/html, text/plain, application/json;q=0.9, */*;q=0.5",
     "Accept-Encoding": "gzip, deflate",
 }
+PAGE_TIME_LIMIT = 20.0
+PAGES = frozenset({"text/html", "application/xhtml+xml"})
+TEXTS = re.compile(
+    r"text/.*|application/(?:json|xml|javascript|ecmascript|x-javascript|x-sh|toml|yaml|x-yaml|sql|graphql|rtf)"
+    r"|application/[\w.+-]+\+(?:json|xml|yaml)|image/svg\+xml"
+)
+
+_DECLARED = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_SNIFFED = 4_096
+"""Bytes at the start of a page that are searched for its type and encoding."""
+
+SHOWN = 500
+"""Maximum characters of the page in the error for an unsuccessful status."""
 
 
 @attrs.frozen(kw_only=True)
@@ -123,18 +137,6 @@ async def _request_at(client: httpx2.AsyncClient, address: WebAddress, ip: Addre
     )
 
 
-PAGE_TIME_LIMIT = 20.0
-PAGES = frozenset({"text/html", "application/xhtml+xml"})
-TEXTS = re.compile(
-    r"text/.*|application/(?:json|xml|javascript|ecmascript|x-javascript|x-sh|toml|yaml|x-yaml|sql|graphql|rtf)"
-    r"|application/[\w.+-]+\+(?:json|xml|yaml)|image/svg\+xml"
-)
-_DECLARED = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
-_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-_SNIFFED = 4_096
-"""Bytes at the start of a page that are searched for its type and encoding."""
-
-
 async def page_text(response: HttpResponse) -> str:
     """Return the text of *response*, as Markdown if it is HTML. Raises `ToolFailed` for binary content.
 
@@ -178,10 +180,6 @@ def _is_text_encoding(name: str) -> bool:
     except ValueError:  # an incomplete character in a multi-byte encoding
         return True
     return True
-
-
-SHOWN = 500
-"""Maximum characters of the page in the error for an unsuccessful status."""
 
 
 async def load_page(address: WebAddress, hosts: tuple[HostList, ...]) -> str:

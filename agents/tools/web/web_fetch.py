@@ -14,6 +14,8 @@ CACHE_SECONDS = 15 * 60.0
 MAX_PAGES = 50
 MAX_CHARACTERS = 20_000_000
 """Maximum characters of all cached pages together."""
+Load = Callable[[WebAddress, tuple[HostList, ...]], Awaitable[str]]
+"""Function that fetches a page and returns its text for the model. Raises `ToolFailed`."""
 
 
 @attrs.define(eq=False)
@@ -41,10 +43,6 @@ class WebFetchInput:
     """Arguments of the WebFetch tool."""
 
     url: Annotated[str, "The full URL of the page, such as https://docs.python.org/3/."]
-
-
-Load = Callable[[WebAddress, tuple[HostList, ...]], Awaitable[str]]
-"""Function that fetches a page and returns its text for the model. Raises `ToolFailed`."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

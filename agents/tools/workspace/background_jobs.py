@@ -21,6 +21,7 @@ MAX_OUTPUT = 64 * 1024 * 1024
 """Maximum bytes of a job's output that are kept."""
 TITLE = 80
 """Maximum characters of a job's title."""
+JobTask = Callable[[], Awaitable[None]]
 
 
 @attrs.define(eq=False)
@@ -134,9 +135,6 @@ class BackgroundJob:
         finally:
             self._started.set()
             self._ended.set()
-
-
-JobTask = Callable[[], Awaitable[None]]
 
 
 @attrs.define(eq=False)

@@ -19,6 +19,8 @@ FILE_LIMIT = 10_000
 """Maximum number of tracked files; the oldest ones are forgotten and must be read again."""
 LARGEST = 8 * 1024 * 1024
 """Maximum bytes of a tracked file; larger files are not tracked and cannot be changed by a tool."""
+SHOWN = 20_000
+"""Maximum characters of a memory that is shown after a rejected write."""
 
 
 @attrs.define(eq=False)
@@ -175,10 +177,6 @@ def missing_file_hint(path: Path) -> str:
     except OSError:
         return ""
     return f"; did you mean {' or '.join(near)} in {path.parent}?" if near else f" in {path.parent}"
-
-
-SHOWN = 20_000
-"""Maximum characters of a memory that is shown after a rejected write."""
 
 
 @attrs.frozen(kw_only=True)

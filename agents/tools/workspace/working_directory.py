@@ -13,24 +13,21 @@ import attrs
 from coterie.agents.errors import ToolFailed
 from coterie.files import replace_file
 
+FOLDER = ".shell-"
+"""Prefix of the temporary folder in which a shell reports its final directory."""
+END = "end"
+"""File in this folder that the shell writes."""
+MAX_PATH_BYTES = 65_536
+"""Bytes to read of this file; more than any path has."""
+START_UP = "BASH_ENV"
+"""Environment variable with the file that bash reads before it runs a command."""
+
 
 def printable_name(name: str) -> str:
     """Replace unprintable characters of a file name, so that it fits on one line and into JSON."""
     if name.isprintable():
         return name
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
-
-
-FOLDER = ".shell-"
-"""Prefix of the temporary folder in which a shell reports its final directory."""
-
-END = "end"
-"""File in this folder that the shell writes."""
-MAX_PATH_BYTES = 65_536
-"""Bytes to read of this file; more than any path has."""
-
-START_UP = "BASH_ENV"
-"""Environment variable with the file that bash reads before it runs a command."""
 
 
 @attrs.define(eq=False)
