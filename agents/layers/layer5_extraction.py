@@ -19,7 +19,7 @@ from coterie.agents.loop.model.reply import Reply
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.helper_rights import HelperRights
 from coterie.agents.prompts import render
-from coterie.agents.tools.workspace.memory_files import WritableMemory
+from coterie.agents.tools.workspace.file_change import WritableMemory
 from coterie.memory.compaction.cut_point import split_messages
 from coterie.memory.errors import StoreError
 from coterie.memory.extraction.extraction_schedule import ExtractionSchedule, agent_already_wrote, count_unread

@@ -16,7 +16,7 @@ import trio
 from coterie.agents.errors import ControlLost, ReplyMalformed
 from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.run_result import RunEnded
-from coterie.agents.mcp.client import open_mcp_client
+from coterie.agents.mcp.client import McpClient
 from coterie.agents.prompts import render
 from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
 from coterie.agents.runtime.agent_runner import AgentRunner
@@ -121,7 +121,8 @@ async def _open(spec: AgentSpec, root: RootConnection, process_mail: ProcessMail
         opening_client = open_model_client(root.gate, base_url=url, api_key=None if url is None else "embedded")
         client = await stack.enter_async_context(opening_client)
         tag = agent_tag(spec.name, spec.incarnation.number)
-        mcp = await stack.enter_async_context(open_mcp_client(tag, spec.services.mcp, spec.settings.mcp.call_seconds))
+        mcp = McpClient(tag, spec.services.mcp, spec.settings.mcp.call_seconds)
+        stack.push_async_callback(mcp.aclose)
         spec = complete_spec(spec, session, files.transcript.loaded.words)
         parts = await trio.to_thread.run_sync(load_agent_parts, spec, files, mail, root)
         runner = await stack.enter_async_context(open_agent_runner(parts, client, mcp))

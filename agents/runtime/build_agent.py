@@ -43,7 +43,7 @@ from coterie.agents.tools.team.send_message import SendMessage
 from coterie.agents.tools.team.task_tools import task_tools
 from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace, tool_definition
 from coterie.agents.tools.web.hosts import hosts_from_settings
-from coterie.agents.tools.web.web_fetch import NAME, PageCache, WebFetch
+from coterie.agents.tools.web.web_fetch import PageCache, WebFetch
 from coterie.agents.tools.workspace.background_jobs import BackgroundJobs, open_jobs
 from coterie.mailbox.tasks.task import TaskOwner
 from coterie.memory.store.change import Author
@@ -152,7 +152,7 @@ def build_web_tools(parts: AgentParts) -> tuple[Tool, ...]:
 
     spec, begun = parts.spec, parts.begun_prefix
     hosts = tuple(hosts_from_settings(settings) for settings in (spec.settings, *spec.parent_settings))
-    is_there = all(each.entries for each in hosts) if begun is None else begun.has_tool(NAME)
+    is_there = all(each.entries for each in hosts) if begun is None else begun.has_tool(WebFetch.name)
     return (WebFetch(hosts=hosts, cache=PageCache(parts.files.clock.now), load=load_page),) if is_there else ()
 
 

@@ -1,6 +1,6 @@
 """Scripted agent with real HTTP to the embedded server, real files, and tools of the test."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -56,7 +56,7 @@ class NoteInput:
 
 
 @attrs.frozen(kw_only=True)
-class NotingTool:
+class NotingTool(Tool):
     """Tool that calls a function of the test."""
 
     name: str
@@ -66,10 +66,6 @@ class NotingTool:
     result_cap: int | None = RESULT_CAP
     description: str = "Takes a note."
     input_type: type[attrs.AttrsInstance] = NoteInput
-
-    def paths_affected(self, _arguments: NoteInput, _workspace: Workspace) -> Iterable[Path]:
-        """Return no path."""
-        return ()
 
     async def run(self, arguments: NoteInput, _workspace: Workspace) -> ToolResult:
         """Return the result of the test's function."""

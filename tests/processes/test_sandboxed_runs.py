@@ -9,7 +9,7 @@ import pytest
 
 from coterie.agents.events.agent_events import PermissionDecided, RunStarted
 from coterie.agents.loop.conversation.transcript import load_transcript
-from coterie.agents.sandbox.sandbox import SandboxBackend
+from coterie.agents.sandbox.backends import SandboxBackend
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.session_directory import TRANSCRIPT
 from tests.agents.sandbox.local_listeners import CALLER, open_listeners

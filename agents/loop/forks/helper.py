@@ -13,7 +13,7 @@ from coterie.agents.loop.conversation.transcript_records import StateRecord
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.prompts import render
 from coterie.agents.tools.tool import Denial, Tool, Workspace, call_tool
-from coterie.agents.tools.workspace.memory_files import WritableMemory
+from coterie.agents.tools.workspace.file_change import WritableMemory
 
 MAX_TOKENS = 8_000
 

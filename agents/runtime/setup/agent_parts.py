@@ -8,7 +8,6 @@ import attrs
 from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.store import load_definitions
 from coterie.agents.definitions.team_definition import TeamDefinition, load_recorded_team
-from coterie.agents.events.agent_events import PermissionDecided
 from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.forks.fork import read_fork_file
 from coterie.agents.loop.forks.fork_point import ForkPoint
@@ -88,11 +87,7 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
     members = [] if team is None or spec.parent != MAIN else [member.name for member in team.members]
     mcp_tools = load_tool_list(session.directory) or McpToolList()
     permissions = _permissions(spec, definition, mcp_tools)
-    authority = Authorizer(
-        permissions,
-        root.asker if spec.services.can_prompt else None,
-        lambda decision: files.log.emit(PermissionDecided(**attrs.asdict(decision))),
-    )
+    authority = Authorizer(permissions, root.asker if spec.services.can_prompt else None, files.log.emit)
     point = None if spec.fork is None else read_fork_file(Path(spec.fork))
     conversation = files.transcript.loaded.conversation
     begin = point if conversation is None else conversation

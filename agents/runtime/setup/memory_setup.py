@@ -13,7 +13,7 @@ from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.setup.agent_files import AgentFiles
 from coterie.agents.runtime.setup.context_texts import memory_manual
 from coterie.agents.runtime.setup.memory_scopes import scopes_for
-from coterie.agents.tools.workspace.memory_files import WritableMemory
+from coterie.agents.tools.workspace.file_change import WritableMemory
 from coterie.memory.errors import StoreError
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.memory_store import MemoryStore, exclude_from_git, seed_store

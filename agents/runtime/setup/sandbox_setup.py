@@ -9,11 +9,11 @@ from pathlib import Path
 import attrs
 import trio
 
-from coterie.agents.permissions.protected_paths import PROTECTED_DIRECTORIES, PROTECTED_FILES
+from coterie.agents.permissions.path_pattern import PROTECTED_DIRECTORIES, PROTECTED_FILES
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.setup.agent_files import AgentFiles
-from coterie.agents.sandbox.capabilities import unavailable_reason
-from coterie.agents.sandbox.sandbox import Sandbox, SandboxBackend
+from coterie.agents.sandbox.backends import SandboxBackend, unavailable_reason
+from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.sandbox.sensitive_paths import Repository, hidden_paths
 from coterie.agents.settings import SANDBOX_MODES, SandboxSettings, Settings
 from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY

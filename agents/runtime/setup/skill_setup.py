@@ -19,9 +19,8 @@ from coterie.agents.prompts import render
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.setup.agent_files import AgentFiles
 from coterie.agents.runtime.setup.context_texts import can_load_skills, skill_listing_text
-from coterie.agents.skills.skill import Skill
 from coterie.agents.skills.skill_text import requested_skill, skill_block, skill_text
-from coterie.agents.skills.store import Skills, load_skills
+from coterie.agents.skills.store import Skill, Skills, load_skills
 from coterie.agents.tools.skills.load_skill import SkillTool
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import trio
 
-from coterie.agents.sandbox.capabilities import available_backends
+from coterie.agents.sandbox.backends import available_backends
 from coterie.clock import Clock
 from coterie.orchestrator.cli.completion_candidates import complete_session
 from coterie.orchestrator.cli.output import ExitCode, print_json, sanitize

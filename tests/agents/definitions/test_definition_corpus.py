@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import yaml
 
-from coterie.agents.definitions.definition_parser import parse_definition
-from coterie.agents.skills.skill import parse_skill
+from coterie.agents.definitions.store import parse_definition
+from coterie.agents.skills.store import parse_skill
 from coterie.memory.front_matter.front_matter import parse_front_matter
 from tests.data import absent
 

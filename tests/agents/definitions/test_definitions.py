@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.definition_files import MAX_BYTES, FileProblem
-from coterie.agents.definitions.definition_parser import parse_definition
-from coterie.agents.definitions.store import AgentDefinitions, load_definitions, load_path
+from coterie.agents.definitions.store import AgentDefinitions, load_definitions, load_path, parse_definition
 from coterie.agents.hooks.hook import Hook
 from coterie.errors import ConfigInvalid
 from tests.examples import examples

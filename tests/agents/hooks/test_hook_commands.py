@@ -9,7 +9,7 @@ import psutil
 import pytest
 import trio
 
-from coterie.agents.hooks.hook_process import CommandResult, run_command
+from coterie.agents.hooks.registry import CommandResult, run_command
 from tests.descriptors import count_descriptors
 
 pytestmark = pytest.mark.slow

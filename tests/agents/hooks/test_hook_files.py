@@ -8,11 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.hooks.hook import HOOK_EVENTS, Hook, HookEvent, check_matcher, content_of, matches, matching_hooks
+from coterie.agents.hooks.hook import (
+    HOOK_EVENTS,
+    Hook,
+    HookEvent,
+    HookParser,
+    check_matcher,
+    content_of,
+    matches,
+    matching_hooks,
+)
 from coterie.agents.hooks.hook_files import approve_sources, hook_sources, select_hooks
-from coterie.agents.hooks.hook_output import MAX_CHARACTERS, HookOutput, combine_outputs, parse_output
-from coterie.agents.hooks.hook_parser import HookParser
-from coterie.agents.hooks.hook_process import CommandResult
+from coterie.agents.hooks.registry import MAX_CHARACTERS, CommandResult, HookOutput, combine_outputs, parse_output
 from coterie.agents.settings import HookSettings
 
 FLAWED = """{

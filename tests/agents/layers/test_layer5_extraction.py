@@ -22,7 +22,7 @@ from coterie.agents.tools.files.edit import Edit
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.shell.bash import Bash
-from coterie.agents.tools.workspace.memory_files import WritableMemory
+from coterie.agents.tools.workspace.file_change import WritableMemory
 from coterie.files import file_faults
 from coterie.memory.layer_settings import ExtractionSettings
 from coterie.memory.store.change import Author

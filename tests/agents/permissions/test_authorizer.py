@@ -10,7 +10,8 @@ import trio
 import trio.testing
 
 from coterie.agents.errors import ControlLost, ToolFailed
-from coterie.agents.permissions.authorizer import Authorizer, PermissionDecision
+from coterie.agents.events.agent_events import PermissionDecided
+from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.plan_approval import PlanDecision, PlanPolicy
 from coterie.agents.permissions.rules import RoleLimit, Rule
@@ -128,7 +129,7 @@ async def test_cancelled_prompt_grants_nothing_and_the_next_one_opens(workspace:
 
 
 async def test_decision_is_reported_unless_the_mode_simply_allows(workspace: Workspace) -> None:
-    told: list[PermissionDecision] = []
+    told: list[PermissionDecided] = []
     limit = RoleLimit(name="helper", reason="none of that", denied=frozenset({"Read"}))
     authority = Authorizer(
         Permissions(allow=(Rule.parse("Bash(ls:*)", "test"),), deny=(Rule.parse("Bash(rm:*)", "test"),)),

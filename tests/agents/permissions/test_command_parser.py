@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coterie.agents.permissions.commands.command_line import SimpleCommand
-from coterie.agents.permissions.commands.command_parser import MAX_CHARACTERS, parse_command
+from coterie.agents.permissions.commands.command_parser import MAX_CHARACTERS, SimpleCommand, parse_command
 from coterie.agents.permissions.commands.command_pattern import CommandPattern
 from tests.agents.permissions.real_bash import ran_by_bash
 from tests.examples import examples

@@ -9,8 +9,7 @@ import pytest
 from coterie.agents.errors import ToolFailed
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.commands.command_parser import parse_command
-from coterie.agents.permissions.commands.read_only_commands import write_reason
-from coterie.agents.permissions.helper_rights import HelperRights
+from coterie.agents.permissions.helper_rights import HelperRights, write_reason
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.rules import Rule
 from coterie.agents.tools.files.edit import Edit, EditInput
@@ -18,8 +17,7 @@ from coterie.agents.tools.files.glob import Glob, GlobInput
 from coterie.agents.tools.files.read import Read, ReadInput
 from coterie.agents.tools.files.write import Write, WriteInput
 from coterie.agents.tools.search.grep import Grep, GrepInput
-from coterie.agents.tools.shell.bash import Bash, BashInput
-from coterie.agents.tools.shell.bash_output import KillBash, KillBashInput
+from coterie.agents.tools.shell.bash import Bash, BashInput, KillBash, KillBashInput
 from coterie.agents.tools.tool import Tool, Workspace
 
 

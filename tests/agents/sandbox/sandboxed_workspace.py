@@ -10,11 +10,10 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.sandbox.capabilities import unavailable_reason
-from coterie.agents.sandbox.sandbox import Sandbox, SandboxBackend
+from coterie.agents.sandbox.backends import SandboxBackend, unavailable_reason
+from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.sandbox.sensitive_paths import Repository
-from coterie.agents.tools.shell.bash import Bash
-from coterie.agents.tools.shell.bash_output import BashOutput, KillBash
+from coterie.agents.tools.shell.bash import Bash, BashOutput, KillBash
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
 from coterie.agents.tools.workspace.background_jobs import open_jobs
 

@@ -15,8 +15,7 @@ import trio
 
 import coterie
 from coterie.agents.sandbox import backends, launch
-from coterie.agents.sandbox.capabilities import available_backends, unavailable_reason
-from coterie.agents.sandbox.sandbox import SandboxBackend
+from coterie.agents.sandbox.backends import SandboxBackend, available_backends, unavailable_reason
 from coterie.process_identity import wait_ended
 from tests.agents.sandbox.local_listeners import CALLER, open_listeners
 from tests.agents.sandbox.sandboxed_workspace import PYTHON, SandboxedWorkspace, needs
@@ -277,7 +276,7 @@ def test_landlock_reports_what_it_cannot_hide(tmp_path: Path) -> None:
     assert attrs.evolve(wider, way="bubblewrap").problem() is None
 
 
-ASK = "from coterie.agents.sandbox.capabilities import unavailable_reason as obstacle; print(obstacle({way!r}))"
+ASK = "from coterie.agents.sandbox.backends import unavailable_reason as obstacle; print(obstacle({way!r}))"
 
 
 def test_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.sandbox.sandbox import SandboxBackend
+from coterie.agents.sandbox.backends import SandboxBackend
 from coterie.agents.sandbox.sensitive_paths import Repository
 from tests.agents.sandbox.sandboxed_workspace import SandboxedWorkspace, needs
 

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.loop.conversation.token_estimate import TEXT_BYTES
-from coterie.agents.skills.skill import Skill, parse_skill
 from coterie.agents.skills.skill_text import requested_skill, skill_listing, skill_text
-from coterie.agents.skills.store import load_skill_path, load_skills
+from coterie.agents.skills.store import Skill, load_skill_path, load_skills, parse_skill
 
 PATH = Path("/skills/release-notes/SKILL.md")
 

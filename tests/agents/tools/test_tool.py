@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import attrs
 import msgspec
@@ -16,7 +16,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.loop.conversation.transcript_records import StateRecord
 from coterie.agents.permissions.name_patterns import TOOL_NAMES
 from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
-from coterie.agents.tools.schema import described, input_schema, parse_input
+from coterie.agents.tools.schema import input_schema, parse_input
 from coterie.agents.tools.search.search_transcript import SearchTranscript
 from coterie.agents.tools.skills.load_skill import SkillTool
 from coterie.agents.tools.team.agent_tool import AgentTool
@@ -27,7 +27,6 @@ from coterie.agents.tools.tool import (
     Access,
     Image,
     Tool,
-    ToolBase,
     ToolResult,
     Workspace,
     call_tool,
@@ -46,7 +45,7 @@ class DivideInput:
     by: int
 
 
-class Divide(ToolBase):
+class Divide(Tool):
     """Tool that divides, with a bug for zero."""
 
     name: ClassVar = "Divide"
@@ -163,7 +162,7 @@ def test_tools_import_without_sdk() -> None:
 class Search:
     """Input class with one field of each type."""
 
-    pattern: str = attrs.field(metadata=described("What to look for."))
+    pattern: Annotated[str, "What to look for."]
     mode: Literal["files", "lines"] = "lines"
     limit: int | None = None
     paths: list[str] = attrs.field(factory=list)

@@ -14,7 +14,8 @@ from pypdf import PdfReader
 from coterie.agents.errors import ToolFailed
 from coterie.agents.loop.conversation.token_estimate import PAGE_TOKENS, estimate_block
 from coterie.agents.tools.files.images import MAX_IMAGE_BYTES, MAX_SIDE
-from coterie.agents.tools.files.pdf import MAX_BYTES, show_pdf
+from coterie.agents.tools.files.pdf import show_pdf
+from coterie.agents.tools.files.pdf_worker import MAX_BYTES
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.tool import Image, ToolResult, Workspace
 from tests.agents.tools.files.notebook_files import png

@@ -14,7 +14,7 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.loop.conversation.token_estimate import estimate_text
 from coterie.agents.tools.files.read import EMPTY, NOT_UTF8, TOKEN_LIMIT, Read
 from coterie.agents.tools.tool import ToolResult, Workspace
-from coterie.agents.tools.workspace.read_tracking import FILE_LIMIT, LARGEST, ReadFiles
+from coterie.agents.tools.workspace.file_change import FILE_LIMIT, LARGEST, ReadFiles
 from tests.agents.tools.tool_calls import call, refusal
 from tests.examples import examples
 

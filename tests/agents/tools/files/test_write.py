@@ -15,7 +15,7 @@ from coterie.agents.tools.files.edit import COMPARED, SHOWN, WIDTH, Edit
 from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.schema import parse_input
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace
-from coterie.agents.tools.workspace.read_tracking import LARGEST
+from coterie.agents.tools.workspace.file_change import LARGEST
 from coterie.files import Operation, file_faults
 from tests.agents.tools.files.notebook_files import png
 from tests.agents.tools.files.pdf_files import pdf

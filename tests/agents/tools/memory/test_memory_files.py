@@ -11,7 +11,7 @@ from coterie.agents.tools.files.edit import Edit
 from coterie.agents.tools.files.read import Read, ReadInput
 from coterie.agents.tools.files.write import Write, WriteInput
 from coterie.agents.tools.tool import ToolResult, Workspace
-from coterie.agents.tools.workspace.memory_files import WritableMemory
+from coterie.agents.tools.workspace.file_change import WritableMemory
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.memory_store import MemoryStore
 from tests.agents.tools.tool_calls import call

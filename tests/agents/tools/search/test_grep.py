@@ -13,7 +13,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.tools.search.grep import WORKER, Grep
+from coterie.agents.tools.search import grep_worker
+from coterie.agents.tools.search.grep import Grep
 from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, search
 from coterie.agents.tools.tool import ToolResult, Workspace
 from tests.agents.tools.tool_calls import call
@@ -197,7 +198,7 @@ def _workers() -> list[psutil.Process]:
 
 def _is_worker(child: psutil.Process) -> bool:
     try:
-        return str(WORKER) in child.cmdline()
+        return grep_worker.__file__ in child.cmdline()
     except psutil.NoSuchProcess:  # of another test, and not reaped yet
         return False
 
@@ -205,9 +206,8 @@ def _is_worker(child: psutil.Process) -> bool:
 @pytest.mark.slow
 def test_worker_ends_itself_after_its_lifetime() -> None:
     """The worker first sets an alarm; here the patched alarm exits immediately with its seconds as the exit code."""
-    script = (
-        f"import runpy, signal; signal.alarm = lambda s: exit(s); runpy.run_path({str(WORKER)!r}, run_name='__main__')"
-    )
+    run = f"runpy.run_path({grep_worker.__file__!r}, run_name='__main__')"
+    script = f"import runpy, signal; signal.alarm = lambda s: exit(s); {run}"
     assert subprocess.run([sys.executable, "-I", "-c", script], check=False).returncode == 60
 
 

@@ -17,10 +17,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.tools.search.byte_pattern import SAME_LETTERS, byte_pattern
 from coterie.agents.tools.search.grep import FIRST_BATCH, Grep
 from coterie.agents.tools.search.grep_worker import LARGEST, SNIFFED, GrepRequest, Mode, search
-from coterie.agents.tools.search.ripgrep import BATCH, files_without, installed_ripgrep
+from coterie.agents.tools.search.ripgrep import BATCH, SAME_LETTERS, byte_pattern, files_without, installed_ripgrep
 from coterie.agents.tools.tool import Workspace
 from tests.agents.tools.tool_calls import call
 from tests.examples import examples

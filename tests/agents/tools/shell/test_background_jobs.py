@@ -12,8 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.agents.tools.shell.bash import Bash
-from coterie.agents.tools.shell.bash_output import BashOutput, BashOutputInput, KillBash, KillBashInput
+from coterie.agents.tools.shell.bash import Bash, BashOutput, BashOutputInput, KillBash, KillBashInput
 from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.agents.tools.workspace.background_jobs import MAX_RUNNING, BackgroundJobs, open_jobs
 from coterie.files import file_faults
@@ -62,7 +61,7 @@ async def _read_fifo(fifo: Path) -> str:
 
 
 async def _end_of(workspace: Workspace, name: str = "bash_1") -> None:
-    await _jobs(workspace).find(name).wait_ended()
+    await _jobs(workspace).by_id[name].wait_ended()
 
 
 async def _run(workspace: Workspace, command: str) -> None:
