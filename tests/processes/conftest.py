@@ -4,12 +4,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes.project_shell import ProjectShell
+
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
+def project(tmp_path: Path, home: Path, runtime: Path) -> Path:
     """Working directory with a separate home directory."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    del home, runtime
     directory = tmp_path / "project"
     directory.mkdir()
     return directory
+
+
+@pytest.fixture
+def place(project: Path) -> ProjectShell:
+    """The project with the shell of its user."""
+    return ProjectShell(project)

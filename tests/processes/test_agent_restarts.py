@@ -13,7 +13,7 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import ProcessStart, ProcessStarter
-from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, AgentRun, RestartPolicy
+from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.supervisor.root_services import ProcessLimits
 from coterie.session_directory import TRANSCRIPT
 from tests.processes.root_harness import RootHarness, open_root_harness
@@ -76,36 +76,6 @@ async def test_killed_agent_is_resumed_and_repeats_no_call(project: Path) -> Non
             assert again == [(1, ""), (2, "again, 1 of 2: Its process was ended by SIGKILL.")]
             assert tree.root.gateway.accounts.session.reserved == 0
             assert tree.supervisor.running == set()
-
-
-LEADING = """
-boss:
-  - tools: [{Agent: {description: "help", prompt: "help", name: mate, stays: true}}]
-  - tools: [{Bash: {command: "sleep 600"}}]
-  - {text: "I wait."}
-  - {text: "heard: {{last_user_text}}"}
-mate:
-  - tools: [{Bash: {command: "until [ -e go ]; do sleep 0.01; done"}}]
-  - tools: [{SendMessage: {to: boss, message: "behind the door", summary: "found"}}]
-  - {text: "sent"}
-"""
-
-
-async def test_resumed_agent_still_waits_for_its_teammate(project: Path) -> None:
-    """A teammate owes no report; it only has to be known that it exists."""
-    with trio.fail_after(60):
-        async with open_root_harness(project, LEADING) as tree, trio.open_nursery() as nursery:
-            tree.supervisor.restarts = AT_ONCE
-            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
-            await tree.until_shell_runs("mate")
-            await tree.until_shell_runs("boss")
-            os.kill(tree.pid("boss"), signal.SIGKILL)
-            while not {"waiting", "done"} & set(tree.states("boss")):  # noqa: ASYNC110 - nothing tells
-                await trio.sleep(0.005)
-            (project / "go").touch()
-            await tree.until_state("boss", "done")
-            assert "heard: " in (report := (await tree.reports())["boss"].result)
-            assert "behind the door" in report
 
 
 async def test_agent_that_crashes_repeatedly_is_reported_as_failed(project: Path) -> None:
@@ -212,28 +182,3 @@ async def test_hanging_agent_is_killed_and_resumed(project: Path) -> None:
             assert (await tree.reports())["scout"].result == "a door"
             states = ["starting", "stalled", "stopping", "killed", "starting", "running", "done"]
             assert tree.states("scout") == states
-
-
-async def test_agent_waiting_for_a_hanging_agent_is_not_stalled(project: Path) -> None:
-    script = """
-boss:
-  - tools: [{Agent: {description: "wait", prompt: "wait", name: sleeper}}]
-  - {text: "It says {{last_tool_result}}"}
-sleeper:
-  - tools: [{Bash: {command: "sleep 600"}}]
-"""
-    with trio.fail_after(60):
-        async with open_root_harness(project, script, grace=0.1) as tree:
-            tree.supervisor.restarts = NO_RESTARTS
-            tree.supervisor.limits = ProcessLimits(grace=0.1, stall_after=3.0)
-            await _stop_when_at_work(tree)
-            assert "stalled" in tree.states("sleeper")
-            assert "stalled" not in tree.states("boss")
-            assert "It showed no sign of life for 3 seconds." in (await tree.reports())["boss"].result
-
-
-async def _stop_when_at_work(tree: RootHarness) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
-        await tree.until_shell_runs("sleeper")
-        os.kill(tree.pid("sleeper"), signal.SIGSTOP)

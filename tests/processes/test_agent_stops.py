@@ -83,19 +83,6 @@ async def test_stop_timeout_is_reported_until_the_agent_is_reaped(project: Path)
             assert tree.supervisor.stop_time == 0
 
 
-async def test_supervisor_that_kills_immediately_gives_an_agent_no_grace(project: Path) -> None:
-    with trio.fail_after(50):
-        async with open_root_harness(project, SCRIPT, grace=60.0) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("sleeper"))
-            await tree.until_shell_runs("sleeper")
-            shells = psutil.Process(tree.pid("sleeper")).children(recursive=True)
-            os.kill(tree.pid("sleeper"), signal.SIGSTOP)
-            tree.supervisor.kill_immediately()
-            await tree.supervisor.stop("sleeper")
-            assert tree.states("sleeper") == ["starting", "running", "stopping", "killed"]
-            assert not [shell for shell in shells if shell.is_running() and shell.status() != psutil.STATUS_ZOMBIE]
-
-
 async def test_kill_immediately_ends_the_grace_of_a_running_stop(project: Path) -> None:
     with trio.fail_after(50):
         async with open_root_harness(project, SCRIPT, grace=60.0) as tree, trio.open_nursery() as nursery:

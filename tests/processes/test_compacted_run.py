@@ -131,12 +131,6 @@ def test_killed_session_is_resumed_over_its_compactions(tmp_path: Path, model: s
     check_killed_sessions(tmp_path, model, seed=3, kills=1)
 
 
-@pytest.mark.usefixtures("without_notes")
-def test_killed_lead_is_resumed_over_its_compactions(tmp_path: Path, model: str) -> None:
-    """Two kills."""
-    check_killed_leads(tmp_path, model, seed=4, runs=1)
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 def test_twenty_killed_sessions_are_resumed_over_their_compactions(tmp_path: Path, model: str) -> None:

@@ -36,30 +36,6 @@ async def compact(tree: RootHarness, name: str) -> CompactionDone | NotCompacted
     return await tree.supervisor.runs.find(name).compact(None)
 
 
-async def test_waiting_agent_is_compacted(project: Path) -> None:
-    script = f"""
-boss:
-  - tools: [{{Agent: {{description: look, prompt: look, name: scout, run_in_background: true}}}}]
-  - text: I wait.
-  - text: "I heard {{{{last_user_text}}}}"
-scout:
-  - tools: [{{Bash: {{command: "while [ ! -e go ]; do sleep 0.02; done"}}}}]
-  - text: Nothing there.
-{SUMMARY}"""
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, order(tree, "boss"))
-            await tree.until_state("boss", "waiting")
-            done = await compact(tree, "boss")
-            assert isinstance(done, CompactionDone)
-            assert (done.by, done.left, done.kept) == ("summary", 3, 1)
-            assert tree.states("boss")[-1] == "waiting"
-            (project / "go").touch()
-            await tree.until_state("boss", "done")
-            reports = await tree.reports()
-            assert "Nothing there." in reports["boss"].result
-
-
 async def test_compaction_requested_in_the_last_turn_is_done_before_the_end(project: Path) -> None:
     script = f"""
 boss:

@@ -22,7 +22,6 @@ from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.commands import stop
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.doctor.orphan_processes import (
-    OrphanProcess,
     find_orphan_processes,
     kill_orphan_process,
     kill_orphan_processes,
@@ -175,18 +174,6 @@ def test_a_stray_that_ignores_requests_is_killed(session: SessionDirectory) -> N
         assert process.wait() == -signal.SIGKILL
 
 
-def test_later_process_with_the_pid_of_a_stray_is_not_killed(session: SessionDirectory) -> None:
-    with open_process({}) as process:
-        began = process_start_time(process.pid)
-        assert began is not None
-        trio.run(
-            kill_orphan_process,
-            OrphanProcess(pid=process.pid, began=began - 1, session=session.id, agent="", title=""),
-            0.1,
-        )
-        assert process.poll() is None
-
-
 def test_a_doctor_within_a_session_spares_itself_and_its_parents(
     session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,16 +220,3 @@ def test_waiting_for_a_silent_root_is_limited(session: SessionDirectory, monkeyp
         assert coterie("stop", session.id, "--now").exit_code == 0
         assert root.wait() == -signal.SIGKILL
         assert not is_alive(stray)
-
-
-def test_a_running_session_is_listed_as_running(session: SessionDirectory) -> None:
-    with open_bare_root(session) as (root, _):
-        [listed] = json.loads(coterie("list", "--json").stdout)["sessions"]
-        assert (listed["state"], listed["agents"]) == (
-            "running",
-            [{"name": "scout", "incarnation": 1, "state": "running", "progress": None}],
-        )
-        root.terminate()
-        root.wait()
-    [listed] = json.loads(coterie("list", "--json").stdout)["sessions"]
-    assert (listed["state"], listed["agents"][0]["state"]) == ("interrupted", "interrupted")

@@ -11,11 +11,9 @@ import trio
 
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.mailbox.errors import RecipientEnded
-from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.supervisor import in_process_agents
 from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, RestartPolicy
-from coterie.orchestrator.supervisor.root_services import ProcessLimits
 from coterie.session_directory import EVENT_LOG, MAIL_DIRECTORY, TRANSCRIPT
 from tests.orchestrator.supervisor.git_repositories import make_repository
 from tests.processes.root_harness import RootHarness, open_root_harness
@@ -32,10 +30,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
-    """A repository with an agent type that shares its parent's process, and a separate home."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def project(tmp_path: Path, home: Path, runtime: Path) -> Path:
+    """A repository with an agent type that shares its parent's process."""
+    del home, runtime
     directory = make_repository(tmp_path / "project")
     (directory / ".coterie" / "agents").mkdir(parents=True)
     (directory / ".coterie" / "agents" / "near.md").write_text(DEFINITION)
@@ -45,15 +42,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> P
 def delegating(then: str, *below: str) -> str:
     """Return a script in which *boss* starts *guest* in its process and says *then*; *below* are *guest*'s turns."""
     agent = '{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest}}'
-    return "\n".join(
-        [
-            "boss:",
-            f"  - tools: [{agent}]",
-            f"  - {then}",
-            "guest:",
-            *(f"  - {turn}" for turn in below),
-        ]
-    )
+    turns = "".join(f"\n  - {turn}" for turn in below)
+    return f"boss:\n  - tools: [{agent}]\n  - {then}\nguest:{turns}"
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
@@ -81,45 +71,13 @@ async def test_shared_agent_runs_in_its_parents_process_and_looks_like_any_other
             assert load_transcript(directory / TRANSCRIPT).conversation is not None
             assert b'"kind":"finished"' in (directory / EVENT_LOG).read_bytes()
             assert tree.supervisor.services.mail.roster.members()["guest"].state == "ended"
-
-
-async def test_shared_agent_spending_counts_for_itself_and_the_session(project: Path) -> None:
-    script = delegating('{text: "done"}', '{text: "a door"}')
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
             lines = read_ledger(tree.session.directory / LEDGER).lines
-            assert [(line.agent, line.parent) for line in lines] == [
-                ("boss", "main"),
-                ("guest", "boss"),
-                ("boss", "main"),
-            ]
+            callers = [("boss", "main"), ("guest", "boss"), ("guest", "boss"), ("boss", "main")]
+            assert [(line.agent, line.parent) for line in lines] == callers
             billed = sum(Decimal(request["cost_usd"]) for request in tree.served.requests)
-            standing = tree.root.gateway.accounts.session
-            assert sum(line.cost_usd for line in lines) == billed == standing.spent
-            assert standing.reserved == 0
-
-
-async def test_shared_agent_and_its_parent_run_concurrently(project: Path) -> None:
-    script = """
-boss:
-  - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest, run_in_background: true}}]
-  - tools: [{Bash: {command: "touch ping; until [ -e pong ]; do sleep 0.01; done"}}]
-  - {text: "I wait."}
-  - {text: "I was told: {{last_user_text}}", times: always}
-guest:
-  - tools: [{Bash: {command: "until [ -e ping ]; do sleep 0.01; done; touch pong"}}]
-  - tools: [{Bash: {command: "until [ -e go ]; do sleep 0.01; done"}}]
-  - {text: "a door on the right"}
-"""
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
-            await tree.until_state("boss", "waiting")
-            (project / "go").touch()
-            await tree.until_state("boss", "done")
-            assert "a door on the right" in (await tree.reports())["boss"].result
-            assert [e.what for e in tree.events if e.state == "waiting"] == ["1 agent"]
+            account = tree.root.gateway.accounts.session
+            assert sum(line.cost_usd for line in lines) == billed == account.spent
+            assert account.reserved == 0
 
 
 MAILING = """
@@ -284,25 +242,6 @@ async def test_failed_start_of_a_shared_agent_is_reported_to_its_parent(project:
             assert tree.states("guest") == ["starting", "failed"]
 
 
-async def test_a_shared_agent_may_have_shared_agents_of_its_own(project: Path) -> None:
-    script = """
-boss:
-  - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: middle}}]
-  - {text: "It says {{last_tool_result}}"}
-middle:
-  - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: lowest}}]
-  - {text: "It says {{last_tool_result}}"}
-lowest: [{text: "a door far below"}]
-"""
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            assert "a door far below" in (await tree.reports())["boss"].result
-            assert len({tree.pid(name) for name in ("boss", "middle", "lowest")}) == 1
-            parents = {e.name: e.parent for e in tree.events}
-            assert parents == {"boss": "main", "middle": "boss", "lowest": "middle"}
-
-
 async def test_a_shared_agent_may_do_no_more_than_its_parent(project: Path) -> None:
     script = delegating(
         '{text: "{{last_tool_result}}"}',
@@ -316,64 +255,25 @@ async def test_a_shared_agent_may_do_no_more_than_its_parent(project: Path) -> N
             assert "plan" in (await tree.reports())["boss"].result
 
 
-async def test_shared_agents_end_with_the_process_of_their_parent(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, WAITING) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
-            await tree.until_shell_runs("guest")
-            shells = psutil.Process(tree.pid("boss")).children(recursive=True)
-            tree.supervisor.interrupt("boss")
-            await tree.until_state("boss", "done")
-            assert alive(shells) == []
-            assert tree.states("guest")[-1] == "killed"
-            [envelope] = [e for e in await tree.mail("boss") if e.kind == "task_notification"]
-            assert TaskNotification.from_body(envelope.body).status == "killed"
-
-
-async def test_fork_of_a_shared_agent_has_its_own_process(project: Path) -> None:
+async def test_shared_agent_may_have_a_worktree_shared_agents_and_forks(project: Path) -> None:
     script = """
 boss:
-  - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest}}]
-  - {text: "done"}
+  - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest, isolation: worktree}}]
+  - {text: "It says {{last_tool_result}}"}
 guest:
+  - tools: [{Bash: {command: "pwd > here"}}]
+  - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: lowest}}]
   - tools: [{Agent: {description: "d", prompt: "p", subagent_type: fork, name: twig}}]
   - {text: "I was told: {{last_user_text}}", times: always}
+lowest: [{text: "a door far below"}]
 twig: [{text: "a leaf"}]
 """
     with trio.fail_after(60):
         async with open_root_harness(project, script) as tree:
             await tree.supervisor.run_agent(tree.agent_run("boss"))
-            assert tree.states("twig")[-1] == "done"
-            assert tree.pid("twig") != tree.pid("guest") == tree.pid("boss")
-            assert {e.parent for e in tree.events if e.name == "twig"} == {"guest"}
-
-
-async def test_shared_agent_may_have_its_own_worktree(project: Path) -> None:
-    script = """
-boss:
-  - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest, isolation: worktree}}]
-  - tools: [{Bash: {command: "pwd > here"}}]
-  - {text: "done"}
-guest:
-  - tools: [{Bash: {command: "pwd > here"}}]
-  - {text: "written"}
-"""
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            assert (await tree.reports())["boss"].status == "completed"
-            assert tree.pid("guest") == tree.pid("boss")
+            assert "a leaf" in (await tree.reports())["boss"].result
+            assert tree.pid("twig") != tree.pid("boss") == tree.pid("guest") == tree.pid("lowest")
+            parents = {e.name: e.parent for e in tree.events}
+            assert parents == {"boss": "main", "guest": "boss", "lowest": "guest", "twig": "guest"}
             place = project / ".coterie" / "worktrees" / f"{tree.session.id}-guest"
             assert (place / "here").read_text() == f"{place}\n"
-            assert (project / "here").read_text() == f"{project}\n"
-
-
-async def test_stalled_shared_agent_is_stopped_and_its_parent_notified(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, WAITING, grace=1.0) as tree:
-            tree.supervisor.restarts = NO_RESTARTS
-            tree.supervisor.limits = ProcessLimits(grace=1.0, stall_after=1.0)
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            assert "stalled" in tree.states("guest")
-            assert tree.states("boss") == ["starting", "running", "done"]
-            assert "guest has ended. Status: killed." in (await tree.reports())["boss"].result

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.events.agent_events import Finished
 from coterie.agents.events.root_events import ApprovalDecided
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.root_lock import find_root
@@ -94,18 +93,6 @@ def test_run_continues_after_a_key_on_the_board_approves(team: Path) -> None:
         assert "completed after 3 turns" in end
     assert (team / "a.txt").read_text() == "built"
     assert decisions(SessionDirectory.newest(team)) == [("plan-1", "approved", "human")]
-
-
-def test_ctrl_c_ends_a_run_whose_lead_waits_for_others(team: Path) -> None:
-    with at_a_terminal(team, *run("--live")) as program:
-        program.read_until("Write everything.")
-        program.read_until("waiting")
-        program.type("\x03")
-        assert program.wait() == 130
-        assert "cancelled after 2 turns" in after_the_board(program)
-    events = (observed.event for observed in read_session(SessionDirectory.newest(team).directory))
-    assert [event.reason for event in events if isinstance(event, Finished)][-1] == "cancelled"
-    assert not (team / "a.txt").exists()
 
 
 def test_detached_session_is_shown_and_answered_from_other_terminals(team: Path) -> None:

@@ -1,7 +1,6 @@
 """`coterie mail` programs that share mailboxes with agent processes."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import trio
 
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.transports.bridge.listener import open_bridge
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.session_directory import SessionDirectory
 
@@ -168,34 +166,6 @@ def test_read_command_does_not_disturb_the_owner_of_the_mailbox(session: Session
         assert reader.end(signal.SIGINT) == (130, "")
 
 
-def test_follow_continues_in_a_recreated_mailbox(session: SessionDirectory) -> None:
-    with running(*mail("read", "worker", "--follow", "--json")) as reader:
-        send("one")
-        assert reader.event()["body"] == "one"
-        shutil.rmtree(session.directory / "mail" / "worker")
-        send("two")
-        assert reader.event()["body"] == "two"
-
-
-async def test_mail_in_the_outbox_is_handed_over_before_new_mail(session: SessionDirectory, tmp_path: Path) -> None:
-    other = SessionDirectory.create(tmp_path / "other", Clock(), task="t", model="m")
-
-    async def receipt(text: str) -> dict[str, Any]:
-        command = mail("send", "--session", session.id, "--to", f"bridge:{other.id}", "--json", text)
-        done = await trio.run_process(command, capture_stdout=True)
-        [posted] = msgspec.json.decode(done.stdout)
-        found: dict[str, Any] = posted["receipt"]
-        return found
-
-    with trio.fail_after(PATIENCE), SessionMail.open(other, Clock()) as office:
-        assert (await receipt("first"))["state"] == "waiting"
-        async with open_bridge(
-            other.id, office.directory, office.files.send, clock=Clock(), bury=office.dead_letters.add
-        ):
-            assert (await receipt("second"))["state"] == "held"
-        assert [letter.body for letter in await office.held.messages()] == ["first", "second"]
-
-
 def test_mail_of_a_killed_agent_is_readable_and_redelivered(session: SessionDirectory) -> None:
     with agent(session) as worker:
         send("one")
@@ -207,19 +177,3 @@ def test_mail_of_a_killed_agent_is_readable_and_redelivered(session: SessionDire
     assert [msgspec.json.decode(line)["body"] for line in done.stdout.splitlines()] == ["two"]
     with agent(session) as worker:
         assert worker.line() == "two"
-
-
-def test_concurrent_send_commands_get_valid_receipts(session: SessionDirectory) -> None:
-    commands = [mail("send", "--to", "worker", f"text {number}", "--json") for number in range(4)]
-    shells = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
-    receipts = [msgspec.json.decode(shell.communicate(timeout=PATIENCE)[0])[0]["receipt"]["id"] for shell in shells]
-    done = subprocess.run(mail("read", "worker", "--json"), capture_output=True, check=True, timeout=PATIENCE)
-    assert {msgspec.json.decode(line)["id"] for line in done.stdout.splitlines()} == set(receipts)
-
-
-def test_closed_output_pipe_prints_no_traceback(session: SessionDirectory) -> None:
-    with watching("--json") as watch:
-        _stream(watch.process.stdout).close()
-        send("unread")
-        assert watch.process.wait(PATIENCE) == 141
-        assert _stream(watch.process.stderr).read() == ""

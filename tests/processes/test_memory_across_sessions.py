@@ -10,12 +10,12 @@ import pytest
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import CacheBroke, Dreamed, LayerFailed, MemoryExtracted, Recalled
-from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.memory.store.memory_store import MemoryStore
-from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry, read_ledger
 from coterie.session_directory import SessionDirectory, project_slug
+from tests.processes import session_record
 from tests.processes.project_shell import ProjectShell
+from tests.processes.session_record import conversation
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -51,15 +51,9 @@ class EndedSession:
     printed: str
     """Content of standard error."""
 
-    def events(self, kind: type[Event]) -> Sequence[Any]:
+    def events(self, kind: type[Event]) -> list[Any]:
         """Return its events of this kind."""
-        return [each.event for each in read_session(self.session.directory) if isinstance(each.event, kind)]
-
-    def messages(self) -> list[str]:
-        """Return the lead's conversation, one text per message."""
-        conversation = load_transcript(self.session.directory / "agents/main/transcript.jsonl").conversation
-        assert conversation is not None
-        return [b"".join(message.blocks).decode() for message in conversation.messages]
+        return session_record.events(self.session, kind)
 
     @property
     def ledger(self) -> Sequence[LedgerEntry]:
@@ -137,8 +131,9 @@ def test_a_fact_is_extracted_recalled_corrected_consolidated_and_undone(place: P
     second = place.run_session("Which port is the staging server on?", forks, {"text": "8080.", "times": "always"})
     [recalled] = second.events(Recalled)
     assert recalled.chosen == [place.path("staging-port.md")]
-    assert "port 8080" in second.messages()[0], "with the task, before the first call"
-    assert "(staging-port.md)" in second.messages()[0], "as does the index"
+    first_message = b"".join(conversation(second.session).messages[0].blocks).decode()
+    assert "port 8080" in first_message, "with the task, before the first call"
+    assert "(staging-port.md)" in first_message, "as does the index"
     second.check()
     assert {line.agent for line in second.ledger} == {"main", *FORKS}
 

@@ -7,7 +7,6 @@ import pytest
 import trio
 
 from coterie.agents.events.layer_events import MemoryExtracted
-from coterie.agents.loop.conversation.transcript import LoadedTranscript, load_transcript
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.root_link.job_messages import ExtractJob
 from coterie.agents.runtime.setup.memory_scopes import project_memory
@@ -17,8 +16,8 @@ from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import find_root
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.settings.settings_loader import load_settings
-from tests.processes.project_shell import ProjectShell
-from tests.processes.session_processes import has_no_processes
+from tests.processes.project_shell import BYPASS, ProjectShell
+from tests.processes.session_record import loaded
 
 pytestmark = pytest.mark.slow
 
@@ -49,20 +48,13 @@ class Sessions(ProjectShell):
         call = f'{{Write: {{file_path: "{self.store.directory / name}", content: "{content}"}}}}'
         return f"{TALK}default:\n  - {{purpose: extraction, times: {times}, tools: [{call}]}}\n"
 
-    def loaded(self) -> LoadedTranscript:
-        """Return the content of the lead's transcript."""
-        return load_transcript(self.session.directory / "agents/main/transcript.jsonl")
-
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Sessions:
+def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> Sessions:
     """An empty project, whose sessions extract nothing automatically."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COTERIE_LAYERS_EXTRACTION_ENABLED", "false")
     monkeypatch.setenv("COTERIE_LAYERS_DREAMING_ENABLED", "false")
-    (tmp_path / "project").mkdir()
-    return Sessions(tmp_path / "project")
+    return Sessions(project)
 
 
 def test_extraction_from_an_ended_session_runs_no_turn_and_lists_its_memories(
@@ -70,7 +62,7 @@ def test_extraction_from_an_ended_session_runs_no_turn_and_lists_its_memories(
 ) -> None:
     """If the model cannot be reached or its memories cannot be stored, one line is printed."""
     place.run(TALK)
-    session, before = place.session, place.loaded()
+    session, before = place.session, loaded(place.session)
     failed = place.coterie("memory", "extract", session.id, *place.model(TALK))
     assert failed.returncode == 1
     assert failed.stderr.startswith(f"Error: no memories were extracted from session {session.id}: ")
@@ -86,11 +78,11 @@ def test_extraction_from_an_ended_session_runs_no_turn_and_lists_its_memories(
     assert "(testing.md)" in place.store.index()
     [change] = [change for change in place.store.changes() if change.path == "testing.md"]
     assert (change.author.by, change.author.agent, change.author.session) == ("extraction", "main", session.id)
-    after = place.loaded()
+    after = loaded(place.session)
     assert after.reply == before.reply, "no turn was taken"
     assert after.extraction is not None
     assert (read_overview(session).state, read_overview(session).reason) == ("ended", "completed")
-    assert has_no_processes(session)
+    assert place.has_no_processes()
 
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         monkeypatch.delenv(name, raising=False)
@@ -110,15 +102,15 @@ def test_offline_job_can_run_in_a_new_session_that_counts_as_ended(place: Sessio
     assert (done.session, done.failure) == (place.session.id, None)
     assert [event.saved for event in done.events if isinstance(event, MemoryExtracted)] == [[]]
     assert (read_overview(place.session).state, read_overview(place.session).reason) == ("ended", "completed")
-    assert place.loaded().reply is None, "no turn was taken"
-    assert has_no_processes(place.session)
+    assert loaded(place.session).reply is None, "no turn was taken"
+    assert place.has_no_processes()
 
 
 def test_running_session_is_refused_in_one_line(place: Sessions) -> None:
     script = (
         'main: [{tools: [{Bash: {command: "touch begun; while [ ! -e go ]; do sleep 0.05; done"}}]}, {text: Done.}]'
     )
-    place.run(script, "--detach", "--permission-mode", "bypassPermissions")
+    place.run(script, "--detach", *BYPASS)
     session = place.session
     assert place.becomes_true((place.project / "begun").exists)
     refused = place.coterie("memory", "extract", session.id, *place.model(place.saving()))

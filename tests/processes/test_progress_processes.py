@@ -28,17 +28,9 @@ guest:
 KIND = "---\nname: near\ndescription: Works nearby.\nprocess: shared\n---\nYou work nearby.\n"
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    kinds = tmp_path / "project" / ".coterie" / "agents"
-    kinds.mkdir(parents=True)
-    (kinds / "near.md").write_text(KIND)
-    return tmp_path / "project"
-
-
 async def test_agent_and_in_process_agent_have_separate_progress(project: Path) -> None:
+    (project / ".coterie/agents").mkdir(parents=True)
+    (project / ".coterie/agents/near.md").write_text(KIND)
     settings = {"permissions.mode": "bypassPermissions", "progress.enabled": True, "progress.every": 0.1}
     with trio.fail_after(60):
         async with open_root_harness(project, SCRIPT) as tree, trio.open_nursery() as nursery:

@@ -4,16 +4,13 @@ import json
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
 
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import find_root
-from tests.processes.project_shell import PATIENCE, ProjectShell
-from tests.processes.session_processes import has_no_processes
+from tests.processes.project_shell import BYPASS, PATIENCE, ProjectShell
 
 pytestmark = pytest.mark.slow
 
@@ -21,22 +18,15 @@ pytestmark = pytest.mark.slow
 class Sessions(ProjectShell):
     """Project for sessions of one command."""
 
-    def run(self, script: str, *arguments: str) -> list[str]:
-        """Return the command line of a session whose model follows *script*."""
-        return self.command("run", "Go.", *self.model(script), "--permission-mode", "bypassPermissions", *arguments)
-
-    def has_no_processes(self) -> bool:
-        """True if no process of its session is left."""
-        return has_no_processes(self.session)
+    def run(self, script: str, *arguments: str) -> tuple[str, ...]:
+        """Return the arguments of a session whose model follows *script*."""
+        return "run", "Go.", *self.model(script), *BYPASS, *arguments
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Sessions:
+def place(project: Path) -> Sessions:
     """An empty project."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    (tmp_path / "project").mkdir()
-    return Sessions(tmp_path / "project")
+    return Sessions(project)
 
 
 WAITING = """
@@ -50,13 +40,9 @@ scout:
 """
 
 
-def test_detached_session_takes_commands_from_the_user_but_not_from_an_agent(
-    place: Sessions,
-) -> None:
+def test_detached_session_takes_commands_from_the_user_but_not_from_an_agent(place: Sessions) -> None:
     script = WAITING.replace("COTERIE stop", " ".join(place.command("stop")))
-    started = subprocess.run(
-        place.run(script, "--detach", "-p"), cwd=place.project, capture_output=True, text=True, check=True
-    )
+    started = place.coterie(*place.run(script, "--detach", "-p"))
     session = place.session
     assert started.stdout.strip() == session.id
     assert place.becomes_true((place.project / "asked").exists)
@@ -84,7 +70,7 @@ SLEEPING = 'default: [{text: I sleep., tools: [{Bash: {command: "sleep 300"}}]},
 
 
 def test_session_ends_and_can_be_resumed_when_its_client_is_killed(place: Sessions) -> None:
-    with subprocess.Popen(place.run(SLEEPING), cwd=place.project, stdout=subprocess.PIPE, text=True) as viewer:
+    with place.start(*place.run(SLEEPING)) as viewer:
         assert viewer.stdout is not None
         assert viewer.stdout.readline() == "I sleep.\n"
         viewer.kill()
@@ -98,26 +84,8 @@ def test_session_ends_and_can_be_resumed_when_its_client_is_killed(place: Sessio
     assert (resumed.returncode, resumed.stdout) == (0, "I woke.\n")
 
 
-def test_killed_lead_is_resumed_and_its_client_sees_the_end(place: Sessions) -> None:
-    with subprocess.Popen(
-        place.run(SLEEPING), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as viewer:
-        assert viewer.stdout is not None
-        assert viewer.stdout.readline() == "I sleep.\n"
-        root = find_root(place.session)
-        assert root is not None
-        [lead] = [child for child in psutil.Process(root.pid).children() if "coterie main" in " ".join(child.cmdline())]
-        os.kill(lead.pid, signal.SIGKILL)
-        said, aside = viewer.communicate(timeout=PATIENCE)
-    assert (viewer.returncode, said) == (0, "I woke.\n")
-    assert "main is starting: again, 1 of 2: Its process was ended by SIGKILL." in aside
-    assert place.becomes_true(place.has_no_processes)
-
-
 def test_killed_root_is_reported_in_one_line(place: Sessions) -> None:
-    with subprocess.Popen(
-        place.run(SLEEPING, "-p"), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as viewer:
+    with place.start(*place.run(SLEEPING, "-p")) as viewer:
         assert place.becomes_true(
             lambda: bool(list(place.project.parent.glob("home/projects/*/sessions/*/session.json")))
         )

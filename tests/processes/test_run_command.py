@@ -64,31 +64,6 @@ def test_a_task_is_done_with_real_tools_and_its_steps_are_shown(project: Path) -
     assert "completed after 3 turns" in done.stderr
 
 
-FIX = """
-default:
-  - text: I look for the function.
-    tools:
-      - Grep: {pattern: "def mean", output_mode: content}
-  - text: "It stands in {{last_tool_result}}"
-    tools:
-      - Read: {file_path: numbers_.py}
-  - text: It adds one too much.
-    tools:
-      - Edit: {file_path: numbers_.py, old_string: " + 1", new_string: ""}
-  - text: I prove it.
-    tools:
-      - Bash: {command: "python3 -c 'import numbers_ as n; print(n.mean([1, 2, 3]))'"}
-  - text: "mean([1, 2, 3]) is now {{last_tool_result}}"
-"""
-
-
-def test_bug_is_found_and_fixed_and_the_fix_tested(project: Path) -> None:
-    (project.parent / "script.yaml").write_text(FIX)
-    done = run(project, "Mend mean.", "--script", "../script.yaml", "--permission-mode", "bypassPermissions", "-p")
-    assert (done.returncode, done.stdout) == (0, "mean([1, 2, 3]) is now 2.0\n")
-    assert (project / "numbers_.py").read_text() == "def mean(xs):\n    return sum(xs) / len(xs)\n"
-
-
 def test_accepted_edits_exclude_outside_and_protected_paths(project: Path) -> None:
     calls = ["{Write: {file_path: new.txt, content: x}}", "{Write: {file_path: ../out.txt, content: x}}"]
     calls += ["{Write: {file_path: .git/hooks/pre-commit, content: x}}", "{Bash: {command: touch ran}}"]
@@ -100,12 +75,6 @@ def test_accepted_edits_exclude_outside_and_protected_paths(project: Path) -> No
     assert not (project.parent / "out.txt").exists()
     assert not (project / ".git").exists()
     assert not (project / "ran").exists()
-
-
-def test_only_reading_is_permitted_by_default(project: Path) -> None:
-    done = run(project, "-p", "Is mean right?", "--script", "../script.yaml")
-    assert done.stdout.startswith("It said Bash needs the user's permission")
-    assert done.stderr == ""
 
 
 def test_json_names_the_session_and_its_transcript_holds_the_run(project: Path) -> None:

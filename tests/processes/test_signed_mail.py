@@ -19,16 +19,13 @@ import trio
 
 from coterie.agents.events.agent_events import Noticed
 from coterie.clock import Clock
-from coterie.mailbox.address import OtherSession
-from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.control.requests import DeliveryStatuses, NotStored, ReleaseHeldMessage, SendMail
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.root_lock import find_root
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.session_directory import TRANSCRIPT, SessionDirectory
 from tests.processes.root_harness import RootHarness, open_root_harness
-from tests.processes.session_processes import has_no_processes
+from tests.processes.session_record import has_no_processes
 
 pytestmark = pytest.mark.slow
 
@@ -125,29 +122,6 @@ scout: [{text: "nothing there", times: always}]
         assert tree.states("scout").count("running") == 2
         told = [seen for seen in read_session(tree.session.directory) if isinstance(seen.event, Noticed)]
         assert [(seen.agent, seen.members["source"]) for seen in told] == [("root", "the mailbox of scout")] * 3
-
-
-async def test_held_message_of_another_session_is_delivered_when_released(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, "default: [{text: done}]") as tree:
-            other = SessionDirectory.create(project, Clock.from_environment(), task="another", model="sonnet")
-            letter = Envelope(
-                sender=Sender(name="main", incarnation=1, session=other.id, kind="lead"),
-                recipient=Recipient(name="main"),
-                sequence=1,
-                body="from afar",
-                created=Clock().now(),
-            )
-            with SessionMail.open(other, Clock()) as office:
-                await office.bridge.send(letter, OtherSession(tree.session.id))
-            released = await tree.root.handle_request(ReleaseHeldMessage(id=letter.id))
-            assert isinstance(released, DeliveryStatuses)
-            unknown = await tree.root.handle_request(ReleaseHeldMessage(id=letter.id))
-            assert unknown == NotStored(reason=f"no held message has the id {letter.id!r}", is_for_user=True)
-            assert isinstance(await tree.root.handle_request(SendMail(to="main", body="from here")), DeliveryStatuses)
-            mail = [(envelope.sender.session, envelope.sender.kind, envelope.body) for envelope in await tree.mail()]
-            assert mail == [(other.id, "peer", "from afar"), (tree.session.id, "human", "from here")]
-            assert tree.supervisor.services.mail.dead_letters.pending() == []
 
 
 @attrs.frozen
