@@ -1,9 +1,12 @@
 """Fixtures for sessions of real processes: a separate directory and home."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trio
 
+from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes
 from tests.processes.project_shell import ProjectShell
 
 
@@ -20,3 +23,11 @@ def project(tmp_path: Path, home: Path, runtime: Path) -> Path:
 def place(project: Path) -> ProjectShell:
     """The project with the shell of its user."""
     return ProjectShell(project)
+
+
+@pytest.fixture
+def no_strays(project: Path) -> Iterator[None]:
+    """Kill processes of sessions that a failed test has left behind."""
+    del project
+    yield
+    trio.run(kill_orphan_processes)

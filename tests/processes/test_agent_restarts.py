@@ -9,14 +9,13 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import ProcessStart, ProcessStarter
 from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.supervisor.root_services import ProcessLimits
-from coterie.session_directory import TRANSCRIPT
 from tests.processes.root_harness import RootHarness, open_root_harness
+from tests.processes.session_record import conversation
 
 AT_ONCE = RestartPolicy(limit=2, first_wait=0.01)
 SCRIPT = """
@@ -150,9 +149,8 @@ async def test_subagents_survive_a_crash_of_their_parent_and_report_later(projec
 
 
 def _texts_for(tree: RootHarness, name: str) -> list[str]:
-    loaded = load_transcript(tree.session.directory / "agents" / name / TRANSCRIPT).conversation
-    assert loaded is not None
-    return [segment.data.decode() for segment in loaded.segments if segment.role == "user"]
+    segments = conversation(tree.session, name).segments
+    return [segment.data.decode() for segment in segments if segment.role == "user"]
 
 
 async def test_configuration_error_is_not_retried(project: Path) -> None:

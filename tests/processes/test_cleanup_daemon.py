@@ -21,8 +21,6 @@ from coterie.mailbox.transports.bridge.socket_path import socket_path
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.doctor.checks import check_machine, check_session
-from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes
-from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.processes import cleanup_daemon
 from coterie.orchestrator.processes.cleanup_daemon import KilledProcesses, ProcessScan, kill_all
 from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor, open_cleanup_daemon
@@ -30,8 +28,9 @@ from coterie.orchestrator.session.root_lock import ROOT_RECORD
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
 from tests.processes.root_harness import open_root_harness
+from tests.processes.session_record import events
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_strays")]
 
 LEAVING = """
 boss:
@@ -39,17 +38,6 @@ boss:
 sleeper:
   - tools: [{Bash: {command: "setsid sleep 600 & (sleep 600 &) ; (env -i sleep 600 &) ; touch left; sleep 600"}}]
 """
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[Path]:
-    """Working directory with a separate home; kills strays if the test fails."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    directory = tmp_path / "project"
-    directory.mkdir()
-    yield directory
-    trio.run(kill_orphan_processes)
 
 
 @pytest.fixture
@@ -126,17 +114,15 @@ async def test_records_are_repaired_however_a_root_dies(session: SessionDirector
     """The root dies slowly, before its cleanup daemon is ready, or with a stopped one; the repair is recorded."""
     await _die(session, way)
     assert [*check_machine(session), *check_session(session.id, Clock())] == []
-    assert _cleanings(session) == [
+    assert events(session, CleanedUp) == [
         CleanedUp(killed=0, mended=["interrupted_session: record that all agents have ended"], failures=[])
     ]
 
 
-async def test_nothing_is_recorded_when_root_and_cleanup_daemon_are_gone(
-    session: SessionDirectory,
-) -> None:
+async def test_nothing_is_recorded_when_root_and_cleanup_daemon_are_gone(session: SessionDirectory) -> None:
     """No process is left to repair the records."""
     await _die(session, "after-farewell")
-    assert _cleanings(session) == []
+    assert events(session, CleanedUp) == []
     assert [*check_machine(session), *check_session(session.id, Clock())] == []
 
 
@@ -149,7 +135,7 @@ async def test_failed_repair_is_recorded_and_reported_by_the_doctor(session: Ses
         lock.mkdir()
 
     await _die(session, "hung-up", stand_in_the_way)
-    [cleaning] = _cleanings(session)
+    [cleaning] = events(session, CleanedUp)
     assert cleaning.mended == []
     [failure] = cleaning.failures
     assert "Is a directory" in failure
@@ -190,11 +176,6 @@ async def _die(
             root.kill()
 
 
-def _cleanings(session: SessionDirectory) -> list[CleanedUp]:
-    told = [observed.event for observed in read_session(session.directory)]
-    return [event for event in told if isinstance(event, CleanedUp)]
-
-
 async def test_killed_cleanup_daemon_is_replaced_and_reported(project: Path) -> None:
     with trio.fail_after(60):
         async with open_root_harness(project, LEAVING) as tree:
@@ -208,9 +189,7 @@ async def test_killed_cleanup_daemon_is_replaced_and_reported(project: Path) -> 
             assert second is not None
             assert process_start_time(second) is not None
         assert process_start_time(second) is None
-        told = [observed.event for observed in read_session(tree.session.directory)]
-        failed = [event for event in told if isinstance(event, LayerFailed)]
-        assert [(event.layer, event.reason) for event in failed] == [
+        assert [(event.layer, event.reason) for event in events(tree.session, LayerFailed)] == [
             ("cleanup", "the cleanup daemon ended with status -9 and is restarted")
         ]
 

@@ -24,7 +24,6 @@ from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.doctor.orphan_processes import (
     find_orphan_processes,
     kill_orphan_process,
-    kill_orphan_processes,
 )
 from coterie.orchestrator.processes.cleanup_daemon import TITLE as CLEANUP_TITLE
 from coterie.orchestrator.session.root_lock import find_root
@@ -32,26 +31,15 @@ from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
 from tests.processes import doctor_agent_root, doctor_root
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_strays")]
 
 ROOT = Path(doctor_root.__file__).parents[2]
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[Path]:
-    """Working directory with a separate home; kills strays if the test fails."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    directory = tmp_path / "project"
-    directory.mkdir()
-    monkeypatch.chdir(directory)
-    yield directory
-    trio.run(kill_orphan_processes)
-
-
-@pytest.fixture
-def session(project: Path) -> SessionDirectory:
-    """A session with one agent on its roster."""
+def session(project: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+    """A session of the working directory with one agent on its roster."""
+    monkeypatch.chdir(project)
     made = SessionDirectory.create(project, Clock(), task="t", model="m")
     with SessionMail.open(made, Clock()) as office:
         trio.run(office.roster.join, "scout")

@@ -17,6 +17,7 @@ from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, RestartPolicy
 from coterie.session_directory import EVENT_LOG, MAIL_DIRECTORY, TRANSCRIPT
 from tests.orchestrator.supervisor.git_repositories import make_repository
 from tests.processes.root_harness import RootHarness, open_root_harness
+from tests.processes.session_record import conversation
 
 DEFINITION = """---
 name: near
@@ -121,9 +122,8 @@ def _stored(tree: RootHarness, name: str, text: str) -> int:
 
 def _delivered(tree: RootHarness, name: str, text: str) -> int:
     """Count the messages with *text* in the conversation of *name*."""
-    conversation = load_transcript(tree.session.agent_directory(name) / TRANSCRIPT).conversation
-    assert conversation is not None
-    told = [segment.data for segment in conversation.prefix.segments if segment.role == "user"]
+    segments = conversation(tree.session, name).prefix.segments
+    told = [segment.data for segment in segments if segment.role == "user"]
     return len([data for data in told if text.encode() in data and b"<message" in data])
 
 

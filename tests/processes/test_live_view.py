@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from coterie.agents.events.root_events import ApprovalDecided
-from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.root_lock import find_root
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.pseudo_terminal import Program, open_program
+from tests.processes.session_record import events
 
 pytestmark = pytest.mark.slow
 
@@ -75,8 +75,7 @@ def after_the_board(program: Program) -> str:
 
 
 def decisions(session: SessionDirectory) -> list[tuple[str, str, str]]:
-    events = (observed.event for observed in read_session(session.directory))
-    return [(each.id, each.verdict, each.by) for each in events if isinstance(each, ApprovalDecided)]
+    return [(each.id, each.verdict, each.by) for each in events(session, ApprovalDecided)]
 
 
 def test_run_continues_after_a_key_on_the_board_approves(team: Path) -> None:

@@ -21,7 +21,7 @@ from coterie.orchestrator.session.root_lock import find_root
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 from tests.embedded_server import Served, open_served
-from tests.processes.root_harness import RootHarness, open_root_harness
+from tests.processes.root_harness import open_root_harness
 from tests.processes.session_record import has_no_processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -71,12 +71,8 @@ def files_in(project: Path) -> dict[str, str]:
     return {path.name: path.read_text().strip() for path in project.rglob("*") if path.is_file()}
 
 
-def lead_of(tree: RootHarness) -> AgentRun:
-    return AgentRun(spec=attrs.evolve(tree.agent_spec(MAIN), parent=None))
-
-
 def transcript(session: SessionDirectory, name: str) -> str:
-    return (session.directory / "agents" / name / TRANSCRIPT).read_text()
+    return (session.agent_directory(name) / TRANSCRIPT).read_text()
 
 
 BY_LEAD_AND_RULE = """
@@ -128,7 +124,7 @@ async def test_only_the_lead_decides_and_a_rule_limits_the_agent(project: Path) 
     script = BY_LEAD_AND_RULE.replace("COTERIE", " ".join(COTERIE), 1)
     with trio.fail_after(PATIENCE):
         async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(lead_of(tree))
+            await tree.supervisor.run_agent(AgentRun(spec=attrs.evolve(tree.agent_spec(MAIN), parent=None)))
             assert approval_events(tree.session) == [
                 ("asked", "plan-1", "builder", "lead"),
                 ("refused", "plan-1", "spy", "only the lead or the user can decide"),

@@ -7,10 +7,7 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -24,12 +21,10 @@ from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.root_lock import find_root
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.session_directory import TRANSCRIPT, SessionDirectory
+from tests.processes.project_shell import BYPASS, ProjectShell
 from tests.processes.root_harness import RootHarness, open_root_harness
-from tests.processes.session_record import has_no_processes
 
 pytestmark = pytest.mark.slow
-
-PATIENCE = 60.0
 
 FORGING = """
 import json, sys, zlib
@@ -124,31 +119,6 @@ scout: [{text: "nothing there", times: always}]
         assert [(seen.agent, seen.members["source"]) for seen in told] == [("root", "the mailbox of scout")] * 3
 
 
-@attrs.frozen
-class Shell:
-    """Shell of the user, in a project."""
-
-    project: Path
-
-    def coterie(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "coterie", *arguments],
-            cwd=self.project,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-
-    def wait_for(self, what: Callable[[], object]) -> None:
-        """Wait for a condition."""
-        ends = time.monotonic() + PATIENCE
-        while not what():
-            assert time.monotonic() < ends, "it has not come to be"
-            time.sleep(0.02)
-
-
 async def revive(session: SessionDirectory) -> None:
     """Set the lead to idle again after the repair has marked it as ended."""
     with SessionMail.open(session, Clock()) as office:
@@ -164,39 +134,35 @@ main:
 """
 
 
-def test_user_shell_mail_arrives_always_and_agent_shell_mail_is_refused(
-    project: Path,
-) -> None:
-    shell = Shell(project)
-    script = project.parent / "script.yaml"
-    script.write_text(WAITING.replace("COTERIE", f"{sys.executable} -P -m coterie"))
-    options = ("--script", str(script), "--permission-mode", "bypassPermissions", "-p")
-    started = shell.coterie("run", "Go.", "--detach", *options)
+def test_user_shell_mail_arrives_always_and_agent_shell_mail_is_refused(place: ProjectShell) -> None:
+    model = place.model(WAITING.replace("COTERIE", " ".join(place.command())))
+    options = (*model, *BYPASS, "-p")
+    started = place.coterie("run", "Go.", "--detach", *options)
     session = SessionDirectory.find(started.stdout.strip())
-    shell.wait_for((project / "asked").exists)
+    assert place.becomes_true((place.project / "asked").exists)
     refusal = "only the user can send this request, not an agent; agents write to each other with SendMessage"
-    assert (project / "asked").read_text() == f"Error: agent: {refusal}\n"
+    assert (place.project / "asked").read_text() == f"Error: agent: {refusal}\n"
 
-    sent = shell.coterie("mail", "send", "-s", session.id, "--to", "main", "written during the run", "--json")
+    sent = place.coterie("mail", "send", "-s", session.id, "--to", "main", "written during the run", "--json")
     [row] = json.loads(sent.stdout)
     assert (row["recipient"], row["receipt"]["transport"], row["refusal"]) == ("main", "file", None)
-    wrong = shell.coterie("mail", "send", "-s", session.id, "--to", "mian", "who is there?")
+    wrong = place.coterie("mail", "send", "-s", session.id, "--to", "mian", "who is there?")
     assert (wrong.returncode, wrong.stderr) == (2, "Error: there is no 'mian'; did you mean main?\n")
-    long = shell.coterie("mail", "send", "-s", session.id, "--to", "main", "x" * 100_000)
+    long = place.coterie("mail", "send", "-s", session.id, "--to", "main", "x" * 100_000)
     assert re.fullmatch(r"stored for main as [0-9a-f-]+\n", long.stdout)
 
     root = find_root(session)
     assert root is not None
     os.kill(root.pid, signal.SIGKILL)
-    shell.wait_for(lambda: has_no_processes(session))
+    assert place.becomes_true(place.has_no_processes)
     trio.run(revive, session)
-    between = shell.coterie("mail", "send", "-s", session.id, "--to", "main", "written between the runs")
+    between = place.coterie("mail", "send", "-s", session.id, "--to", "main", "written between the runs")
     assert between.returncode == 0, between.stderr
-    resumed = shell.coterie("resume", session.id, *options)
+    resumed = place.coterie("resume", session.id, *options)
     assert resumed.returncode == 0, resumed.stderr
     said = transcripts(session)["main"]
     assert "written during the run" in said
     assert "written between the runs" in said
     assert "x" * 100_000 in said
     assert "I am the user" not in re.sub(r"mail send --to main 'I am the user'", "", said)
-    assert shell.coterie("mail", "dead", "-s", session.id, "--json").stdout == "[]\n"
+    assert place.coterie("mail", "dead", "-s", session.id, "--json").stdout == "[]\n"
