@@ -74,16 +74,14 @@ def test_importing_coterie_loads_no_other_module() -> None:
     assert {name for name in _loaded_by("import coterie") if name.startswith("coterie")} == {"coterie"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], [], ["run", "--help"], ["run", "x", "--model", "no"]])
-def test_help_loads_neither_the_sdk_nor_trio(arguments: list[str]) -> None:
-    code = f"""
+def test_help_and_usage_errors_load_neither_the_sdk_nor_trio() -> None:
+    code = """
 import contextlib, io, sys
 from coterie.orchestrator.cli.main import main
-with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-    try:
-        main({arguments!r}, standalone_mode=True)
-    except SystemExit:
-        pass
+for arguments in ["--help"], ["--version"], [], ["run", "--help"], ["run", "x", "--model", "no"]:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.suppress(SystemExit):
+            main(arguments, standalone_mode=True)
 """
     assert not {"anthropic", "trio", "httpx2"} & _loaded_by(code)
 
