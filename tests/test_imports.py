@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,12 +27,12 @@ def _modules(directory: str) -> list[Path]:
     return sorted((ROOT / directory).rglob("*.py"))
 
 
-def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+@cache
+def _imports(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    others = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module is not None]
+    return plain | {f"{node.module}.{alias.name}" for node in others for alias in node.names}
 
 
 @pytest.mark.parametrize("directory", ALLOWED)

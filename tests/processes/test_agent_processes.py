@@ -43,32 +43,6 @@ async def test_agent_runs_in_its_own_process_and_reports_by_mail(project: Path) 
             assert tree.supervisor.services.mail.roster.members()["scout"].state == "ended"
 
 
-DELEGATING = """
-boss:
-  - tools:
-      - Agent: {description: "look", prompt: "look left", name: left}
-      - Agent: {description: "look", prompt: "look right", name: right}
-  - {text: "Left says {{tool_result.0}} Right says {{tool_result.1}}"}
-left: [{text: "nothing on the left"}]
-right: [{text: "a door on the right"}]
-"""
-
-
-async def test_agent_starts_concurrent_subagents_and_gets_their_results(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, DELEGATING) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            report = (await tree.reports())["boss"]
-            assert report.status == "completed"
-            assert "left has ended. Status: completed." in report.result
-            assert "nothing on the left" in report.result
-            assert "a door on the right" in report.result
-            parents = {e.name: e.parent for e in tree.events}
-            assert parents == {"boss": "main", "left": "boss", "right": "boss"}
-            started = [(e.name, e.state) for e in tree.events]
-            assert started.index(("right", "starting")) < started.index(("left", "done"))
-
-
 BACKGROUND = """
 boss:
   - tools: [{Agent: {description: "look", prompt: "look", name: scout, run_in_background: true}}]

@@ -12,7 +12,7 @@ import trio
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import ProcessStart, ProcessStarter
-from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
+from coterie.orchestrator.supervisor.agent_run import RestartPolicy
 from coterie.orchestrator.supervisor.root_services import ProcessLimits
 from tests.processes.root_harness import RootHarness, open_root_harness
 from tests.processes.session_record import conversation
@@ -91,18 +91,6 @@ async def test_agent_that_crashes_repeatedly_is_reported_as_failed(project: Path
             assert tree.supervisor.services.mail.roster.members()["scout"].state == "ended"
 
 
-async def test_task_survives_a_crash_before_the_first_turn(project: Path) -> None:
-    script = 'scout: [{text: "I was told {{last_user_text}}"}]'
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree:
-            tree.supervisor.restarts = AT_ONCE
-            send_at_start(tree, [signal.SIGKILL])
-            await tree.supervisor.run_agent(tree.agent_run("scout", "look left"))
-            report = (await tree.reports())["scout"]
-            assert (report.status, report.turns) == ("completed", 1)
-            assert "look left" in report.result
-
-
 async def test_last_reply_before_a_crash_is_reported_after_it(project: Path) -> None:
     """An agent that died between its last reply and its report only has to report."""
     with trio.fail_after(60):
@@ -151,17 +139,6 @@ async def test_subagents_survive_a_crash_of_their_parent_and_report_later(projec
 def _texts_for(tree: RootHarness, name: str) -> list[str]:
     segments = conversation(tree.session, name).segments
     return [segment.data.decode() for segment in segments if segment.role == "user"]
-
-
-async def test_configuration_error_is_not_retried(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, SCRIPT) as tree:
-            tree.supervisor.restarts = AT_ONCE
-            await tree.supervisor.run_agent(AgentRun(spec=attrs.evolve(tree.agent_spec("scout"), definition="nobody")))
-            assert tree.states("scout") == ["starting", "failed"]
-            [report] = (await tree.reports()).values()
-            assert report.status == "failed"
-            assert "nobody" in report.summary
 
 
 async def test_hanging_agent_is_killed_and_resumed(project: Path) -> None:

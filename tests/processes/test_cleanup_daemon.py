@@ -206,15 +206,6 @@ async def test_cleanup_daemon_is_replaced_a_limited_number_of_times(
     assert heard[-1] == "the session runs without cleanup daemon: it was restarted 20 times; last status 2"
 
 
-async def test_released_cleanup_daemon_kills_nothing(session: SessionDirectory) -> None:
-    with open_sleeper(**{SESSION_VARIABLE: session.id}) as sleeper, trio.fail_after(60):
-        async with open_cleanup(session) as post:
-            pid = post.pid
-            assert pid is not None
-        assert process_start_time(pid) is None
-        assert sleeper.poll() is None
-
-
 def open_cleanup(session: SessionDirectory) -> AbstractAsyncContextManager[CleanupSupervisor]:
     mark = f"{SESSION_VARIABLE}={session.id}"
     environment = {**os.environ, SESSION_VARIABLE: session.id}

@@ -62,11 +62,12 @@ def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> Sessions:
 def test_idle_agent_is_compacted_immediately_and_busy_one_before_a_call(place: Sessions) -> None:
     script = f"""
 main:
+  - tools: [{{TaskCreate: {{subject: measure it, description: as it is}}}}]
   - tools: [{{Agent: {{description: help, prompt: "Help me.", name: helper, stays: true}}}}]
   - tools: [{{Bash: {{command: "touch begun; while [ ! -e go ]; do sleep 0.05; done; echo gone"}}}}]
   - text: "The end: {{{{last_tool_result}}}}"
 helper:
-  - tools: [{{Bash: {{command: "echo helping"}}}}]
+  - tools: [{{SendMessage: {{to: main, message: "May I change a.py?"}}}}]
   - text: Ready.
   - tools: [{{Bash: {{command: "touch woken"}}}}]
   - text: Woken.
@@ -100,7 +101,8 @@ helper:
     assert sorted(place.compacted()) == [("helper", "manual", "summary"), ("main", "manual", "summary")]
     first = place.messages()[0]
     assert "All of it went well." in first
-    assert "- helper (kind general-purpose; started by main): " in first
+    for pinned in ("- helper (kind general-purpose; started by main): ", "measure it", "May I change a.py?"):
+        assert pinned in first
     # A root removes its record a moment before it ends.
     assert place.becomes_true(place.has_no_processes)
 

@@ -109,24 +109,6 @@ def check_killed_sessions(root: Path, model: str, seed: int, kills: int) -> None
         check_ended(place, "Go.", said)
 
 
-def check_killed_leads(root: Path, model: str, seed: int, runs: int) -> None:
-    """Kill the lead twice in each run; it is resumed automatically."""
-    draw = random.Random(seed)
-    for _ in range(runs):
-        place = fresh(root, root / "project", model)
-        with running(place) as wait:
-            for _ in range(2):
-                wait(draw.randint(1, LINES // 2), draw.uniform(0, 0.05))
-                place.kill_lead()
-        check_ended(place, "Go.")
-
-
-@pytest.fixture
-def without_notes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Model that writes summaries."""
-    monkeypatch.setenv("COTERIE_LAYERS_NOTES_ENABLED", "false")
-
-
 def test_killed_session_is_resumed_over_its_compactions(tmp_path: Path, model: str) -> None:
     check_killed_sessions(tmp_path, model, seed=3, kills=1)
 
@@ -135,10 +117,3 @@ def test_killed_session_is_resumed_over_its_compactions(tmp_path: Path, model: s
 @pytest.mark.timeout(1200)
 def test_twenty_killed_sessions_are_resumed_over_their_compactions(tmp_path: Path, model: str) -> None:
     check_killed_sessions(tmp_path, model, seed=5, kills=20)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1200)
-@pytest.mark.usefixtures("without_notes")
-def test_twenty_killed_leads_are_resumed_over_their_compactions(tmp_path: Path, model: str) -> None:
-    check_killed_leads(tmp_path, model, seed=6, runs=10)

@@ -46,14 +46,14 @@ def read_output_line(process: subprocess.Popen[str]) -> str:
 @pytest.mark.slow
 def test_exactly_one_of_many_concurrent_dreams_runs(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        holders = [stack.enter_context(open_process("dream_lock_holder", str(tmp_path))) for _ in range(6)]
-        assert [read_output_line(process) for process in holders] == ["ready"] * 6
+        holders = [stack.enter_context(open_process("dream_lock_holder", str(tmp_path))) for _ in range(3)]
+        assert [read_output_line(process) for process in holders] == ["ready"] * 3
         for process in holders:
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
         said = [read_output_line(process) for process in holders]
-        assert sorted(said) == ["held", *["refused"] * 5]
+        assert sorted(said) == ["held", "refused", "refused"]
         holder = holders[said.index("held")]
         assert last_dream_time(tmp_path, Clock()) == (tmp_path / LOCK).stat().st_mtime
         holder.send_signal(signal.SIGKILL)
@@ -172,19 +172,3 @@ def test_dry_run_applies_nothing_and_can_be_rejected(place: ProjectShell) -> Non
     assert "1 rejected" in place.coterie("memory", "dream", "--reject", change["id"][:15]).stdout
     again = place.coterie("memory", "dream", "--apply", change["id"])
     assert (again.returncode, again.stderr) == (1, f"Error: dream {change['id']} has no waiting hunks\n")
-
-
-@pytest.mark.slow
-def test_refused_dream_is_one_line(place: ProjectShell) -> None:
-    failed = place.coterie("memory", "dream", *place.model("default: [{text: x}]"))
-    assert failed.returncode == 1
-    assert failed.stderr.startswith("Error: no dream: ")
-    assert place.coterie("memory", "dream").returncode == 5
-    lock = acquire_dream_lock(place.project.parent / "memory", Clock())
-    busy = place.coterie("memory", "dream", *place.model(script(write("cy.md", "Cy.\n"))))
-    lock.release()
-    assert (busy.returncode, busy.stderr.count("\n")) == (2, 1)
-    assert "is already running" in busy.stderr
-    assert place.coterie("memory", "dream", "--list", "--apply").returncode == 2
-    assert "no dream" in place.coterie("memory", "dream", "--apply").stderr
-    assert memories(place) == {"ann.md": ANN, "ben.md": BEN}

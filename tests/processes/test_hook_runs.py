@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coterie.agents.events.agent_events import HookRan, Noticed
+from coterie.agents.events.agent_events import HookRan
 from coterie.agents.events.layer_events import Compacted
 from coterie.agents.hooks.hook_files import approve_sources, hook_sources
 from coterie.agents.settings import HookSettings
@@ -220,34 +220,6 @@ def test_teammate_and_task_wait_for_the_agreement_of_hooks(place: HookProject, t
     assert (task["task_id"], task["task_subject"], task["task_description"]) == ("1", "mend it", "all of it")
     assert [run.decision for _, run in place.hooks("TaskCompleted")] == ["block", "none"]
     assert [agent for agent, _ in place.hooks("TeammateIdle")][:2] == ["mate", "mate"]
-
-
-def test_invalid_hooks_are_reported_and_the_run_continues(place: HookProject) -> None:
-    (place.project / "plain.sh").write_text("#!/bin/sh\n")
-    place.hook(
-        PreToolUse=[
-            group("sleep 1000 & echo $! > sleeper; wait", "Bash", timeout=1),
-            group("echo '{garbage'", "Bash"),
-            group("./plain.sh", "Bash"),
-            group("./no-such-file", "Bash"),
-            group("exec 0<&-; head -c 100000000 /dev/zero", "Bash"),
-        ]
-    )
-    (place.project / ".claude/settings.local.json").write_text("no JSON")
-    done = place.coterie("run", "Go.", *BYPASS, *place.model(CALLS))
-    assert done.returncode == 0
-    assert (place.project / "ran").exists()
-    pid = int((place.project / "sleeper").read_text())
-    assert not Path(f"/proc/{pid}").exists()
-    runs = {run.command.split()[0]: run for _, run in place.hooks()}
-    assert (runs["sleep"].exit_code, runs["sleep"].reason) == (None, "killed after 1 s")
-    assert "not valid JSON" in runs["echo"].reason
-    assert (runs["./plain.sh"].exit_code, runs["./no-such-file"].exit_code) == (126, 127)
-    assert {run.decision for name, run in runs.items() if name != "exec"} == {"failed"}
-    assert runs["exec"].decision == "none"
-    [notice] = place.events(Noticed)
-    assert "settings.local.json: not valid JSON, so its hooks do not run" in notice.reason
-    assert "failed: killed after 1 s" in done.stderr
 
 
 VOTES = """

@@ -229,19 +229,6 @@ async def test_killed_parent_is_notified_once_that_its_in_process_agent_ended(pr
             assert (tree.supervisor.runs, tree.supervisor.running) == ({}, set())
 
 
-async def test_failed_start_of_a_shared_agent_is_reported_to_its_parent(project: Path) -> None:
-    script = delegating('{text: "It says {{last_tool_result}}"}', '{text: "never said"}')
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree:
-            transcript = tree.session.agent_directory("guest") / TRANSCRIPT
-            transcript.write_text("this is no record\n" * 3)
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            result = (await tree.reports())["boss"].result
-            assert "guest has ended. Status: failed. It could not do its work: " in result
-            assert "is damaged" in result
-            assert tree.states("guest") == ["starting", "failed"]
-
-
 async def test_a_shared_agent_may_do_no_more_than_its_parent(project: Path) -> None:
     script = delegating(
         '{text: "{{last_tool_result}}"}',

@@ -78,22 +78,6 @@ def decisions(session: SessionDirectory) -> list[tuple[str, str, str]]:
     return [(each.id, each.verdict, each.by) for each in events(session, ApprovalDecided)]
 
 
-def test_run_continues_after_a_key_on_the_board_approves(team: Path) -> None:
-    with at_a_terminal(team, *run("--live")) as program:
-        program.read_until(f"{BOLD}Write everything.")
-        program.type("a")
-        program.read_until("a again: approve Write everything.")
-        assert not (team / "a.txt").exists()
-        program.type("a")
-        assert program.wait() == 0
-        end = after_the_board(program)
-        assert "builder" in end
-        assert "It is built." in end
-        assert "completed after 3 turns" in end
-    assert (team / "a.txt").read_text() == "built"
-    assert decisions(SessionDirectory.newest(team)) == [("plan-1", "approved", "human")]
-
-
 def test_detached_session_is_shown_and_answered_from_other_terminals(team: Path) -> None:
     """Its questions wait: no request is refused because no client is connected."""
     with at_a_terminal(team, *run("--live")) as program:

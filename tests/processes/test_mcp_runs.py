@@ -187,28 +187,6 @@ def test_mcp_calls_follow_permissions_rules_and_agent_types(place: Servers) -> N
     assert "It said process" in place.run(calling("mcp__probe__whoami"), *BYPASS, "--agent", "prober").stdout
 
 
-@pytest.mark.soak
-def test_long_results_are_stored_pictures_are_shown_and_data_is_text(place: Servers) -> None:
-    place.configure(probe=PROBE)
-    script = """
-default:
-  - tools: [{mcp__probe__lines: {count: 200000}}]
-  - tools: [{mcp__probe__picture: {}}]
-  - tools: [{mcp__probe__facts: {}}]
-  - tools: [{mcp__probe__environment: {name: ANTHROPIC_API_KEY}}]
-  - text: "It said {{last_tool_result}}"
-"""
-    done = place.run(script)
-    assert done.stdout.endswith("It said (unset)\n")
-    said = results(place, "main")
-    assert "<persisted-output>" in said
-    assert "line 199999" not in said
-    [stored] = (place.session.directory / "agents/main/tool-results").iterdir()
-    assert stored.read_text().endswith("line 199999")
-    assert '"media_type":"image/png"' in said
-    assert "42" in said
-
-
 def prefix(place: Servers, agent: str) -> bytes:
     """Return the fixed start of every request of *agent*: its model and its tools."""
     return conversation(place.session, agent).prefix_bytes().partition(b'"system":')[0]

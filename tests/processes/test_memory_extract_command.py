@@ -1,20 +1,13 @@
 """`coterie memory extract` on a session that does not run: its facts become memories."""
 
-import os
 from pathlib import Path
 
 import pytest
-import trio
 
-from coterie.agents.events.layer_events import MemoryExtracted
-from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.root_link.job_messages import ExtractJob
 from coterie.agents.runtime.setup.memory_scopes import project_memory
 from coterie.memory.store.memory_store import MemoryStore
-from coterie.orchestrator.cli.offline_jobs import run_offline_job
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import find_root
-from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.settings.settings_loader import load_settings
 from tests.processes.project_shell import BYPASS, ProjectShell
 from tests.processes.session_record import loaded
@@ -89,21 +82,6 @@ def test_extraction_from_an_ended_session_runs_no_turn_and_lists_its_memories(
     assert place.coterie("memory", "extract", session.id).returncode == 5
     unknown = place.coterie("memory", "extract", "nobody")
     assert (unknown.returncode, "no session's id begins with 'nobody'" in unknown.stderr) == (2, True)
-
-
-def test_offline_job_can_run_in_a_new_session_that_counts_as_ended(place: Sessions) -> None:
-    _, script = place.model("default: [{purpose: extraction, text: nothing}]")
-    settings = load_settings(place.project, {}, os.environ)
-    model = known_models().get("haiku").id
-    wanted = SessionRequest(
-        project=place.project, task="Remember.", model=model, settings=settings, script=script, chore=ExtractJob()
-    )
-    done = trio.run(run_offline_job, wanted)
-    assert (done.session, done.failure) == (place.session.id, None)
-    assert [event.saved for event in done.events if isinstance(event, MemoryExtracted)] == [[]]
-    assert (read_overview(place.session).state, read_overview(place.session).reason) == ("ended", "completed")
-    assert loaded(place.session).reply is None, "no turn was taken"
-    assert place.has_no_processes()
 
 
 def test_running_session_is_refused_in_one_line(place: Sessions) -> None:

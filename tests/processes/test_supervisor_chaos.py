@@ -1,7 +1,6 @@
 """Processes of a session are killed and stopped at random: none is left, nothing is lost, no budget is exceeded."""
 
 import contextlib
-import os
 import random
 import signal
 import subprocess
@@ -30,81 +29,9 @@ from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.processes.cleanup_daemon import TITLE as CLEANUP_TITLE
-from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.processes.zygote import TITLE as ZYGOTE
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import MAIL_DIRECTORY, SessionDirectory
-from tests import warm_start
-from tests.processes.root_harness import RootHarness, open_root_harness
-
-AGENTS = 6
-BUDGET = Decimal("0.60")
-"""Dollars for a round: not enough for concurrent calls of all, because a running call reserves a quarter."""
-SCRIPT = """
-default:
-  - tools: [{Bash: {command: "sleep 0.05"}}]
-  - tools: [{Bash: {command: "sleep 0.05 & sleep 0.02"}}]
-  - {text: "done: {{agent}}", times: always}
-"""
-
-
-@pytest.mark.slow
-async def test_session_survives_random_kills(project: Path) -> None:
-    await _run_rounds(project, seed=1, rounds=2)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(20))
-async def test_session_survives_random_kills_for_long(project: Path, seed: int) -> None:
-    await _run_rounds(project, seed=seed, rounds=10)
-
-
-async def _run_rounds(project: Path, seed: int, rounds: int) -> None:
-    chance = random.Random(seed)
-    with trio.fail_after(60 * rounds):
-        async with open_root_harness(project, SCRIPT, grace=0.3, budget=BUDGET * rounds) as tree:
-            for number in range(rounds):
-                names = [f"agent-{number}-{index}" for index in range(AGENTS)]
-                await _inject_faults(tree, names, chance)
-                await _check(tree, names, BUDGET * rounds)
-
-
-async def _inject_faults(tree: RootHarness, names: list[str], chance: random.Random) -> None:
-    with trio.move_on_after(chance.uniform(1.0, 3.0)):
-        async with trio.open_nursery() as nursery:
-            for name in names:
-                nursery.start_soon(_run, tree, name)
-            nursery.start_soon(_do_harm, tree, names, chance)
-
-
-async def _run(tree: RootHarness, name: str) -> None:
-    with contextlib.suppress(StartFailed):  # the zygote was killed, and the next one too
-        await tree.supervisor.run_agent(tree.agent_run(name))
-
-
-async def _do_harm(tree: RootHarness, names: list[str], chance: random.Random) -> None:
-    for _ in range(AGENTS):
-        await trio.sleep(chance.uniform(0.0, 0.3))  # no synchronisation: when it strikes is the point
-        pids = [event.pid for event in tree.events if event.name in names and event.pid]
-        victim = chance.choice([*pids, tree.zygote, tree.root.cleanup.pid])
-        # A reaped pid may belong to another process, so only own children are killed.
-        if victim in {child.pid for child in psutil.Process().children()}:
-            os.kill(victim, chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP)))
-
-
-async def _check(tree: RootHarness, names: list[str], budget: Decimal) -> None:
-    gateway = tree.root.gateway
-    assert (gateway.activity(), tree.supervisor.running) == ((0, 0), set())
-    assert gateway.accounts.session.reserved == 0
-    assert gateway.accounts.session.spent <= budget
-    assert {tree.states(name)[-1] for name in names} <= {"done", "failed", "killed"}
-    kept = (tree.zygote, tree.root.cleanup.pid, warm_start.warm_pid())
-    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in kept]
-    assert [child for child in left if child.status() != psutil.STATUS_ZOMBIE] == []
-    # Each agent that had a process is reported once, by its own report or by the root.
-    begun = {event.name for event in tree.events if event.name in names and event.pid}
-    assert len(await tree.mail()) == len(begun)
-
 
 TREE_BUDGET = Decimal("1.00")
 """Dollars for a tree of six agents: again not enough for all at the same time."""

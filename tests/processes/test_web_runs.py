@@ -49,10 +49,3 @@ def test_only_pages_of_allowed_hosts_are_read(place: ProjectShell, site: Site) -
     assert "is not among the allowed hosts: none" in done.stdout, done.stderr
     assert ["WebFetch" in run.tools for run in place.events(RunStarted)] == [True, True]
     assert len(site.asked) == 1
-
-
-def test_web_tool_is_missing_without_allowed_hosts(place: ProjectShell, site: Site) -> None:
-    done = place.coterie("run", "look", *place.model(script(site)))
-    assert "There is no tool 'WebFetch'" in done.stdout, done.stderr
-    assert ["WebFetch" in run.tools for run in place.events(RunStarted)] == [False]
-    assert site.asked == []

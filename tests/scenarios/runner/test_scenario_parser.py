@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from coterie.scenarios.runner.parsing.parse_errors import ScenarioInvalid
-from coterie.scenarios.runner.parsing.scenario_parser import load_faults, load_scenario, load_shipped
+from coterie.scenarios.runner.parsing.scenario_parser import load_faults, load_scenario
 from coterie.scenarios.runner.scenario import IoFault, ProcessFault, UserAction
 from tests.scenarios.runner.scenario_samples import WHOLE, write_scenario
 
@@ -17,12 +17,6 @@ def problems_of(path: Path) -> list[tuple[int, str]]:
     with pytest.raises(ScenarioInvalid) as caught:
         load_scenario(path)
     return [(error.line, error.reason) for error in caught.value.errors]
-
-
-def test_all_shipped_scenarios_load() -> None:
-    stories = load_shipped()
-    assert len(stories) >= 7
-    assert all(scenario.about and scenario.expectations for scenario in stories)
 
 
 def test_scenario_file_with_all_keys_is_parsed(tmp_path: Path) -> None:
