@@ -1,9 +1,6 @@
 """`coterie run` over several compactions with kills in between: the work is completed and no user text is lost."""
 
-import json
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ from coterie.agents.loop.conversation.replay import replay_turns
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.conversation.transcript_records import EpochRecord, read_line
 from coterie.memory.compaction.summary_text import block_text
-from tests.processes.test_resume_command import Place, fresh, resume, running
+from tests.processes.test_resume_command import Place, fresh, open_model, resume, running
 
 pytestmark = pytest.mark.slow
 
@@ -55,21 +52,8 @@ def model(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     """The URL of an embedded server with a small window that outlives the runs of a test."""
     for name, value in SMALL.items():
         monkeypatch.setenv(f"COTERIE_{name}", value)
-    path = tmp_path_factory.mktemp("script") / "script.yaml"
-    path.write_text(json.dumps(script()))
-    serve = [sys.executable, "-P", "-m", "coterie", "serve", "--port", "0", "--json", "--while-stdin-open"]
-    with subprocess.Popen(
-        [*serve, "--script", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        yield json.loads(server.stdout.readline())["url"]
-        server.stdin.close()
-
-
-def transcript_of(place: Place) -> Path:
-    [path] = place.home.glob("projects/*/sessions/*/agents/main/transcript.jsonl")
-    return path
+    with open_model(tmp_path_factory.mktemp("script") / "script.yaml", script()) as url:
+        yield url
 
 
 def compactions(path: Path) -> list[str]:
@@ -81,9 +65,8 @@ def compactions(path: Path) -> list[str]:
 
 def check_ended(place: Place, *words: str) -> None:
     """Check that each part of the work was done once, over compactions, and that the last request has all *words*."""
-    path = transcript_of(place)
-    assert len(compactions(path)) >= 2
-    last = list(replay_turns(path))[-1]
+    assert len(compactions(place.transcript)) >= 2
+    last = list(replay_turns(place.transcript))[-1]
     texts = [block_text(block) for message in last.conversation.messages for block in message.blocks]
     assert [said for said in words if not any(said in text for text in texts)] == []
     assert place.conversation().messages[-1].blocks == (b'{"type":"text","text":"done"}',)
@@ -92,28 +75,19 @@ def check_ended(place: Place, *words: str) -> None:
     assert len(effects) >= TURNS - 3
 
 
-def check_killed_sessions(root: Path, model: str, seed: int, kills: int) -> None:
-    """Kill the root in each run; the user continues with the next text."""
-    draw = random.Random(seed)
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])])
+def test_killed_session_is_resumed_over_its_compactions(tmp_path: Path, model: str, kills: int) -> None:
+    """The user continues each killed session with a new text."""
+    draw = random.Random(2 + kills)
     for number in range(kills):
-        place = fresh(root, root / "project", model)
+        place = fresh(tmp_path, tmp_path / "project", model)
         with running(place) as wait:
             wait(draw.randint(1, LINES), draw.uniform(0, 0.05))
             place.kill_root()
-        whole = load_transcript(transcript_of(place)).size
-        crashed = transcript_of(place).read_bytes()[:whole]
-        said = f'Mind run {number} of "{seed}":\n\tit is a café.'
+        whole = load_transcript(place.transcript).size
+        crashed = place.transcript.read_bytes()[:whole]
+        said = f'Mind run {number}:\n\tit is a "café".'
         done = resume(place, said)
-        assert done.returncode == 0, (seed, number, done.stderr)
-        assert transcript_of(place).read_bytes().startswith(crashed), (seed, number)
+        assert done.returncode == 0, (number, done.stderr)
+        assert place.transcript.read_bytes().startswith(crashed), number
         check_ended(place, "Go.", said)
-
-
-def test_killed_session_is_resumed_over_its_compactions(tmp_path: Path, model: str) -> None:
-    check_killed_sessions(tmp_path, model, seed=3, kills=1)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1200)
-def test_twenty_killed_sessions_are_resumed_over_their_compactions(tmp_path: Path, model: str) -> None:
-    check_killed_sessions(tmp_path, model, seed=5, kills=20)

@@ -46,10 +46,15 @@ class Place:
         memory = {"COTERIE_MEMORY_DIR": str(self.project.parent / "memory")}
         return {**os.environ, **model, **memory, "COTERIE_HOME": str(self.home)}
 
+    @property
+    def transcript(self) -> Path:
+        """Transcript of the lead of the only session."""
+        [path] = self.home.glob("projects/*/sessions/*/agents/main/transcript.jsonl")
+        return path
+
     def conversation(self) -> Conversation:
-        """Return the content of the transcript of the only session."""
-        [transcript] = self.home.glob("projects/*/sessions/*/agents/main/transcript.jsonl")
-        loaded = load_transcript(transcript).conversation
+        """Return the content of the transcript."""
+        loaded = load_transcript(self.transcript).conversation
         assert loaded is not None
         return loaded
 
@@ -91,19 +96,24 @@ def _effect(turn: int) -> dict[str, Any]:
     return {"Bash": {"command": f"echo {turn} >> effects; echo did {turn}"}}
 
 
+@contextlib.contextmanager
+def open_model(path: Path, script: dict[str, Any]) -> Iterator[str]:
+    """Serve *script* from *path*, and yield the URL of the server, which outlives the runs of a test."""
+    path.write_text(json.dumps(script))
+    command = [sys.executable, "-P", "-m", "coterie", "serve", "--port", "0", "--json", "--script", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield json.loads(server.stdout.readline())["url"]
+        finally:
+            server.terminate()
+
+
 @pytest.fixture
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of an embedded server that outlives the runs of a test."""
-    path = tmp_path_factory.mktemp("script") / "script.yaml"
-    path.write_text(json.dumps(script()))
-    command = [sys.executable, "-P", "-m", "coterie", "serve", "--port", "0", "--json", "--while-stdin-open"]
-    with subprocess.Popen(
-        [*command, "--script", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        yield json.loads(server.stdout.readline())["url"]
-        server.stdin.close()
+    """The URL of an embedded server."""
+    with open_model(tmp_path_factory.mktemp("script") / "script.yaml", script()) as url:
+        yield url
 
 
 def fresh(root: Path, project: Path, model: str) -> Place:
@@ -149,9 +159,9 @@ def running(place: Place) -> Iterator[Callable[[int, float], None]]:
         process.stdout.read()
 
 
-def resume(place: Place, *arguments: str) -> subprocess.CompletedProcess[str]:
+def resume(place: Place, *arguments: str, session: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        place.command("resume", place.session(), *arguments),
+        place.command("resume", session or place.session(), *arguments),
         cwd=place.home,
         env=place.environment(),
         capture_output=True,
@@ -178,67 +188,50 @@ def cut_short(conversation: Conversation) -> list[str]:
     return [call for call, block in zip(calls, results, strict=True) if block == INTERRUPTED.block(call)]
 
 
-def check_killed_leads(root: Path, model: str, seed: int, runs: int) -> None:
-    """Kill the lead twice in each run; it is resumed automatically."""
-    draw = random.Random(seed)
-    project = root / "project"
-    reference = fresh(root, project, model)
+@pytest.mark.parametrize("runs", [2, pytest.param(25, marks=pytest.mark.soak)])
+def test_killed_lead_is_resumed_without_losses_and_repetitions(tmp_path: Path, model: str, runs: int) -> None:
+    """The lead is killed twice in each run, and resumed automatically."""
+    draw = random.Random(8 + runs)
+    project = tmp_path / "project"
+    reference = fresh(tmp_path, project, model)
     run_whole(reference)
     for number in range(runs):
-        place = fresh(root, project, model)
+        place = fresh(tmp_path, project, model)
         with running(place) as wait:
             for _ in range(2):
                 wait(draw.randint(1, TURNS - 3), draw.uniform(0, 0.03))
                 place.kill_lead()
         ended = place.conversation()
         calls = cut_short(ended)
-        assert len(calls) <= 2, (seed, number)
-        assert ended.messages == interrupted(reference.conversation(), calls), (seed, number)
+        assert len(calls) <= 2, number
+        assert ended.messages == interrupted(reference.conversation(), calls), number
         effects = place.effects()
-        assert len(set(effects)) == len(effects), f"run twice: {effects} (seed {seed}, run {number})"
+        assert len(set(effects)) == len(effects), f"run twice: {effects} (run {number})"
 
 
-def check_kills(root: Path, model: str, seed: int, kills: int) -> None:
-    draw = random.Random(seed)
-    project = root / "project"
-    reference = fresh(root, project, model)
+@pytest.mark.parametrize("kills", [1, pytest.param(50, marks=pytest.mark.soak)])
+def test_killed_session_is_resumed_without_losses_and_repetitions(tmp_path: Path, model: str, kills: int) -> None:
+    draw = random.Random(6 + kills)
+    project = tmp_path / "project"
+    reference = fresh(tmp_path, project, model)
     run_whole(reference)
     whole = reference.conversation()
     for number in range(kills):
-        place = fresh(root, project, model)
+        place = fresh(tmp_path, project, model)
         with running(place) as wait:
             wait(draw.randint(1, 2 * TURNS - 3), draw.uniform(0, 0.03))
             place.kill_root()
         crashed = place.conversation()
         done = resume(place)
-        assert done.returncode in (0, 2), (seed, number, done.stderr)
+        assert done.returncode in (0, 2), (number, done.stderr)
         resumed = place.conversation()
-        assert resumed.prefix_bytes().startswith(crashed.prefix_bytes()), (seed, number)
+        assert resumed.prefix_bytes().startswith(crashed.prefix_bytes()), number
         effects = place.effects()
-        assert len(set(effects)) == len(effects), f"run twice: {effects} (seed {seed}, kill {number})"
+        assert len(set(effects)) == len(effects), f"run twice: {effects} (kill {number})"
         if not crashed.open_tool_uses:
-            assert resumed.prefix_bytes() == whole.prefix_bytes(), (seed, number)
+            assert resumed.prefix_bytes() == whole.prefix_bytes(), number
         else:
-            assert resumed.messages == interrupted(whole, crashed.open_tool_uses), (seed, number)
-
-
-def test_killed_session_is_resumed_without_losses_and_repetitions(tmp_path: Path, model: str) -> None:
-    check_kills(tmp_path, model, seed=7, kills=1)
-
-
-def test_killed_lead_is_resumed_without_losses_and_repetitions(tmp_path: Path, model: str) -> None:
-    """Four kills, two in each run."""
-    check_killed_leads(tmp_path, model, seed=8, runs=2)
-
-
-@pytest.mark.soak
-def test_fifty_killed_sessions_are_resumed(tmp_path: Path, model: str) -> None:
-    check_kills(tmp_path, model, seed=9, kills=50)
-
-
-@pytest.mark.soak
-def test_fifty_killed_leads_are_resumed(tmp_path: Path, model: str) -> None:
-    check_killed_leads(tmp_path, model, seed=10, runs=25)
+            assert resumed.messages == interrupted(whole, crashed.open_tool_uses), number
 
 
 def test_invalid_resume_is_refused_in_one_line_and_changes_nothing(tmp_path: Path, model: str) -> None:
@@ -251,18 +244,11 @@ def test_invalid_resume_is_refused_in_one_line_and_changes_nothing(tmp_path: Pat
     assert refused.stderr.startswith(f"Error: session: {place.session()} has completed its task; give a new task")
     assert place.conversation().prefix_bytes() == before
 
-    unknown = subprocess.run(
-        place.command("resume", "1999"),
-        env=place.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    unknown = resume(place, session="1999")
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert unknown.stderr == f"Error: session: no session's id begins with '1999'; the newest is {place.session()}\n"
 
-    [transcript] = place.home.glob("projects/*/sessions/*/agents/main/transcript.jsonl")
+    transcript = place.transcript
     damaged = transcript.read_bytes().replace(b"hello", b"jello", 1)
     transcript.write_bytes(damaged)
     done = resume(place, "go on")
