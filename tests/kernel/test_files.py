@@ -27,17 +27,6 @@ def test_replaced_file_has_exactly_requested_mode(tmp_path: Path, mode: int) -> 
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
-def test_umask_applies_without_mode(tmp_path: Path) -> None:
-    path = tmp_path / "plain"
-    path.touch(0o600)
-    before = os.umask(0o027)
-    try:
-        replace_file(path, b"new")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-
-
 def test_draft_has_final_mode_before_content(tmp_path: Path) -> None:
     modes: list[int] = []
 
@@ -60,15 +49,6 @@ def test_failed_replacement_keeps_old_file_without_draft(tmp_path: Path, fault: 
         replace_file(path, b"new content")
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["roster.json"]
-
-
-def test_appended_records_follow_each_other(tmp_path: Path) -> None:
-    with Appender.open(tmp_path / "log") as log:
-        log.append(b"one\n")
-        log.sync()
-    with Appender.open(tmp_path / "log") as log:
-        log.append(b"two\n")
-    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
 
 
 def test_torn_append_leaves_part_and_raises(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from coterie.mailbox.dead_letters import DeadLetters
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
 from coterie.mailbox.errors import MailboxFull
 from coterie.mailbox.transports.file.transport import Durability, FileTransport
+from tests.processes.kill_run import whole_lines
 
 
 class OneReader:
@@ -36,12 +37,6 @@ def make_transport(root: Path, durability: Durability = "process") -> FileTransp
 def message_id(name: str, sequence: int) -> MessageId:
     """Return the same id for the same message, so that copies after a kill of its sender are detected."""
     return MessageId(str(uuid.uuid5(uuid.NAMESPACE_OID, f"{name} {sequence}")))
-
-
-def whole_lines(path: Path) -> list[str]:
-    """Return the complete lines of a log; a torn line was not written."""
-    content = path.read_text() if path.exists() else ""
-    return content[: content.rfind("\n") + 1].splitlines()
 
 
 async def write(root: Path, name: str, count: int) -> None:

@@ -1,5 +1,7 @@
 """Project with a separate home directory, and the shell of its user."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +13,7 @@ import attrs
 
 from coterie.agents.events.agent_events import Event
 from coterie.orchestrator.session.overview import read_overview
+from coterie.orchestrator.session.root_lock import find_root
 from coterie.session_directory import SessionDirectory
 from tests.processes import session_record
 
@@ -70,6 +73,12 @@ class ProjectShell:
     def state(self, agent: str) -> str | None:
         """Return the current state of *agent*."""
         return next((glance.state for glance in read_overview(self.session).agents if glance.name == agent), None)
+
+    def kill_root(self) -> None:
+        """Kill the root of the session, which runs."""
+        root = find_root(self.session)
+        assert root is not None
+        os.kill(root.pid, signal.SIGKILL)
 
     def has_no_processes(self) -> bool:
         """True if no process of the session is left."""

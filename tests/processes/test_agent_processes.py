@@ -27,20 +27,19 @@ pytestmark = pytest.mark.slow
 
 
 async def test_agent_runs_in_its_own_process_and_reports_by_mail(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, SCRIPT) as tree:
-            outcome = await tree.supervisor.run_agent(tree.agent_run("scout", "look around"))
-            assert outcome == AgentOutcome(name="scout", incarnation=1, end="done", status=0)
-            assert (project / "found.txt").read_text() == "found\n"
-            [stored] = await tree.mail()
-            report = TaskNotification.from_body(stored.body)
-            assert (report.status, report.turns, report.tool_calls) == ("completed", 2, 1)
-            assert [event.report for event in tree.events] == [None, None, stored.id]
-            assert "It says found" in report.result
-            billed = sum(Decimal(entry["cost_usd"]) for entry in tree.served.requests)
-            assert Decimal(report.cost_usd) == billed == tree.supervisor.services.gateway.accounts.session.spent
-            assert tree.states("scout") == ["starting", "running", "done"]
-            assert tree.supervisor.services.mail.roster.members()["scout"].state == "ended"
+    async with open_root_harness(project, SCRIPT) as tree:
+        outcome = await tree.supervisor.run_agent(tree.agent_run("scout", "look around"))
+        assert outcome == AgentOutcome(name="scout", incarnation=1, end="done", status=0)
+        assert (project / "found.txt").read_text() == "found\n"
+        [stored] = await tree.mail()
+        report = TaskNotification.from_body(stored.body)
+        assert (report.status, report.turns, report.tool_calls) == ("completed", 2, 1)
+        assert [event.report for event in tree.events] == [None, None, stored.id]
+        assert "It says found" in report.result
+        billed = sum(Decimal(entry["cost_usd"]) for entry in tree.served.requests)
+        assert Decimal(report.cost_usd) == billed == tree.supervisor.services.gateway.accounts.session.spent
+        assert tree.states("scout") == ["starting", "running", "done"]
+        assert tree.supervisor.services.mail.roster.members()["scout"].state == "ended"
 
 
 BACKGROUND = """
@@ -55,18 +54,17 @@ scout:
 
 
 async def test_agent_waits_for_background_agents_and_their_reports_wake_it(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, BACKGROUND) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
-            await tree.until_state("boss", "waiting")
-            (project / "go").touch()
-            await tree.until_state("boss", "done")
-            report = (await tree.reports())["boss"]
-            assert report.status == "completed"
-            assert "I was told: " in report.result
-            assert "a door on the right" in report.result
-            waits = [e.what for e in tree.events if e.state == "waiting"]
-            assert waits == ["1 agent"]
+    async with open_root_harness(project, BACKGROUND) as tree, trio.open_nursery() as nursery:
+        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
+        await tree.until_state("boss", "waiting")
+        (project / "go").touch()
+        await tree.until_state("boss", "done")
+        report = (await tree.reports())["boss"]
+        assert report.status == "completed"
+        assert "I was told: " in report.result
+        assert "a door on the right" in report.result
+        waits = [e.what for e in tree.events if e.state == "waiting"]
+        assert waits == ["1 agent"]
 
 
 WAITING = """
@@ -79,37 +77,35 @@ sleeper:
 
 
 async def test_parent_is_notified_of_a_killed_child_without_leftovers(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, WAITING) as tree, trio.open_nursery() as nursery:
-            tree.supervisor.restarts = NO_RESTARTS
-            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
-            await tree.until_shell_runs("sleeper")
-            shells = psutil.Process(tree.pid("sleeper")).children(recursive=True)
-            directory = tree.session.agent_directory("sleeper")
-            draft = directory / f".coterie-{tree.pid('sleeper')}-1.draft"
-            draft.write_text("what it could not finish")
-            assert list(directory.glob(".shell-*"))
-            os.kill(tree.pid("sleeper"), signal.SIGKILL)
-            await tree.until_state("boss", "done")
-            assert not [*directory.glob(".shell-*"), *directory.glob(draft.name)]
-            report = (await tree.reports())["boss"]
-            assert "Status: killed. Its process was ended by SIGKILL." in report.result
-            assert tree.states("sleeper") == ["starting", "running", "killed"]
-            assert not [shell for shell in shells if shell.is_running() and shell.status() != psutil.STATUS_ZOMBIE]
+    async with open_root_harness(project, WAITING) as tree, trio.open_nursery() as nursery:
+        tree.supervisor.restarts = NO_RESTARTS
+        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
+        await tree.until_shell_runs("sleeper")
+        shells = psutil.Process(tree.pid("sleeper")).children(recursive=True)
+        directory = tree.session.agent_directory("sleeper")
+        draft = directory / f".coterie-{tree.pid('sleeper')}-1.draft"
+        draft.write_text("what it could not finish")
+        assert list(directory.glob(".shell-*"))
+        os.kill(tree.pid("sleeper"), signal.SIGKILL)
+        await tree.until_state("boss", "done")
+        assert not [*directory.glob(".shell-*"), *directory.glob(draft.name)]
+        report = (await tree.reports())["boss"]
+        assert "Status: killed. Its process was ended by SIGKILL." in report.result
+        assert tree.states("sleeper") == ["starting", "running", "killed"]
+        assert not [shell for shell in shells if shell.is_running() and shell.status() != psutil.STATUS_ZOMBIE]
 
 
 async def test_children_end_with_their_parent_within_the_grace_period(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, WAITING, grace=0.5) as tree:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
-                await tree.until_shell_runs("sleeper")
-                below = psutil.Process().children(recursive=True)
-                nursery.cancel_scope.cancel()
-            kept = (tree.zygote, tree.root.cleanup.pid, warm_start.warm_pid())
-            left = [p for p in below if p.is_running() and p.pid not in kept]
-            assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
-            assert tree.supervisor.running == set()
+    async with open_root_harness(project, WAITING, grace=0.5) as tree:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
+            await tree.until_shell_runs("sleeper")
+            below = psutil.Process().children(recursive=True)
+            nursery.cancel_scope.cancel()
+        kept = (tree.zygote, tree.root.cleanup.pid, warm_start.warm_pid())
+        left = [p for p in below if p.is_running() and p.pid not in kept]
+        assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
+        assert tree.supervisor.running == set()
 
 
 async def test_child_of_a_planning_parent_cannot_write(project: Path) -> None:
@@ -121,11 +117,10 @@ writer:
   - tools: [{Write: {file_path: "a.txt", content: "x"}}]
   - {text: "It said: {{last_tool_result}}"}
 """
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("planner", mode="plan"))
-            assert "In plan mode you may only read" in (await tree.reports())["planner"].result
-            assert not (project / "a.txt").exists()
+    async with open_root_harness(project, script) as tree:
+        await tree.supervisor.run_agent(tree.agent_run("planner", mode="plan"))
+        assert "In plan mode you may only read" in (await tree.reports())["planner"].result
+        assert not (project / "a.txt").exists()
 
 
 async def test_unnamed_agents_get_different_names_and_invalid_starts_the_solution(project: Path) -> None:
@@ -142,48 +137,43 @@ async def test_unnamed_agents_get_different_names_and_invalid_starts_the_solutio
 boss: [{{tools: [{", ".join(starts)}]}}, {{text: "{results}"}}]
 default: [{{text: "nothing", times: always}}]
 """
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            result = (await tree.reports())["boss"].result
-            assert [reason for reason in invalid.values() if reason not in result] == []
-            assert {event.name for event in tree.events} == {"boss", "explore-1", "explore-2", "explore-3"}
-            assert {event.incarnation for event in tree.events} == {1}
+    async with open_root_harness(project, script) as tree:
+        await tree.supervisor.run_agent(tree.agent_run("boss"))
+        result = (await tree.reports())["boss"].result
+        assert [reason for reason in invalid.values() if reason not in result] == []
+        assert {event.name for event in tree.events} == {"boss", "explore-1", "explore-2", "explore-3"}
+        assert {event.incarnation for event in tree.events} == {1}
 
 
 async def test_teammate_is_woken_by_a_message_and_ends_on_request(project: Path) -> None:
     script = 'mate: [{text: "ready"}, {text: "I was told: {{last_user_text}}", times: always}]'
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(
-                    tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec("mate"), is_teammate=True))
-                )
-                await tree.until_state("mate", "idle")
-                await tree.write("mate", "are you there?")
-                while tree.states("mate").count("idle") < 2:  # noqa: ASYNC110 - the simplest reader there is
-                    await trio.sleep(0.005)
-                nursery.cancel_scope.cancel()
-            assert len(tree.served.requests) == 2
-            assert tree.states("mate") == ["starting", "running", "idle", "running", "idle", "stopping", "done"]
-            mail = await tree.mail()
-            assert [envelope.kind for envelope in mail] == ["idle", "idle", "task_notification"]
-            assert "are you there?" in mail[-1].body
+    async with open_root_harness(project, script) as tree:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec("mate"), is_teammate=True))
+            )
+            await tree.until_state("mate", "idle")
+            await tree.write("mate", "are you there?")
+            await tree.until_state("mate", "idle", 2)
+            nursery.cancel_scope.cancel()
+        assert len(tree.served.requests) == 2
+        assert tree.states("mate") == ["starting", "running", "idle", "running", "idle", "stopping", "done"]
+        mail = await tree.mail()
+        assert [envelope.kind for envelope in mail] == ["idle", "idle", "task_notification"]
+        assert "are you there?" in mail[-1].body
 
 
 async def test_finished_agent_is_resumed_by_a_message(project: Path) -> None:
     script = 'scout: [{text: "a door"}, {text: "You said: {{last_user_text}}"}]'
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
-            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout", is_kept=True))
-            await tree.until_state("scout", "done")
-            await tree.write("scout", "which colour?")
-            while tree.states("scout").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
-                await trio.sleep(0.005)
-            bodies = [TaskNotification.from_body(envelope.body).result for envelope in await tree.mail()]
-            assert bodies[0] == "a door"
-            assert "which colour?" in bodies[1]
-            assert {e.incarnation for e in tree.events if e.state == "done"} == {1, 2}
-            first, second = tree.served.requests
-            assert second["usage"]["cache_read_input_tokens"] == first["usage"]["cache_creation_input_tokens"] > 0
-            nursery.cancel_scope.cancel()
+    async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
+        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout", is_kept=True))
+        await tree.until_state("scout", "done")
+        await tree.write("scout", "which colour?")
+        await tree.until_state("scout", "done", 2)
+        bodies = [TaskNotification.from_body(envelope.body).result for envelope in await tree.mail()]
+        assert bodies[0] == "a door"
+        assert "which colour?" in bodies[1]
+        assert {e.incarnation for e in tree.events if e.state == "done"} == {1, 2}
+        first, second = tree.served.requests
+        assert second["usage"]["cache_read_input_tokens"] == first["usage"]["cache_creation_input_tokens"] > 0
+        nursery.cancel_scope.cancel()

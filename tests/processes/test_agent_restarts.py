@@ -57,49 +57,46 @@ def send_at_start(tree: RootHarness, signals: list[signal.Signals]) -> None:
 
 
 async def test_killed_agent_is_resumed_and_repeats_no_call(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, SCRIPT) as tree, trio.open_nursery() as nursery:
-            tree.supervisor.restarts = AT_ONCE
-            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout"))
-            await tree.until_shell_runs("scout")
-            await tree.write("scout", "look behind the door")
-            os.kill(tree.pid("scout"), signal.SIGKILL)
-            await tree.until_state("scout", "done")
-            report = (await tree.reports())["scout"]
-            assert report.status == "completed"
-            assert "interrupted before this call had a result" in report.result
-            assert "look behind the door" in report.result, "mail that waited reaches the next start"
-            assert (project / "ran.txt").read_text() == "ran\n"
-            assert tree.states("scout") == ["starting", "running", "killed", "starting", "running", "done"]
-            again = [(e.incarnation, e.what) for e in tree.events if e.state == "starting"]
-            assert again == [(1, ""), (2, "again, 1 of 2: Its process was ended by SIGKILL.")]
-            assert tree.root.gateway.accounts.session.reserved == 0
-            assert tree.supervisor.running == set()
+    async with open_root_harness(project, SCRIPT) as tree, trio.open_nursery() as nursery:
+        tree.supervisor.restarts = AT_ONCE
+        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout"))
+        await tree.until_shell_runs("scout")
+        await tree.write("scout", "look behind the door")
+        os.kill(tree.pid("scout"), signal.SIGKILL)
+        await tree.until_state("scout", "done")
+        report = (await tree.reports())["scout"]
+        assert report.status == "completed"
+        assert "interrupted before this call had a result" in report.result
+        assert "look behind the door" in report.result, "mail that waited reaches the next start"
+        assert (project / "ran.txt").read_text() == "ran\n"
+        assert tree.states("scout") == ["starting", "running", "killed", "starting", "running", "done"]
+        again = [(e.incarnation, e.what) for e in tree.events if e.state == "starting"]
+        assert again == [(1, ""), (2, "again, 1 of 2: Its process was ended by SIGKILL.")]
+        assert tree.root.gateway.accounts.session.reserved == 0
+        assert tree.supervisor.running == set()
 
 
 async def test_agent_that_crashes_repeatedly_is_reported_as_failed(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, SCRIPT) as tree:
-            tree.supervisor.restarts = AT_ONCE
-            send_at_start(tree, [signal.SIGKILL] * 9)
-            outcome = await tree.supervisor.run_agent(tree.agent_run("scout"))
-            assert (outcome.end, outcome.incarnation) == ("killed", 3)
-            [(sender, report)] = (await tree.reports()).items()
-            assert (sender, report.status) == ("root", "killed")
-            assert report.summary == "It was started 3 times. Its process was ended by SIGKILL."
-            assert tree.states("scout") == ["starting", "killed"] * 3
-            assert tree.supervisor.services.mail.roster.members()["scout"].state == "ended"
+    async with open_root_harness(project, SCRIPT) as tree:
+        tree.supervisor.restarts = AT_ONCE
+        send_at_start(tree, [signal.SIGKILL] * 9)
+        outcome = await tree.supervisor.run_agent(tree.agent_run("scout"))
+        assert (outcome.end, outcome.incarnation) == ("killed", 3)
+        [(sender, report)] = (await tree.reports()).items()
+        assert (sender, report.status) == ("root", "killed")
+        assert report.summary == "It was started 3 times. Its process was ended by SIGKILL."
+        assert tree.states("scout") == ["starting", "killed"] * 3
+        assert tree.supervisor.services.mail.roster.members()["scout"].state == "ended"
 
 
 async def test_last_reply_before_a_crash_is_reported_after_it(project: Path) -> None:
     """An agent that died between its last reply and its report only has to report."""
-    with trio.fail_after(60):
-        async with open_root_harness(project, 'scout: [{text: "a door"}]') as tree:
-            await tree.supervisor.run_agent(tree.agent_run("scout"))
-            await tree.supervisor.run_agent(tree.agent_run("scout", ""))
-            reports = [TaskNotification.from_body(envelope.body) for envelope in await tree.mail()]
-            assert [(report.status, report.result) for report in reports] == [("completed", "a door")] * 2
-            assert len(tree.served.requests) == 1
+    async with open_root_harness(project, 'scout: [{text: "a door"}]') as tree:
+        await tree.supervisor.run_agent(tree.agent_run("scout"))
+        await tree.supervisor.run_agent(tree.agent_run("scout", ""))
+        reports = [TaskNotification.from_body(envelope.body) for envelope in await tree.mail()]
+        assert [(report.status, report.result) for report in reports] == [("completed", "a door")] * 2
+        assert len(tree.served.requests) == 1
 
 
 DELEGATING = """
@@ -115,25 +112,24 @@ default:
 
 
 async def test_subagents_survive_a_crash_of_their_parent_and_report_later(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, DELEGATING, grace=0.3) as tree, trio.open_nursery() as nursery:
-            tree.supervisor.restarts = AT_ONCE
-            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
-            for name in ("left", "right"):
-                await tree.until_shell_runs(name)
-            os.kill(tree.pid("boss"), signal.SIGKILL)
-            await tree.until_state("boss", "waiting")
-            (project / "go").touch()
-            await tree.until_state("boss", "done")
-            report = (await tree.reports())["boss"]
-            assert report.status == "completed"
-            assert "<task-notification" in report.result
-            assert {e.incarnation for e in tree.events if e.name in ("left", "right")} == {1}
-            said = _texts_for(tree, "boss")
-            assert len([text for text in said if "had a result" in text]) == 2, "both open calls are answered"
-            assert len([text for text in said if "that you had started continued to run: left, right" in text]) == 1
-            assert sum(text.count('status=\\"completed\\"') for text in said) == 2
-            assert sum(text.count("I went on") for text in said) == 2
+    async with open_root_harness(project, DELEGATING, grace=0.3) as tree, trio.open_nursery() as nursery:
+        tree.supervisor.restarts = AT_ONCE
+        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
+        for name in ("left", "right"):
+            await tree.until_shell_runs(name)
+        os.kill(tree.pid("boss"), signal.SIGKILL)
+        await tree.until_state("boss", "waiting")
+        (project / "go").touch()
+        await tree.until_state("boss", "done")
+        report = (await tree.reports())["boss"]
+        assert report.status == "completed"
+        assert "<task-notification" in report.result
+        assert {e.incarnation for e in tree.events if e.name in ("left", "right")} == {1}
+        said = _texts_for(tree, "boss")
+        assert len([text for text in said if "had a result" in text]) == 2, "both open calls are answered"
+        assert len([text for text in said if "that you had started continued to run: left, right" in text]) == 1
+        assert sum(text.count('status=\\"completed\\"') for text in said) == 2
+        assert sum(text.count("I went on") for text in said) == 2
 
 
 def _texts_for(tree: RootHarness, name: str) -> list[str]:
@@ -142,18 +138,17 @@ def _texts_for(tree: RootHarness, name: str) -> list[str]:
 
 
 async def test_hanging_agent_is_killed_and_resumed(project: Path) -> None:
-    with trio.fail_after(60):
-        async with (
-            open_root_harness(project, 'scout: [{text: "a door"}]', grace=0.1) as tree,
-            trio.open_nursery() as nursery,
-        ):
-            tree.supervisor.restarts = AT_ONCE
-            tree.supervisor.limits = ProcessLimits(grace=0.1, stall_after=0.2)
-            send_at_start(tree, [signal.SIGSTOP])
-            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout"))
-            await tree.until_state("scout", "stalled")
-            tree.supervisor.limits = ProcessLimits(grace=0.1, stall_after=600.0)
-            await tree.until_state("scout", "done")
-            assert (await tree.reports())["scout"].result == "a door"
-            states = ["starting", "stalled", "stopping", "killed", "starting", "running", "done"]
-            assert tree.states("scout") == states
+    async with (
+        open_root_harness(project, 'scout: [{text: "a door"}]', grace=0.1) as tree,
+        trio.open_nursery() as nursery,
+    ):
+        tree.supervisor.restarts = AT_ONCE
+        tree.supervisor.limits = ProcessLimits(grace=0.1, stall_after=0.2)
+        send_at_start(tree, [signal.SIGSTOP])
+        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout"))
+        await tree.until_state("scout", "stalled")
+        tree.supervisor.limits = ProcessLimits(grace=0.1, stall_after=600.0)
+        await tree.until_state("scout", "done")
+        assert (await tree.reports())["scout"].result == "a door"
+        states = ["starting", "stalled", "stopping", "killed", "starting", "running", "done"]
+        assert tree.states("scout") == states

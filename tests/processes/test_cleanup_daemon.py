@@ -177,21 +177,20 @@ async def _die(
 
 
 async def test_killed_cleanup_daemon_is_replaced_and_reported(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, LEAVING) as tree:
-            post = tree.root.cleanup
-            first = post.pid
-            assert first is not None
-            os.kill(first, signal.SIGKILL)
-            while post.pid == first:  # noqa: ASYNC110 - nothing tells
-                await trio.sleep(0.005)
-            second = post.pid
-            assert second is not None
-            assert process_start_time(second) is not None
-        assert process_start_time(second) is None
-        assert [(event.layer, event.reason) for event in events(tree.session, LayerFailed)] == [
-            ("cleanup", "the cleanup daemon ended with status -9 and is restarted")
-        ]
+    async with open_root_harness(project, LEAVING) as tree:
+        post = tree.root.cleanup
+        first = post.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        while post.pid == first:  # noqa: ASYNC110 - nothing tells
+            await trio.sleep(0.005)
+        second = post.pid
+        assert second is not None
+        assert process_start_time(second) is not None
+    assert process_start_time(second) is None
+    assert [(event.layer, event.reason) for event in events(tree.session, LayerFailed)] == [
+        ("cleanup", "the cleanup daemon ended with status -9 and is restarted")
+    ]
 
 
 async def test_cleanup_daemon_is_replaced_a_limited_number_of_times(

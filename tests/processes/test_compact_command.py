@@ -1,8 +1,6 @@
 """`coterie compact` for busy agents, idle agents, and sessions that do not run, in real processes."""
 
 import json
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -158,9 +156,7 @@ def test_killed_session_is_compacted_and_resumed(place: Sessions) -> None:
     place.run(script, "--detach")
     session = place.session
     assert place.becomes_true((place.project / "begun").exists)
-    root = find_root(session)
-    assert root is not None
-    os.kill(root.pid, signal.SIGKILL)
+    place.kill_root()
     assert place.becomes_true(place.has_no_processes)
 
     done = place.coterie("compact", session.id, "--up-to", "4", *place.model(script))

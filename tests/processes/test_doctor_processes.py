@@ -19,7 +19,6 @@ from click.testing import CliRunner, Result
 from coterie.clock import Clock
 from coterie.mailbox.transports.bridge.socket_path import socket_path
 from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.cli.commands import stop
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.doctor.orphan_processes import (
     find_orphan_processes,
@@ -192,19 +191,3 @@ def test_stop_now_leaves_nothing_for_the_doctor(session: SessionDirectory) -> No
         assert not is_alive(stray)
     assert findings() == []
     assert path.exists()
-
-
-def test_waiting_for_a_silent_root_is_limited(session: SessionDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_bare_root(session) as (root, stray):
-        root.send_signal(signal.SIGSTOP)
-        with monkeypatch.context() as patch:
-            patch.setattr(stop, "PATIENCE", 0.2)
-            patch.setattr(stop, "TICK", 0.05)
-            done = coterie("stop", session.id)
-        assert (done.exit_code, done.stdout) == (1, "")
-        assert f"session {session.id} is stopping" in done.stderr
-        assert done.stderr.splitlines()[-1].endswith("kill it with --now")
-        assert is_alive(stray)
-        assert coterie("stop", session.id, "--now").exit_code == 0
-        assert root.wait() == -signal.SIGKILL
-        assert not is_alive(stray)

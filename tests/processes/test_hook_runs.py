@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from coterie.agents.events.layer_events import Compacted
 from coterie.agents.hooks.hook_files import approve_sources, hook_sources
 from coterie.agents.settings import HookSettings
 from coterie.orchestrator.events.session_reader import read_session
-from coterie.orchestrator.session.root_lock import find_root
 from tests.orchestrator.pseudo_terminal import open_program
 from tests.processes.project_shell import BYPASS, ProjectShell
 from tests.processes.session_record import conversation
@@ -365,9 +363,7 @@ def test_hooks_end_with_a_session_that_is_killed(place: HookProject) -> None:
     with place.start("run", "Go.", *options) as process:
         assert place.becomes_true((place.project / "pid").exists)
         pid = int((place.project / "pid").read_text())
-        root = find_root(place.session)
-        assert root is not None
-        os.kill(root.pid, signal.SIGKILL)
+        place.kill_root()
         process.communicate(timeout=60)
     assert place.becomes_true(lambda: not Path(f"/proc/{pid}").exists())
     assert place.becomes_true(place.has_no_processes)

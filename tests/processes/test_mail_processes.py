@@ -147,14 +147,6 @@ def test_watch_shows_held_dropped_and_dead_messages(session: SessionDirectory) -
         assert watch.line().split(" ", 1)[1] == f"dead       {who} (refused: dropped by the user)"
 
 
-def test_watch_begins_now_or_with_all_stored_mail(session: SessionDirectory) -> None:
-    send("before")
-    with watching("--json") as late, watching("--json", "--all") as whole:
-        send("after")
-        assert late.event()["envelope"]["body"] == "after"
-        assert [whole.event()["envelope"]["body"] for _ in range(2)] == ["before", "after"]
-
-
 def test_read_command_does_not_disturb_the_owner_of_the_mailbox(session: SessionDirectory) -> None:
     with running(*mail("read", "worker", "--follow", "--json")) as reader:
         send("one")

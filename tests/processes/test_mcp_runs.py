@@ -15,7 +15,6 @@ from coterie.agents.events.agent_events import PermissionDecided, ToolEnded
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import McpChanged
 from coterie.orchestrator.events.session_reader import read_session
-from coterie.orchestrator.session.root_lock import find_root
 from tests.processes.project_shell import BYPASS, ProjectShell
 from tests.processes.session_record import conversation
 
@@ -266,9 +265,8 @@ def test_servers_end_when_the_root_is_killed(place: Servers) -> None:
     file = place.project.parent / "waits"
     with place.start("run", "Go.", *place.model(WAITING.format(file=file)), *BYPASS) as started:
         assert place.becomes_true(lambda: file.exists() and file.read_text() != "")
-        server, root = int(file.read_text()), find_root(place.session)
-        assert root is not None
-        os.kill(root.pid, signal.SIGKILL)
+        server = int(file.read_text())
+        place.kill_root()
         started.communicate(timeout=30)
     assert place.becomes_true(lambda: not psutil.pid_exists(server))
     assert place.becomes_true(place.has_no_processes)

@@ -81,23 +81,11 @@ main:
   - I wait.
   - tools: [{Agent: {description: spy, prompt: Spy., name: spy}}]
   - tools: [{SendMessage: {to: builder, message: {type: plan_approval_response, request_id: plan-1,
-                                                  approve: false, feedback: Where are the tests?}}}]
-  - {text: I wait again., signal: rejected-once}
-  - tools:
-      - SendMessage: {to: builder, message: {type: plan_approval_response, request_id: plan-1, approve: true}}
-      - SendMessage: {to: builder, message: {type: plan_approval_response, request_id: plan-2,
-                                             approve: false, feedback: Too much.}}
-  - {text: And again., signal: rejected-twice}
-  - tools: [{SendMessage: {to: builder, message: {type: plan_approval_response, request_id: plan-3,
                                                   approve: true, feedback: Go.}}}]
   - {text: "I was told: {{last_user_text}}", times: always}
 builder:
   - tools: [{Write: {file_path: a.txt, content: early}}, {Bash: {command: touch early}}]
   - tools: [{ExitPlanMode: {plan: "1. Write a.txt.", files: [a.txt]}}]
-  - until: rejected-once
-    tools: [{ExitPlanMode: {plan: "1. Write a.txt, b.txt and tests.", files: [a.txt, b.txt]}}]
-  - until: rejected-twice
-    tools: [{ExitPlanMode: {plan: "1. Write a.txt and a test.", files: [a.txt]}}]
   - tools: [{Write: {file_path: a.txt, content: "{{last_tool_result}}"}}]
   - It is built.
 spy:
@@ -122,36 +110,30 @@ helper:
 
 async def test_only_the_lead_decides_and_a_rule_limits_the_agent(project: Path) -> None:
     script = BY_LEAD_AND_RULE.replace("COTERIE", " ".join(COTERIE), 1)
-    with trio.fail_after(PATIENCE):
-        async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(AgentRun(spec=attrs.evolve(tree.agent_spec(MAIN), parent=None)))
-            assert approval_events(tree.session) == [
-                ("asked", "plan-1", "builder", "lead"),
-                ("refused", "plan-1", "spy", "only the lead or the user can decide"),
-                ("rejected", "plan-1", "lead", "Where are the tests?"),
-                ("asked", "plan-2", "builder", "lead"),
-                ("refused", "plan-1", "lead", "plan-1 is no longer open: rejected by the lead"),
-                ("rejected", "plan-2", "lead", "Too much."),
-                ("asked", "plan-3", "builder", "lead"),
-                ("approved", "plan-3", "lead", "Go."),
-            ]
-            assert (project / "a.txt").read_text() == "Your plan is approved: begin.\nThe lead says: Go."
-            assert not (project / "early").exists()
-            denied = "In plan mode you may only read; Write has to wait until your plan is approved."
-            assert denied in transcript(tree.session, "builder")
-            assert (project / "refusal").read_text() == "Error: only the user can send this request, not an agent\n"
-            assert tree.states("builder").count("plan_pending") == 3
+    async with open_root_harness(project, script) as tree:
+        await tree.supervisor.run_agent(AgentRun(spec=attrs.evolve(tree.agent_spec(MAIN), parent=None)))
+        assert approval_events(tree.session) == [
+            ("asked", "plan-1", "builder", "lead"),
+            ("refused", "plan-1", "spy", "only the lead or the user can decide"),
+            ("approved", "plan-1", "lead", "Go."),
+        ]
+        assert (project / "a.txt").read_text() == "Your plan is approved: begin.\nThe lead says: Go."
+        assert not (project / "early").exists()
+        denied = "In plan mode you may only read; Write has to wait until your plan is approved."
+        assert denied in transcript(tree.session, "builder")
+        assert (project / "refusal").read_text() == "Error: only the user can send this request, not an agent\n"
+        assert tree.states("builder").count("plan_pending") == 1
 
-            rule = PlanPolicy(by="rule", paths=("tests/**",))
-            await tree.supervisor.run_agent(AgentRun(spec=attrs.evolve(tree.agent_spec("tester"), plan=rule)))
-            assert approval_events(tree.session)[8:] == [
-                ("asked", "plan-4", "tester", "rule"),
-                ("rejected", "plan-4", "rule", "Only tests/** may be changed, and not src/a.py."),
-                ("asked", "plan-5", "tester", "rule"),
-                ("approved", "plan-5", "rule", ""),
-            ]
-            assert files_in(project).keys() == {"a.txt", "refusal", "test_a.py"}
-            assert "In plan mode you may only read" in transcript(tree.session, "helper")
+        rule = PlanPolicy(by="rule", paths=("tests/**",))
+        await tree.supervisor.run_agent(AgentRun(spec=attrs.evolve(tree.agent_spec("tester"), plan=rule)))
+        assert approval_events(tree.session)[3:] == [
+            ("asked", "plan-2", "tester", "rule"),
+            ("rejected", "plan-2", "rule", "Only tests/** may be changed, and not src/a.py."),
+            ("asked", "plan-3", "tester", "rule"),
+            ("approved", "plan-3", "rule", ""),
+        ]
+        assert files_in(project).keys() == {"a.txt", "refusal", "test_a.py"}
+        assert "In plan mode you may only read" in transcript(tree.session, "helper")
 
 
 BY_HUMAN = """

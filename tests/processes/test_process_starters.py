@@ -164,19 +164,6 @@ async def test_a_stubborn_child_is_killed_with_its_group(starter: ProcessStarter
         CHILDREN.reap_adopted()
 
 
-async def test_fifty_children_start_at_once(starter: ProcessStarter) -> None:
-    count = 50 if isinstance(starter, ZygoteStarter) else 5
-    statuses: list[int] = []
-
-    async def one(number: int) -> None:
-        statuses.append(await status_of(starter, "exit_with", str(number).encode()))
-
-    async with trio.open_nursery() as nursery:
-        for number in range(count):
-            nursery.start_soon(one, number)
-    assert sorted(statuses) == list(range(count))
-
-
 async def test_impossible_start_fails_with_its_reason(starter: ProcessStarter, tmp_path: Path) -> None:
     start = make_start("echo")
     impossible = {

@@ -125,13 +125,3 @@ class _Program:
                 if observed.agent == "main" and is_allowed and not unheard:
                     return  # it sleeps
         raise AssertionError(f"the lead never received {unheard}")
-
-
-async def test_invalid_script_is_reported_with_its_line(place: ProjectShell) -> None:
-    (place.project / "script.yaml").write_text("default:\n  - txt: Done.\n")
-    with trio.fail_after(PATIENCE), pytest.raises(coterie.ConfigInvalid) as raised:
-        async with coterie.open_session("Go.", script="script.yaml"):
-            raise AssertionError("it has begun")
-    assert raised.value.source == f"{place.project}/script.yaml, line 2"
-    assert raised.value.reason == "default[1] has an unknown key 'txt'; did you mean 'text'?"
-    assert not list(place.project.parent.glob("home/projects/*/sessions/*"))

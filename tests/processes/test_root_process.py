@@ -1,9 +1,7 @@
 """A session in a separate process: detached, attached, controlled from a shell, and killed."""
 
 import json
-import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -91,9 +89,7 @@ def test_killed_root_is_reported_in_one_line(place: Sessions) -> None:
         )
         session = place.session
         assert place.becomes_true(lambda: place.state("main") == "running")
-        root = find_root(session)
-        assert root is not None
-        os.kill(root.pid, signal.SIGKILL)
+        place.kill_root()
         said, errors = viewer.communicate(timeout=PATIENCE)
     assert (viewer.returncode, said) == (1, "")
     assert errors == f"Error: session {session.id} ended before its task was done: its process was killed.\n"

@@ -78,18 +78,6 @@ def test_sandboxed_command_cannot_write_outside_or_connect(
     assert heard.count("tcp refused") >= 2
 
 
-def test_same_commands_succeed_without_a_sandbox(place: ProjectShell, runtime: Path) -> None:
-    outside, key = place.project.parent / "outside", place.project.parent / "user/.ssh/id"
-    (place.project / "call.py").write_text(CALLER)
-    with open_listeners(runtime) as listeners:
-        calls = f"{PYTHON} -I call.py {' '.join(map(str, listeners.addresses()))}"
-        script = ESCAPES.format(attack=f"echo x > {outside}; cat {key}; {calls}")
-        place.coterie("run", "try it", *BYPASS, *place.model(script))
-        assert listeners.reached() == {"tcp", "udp", "unix", "abstract"}
-    assert outside.read_text() == "x\n"
-    assert "a secret" in texts_for(place)
-
-
 def test_started_agents_have_the_sandbox_of_their_parent(place: ProjectShell) -> None:
     """A subagent, one in a worktree, and a fork; each commits, and none writes files of another."""
     needs("bubblewrap")

@@ -4,9 +4,7 @@ Messages written into a mailbox before a root starts are accepted, forged or not
 """
 
 import json
-import os
 import re
-import signal
 import sys
 from pathlib import Path
 
@@ -18,11 +16,10 @@ from coterie.agents.events.agent_events import Noticed
 from coterie.clock import Clock
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.events.session_reader import read_session
-from coterie.orchestrator.session.root_lock import find_root
 from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.session_directory import TRANSCRIPT, SessionDirectory
 from tests.processes.project_shell import BYPASS, ProjectShell
-from tests.processes.root_harness import RootHarness, open_root_harness
+from tests.processes.root_harness import open_root_harness
 
 pytestmark = pytest.mark.slow
 
@@ -40,12 +37,6 @@ with open(log, "ab") as lines:
 """
 
 
-async def idle_again(tree: RootHarness, name: str, times: int) -> None:
-    """Wait until *name* was idle *count* times."""
-    while tree.states(name).count("idle") < times:  # noqa: ASYNC110 - the simplest reader there is
-        await trio.sleep(0.005)
-
-
 def transcripts(session: SessionDirectory) -> dict[str, str]:
     """Return the conversations of all agents."""
     return {path.parent.name: path.read_text() for path in session.directory.glob(f"agents/*/{TRANSCRIPT}")}
@@ -60,33 +51,32 @@ forger:
   - tools: [{SendMessage: {to: teammate, message: "an honest word"}}]
   - text: done
 """
-    with trio.fail_after(60):
-        async with (
-            open_root_harness(project, script.replace("PYTHON", sys.executable)) as tree,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(
-                tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec("teammate"), is_teammate=True))
-            )
-            await idle_again(tree, "teammate", 1)
-            await tree.write("teammate", "a word of the lead")
-            await idle_again(tree, "teammate", 2)
-            (project / "LOG").symlink_to(tree.supervisor.services.mail.directory / "teammate" / "000001.log")
-            await tree.supervisor.run_agent(tree.agent_run("forger"))
-            await idle_again(tree, "teammate", 3)
-            nursery.cancel_scope.cancel()
-        letters = [letter for _, letter in tree.supervisor.services.mail.dead_letters.pending()]
-        assert [(letter.reason, letter.mailbox) for letter in letters] == [("bad_mac", "teammate")] * 3
-        said = transcripts(tree.session)
-        assert not [name for name, conversation in said.items() if "forged words" in conversation]
-        assert "a word of the lead" in said["teammate"]
-        assert "an honest word" in said["teammate"]
-        told = [seen for seen in read_session(tree.session.directory) if isinstance(seen.event, Noticed)]
-        assert [(seen.agent, seen.members["source"]) for seen in told] == [("teammate", "the mailbox of teammate")] * 3
-        assert {seen.members["reason"] for seen in told} == {
-            "a message is not trusted: 'main' did not sign it",
-            "a message is not trusted: 'user' did not sign it",
-        }
+    async with (
+        open_root_harness(project, script.replace("PYTHON", sys.executable)) as tree,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(
+            tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec("teammate"), is_teammate=True))
+        )
+        await tree.until_state("teammate", "idle", 1)
+        await tree.write("teammate", "a word of the lead")
+        await tree.until_state("teammate", "idle", 2)
+        (project / "LOG").symlink_to(tree.supervisor.services.mail.directory / "teammate" / "000001.log")
+        await tree.supervisor.run_agent(tree.agent_run("forger"))
+        await tree.until_state("teammate", "idle", 3)
+        nursery.cancel_scope.cancel()
+    letters = [letter for _, letter in tree.supervisor.services.mail.dead_letters.pending()]
+    assert [(letter.reason, letter.mailbox) for letter in letters] == [("bad_mac", "teammate")] * 3
+    said = transcripts(tree.session)
+    assert not [name for name, conversation in said.items() if "forged words" in conversation]
+    assert "a word of the lead" in said["teammate"]
+    assert "an honest word" in said["teammate"]
+    told = [seen for seen in read_session(tree.session.directory) if isinstance(seen.event, Noticed)]
+    assert [(seen.agent, seen.members["source"]) for seen in told] == [("teammate", "the mailbox of teammate")] * 3
+    assert {seen.members["reason"] for seen in told} == {
+        "a message is not trusted: 'main' did not sign it",
+        "a message is not trusted: 'user' did not sign it",
+    }
 
 
 async def test_forged_message_does_not_resume_a_finished_agent(project: Path) -> None:
@@ -100,23 +90,21 @@ boss:
   - {text: done, times: always}
 scout: [{text: "nothing there", times: always}]
 """
-    with trio.fail_after(60):
-        async with (
-            open_root_harness(project, script.replace("PYTHON", sys.executable)) as tree,
-            trio.open_nursery() as nursery,
-        ):
-            office = tree.supervisor.services.mail
-            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
-            while tree.states("scout").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
-                await trio.sleep(0.005)
-            (project / "LOG").symlink_to(office.directory / "scout" / "000001.log")
-            while len(office.dead_letters.pending()) < 3:  # noqa: ASYNC110 - the simplest reader there is
-                await trio.sleep(0.005)
-            (project / "go").touch()
-        assert [letter.reason for _, letter in office.dead_letters.pending()] == ["bad_mac"] * 3
-        assert tree.states("scout").count("running") == 2
-        told = [seen for seen in read_session(tree.session.directory) if isinstance(seen.event, Noticed)]
-        assert [(seen.agent, seen.members["source"]) for seen in told] == [("root", "the mailbox of scout")] * 3
+    async with (
+        open_root_harness(project, script.replace("PYTHON", sys.executable)) as tree,
+        trio.open_nursery() as nursery,
+    ):
+        office = tree.supervisor.services.mail
+        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
+        await tree.until_state("scout", "done", 2)
+        (project / "LOG").symlink_to(office.directory / "scout" / "000001.log")
+        while len(office.dead_letters.pending()) < 3:  # noqa: ASYNC110 - the simplest reader there is
+            await trio.sleep(0.005)
+        (project / "go").touch()
+    assert [letter.reason for _, letter in office.dead_letters.pending()] == ["bad_mac"] * 3
+    assert tree.states("scout").count("running") == 2
+    told = [seen for seen in read_session(tree.session.directory) if isinstance(seen.event, Noticed)]
+    assert [(seen.agent, seen.members["source"]) for seen in told] == [("root", "the mailbox of scout")] * 3
 
 
 async def revive(session: SessionDirectory) -> None:
@@ -151,9 +139,7 @@ def test_user_shell_mail_arrives_always_and_agent_shell_mail_is_refused(place: P
     long = place.coterie("mail", "send", "-s", session.id, "--to", "main", "x" * 100_000)
     assert re.fullmatch(r"stored for main as [0-9a-f-]+\n", long.stdout)
 
-    root = find_root(session)
-    assert root is not None
-    os.kill(root.pid, signal.SIGKILL)
+    place.kill_root()
     assert place.becomes_true(place.has_no_processes)
     trio.run(revive, session)
     between = place.coterie("mail", "send", "-s", session.id, "--to", "main", "written between the runs")

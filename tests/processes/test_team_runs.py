@@ -174,34 +174,33 @@ def unfit(request: SpawnRequest) -> SpawnRequest:
 
 async def test_members_survive_a_crash_of_their_lead_and_reach_it_once(project: Path) -> None:
     """A member in the lead's process is restarted with it, and a failed member does not affect others."""
-    with trio.fail_after(90):
-        async with open_root_harness(project, CRASHING, grace=0.3) as tree, trio.open_nursery() as nursery:
-            tree.supervisor.restarts = RestartPolicy(limit=2, first_wait=0.01)
-            await start_team_record(tree.session, MEMBERS, tree.supervisor.services.clock)
-            team = tuple(map(unfit, MEMBERS.requests()))
-            nursery.start_soon(
-                tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec(MAIN), parent=None), team=team)
-            )
-            for name in (MAIN, "left", "right"):
-                await tree.until_shell_runs(name)
-            os.kill(tree.pid(MAIN), signal.SIGKILL)
-            await reached_again(tree, MAIN)
-            (project / "go").touch()
-            await tree.until_state(MAIN, "done")
+    async with open_root_harness(project, CRASHING, grace=0.3) as tree, trio.open_nursery() as nursery:
+        tree.supervisor.restarts = RestartPolicy(limit=2, first_wait=0.01)
+        await start_team_record(tree.session, MEMBERS, tree.supervisor.services.clock)
+        team = tuple(map(unfit, MEMBERS.requests()))
+        nursery.start_soon(
+            tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec(MAIN), parent=None), team=team)
+        )
+        for name in (MAIN, "left", "right"):
+            await tree.until_shell_runs(name)
+        os.kill(tree.pid(MAIN), signal.SIGKILL)
+        await reached_again(tree, MAIN)
+        (project / "go").touch()
+        await tree.until_state(MAIN, "done")
 
-            lead = texts_for(tree.session.directory, MAIN)
-            assert (project / "ran.txt").read_text() == "ran\n", "no call is run twice"
-            assert sorted((project / "begun.txt").read_text().split()) == ["left", "right"]
-            assert {e.incarnation for e in tree.events if e.name in ("left", "right")} == {1}
-            assert [lead.count(f"{name} is done.") for name in ("left", "right")] == [1, 1]
-            assert lead.count("ghost of your team could not be started.") == 1
-            assert {e.pid for e in tree.events if e.name == "near" and e.incarnation == 2} >= {tree.pid(MAIN)}
-            assert lead.count("task-notification") == 0, "nobody has ended"
-            told = [observed.event for observed in read_session(tree.session.directory)]
-            [failure] = [event for event in told if isinstance(event, LayerFailed)]
-            assert failure.layer == "team"
-            assert "nobody" in failure.reason
-            assert tree.supervisor.running == set(), "with the lead they all end"
+        lead = texts_for(tree.session.directory, MAIN)
+        assert (project / "ran.txt").read_text() == "ran\n", "no call is run twice"
+        assert sorted((project / "begun.txt").read_text().split()) == ["left", "right"]
+        assert {e.incarnation for e in tree.events if e.name in ("left", "right")} == {1}
+        assert [lead.count(f"{name} is done.") for name in ("left", "right")] == [1, 1]
+        assert lead.count("ghost of your team could not be started.") == 1
+        assert {e.pid for e in tree.events if e.name == "near" and e.incarnation == 2} >= {tree.pid(MAIN)}
+        assert lead.count("task-notification") == 0, "nobody has ended"
+        told = [observed.event for observed in read_session(tree.session.directory)]
+        [failure] = [event for event in told if isinstance(event, LayerFailed)]
+        assert failure.layer == "team"
+        assert "nobody" in failure.reason
+        assert tree.supervisor.running == set(), "with the lead they all end"
 
 
 async def reached_again(tree: RootHarness, name: str) -> None:

@@ -51,20 +51,19 @@ reader:
 
 async def test_changed_worktree_is_kept_and_unchanged_one_removed(project: Path) -> None:
     (project / "readme.txt").write_text("not committed\n")
-    with trio.fail_after(60):
-        async with open_root_harness(project, TWO_AT_ONCE) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            report, place = (await tree.reports())["boss"].result, place_of(tree, project, "writer")
-            branch = f"coterie/{tree.session.id}/writer"
-            assert f"Its work is in {place}, on the branch {branch}: 2 changed files." in report
-            assert f"I was in {place}" in report
-            assert "There are no changes in its worktree." in report
-            assert "There was hello" in report
-            assert (place / "readme.txt").read_text() == "better\n"
-            assert (project / "readme.txt").read_text() == "not committed\n"
-            assert not (project / "new.txt").exists()
-            assert worktrees(project) == [place.name]
-            assert branches(project) == [branch, "trunk"]
+    async with open_root_harness(project, TWO_AT_ONCE) as tree:
+        await tree.supervisor.run_agent(tree.agent_run("boss"))
+        report, place = (await tree.reports())["boss"].result, place_of(tree, project, "writer")
+        branch = f"coterie/{tree.session.id}/writer"
+        assert f"Its work is in {place}, on the branch {branch}: 2 changed files." in report
+        assert f"I was in {place}" in report
+        assert "There are no changes in its worktree." in report
+        assert "There was hello" in report
+        assert (place / "readme.txt").read_text() == "better\n"
+        assert (project / "readme.txt").read_text() == "not committed\n"
+        assert not (project / "new.txt").exists()
+        assert worktrees(project) == [place.name]
+        assert branches(project) == [branch, "trunk"]
 
 
 async def test_agent_may_write_in_its_worktree_but_not_in_the_project(project: Path) -> None:
@@ -79,14 +78,13 @@ scout:
       - Write: {{file_path: ".coterie/settings.toml", content: "x"}}
   - {{text: "{{{{tool_result.0}}}} {{{{tool_result.1}}}} {{{{tool_result.2}}}}"}}
 """
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss", mode="acceptEdits"))
-            report, place = (await tree.reports())["boss"].result, place_of(tree, project, "scout")
-            assert (place / "inside.txt").exists()
-            assert not (project / "outside.txt").exists()
-            assert "is outside" in report
-            assert "is protected" in report
+    async with open_root_harness(project, script) as tree:
+        await tree.supervisor.run_agent(tree.agent_run("boss", mode="acceptEdits"))
+        report, place = (await tree.reports())["boss"].result, place_of(tree, project, "scout")
+        assert (place / "inside.txt").exists()
+        assert not (project / "outside.txt").exists()
+        assert "is outside" in report
+        assert "is protected" in report
 
 
 FORKING = """
@@ -101,16 +99,15 @@ one:
 
 
 async def test_fork_in_a_worktree_gets_the_path_of_its_files(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, FORKING) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            place = place_of(tree, project, "one")
-            assert (place / "where.txt").read_text() == f"{place}\n"
-            assert f"Its work is in {place}" in (await tree.reports())["boss"].result
-            fork = load_transcript(tree.session.directory / "agents" / "one" / TRANSCRIPT).conversation
-            assert fork is not None
-            words = f"{place} is a copy of {project}".encode()
-            assert sum(words in segment.data for segment in fork.prefix.segments) == 1
+    async with open_root_harness(project, FORKING) as tree:
+        await tree.supervisor.run_agent(tree.agent_run("boss"))
+        place = place_of(tree, project, "one")
+        assert (place / "where.txt").read_text() == f"{place}\n"
+        assert f"Its work is in {place}" in (await tree.reports())["boss"].result
+        fork = load_transcript(tree.session.directory / "agents" / "one" / TRANSCRIPT).conversation
+        assert fork is not None
+        words = f"{place} is a copy of {project}".encode()
+        assert sum(words in segment.data for segment in fork.prefix.segments) == 1
 
 
 HALF = """
@@ -129,17 +126,16 @@ async def kill_at_work(tree: RootHarness, place: Path) -> None:
 
 
 async def test_restarted_agent_finds_its_worktree(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, HALF) as tree:
-            tree.supervisor.restarts = RestartPolicy(first_wait=0)
-            place = place_of(tree, project, "scout")
-            async with trio.open_nursery() as nursery:
-                order = AgentRun(spec=tree.agent_spec("scout"), isolation="worktree")
-                nursery.start_soon(tree.supervisor.run_agent, order)
-                await kill_at_work(tree, place)
-            report = (await tree.reports())["scout"]
-            assert f"half\n{place}" in report.result
-            assert f"Its work is in {place}" in report.summary
+    async with open_root_harness(project, HALF) as tree:
+        tree.supervisor.restarts = RestartPolicy(first_wait=0)
+        place = place_of(tree, project, "scout")
+        async with trio.open_nursery() as nursery:
+            order = AgentRun(spec=tree.agent_spec("scout"), isolation="worktree")
+            nursery.start_soon(tree.supervisor.run_agent, order)
+            await kill_at_work(tree, place)
+        report = (await tree.reports())["scout"]
+        assert f"half\n{place}" in report.result
+        assert f"Its work is in {place}" in report.summary
 
 
 def doctor(*arguments: str) -> tuple[int, dict[str, str | None]]:

@@ -38,20 +38,6 @@ def test_every_scenario_matches_the_schema(path: Path) -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        "faults: [{do: drop, transport: bell, times: always, after: 2}]",
-        "faults: [{do: disk_full, target: root, files: '*.jsonl'}]",
-        "faults: [{when: {kind: started}, nth: 2, do: stop, target: lead, seconds: 1}]",
-        "human: [{when: {kind: approval_asked}, do: approve}]",
-        "steps: [run, {resume: Go on.}]",
-    ],
-)
-def test_schema_accepts_what_the_parser_accepts(more: str) -> None:
-    assert errors(f"{WHOLE}\n{more}\n") == []
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
         "colour: red",
         "permission_mode: anything",
         "max_turns: 0",
