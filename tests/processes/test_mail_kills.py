@@ -29,8 +29,8 @@ def kill_writers_and_reader(root: Path, *, writers: int, messages: int, kills: i
     """Kill writers and one reader until all messages have arrived, check the result, and return the counts."""
     names = [f"writer{number}" for number in range(writers)]
     share = str(messages // writers)
-    workers = {name: (mail_worker.__name__, "write", str(root), name, share) for name in names}
-    workers["reader"] = (mail_worker.__name__, "read", str(root))
+    workers = {name: [mail_worker.__name__, "write", str(root), name, share] for name in names}
+    workers["reader"] = [mail_worker.__name__, "read", str(root)]
     run = KillRun(workers, kills, random.Random(writers))
     transcript = root / "transcript"
     run.run(lambda: transcript.read_bytes().count(b"\n") / messages if transcript.exists() else 0, patience)
