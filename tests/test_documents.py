@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 README_WORDS = 1200
+TOPS = ("agents", "mailbox", "memory", "orchestrator", "scenarios", "src/coterie")
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -134,3 +135,31 @@ def test_index_of_documents_names_every_page() -> None:
     index = (ROOT / "docs/README.md").read_text()
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert {target.partition("#")[0] for target in _LINK.findall(index)} >= pages
+
+
+def mapped_folders() -> list[str]:
+    document = (ROOT / "ARCHITECTURE.md").read_text()
+    [code_map] = re.findall(r"^## Code map$(.*?)^## ", document, re.MULTILINE | re.DOTALL)
+    return re.findall(r"^\| (?:\*\*)?`([\w/]+)/`", code_map, re.MULTILINE)
+
+
+def package_folders() -> set[str]:
+    """Return the folders with modules; the links in the kernel are not followed."""
+    return {
+        module.parent.relative_to(ROOT).as_posix()
+        for top in TOPS
+        for module in (ROOT / top).rglob("*.py")
+        if not any(parent.is_symlink() for parent in module.parents)
+    }
+
+
+def test_every_folder_of_the_code_map_exists() -> None:
+    folders = mapped_folders()
+    assert [folder for folder in folders if not (ROOT / folder).is_dir()] == []
+    assert len(folders) == len(set(folders))
+
+
+def test_every_package_folder_is_in_the_code_map() -> None:
+    """The five top folders are included, although some hold no modules."""
+    assert sorted(package_folders() - set(mapped_folders())) == []
+    assert set(TOPS) <= set(mapped_folders())

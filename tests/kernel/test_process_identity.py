@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import attrs
@@ -94,14 +93,6 @@ def test_ancestors_begin_with_the_process_itself(child: subprocess.Popen[bytes])
     child.wait()
     with pytest.raises(ProcessLookupError):
         list(ancestors(child.pid))
-
-
-def test_start_timestamp_matches_wall_clock() -> None:
-    this = ProcessIdentity.this()
-    assert this.is_alive()
-    began = process_start_timestamp(this.pid)
-    assert began is not None
-    assert 0 < began <= time.time() + 1
 
 
 def test_import_does_not_load_trio() -> None:

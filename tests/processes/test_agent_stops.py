@@ -65,27 +65,15 @@ async def test_agent_that_ignores_a_stop_is_killed_and_not_restarted(project: Pa
         assert report.summary == "The user stopped it. Its process was ended by SIGKILL."
 
 
-async def test_stop_timeout_is_reported_until_the_agent_is_reaped(project: Path) -> None:
-    async with open_root_harness(project, SCRIPT, grace=60.0) as tree, trio.open_nursery() as nursery:
-        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("sleeper"))
-        await tree.until_shell_runs("sleeper")
-        os.kill(tree.pid("sleeper"), signal.SIGSTOP)
-        assert tree.supervisor.stop_time == 0
-        nursery.start_soon(tree.supervisor.stop, "sleeper")
-        await tree.until_state("sleeper", "stopping")
-        assert 60 < tree.supervisor.stop_time <= 120 + ORPHANS_TIMEOUT
-        os.kill(tree.pid("sleeper"), signal.SIGKILL)
-        await tree.until_state("sleeper", "killed")
-        assert tree.supervisor.stop_time == 0
-
-
 async def test_kill_immediately_ends_the_grace_of_a_running_stop(project: Path) -> None:
-    async with open_root_harness(project, SCRIPT, grace=60.0) as tree, trio.open_nursery() as nursery:
+    async with open_root_harness(project, SCRIPT, grace=90.0) as tree, trio.open_nursery() as nursery:
         nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("sleeper"))
         await tree.until_shell_runs("sleeper")
         os.kill(tree.pid("sleeper"), signal.SIGSTOP)
+        assert tree.supervisor.stop_time == 0
         nursery.start_soon(tree.supervisor.stop, "sleeper")
         await tree.until_state("sleeper", "stopping")
+        assert 90 < tree.supervisor.stop_time <= 180 + ORPHANS_TIMEOUT
         tree.supervisor.kill_immediately()
         assert tree.supervisor.stop_time <= ORPHANS_TIMEOUT
         await tree.until_state("sleeper", "killed")

@@ -1,5 +1,6 @@
 """No process outlives a killed root; a root that ends normally is followed only by its cleanup daemon."""
 
+import json
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor,
 from coterie.orchestrator.session.root_lock import ROOT_RECORD
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
+from tests.processes.project_shell import ProjectShell
 from tests.processes.root_harness import open_root_harness
 from tests.processes.session_record import events
 
@@ -87,11 +89,12 @@ def _named(name: str, processes: list[psutil.Process]) -> list[psutil.Process]:
     return [process for process in processes if process.is_running() and process.name() == name]
 
 
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["awake", "stopped"])
-async def test_no_process_outlives_a_killed_root(project: Path, tmp_path: Path, *, is_stopped: bool) -> None:
-    """Covers processes that left their group, parent or environment, and a stopped cleanup daemon."""
-    script = tmp_path / "script.yaml"
-    script.write_text(LEAVING)
+@pytest.mark.parametrize("cleanup", ["awake", "stopped", "killed"])
+async def test_no_process_outlives_a_killed_root(place: ProjectShell, tmp_path: Path, cleanup: str) -> None:
+    """Covers processes that left their group, parent or environment; without a cleanup daemon the doctor ends them."""
+    project, script = place.project, tmp_path / "script.yaml"
+    # Without its leader, the doctor cannot find a process without a marker.
+    script.write_text(LEAVING.replace("(env -i sleep 600 &) ;", "") if cleanup == "killed" else LEAVING)
     with trio.fail_after(60), open_root_process(project, script) as root:
         await appeared(project / "left")
         # Each of the three runs another program for a moment before it sleeps.
@@ -100,10 +103,20 @@ async def test_no_process_outlives_a_killed_root(project: Path, tmp_path: Path, 
         [keeper] = _named(cleanup_daemon.TITLE, below)
         session = SessionDirectory.newest(project)
         assert socket_path(session.id).exists()
-        if is_stopped:
+        if cleanup == "stopped":
             keeper.suspend()
+        elif cleanup == "killed":
+            root.send_signal(signal.SIGSTOP)  # so that it does not notice
+            keeper.kill()
         root.kill()
         root.wait()
+        if cleanup == "killed":
+            done = await trio.to_thread.run_sync(place.coterie, "doctor", "--fix", "--json")
+            found = json.loads(done.stdout)["findings"]
+            strays = [one["what"] for one in found if one["kind"] == "stray_process"]
+            assert len(strays) >= 3
+            assert any("'sleep 600' of sleeper#1" in what for what in strays), strays
+            assert all(one["fixed"] for one in found)
         await all_ended(below)
         assert [*check_machine(session), *check_session(session.id, Clock())] == []
         assert not socket_path(session.id).exists()

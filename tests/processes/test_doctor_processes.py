@@ -8,10 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import psutil
 import pytest
 import trio
 from click.testing import CliRunner, Result
@@ -24,11 +22,10 @@ from coterie.orchestrator.doctor.orphan_processes import (
     find_orphan_processes,
     kill_orphan_process,
 )
-from coterie.orchestrator.processes.cleanup_daemon import TITLE as CLEANUP_TITLE
 from coterie.orchestrator.session.root_lock import find_root
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
-from tests.processes import doctor_agent_root, doctor_root
+from tests.processes import doctor_root
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_strays")]
 
@@ -58,20 +55,13 @@ def findings(*arguments: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def open_bare_root(session: SessionDirectory) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A root in a separate process, and the pid of its child."""
-    with open_root(doctor_root, session.id) as process:
-        assert process.stdout is not None
-        yield process, int(process.stdout.readline())
-
-
-@contextmanager
-def open_root(module: ModuleType, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """One of the two programs; it is killed at the end."""
-    command = [sys.executable, "-P", "-m", module.__name__, *arguments]
+    """A root in a separate process, and the pid of its child; the root is killed at the end."""
+    command = [sys.executable, "-P", "-m", doctor_root.__name__, session.id]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:
         try:
-            yield process
+            assert process.stdout is not None
+            yield process, int(process.stdout.readline())
         finally:
             process.kill()
 
@@ -108,39 +98,6 @@ def test_strays_of_a_killed_root_are_found_and_ended(session: SessionDirectory) 
         assert findings() == []
         with SessionMail.open(session, Clock()) as office:
             assert office.roster.members()["scout"].state == "ended"
-
-
-def test_process_outside_its_group_is_found_after_root_and_cleanup_daemon_died(project: Path, tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    with open_root(doctor_agent_root, str(project), str(fifo)) as root:
-        with fifo.open() as told:
-            stray = int(told.readline())
-        processes = psutil.Process(root.pid).children(recursive=True)
-        ours = [process.pid for process in processes if " ".join(process.cmdline()).startswith("coterie")]
-        assert findings() == []
-        root.send_signal(signal.SIGSTOP)  # so that it does not notice
-        next(process for process in processes if process.name() == CLEANUP_TITLE).kill()
-        root.kill()
-        root.wait()
-        trio.run(all_ended, ours)
-        strays = {one["where"]: one["what"] for one in findings() if one["kind"] == "stray_process"}
-        assert f"process {stray}" in strays
-        assert all("of scout#1 in session" in what for what in strays.values())
-        assert all(one["fixed"] for one in findings("--fix"))
-        assert not is_alive(stray)
-        assert findings() == []
-
-
-async def all_ended(pids: list[int]) -> None:
-    with trio.fail_after(10):
-        for pid in pids:
-            try:
-                descriptor = os.pidfd_open(pid)
-            except ProcessLookupError:
-                continue
-            await trio.lowlevel.wait_readable(descriptor)
-            os.close(descriptor)
 
 
 def test_processes_of_another_home_are_not_killed(session: SessionDirectory, tmp_path: Path) -> None:

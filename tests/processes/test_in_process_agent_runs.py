@@ -125,30 +125,6 @@ def _delivered(tree: RootHarness, name: str, text: str) -> int:
     return len([data for data in told if text.encode() in data and b"<message" in data])
 
 
-async def test_finished_shared_agent_is_resumed_by_a_message(project: Path) -> None:
-    script = """
-boss:
-  - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest}}]
-  - tools: [{Bash: {command: "until [ -e go ]; do sleep 0.01; done"}}]
-  - tools: [{SendMessage: {to: guest, message: "which colour?"}}]
-  - tools: [{Bash: {command: "until [ -e stop ]; do sleep 0.01; done"}}]
-  - {text: "I was told: {{last_user_text}}", times: always}
-guest:
-  - {text: "a door"}
-  - {text: "You said: {{last_user_text}}"}
-"""
-    async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
-        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
-        await tree.until_state("guest", "done")
-        (project / "go").touch()
-        await tree.until_state("guest", "done", 2)
-        (project / "stop").touch()
-        await tree.until_state("boss", "done")
-        assert "which colour?" in (await tree.reports())["boss"].result
-        ends = [(e.incarnation, e.pid) for e in tree.events if e.name == "guest" and e.state == "done"]
-        assert ends == [(1, tree.pid("boss")), (2, tree.pid("boss"))]
-
-
 WAITING = delegating('{text: "It says {{last_tool_result}}"}', '{tools: [{Bash: {command: "sleep 600 & sleep 600"}}]}')
 
 

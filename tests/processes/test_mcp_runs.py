@@ -98,17 +98,6 @@ def test_a_lead_a_subagent_and_a_fork_share_one_connection(place: Servers) -> No
     assert "## probe\\n\\nAsk whoami first." in results(place, "main")
 
 
-@pytest.mark.soak
-def test_a_server_that_cannot_be_shared_has_a_process_for_each_agent(place: Servers) -> None:
-    place.configure(probe={**PROBE, "shared": False})
-    assert place.run(SHARING).returncode == 0
-    owned = {event.owner: event.pid for event in place.events(McpChanged) if event.owner is not None}
-    assert set(owned) == {"main#1", "scout#1", "twin#1"}
-    assert len(set(owned.values())) == 3
-    assert f"process {owned['scout#1']}" in results(place, "scout")
-    assert place.has_no_processes()
-
-
 def test_server_killed_during_a_call_is_named_and_connected_again(place: Servers) -> None:
     place.configure(probe={**PROBE, "env": {"PROBE_SECRET": "hunter2-hunter2"}})
     script = """

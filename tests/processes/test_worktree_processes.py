@@ -9,12 +9,11 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.clock import Clock
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.supervisor.worktree_lifecycle import open_worktree
-from coterie.session_directory import TRANSCRIPT, SessionDirectory
+from coterie.session_directory import SessionDirectory
 from tests.orchestrator.supervisor.git_repositories import branches, git, make_repository, worktrees
 from tests.processes.root_harness import RootHarness, open_root_harness
 
@@ -85,29 +84,6 @@ scout:
         assert not (project / "outside.txt").exists()
         assert "is outside" in report
         assert "is protected" in report
-
-
-FORKING = """
-boss:
-  - tools: [{Agent: {description: "d", prompt: "part one", subagent_type: fork, name: one, isolation: worktree}}]
-  - {text: "I wait."}
-  - {text: "I was told: {{last_user_text}}", times: always}
-one:
-  - tools: [{Bash: {command: "pwd > where.txt"}}]
-  - {text: "done"}
-"""
-
-
-async def test_fork_in_a_worktree_gets_the_path_of_its_files(project: Path) -> None:
-    async with open_root_harness(project, FORKING) as tree:
-        await tree.supervisor.run_agent(tree.agent_run("boss"))
-        place = place_of(tree, project, "one")
-        assert (place / "where.txt").read_text() == f"{place}\n"
-        assert f"Its work is in {place}" in (await tree.reports())["boss"].result
-        fork = load_transcript(tree.session.directory / "agents" / "one" / TRANSCRIPT).conversation
-        assert fork is not None
-        words = f"{place} is a copy of {project}".encode()
-        assert sum(words in segment.data for segment in fork.prefix.segments) == 1
 
 
 HALF = """
