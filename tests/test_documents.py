@@ -17,7 +17,6 @@ from coterie.scenarios.runner.parsing.scenario_parser import load_scenario
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 README_WORDS = 1200
 TOPS = ("agents", "mailbox", "memory", "orchestrator", "scenarios", "src/coterie")
 
@@ -78,24 +77,12 @@ def parse(arguments: list[str]) -> None:
     command.make_parser(context).parse_args(list(rest))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_links_and_anchors_lead_somewhere(name: str) -> None:
-    path = ROOT / name
-    dead = []
-    for target in _LINK.findall(without_code(path.read_text())):
-        if re.match(r"[a-z]+:", target):
-            continue
-        file, _, anchor = target.partition("#")
-        linked = (path.parent / file) if file else path
-        if not linked.exists() or (anchor and anchor not in anchors(linked.read_text())):
-            dead.append(target)
-    assert dead == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_command_lines_parse(name: str) -> None:
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_command_lines_and_blocks_of_a_document_are_valid(path: Path) -> None:
+    text = path.read_text()
+    assert [target for target in _LINK.findall(without_code(text)) if is_dead(path, target)] == []
     refused = {}
-    for arguments in command_lines((ROOT / name).read_text()):
+    for arguments in command_lines(text):
         try:
             parse(arguments)
         except click.BadOptionUsage:  # `run --team` names the option alone
@@ -103,15 +90,20 @@ def test_command_lines_parse(name: str) -> None:
         except click.UsageError as exc:
             refused[shlex.join(arguments)] = exc.format_message()
     assert refused == {}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_blocks_of_toml_and_yaml_parse(name: str) -> None:
-    for language, block in _FENCE.findall((ROOT / name).read_text()):
+    for language, block in _FENCE.findall(text):
         if language == "toml":
             tomllib.loads(block)
         elif language == "yaml":
             yaml.safe_load(block)
+
+
+def is_dead(path: Path, target: str) -> bool:
+    """True if a link in the document *path* is relative and leads nowhere."""
+    if re.match(r"[a-z]+:", target):
+        return False
+    file, _, anchor = target.partition("#")
+    linked = (path.parent / file) if file else path
+    return not linked.exists() or bool(anchor and anchor not in anchors(linked.read_text()))
 
 
 def test_readme_is_short_and_lists_every_exit_code() -> None:

@@ -37,31 +37,24 @@ def _imports(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("directory", ALLOWED)
 def test_a_directory_imports_only_what_lies_below_it(directory: str) -> None:
+    host = ROOT / "orchestrator/mcp/host"
     for path in _modules(directory):
         for name in _imports(path):
             package, _, rest = name.partition(".")
             below = rest.partition(".")[0]
             if package == "coterie" and below in ALLOWED:
                 assert below in ALLOWED[directory], f"{path.relative_to(ROOT)} imports {name}"
+            assert package != "asyncio", f"{path.relative_to(ROOT)} imports another event loop"
+            assert package not in {"mcp", "mcp_types"} or path.is_relative_to(host), f"{path.relative_to(ROOT)}: {name}"
 
 
-def test_clock_and_files_import_no_other_module() -> None:
+def test_kernel_and_embedded_server_import_nothing_but_what_they_share() -> None:
     for module in ("clock.py", "files.py"):
         ours = {name for name in _imports(ROOT / "src/coterie" / module) if name.startswith("coterie.")}
         assert all(name.startswith(("coterie.clock", "coterie.files")) for name in ours), (module, ours)
-
-
-def test_the_embedded_server_shares_only_the_table_of_models_with_agents() -> None:
     for path in _modules("scenarios/api_server"):
-        for name in _imports(path):
-            if name.startswith("coterie.agents"):
-                assert name.rpartition(".")[0] in SHARED_WITH_SERVER, f"{path.relative_to(ROOT)} imports {name}"
-
-
-def test_no_module_imports_another_event_loop() -> None:
-    for directory in ALLOWED:
-        for path in _modules(directory):
-            assert not {name for name in _imports(path) if name.partition(".")[0] == "asyncio"}, path
+        shared = {name.rpartition(".")[0] for name in _imports(path) if name.startswith("coterie.agents")}
+        assert shared <= SHARED_WITH_SERVER, path
 
 
 def _loaded_by(code: str) -> set[str]:
@@ -122,12 +115,7 @@ def test_no_command_waits_for_the_sdk() -> None:
     assert "anthropic" not in _loaded_by("\n".join(f"import coterie.{module}" for module in modules))
 
 
-def test_only_the_process_that_holds_mcp_servers_imports_their_package() -> None:
-    host = ROOT / "orchestrator/mcp/host"
-    for directory in ALLOWED:
-        for path in _modules(directory):
-            packages = {name.partition(".")[0] for name in _imports(path)}
-            assert path.is_relative_to(host) or not packages & {"mcp", "mcp_types"}, path
+def test_only_the_process_that_holds_mcp_servers_loads_their_package() -> None:
     loaded = _loaded_by("import coterie.orchestrator.root.root, coterie.agents.runtime.agent_main")
     assert not {"mcp", "mcp_types", "coterie.orchestrator.mcp.host"} & loaded
 

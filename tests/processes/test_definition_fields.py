@@ -17,23 +17,14 @@ color: purple
 ---
 You plan.
 """
-OLD = """---
-name: old
-description: Works with an old model.
-model: claude-haiku-4-5
-effort: max
----
-You work.
-"""
 NEXT = "---\nname: next\ndescription: Finds what comes next.\n---\nRead ROADMAP.md.\n"
 
 
 @pytest.fixture
 def place(place: ProjectShell) -> ProjectShell:
-    """A repository with two agent types and a skill."""
+    """A repository with an agent type and a skill."""
     (place.project / ".git").mkdir()
     place.write(".claude/agents/planner.md", PLANNER)
-    place.write(".claude/agents/old.md", OLD)
     place.write(".claude/skills/next/SKILL.md", NEXT)
     return place
 
@@ -47,12 +38,3 @@ def test_lead_without_a_task_starts_with_its_initial_prompt(place: ProjectShell)
     assert loaded(place.session).words == (words,)
     assert conversation(place.session).header.effort == "low"
     assert [event.color for event in place.events(RunStarted)] == ["#a855f7"]
-
-
-def test_effort_is_not_sent_to_a_model_without_it(place: ProjectShell) -> None:
-    """The embedded server would reject it, like the API."""
-    done = place.coterie("run", "-p", "--agent", "old", "Go.", *place.model("main: [Done.]"))
-    assert done.returncode == 0, done.stderr
-    assert conversation(place.session).header.effort is None
-    checked = place.coterie("agents", "check")
-    assert "effort has no effect: claude-haiku-4-5 does not support it" in checked.stdout

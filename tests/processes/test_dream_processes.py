@@ -159,16 +159,3 @@ def test_manual_dream_is_shown_approved_and_undone(place: ProjectShell) -> None:
     undone = place.coterie("memory", "undo", listed["group"])
     assert undone.returncode == 0, undone.stderr
     assert memories(place) == {"ann.md": ANN, "ben.md": BEN}
-
-
-@pytest.mark.slow
-def test_dry_run_applies_nothing_and_can_be_rejected(place: ProjectShell) -> None:
-    model = place.model(script(write("cy.md", "Cy draws.\n")))
-    done = place.coterie("memory", "dream", "--dry-run", "--json", *model)
-    assert done.returncode == 0, done.stderr
-    change = json.loads(done.stdout)
-    assert change["held"] == "this was a dry run"
-    assert memories(place) == {"ann.md": ANN, "ben.md": BEN}
-    assert "1 rejected" in place.coterie("memory", "dream", "--reject", change["id"][:15]).stdout
-    again = place.coterie("memory", "dream", "--apply", change["id"])
-    assert (again.returncode, again.stderr) == (1, f"Error: dream {change['id']} has no waiting hunks\n")

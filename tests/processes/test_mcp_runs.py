@@ -73,7 +73,7 @@ def test_a_published_server_is_used_and_its_errors_reach_the_model(place: Server
 
 SHARING = """
 main:
-  - tools: [{mcp__probe__whoami: {}}]
+  - tools: [{mcp__probe__whoami: {}}, {mcp__probe__environment: {name: ANTHROPIC_API_KEY}}]
   - tools: [{Agent: {description: look, prompt: Look., name: scout}}]
   - tools: [{Agent: {description: look, prompt: Look., subagent_type: fork, name: twin}}]
   - {text: done, times: always}
@@ -92,7 +92,8 @@ def test_a_lead_a_subagent_and_a_fork_share_one_connection(place: Servers) -> No
     done = place.run(SHARING)
     assert done.returncode == 0, done.stderr
     [event] = place.events(McpChanged)
-    assert len(place.calls()) == 3
+    assert len(place.calls()) == 4
+    assert "(unset)" in results(place, "main"), "a server gets no key of the user"
     for agent in ("main", "scout", "twin"):
         assert f"process {event.pid}" in results(place, agent)
     assert "## probe\\n\\nAsk whoami first." in results(place, "main")

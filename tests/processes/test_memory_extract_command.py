@@ -7,9 +7,8 @@ import pytest
 from coterie.agents.runtime.setup.memory_scopes import project_memory
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.orchestrator.session.overview import read_overview
-from coterie.orchestrator.session.root_lock import find_root
 from coterie.orchestrator.settings.settings_loader import load_settings
-from tests.processes.project_shell import BYPASS, ProjectShell
+from tests.processes.project_shell import ProjectShell
 from tests.processes.session_record import loaded
 
 pytestmark = pytest.mark.slow
@@ -82,18 +81,3 @@ def test_extraction_from_an_ended_session_runs_no_turn_and_lists_its_memories(
     assert place.coterie("memory", "extract", session.id).returncode == 5
     unknown = place.coterie("memory", "extract", "nobody")
     assert (unknown.returncode, "no session's id begins with 'nobody'" in unknown.stderr) == (2, True)
-
-
-def test_running_session_is_refused_in_one_line(place: Sessions) -> None:
-    script = (
-        'main: [{tools: [{Bash: {command: "touch begun; while [ ! -e go ]; do sleep 0.05; done"}}]}, {text: Done.}]'
-    )
-    place.run(script, "--detach", *BYPASS)
-    session = place.session
-    assert place.becomes_true((place.project / "begun").exists)
-    refused = place.coterie("memory", "extract", session.id, *place.model(place.saving()))
-    (place.project / "go").touch()
-    assert refused.returncode == 2
-    assert refused.stderr.startswith(f"Error: session {session.id} is running: ")
-    assert refused.stderr.count("\n") == 1
-    assert place.becomes_true(lambda: find_root(session) is None)
