@@ -65,24 +65,6 @@ def test_full_disk_raises_system_error(tmp_path: Path) -> None:
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_same_seed_gives_same_faults(tmp_path: Path) -> None:
-    def failures() -> list[bool]:
-        failed = []
-        with file_faults(SeededFaults(seed=42, full=0.3)):
-            for _ in range(50):
-                try:
-                    replace_file(tmp_path / "file", b"x", durable=False)
-                    failed.append(False)
-                except OSError:
-                    failed.append(True)
-        return failed
-
-    first = failures()
-    assert first == failures()
-    assert any(first)
-    assert not all(first)
-
-
 def test_hook_sees_every_operation_until_block_ends(tmp_path: Path) -> None:
     seen: list[Operation] = []
 

@@ -36,7 +36,6 @@ def script(*names: str, in_background: bool) -> str:
     ("calls", "stays", "turns_before"),
     [
         pytest.param(script("left", "right", in_background=False), False, 1, id="for its calls"),
-        pytest.param(script("left", in_background=True), False, 2, id="for a report"),
         pytest.param(script("left", in_background=True), True, 2, id="as a teammate"),
     ],
 )

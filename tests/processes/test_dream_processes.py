@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def open_process(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def open_process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", f"tests.processes.{module}", *arguments],
+        [sys.executable, "-P", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
@@ -43,10 +43,28 @@ def read_output_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+HOLDER = """
+import sys
+from pathlib import Path
+from coterie.clock import Clock
+from coterie.memory.dreaming.dream_lock import acquire_dream_lock
+from coterie.memory.errors import DreamRefused
+
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    acquire_dream_lock(Path(sys.argv[1]), Clock())
+    print("held", flush=True)
+except DreamRefused:
+    print("refused", flush=True)
+sys.stdin.readline()
+"""
+
+
 @pytest.mark.slow
 def test_exactly_one_of_many_concurrent_dreams_runs(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        holders = [stack.enter_context(open_process("dream_lock_holder", str(tmp_path))) for _ in range(3)]
+        holders = [stack.enter_context(open_process("-c", HOLDER, str(tmp_path))) for _ in range(3)]
         assert [read_output_line(process) for process in holders] == ["ready"] * 3
         for process in holders:
             assert process.stdin is not None
@@ -73,7 +91,7 @@ def test_a_dream_is_killed_at_every_write(tmp_path: Path) -> None:
 
 
 def _check_all(directory: Path, *, first: int, step: int) -> None:
-    with open_process("dream_worker", str(directory), str(first), str(step)) as worker:
+    with open_process("-m", "tests.processes.dream_worker", str(directory), str(first), str(step)) as worker:
         out, _ = worker.communicate(timeout=600)
         assert worker.returncode == 0
     fates = [tuple(map(int, line.split())) for line in out.splitlines()]

@@ -1,13 +1,17 @@
-"""`coterie run` in a project with settings, instruction files and agent types."""
+"""`coterie run` in a project with settings, instruction files, agent types and allowed hosts."""
 
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from coterie.agents.events.agent_events import RunStarted
+from tests.agents.tools.web.local_site import Site, open_site
 from tests.orchestrator.pseudo_terminal import open_program
 from tests.processes.project_shell import BYPASS, ProjectShell
+from tests.processes.session_record import conversation, loaded
 
 pytestmark = pytest.mark.slow
 
@@ -134,3 +138,68 @@ def test_run_gets_messages_that_its_user_sends(place: ProjectShell) -> None:
     late = place.coterie("mail", "send", "--to", "main", "Too late?")
     assert late.returncode == 2
     assert "has ended" in late.stderr
+
+
+PLANNER = """---
+name: planner
+description: Plans the work.
+initialPrompt: /next Say what comes next.
+effort: low
+color: purple
+---
+You plan.
+"""
+NEXT = "---\nname: next\ndescription: Finds what comes next.\n---\nRead ROADMAP.md.\n"
+
+
+def test_lead_without_a_task_starts_with_its_initial_prompt(place: ProjectShell) -> None:
+    place.write(".claude/agents/planner.md", PLANNER)
+    place.write(".claude/skills/next/SKILL.md", NEXT)
+    done = place.coterie("run", "-p", "--agent", "planner", "-", *place.model("main: [Done.]"))
+    assert done.returncode == 0, done.stderr
+    skill, words = place.texts()[-3:-1]
+    assert "Read ROADMAP.md." in skill
+    assert words == "/next Say what comes next."
+    assert loaded(place.session).words == (words,)
+    assert conversation(place.session).header.effort == "low"
+    assert [event.color for event in place.events(RunStarted)] == ["#a855f7"]
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with open_site() as opened:
+        opened.page("/", "<title>Home</title><p>The answer is <b>42</b>.")
+        yield opened
+
+
+def page_script(site: Site) -> str:
+    """Return a script in which the model requests a page, and starts another agent that does."""
+    return f"""
+main:
+  - tools: [{{WebFetch: {{url: "http://localhost:{site.port}/"}}}}]
+  - text: "It says: {{{{last_tool_result}}}}"
+    tools: [{{WebFetch: {{url: "http://localhost:{site.port + 1}/"}}}}]
+  - text: "And there: {{{{last_tool_result}}}}"
+  - {{text: "Again: {{{{last_tool_result}}}}", times: always}}
+"""
+
+
+def list_hosts(place: ProjectShell, *hosts: str) -> None:
+    """Write *hosts* into the settings of the user."""
+    place.write("../home/settings.toml", f"[web]\nhosts = {list(hosts)!r}\n")
+
+
+def test_only_pages_of_allowed_hosts_are_read(place: ProjectShell, site: Site) -> None:
+    list_hosts(place, f"localhost:{site.port}", f"127.0.0.1:{site.port}", f"[::1]:{site.port}")
+    done = place.coterie("run", "look", *place.model(page_script(site)))
+    assert done.returncode == 0, done.stderr
+    assert "The answer is **42**." in done.stdout
+    assert f"localhost:{site.port + 1} is not among the allowed hosts" in done.stdout
+    assert site.asked == [(f"localhost:{site.port}", "/")]
+    # The conversation keeps the tool; the current list decides about calls.
+    list_hosts(place)
+    again = "main:\n  - text: x\n  - text: x\n  - text: x\n" + page_script(site).removeprefix("\nmain:\n")
+    done = place.coterie("resume", place.session.id, "look again", *place.model(again))
+    assert "is not among the allowed hosts: none" in done.stdout, done.stderr
+    assert ["WebFetch" in run.tools for run in place.events(RunStarted)] == [True, True]
+    assert len(site.asked) == 1

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from coterie.agents.events.agent_events import PermissionDecided, RunStarted
+from coterie.agents.events.agent_events import RunStarted
 from coterie.agents.sandbox.sandbox import SandboxBackend
 from coterie.orchestrator.events.session_reader import read_session
 from tests.agents.sandbox.local_listeners import CALLER, open_listeners
@@ -123,16 +123,6 @@ def test_a_session_stays_in_its_sandbox(place: ProjectShell) -> None:
     assert done.stdout.splitlines()[-1] == "two", done.stderr
     assert not (place.project.parent / "outside").exists()
     assert [event.sandbox for event in place.events(RunStarted)] == ["landlock"] * 2
-
-
-@pytest.mark.soak
-def test_sandboxed_commands_run_without_a_question_if_configured(place: ProjectShell) -> None:
-    needs("landlock")
-    place.write("../home/settings.toml", '[sandbox]\nmode = "landlock"\nauto_allow = true\n')
-    script = "default:\n  - tools: [{Bash: {command: 'echo x > made'}}]\n  - text: done\n"
-    place.coterie("run", "do it", *place.model(script))
-    assert (place.project / "made").exists()
-    assert [event.by for event in place.events(PermissionDecided)] == ["sandbox"]
 
 
 def test_missing_sandbox_program_stops_all_commands(place: ProjectShell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,21 +98,6 @@ def test_a_skill_is_listed_and_loaded_and_its_files_can_be_read(place: ProjectSh
     assert broken.reason.startswith("no front matter")
 
 
-@pytest.mark.soak
-def test_the_files_of_a_users_skill_can_be_read_and_not_written(place: ProjectShell) -> None:
-    script = """
-main:
-  - tools: [{Skill: {skill: review, args: a.py}}]
-  - tools:
-      - Read: {file_path: "{{/directory=.(.+?).>/}}/list.md"}
-      - Write: {file_path: "{{/directory=.(.+?).>/}}/new.md", content: x}
-  - text: "{{tool_result.0}} | {{tool_result.1}}"
-"""
-    read, written = run(place, "Review.", script, "--permission-mode", "acceptEdits").split(" | ")
-    assert "Mind the names." in read
-    assert "is protected" in written
-
-
 SUMMARY = """
 default:
   - purpose: compaction

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -53,17 +52,16 @@ async def test_no_process_is_left_of_many_sessions_after_random_kills(project: P
 
 
 async def _kill_roots(project: Path, seed: int, rounds: int) -> None:
-    chance, counts = random.Random(seed), Counter[str]()
+    chance = random.Random(seed)
     for number in range(rounds):
-        with trio.fail_after(60), _open_root_process(project, chance, counts) as victim:
+        with trio.fail_after(60), _open_root_process(project, chance) as victim:
             await victim.inject_faults()
             await victim.end()
             await victim.check(f"seed {seed}, round {number}")
-    print(f"seed {seed}:", dict(sorted(counts.items())))  # noqa: T201 - what was done is the point
 
 
 @contextlib.contextmanager
-def _open_root_process(project: Path, chance: random.Random, counts: Counter[str]) -> Iterator["RootProcess"]:
+def _open_root_process(project: Path, chance: random.Random) -> Iterator["RootProcess"]:
     """A running root in a separate terminal session; nothing of it is left if the test fails."""
     command = [sys.executable, "-m", "tests.processes.chaos_root", str(project), str(TREE_BUDGET)]
     errors = project.with_name("errors.log")
@@ -76,7 +74,7 @@ def _open_root_process(project: Path, chance: random.Random, counts: Counter[str
         assert root.stdout is not None
         session = SessionDirectory.find(root.stdout.readline().decode().strip())
         stack.callback(_kill_all_of, session)
-        yield RootProcess(root, psutil.Process(root.pid), session, chance, counts, errors)
+        yield RootProcess(root, psutil.Process(root.pid), session, chance, errors)
 
 
 @attrs.define(eq=False)
@@ -87,12 +85,10 @@ class RootProcess:
     root: psutil.Process
     session: SessionDirectory
     chance: random.Random
-    counts: Counter[str]
     errors: Path
     """Output of the root, its cleanup daemon and the repair."""
     has_cleanup: bool = True
     """True if a process could notice the end of the root."""
-    is_stopped: bool = False
     seen: set[psutil.Process] = attrs.field(factory=set)
     strokes: list[str] = attrs.field(factory=list)
 
@@ -121,7 +117,6 @@ class RootProcess:
                     self._send_signal(cleanup, "cleanup", signal.SIGKILL)
             self._kinds()
             self._send_signal(self.root, "root", signal.SIGKILL)
-            self.counts["killed with its cleanup daemon" if not self.has_cleanup else "killed alone"] += 1
             await trio.to_thread.run_sync(self.popen.wait)
         else:
             self._kinds()
@@ -142,7 +137,6 @@ class RootProcess:
         assert self._findings() == [], (when, self.popen.returncode, self._history())
         spent = sum(line.cost_usd for line in read_ledger(self.session.directory / LEDGER).lines)
         assert spent <= TREE_BUDGET, when
-        self.counts["lines"] += len(read_ledger(self.session.directory / LEDGER).lines)
         self._check_reports(when)
 
     def _check_reports(self, when: str) -> None:
@@ -154,8 +148,6 @@ class RootProcess:
         done = {(event.parent, event.name, event.incarnation) for event in changes if event.state == "done"}
         assert done <= told, when
         finished = {(parents[one.agent], one.agent) for one in observed if _is_finished(one)}
-        self.counts["done"] += len(done)
-        self.counts["finished"] += len(finished)
         assert finished <= {(parent, name) for parent, name, _ in told}, when
 
     def _history(self) -> list[str]:
@@ -175,13 +167,10 @@ class RootProcess:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
             self.strokes.append(f"{time.time():.2f} {kind} {process.pid} {number.name}")
-            self.counts[f"{kind} {number.name}"] += 1
-            self.is_stopped = self.is_stopped or kind == "root"
 
     def _continue(self) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             self.root.send_signal(signal.SIGCONT)
-        self.is_stopped = False
 
     async def _wait_for_cleanup_daemon(self) -> None:
         """If root and cleanup daemon are killed together, strays remain; no more is promised."""
