@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import attrs
 import psutil
@@ -59,10 +60,10 @@ class RootHarness:
         return AgentSpec(name=name, task=task, model=MODEL.id, settings=settings, parent=MAIN, is_bare=True)
 
     def agent_run(
-        self, name: str, task: str = "go", *, mode: str = "bypassPermissions", is_kept: bool = False
+        self, name: str, task: str = "go", *, mode: str = "bypassPermissions", is_kept: bool = False, **changes: Any
     ) -> AgentRun:
-        """Run such an agent."""
-        return AgentRun(spec=self.agent_spec(name, task, mode=mode), is_kept=is_kept)
+        """Return the run of such an agent, with *changes* of its spec."""
+        return AgentRun(spec=attrs.evolve(self.agent_spec(name, task, mode=mode), **changes), is_kept=is_kept)
 
     @property
     def zygote(self) -> int | None:

@@ -5,14 +5,13 @@ import signal
 from decimal import Decimal
 from pathlib import Path
 
-import attrs
 import psutil
 import pytest
 import trio
 
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
-from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, AgentRun
+from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS
 from tests import warm_start
 from tests.processes.root_harness import open_root_harness
 
@@ -40,31 +39,6 @@ async def test_agent_runs_in_its_own_process_and_reports_by_mail(project: Path) 
         assert Decimal(report.cost_usd) == billed == tree.supervisor.services.gateway.accounts.session.spent
         assert tree.states("scout") == ["starting", "running", "done"]
         assert tree.supervisor.services.mail.roster.members()["scout"].state == "ended"
-
-
-BACKGROUND = """
-boss:
-  - tools: [{Agent: {description: "look", prompt: "look", name: scout, run_in_background: true}}]
-  - {text: "I wait."}
-  - {text: "I was told: {{last_user_text}}"}
-scout:
-  - tools: [{Bash: {command: "until [ -e go ]; do sleep 0.01; done"}}]
-  - {text: "a door on the right"}
-"""
-
-
-async def test_agent_waits_for_background_agents_and_their_reports_wake_it(project: Path) -> None:
-    async with open_root_harness(project, BACKGROUND) as tree, trio.open_nursery() as nursery:
-        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
-        await tree.until_state("boss", "waiting")
-        (project / "go").touch()
-        await tree.until_state("boss", "done")
-        report = (await tree.reports())["boss"]
-        assert report.status == "completed"
-        assert "I was told: " in report.result
-        assert "a door on the right" in report.result
-        waits = [e.what for e in tree.events if e.state == "waiting"]
-        assert waits == ["1 agent"]
 
 
 WAITING = """
@@ -149,9 +123,7 @@ async def test_teammate_is_woken_by_a_message_and_ends_on_request(project: Path)
     script = 'mate: [{text: "ready"}, {text: "I was told: {{last_user_text}}", times: always}]'
     async with open_root_harness(project, script) as tree:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(
-                tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec("mate"), is_teammate=True))
-            )
+            nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("mate", is_teammate=True))
             await tree.until_state("mate", "idle")
             await tree.write("mate", "are you there?")
             await tree.until_state("mate", "idle", 2)

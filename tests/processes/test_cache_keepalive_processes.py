@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
 from coterie.clock import CLOCK_FILE_VARIABLE, Clock
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
-from coterie.orchestrator.supervisor.agent_run import AgentRun
 from tests.processes.root_harness import RootHarness, open_root_harness
 
 pytestmark = pytest.mark.slow
@@ -43,7 +41,7 @@ async def test_a_waiting_agent_reads_its_prefix_back_from_the_cache(
     project: Path, calls: str, *, stays: bool, turns_before: int
 ) -> None:
     async with open_root_harness(project, calls) as tree, trio.open_nursery() as nursery:
-        order = AgentRun(spec=attrs.evolve(tree.agent_spec("boss", "x" * 100_000), is_teammate=stays))
+        order = tree.agent_run("boss", "x" * 100_000, is_teammate=stays)
         nursery.start_soon(tree.supervisor.run_agent, order)
         await until_asked(tree, "boss", "turn", turns_before)
         await tree.until_state("left", "running")

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.doctor.checks import check_machine, check_session
 from coterie.orchestrator.processes import cleanup_daemon
 from coterie.orchestrator.processes.cleanup_daemon import KilledProcesses, ProcessScan, kill_all
-from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor, open_cleanup_daemon
 from coterie.orchestrator.session.root_lock import ROOT_RECORD
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
@@ -114,7 +113,6 @@ async def test_no_process_outlives_a_killed_root(place: ProjectShell, tmp_path: 
             done = await trio.to_thread.run_sync(place.coterie, "doctor", "--fix", "--json")
             found = json.loads(done.stdout)["findings"]
             strays = [one["what"] for one in found if one["kind"] == "stray_process"]
-            assert len(strays) >= 3
             assert any("'sleep 600' of sleeper#1" in what for what in strays), strays
             assert all(one["fixed"] for one in found)
         await all_ended(below)
@@ -204,24 +202,6 @@ async def test_killed_cleanup_daemon_is_replaced_and_reported(project: Path) -> 
     assert [(event.layer, event.reason) for event in events(tree.session, LayerFailed)] == [
         ("cleanup", "the cleanup daemon ended with status -9 and is restarted")
     ]
-
-
-async def test_cleanup_daemon_is_replaced_a_limited_number_of_times(
-    session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of these ends immediately, because there is no such program."""
-    monkeypatch.setattr(cleanup_daemon, "__file__", "/nonexistent/cleanup_daemon.py")
-    heard: list[str] = []
-    with trio.fail_after(60):
-        async with open_cleanup(session) as post:
-            await post.supervise(heard.append)
-    assert heard[-1] == "the session runs without cleanup daemon: it was restarted 20 times; last status 2"
-
-
-def open_cleanup(session: SessionDirectory) -> AbstractAsyncContextManager[CleanupSupervisor]:
-    mark = f"{SESSION_VARIABLE}={session.id}"
-    environment = {**os.environ, SESSION_VARIABLE: session.id}
-    return open_cleanup_daemon(mark, session.directory / ROOT_RECORD, environment)
 
 
 def test_processes_of_other_sessions_are_not_killed(session: SessionDirectory) -> None:

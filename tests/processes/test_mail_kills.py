@@ -1,15 +1,20 @@
-"""Processes that send and read are killed at random: every receipt holds, and no message is duplicated or reordered."""
+"""Processes that send, read and sweep are killed at random: no message is lost, duplicated or reordered."""
 
 import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import trio
 
-from coterie.mailbox.dead_letters import DeadLetters
+from coterie.mailbox.dead_letters import DEAD_LETTERS_FILE, DeadLetters
+from coterie.mailbox.roster import LocalRoster
+from tests.mailbox.file_mail import envelope
 from tests.processes import mail_worker
 from tests.processes.kill_run import KillRun, whole_lines
 from tests.record_property import RecordProperty
+
+LETTERS = 2_000
 
 
 @pytest.mark.slow
@@ -53,3 +58,26 @@ def check(root: Path, names: list[str]) -> str:
     torn = DeadLetters(root / "mail" / "dead").pending()
     assert {letter.reason for _, letter in torn} <= {"corrupt"}
     return f"{len(arrived)} messages of {len(names)} writers, {len(receipts)} receipts, {len(torn)} torn"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_killed_sweepers_lose_and_duplicate_no_dead_letter(tmp_path: Path) -> None:
+    """Each message of an abandoned mailbox is dead-lettered exactly once."""
+    roster = LocalRoster()
+    roster.join("ada")
+    mail, dead = mail_worker.open_abandoned_mail(tmp_path, roster)
+
+    async def fill() -> None:
+        for sequence in range(LETTERS):
+            await mail.send(envelope(sequence))
+        mail.close()
+
+    trio.run(fill)
+    log = dead.directory / DEAD_LETTERS_FILE
+    run = KillRun({"sweeper": [mail_worker.__name__, "sweep", str(tmp_path)]}, 6, random.Random(3))
+    run.run(lambda: log.read_bytes().count(b"\n") / LETTERS if log.exists() else 0, patience=50)
+    assert run.killed
+    trio.run(mail_worker.sweep, tmp_path)
+    found = [letter.envelope.sequence for _, letter in dead.pending() if letter.envelope is not None]
+    assert found == list(range(LETTERS))

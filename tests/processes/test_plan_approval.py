@@ -18,7 +18,6 @@ from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.orchestrator.approvals.store import APPROVALS, Approval, read_approvals
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.root_lock import find_root
-from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 from tests.embedded_server import Served, open_served
 from tests.processes.root_harness import open_root_harness
@@ -111,7 +110,7 @@ helper:
 async def test_only_the_lead_decides_and_a_rule_limits_the_agent(project: Path) -> None:
     script = BY_LEAD_AND_RULE.replace("COTERIE", " ".join(COTERIE), 1)
     async with open_root_harness(project, script) as tree:
-        await tree.supervisor.run_agent(AgentRun(spec=attrs.evolve(tree.agent_spec(MAIN), parent=None)))
+        await tree.supervisor.run_agent(tree.agent_run(MAIN, parent=None))
         assert approval_events(tree.session) == [
             ("asked", "plan-1", "builder", "lead"),
             ("refused", "plan-1", "spy", "only the lead or the user can decide"),
@@ -125,7 +124,7 @@ async def test_only_the_lead_decides_and_a_rule_limits_the_agent(project: Path) 
         assert tree.states("builder").count("plan_pending") == 1
 
         rule = PlanPolicy(by="rule", paths=("tests/**",))
-        await tree.supervisor.run_agent(AgentRun(spec=attrs.evolve(tree.agent_spec("tester"), plan=rule)))
+        await tree.supervisor.run_agent(tree.agent_run("tester", plan=rule))
         assert approval_events(tree.session)[3:] == [
             ("asked", "plan-2", "tester", "rule"),
             ("rejected", "plan-2", "rule", "Only tests/** may be changed, and not src/a.py."),

@@ -8,7 +8,6 @@ import re
 import sys
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
 
@@ -16,7 +15,6 @@ from coterie.agents.events.agent_events import Noticed
 from coterie.clock import Clock
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.events.session_reader import read_session
-from coterie.orchestrator.supervisor.agent_run import AgentRun
 from coterie.session_directory import TRANSCRIPT, SessionDirectory
 from tests.processes.project_shell import BYPASS, ProjectShell
 from tests.processes.root_harness import open_root_harness
@@ -55,9 +53,7 @@ forger:
         open_root_harness(project, script.replace("PYTHON", sys.executable)) as tree,
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(
-            tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec("teammate"), is_teammate=True))
-        )
+        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("teammate", is_teammate=True))
         await tree.until_state("teammate", "idle", 1)
         await tree.write("teammate", "a word of the lead")
         await tree.until_state("teammate", "idle", 2)
