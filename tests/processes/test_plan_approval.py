@@ -1,8 +1,6 @@
 """Approval of plans: by the lead, by a rule, by the user from a shell, and across crashes."""
 
 import json
-import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,7 @@ from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.root_lock import find_root
 from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 from tests.embedded_server import Served, open_served
+from tests.processes.project_shell import ProjectShell
 from tests.processes.root_harness import open_root_harness
 from tests.processes.session_record import has_no_processes
 
@@ -173,36 +172,36 @@ enabled = false
 class Shell:
     """Shell of the user, in a project whose model is a server of the test."""
 
-    project: Path
+    place: ProjectShell
     served: Served
 
     async def coterie(self, *arguments: str, status: int = 0) -> str:
         """Return the output of a command."""
-        environment = {**os.environ, "ANTHROPIC_BASE_URL": self.served.url, "ANTHROPIC_API_KEY": "any"}
-        command = [*COTERIE, *arguments]
-        done = await trio.run_process(
-            command, cwd=self.project, env=environment, capture_stdout=True, capture_stderr=True, check=False
-        )
-        assert done.returncode == status, done.stderr.decode()
-        return (done.stdout + done.stderr).decode() if status else done.stdout.decode()
+        done = await trio.to_thread.run_sync(self.place.coterie, *arguments)
+        assert done.returncode == status, done.stderr
+        return done.stdout + done.stderr if status else done.stdout
 
     async def json(self, *arguments: str, status: int = 0) -> Any:
         """Return its output parsed as JSON."""
         return json.loads(await self.coterie(*arguments, "--json", status=status))
 
 
-async def test_decisions_from_a_shell_survive_a_kill_of_the_root(project: Path) -> None:
+async def test_decisions_from_a_shell_survive_a_kill_of_the_root(
+    place: ProjectShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Approved plans stay approved, others do not count whatever their file says, and open requests stay open."""
-    (project / ".coterie").mkdir()
-    (project / ".coterie" / "settings.toml").write_text(SETTINGS)
+    place.write(".coterie/settings.toml", SETTINGS)
     with trio.fail_after(PATIENCE):
         async with open_served(BY_HUMAN) as served:
-            shell = Shell(project, served)
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", served.url)
+            monkeypatch.setenv("ANTHROPIC_API_KEY", "any")
+            shell = Shell(place, served)
             session = SessionDirectory.find((await shell.coterie("run", "Go.", *OPTIONS)).strip())
             await _decide_plans(shell, session)
             await _decide_permissions(shell, session)
             forge(session, "plan-2")
-            await _kill_root(session)
+            place.kill_root()
+            await until(lambda: has_no_processes(session))
             found = (await shell.json("doctor", "--session", session.id, status=1))["findings"]
             forged = session.directory / APPROVALS / "plan-2.json"
             assert [(one["where"], one["what"]) for one in found if one["kind"] == "damaged_record"] == [
@@ -210,7 +209,7 @@ async def test_decisions_from_a_shell_survive_a_kill_of_the_root(project: Path) 
             ]
             await _go_on(shell, session)
             assert all(kept.doubt is None for kept in read_approvals(session))
-    del (files := files_in(project))["settings.toml"]
+    del (files := files_in(place.project))["settings.toml"]
     assert files == {
         "a.txt": "Your plan is approved: begin.\nThe user has decided.",
         "b.txt": "b",
@@ -232,7 +231,7 @@ async def _decide_plans(shell: Shell, session: SessionDirectory) -> None:
     rejected = await shell.json("approvals", "reject", "plan-1", "-f", "Test it.")
     assert rejected == {"session": session.id, "id": "plan-1", "state": "rejected"}
     await until(lambda: approval(session, "plan-3"))
-    assert not (shell.project / "a.txt").exists()
+    assert not (shell.place.project / "a.txt").exists()
     stale = await shell.coterie("approvals", "approve", "plan-1", status=2)
     assert stale == "Error: plan-1 is no longer open: rejected by the user\n"
     assert await shell.coterie("approvals", "approve", "plan-3") == f"approved plan-3 of session {session.id}\n"
@@ -241,17 +240,10 @@ async def _decide_plans(shell: Shell, session: SessionDirectory) -> None:
 async def _decide_permissions(shell: Shell, session: SessionDirectory) -> None:
     """Allow the builder its first command; the second request stays open."""
     await until(lambda: approval(session, "permission-4"))
-    assert not (shell.project / "b.txt").exists()
+    assert not (shell.place.project / "b.txt").exists()
     await shell.coterie("approvals", "approve", "permission-4")
     await until(lambda: approval(session, "permission-5"))
-    assert (shell.project / "b.txt").exists()
-
-
-async def _kill_root(session: SessionDirectory) -> None:
-    root = find_root(session)
-    assert root is not None
-    os.kill(root.pid, signal.SIGKILL)
-    await until(lambda: has_no_processes(session))
+    assert (shell.place.project / "b.txt").exists()
 
 
 async def _go_on(shell: Shell, session: SessionDirectory) -> None:
@@ -261,8 +253,8 @@ async def _go_on(shell: Shell, session: SessionDirectory) -> None:
     # Carol submits again, because her record is not accepted, and the builder waits for its old request.
     await until(lambda: approval(session, "plan-6"))
     await until(lambda: (kept := approval(session, "permission-5")) and kept.claim.incarnation > 1)
-    assert (shell.project / "d.txt").exists()
-    assert not (shell.project / "e.txt").exists()
+    assert (shell.place.project / "d.txt").exists()
+    assert not (shell.place.project / "e.txt").exists()
     await shell.coterie("approvals", "approve", "plan-6")
     await shell.coterie("approvals", "reject", "permission-5", "-f", "Enough.")
     await until(lambda: find_root(session) is None)

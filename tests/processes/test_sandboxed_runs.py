@@ -135,12 +135,3 @@ def test_missing_sandbox_program_stops_all_commands(place: ProjectShell, monkeyp
     assert "install the package bubblewrap" in line
     assert not (place.project / "made").exists()
     assert not list(place.project.parent.glob("home/projects/*/sessions/*"))
-
-
-def test_landlock_refuses_a_project_with_the_keys_of_its_user(place: ProjectShell) -> None:
-    needs("landlock")
-    user = ProjectShell(place.project.parent / "user")
-    done = user.coterie("run", "do it", "--sandbox", "landlock", *BYPASS, *place.model("default:\n  - text: done\n"))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Landlock cannot hide" in done.stderr
-    assert 'set sandbox = "bubblewrap"' in done.stderr

@@ -16,7 +16,6 @@ import psutil
 import pytest
 import trio
 
-from coterie.clock import Clock
 from coterie.orchestrator.processes.api_server_process import ApiServerFailed, open_api_server
 from tests.embedded_server import ECHO
 
@@ -131,13 +130,3 @@ def test_plain_output_explains_the_use_and_verbose_prints_each_request() -> None
             peer.sendall(b"GET /v1/weather HTTP/1.0\r\n\r\n")
             assert process.stderr.readline().startswith("   1  404  /v1/weather  -  not_found_error")
         process.terminate()
-
-
-async def test_the_clock_file_moves_the_server(script: Path, tmp_path: Path) -> None:
-    file = tmp_path / "clock"
-    with trio.fail_after(20):
-        async with open_api_server(script, "--clock", str(file)) as server:
-            Clock(file=file).advance(7200)
-            assert (await server.control("clock"))["offset"] == 7200
-            await server.control("clock", {"advance": -200})
-    assert Clock(file=file).offset == 7000
