@@ -1,7 +1,6 @@
 """Hooks of a repository in real runs: real commands, real agents, the embedded server as the model."""
 
 import json
-import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from coterie.agents.events.layer_events import Compacted
 from coterie.agents.hooks.hook_files import approve_sources, hook_sources
 from coterie.agents.settings import HookSettings
 from coterie.orchestrator.events.session_reader import read_session
-from tests.orchestrator.pseudo_terminal import open_program
 from tests.processes.project_shell import BYPASS, ProjectShell
 from tests.processes.session_record import conversation
 
@@ -367,20 +365,3 @@ def test_hooks_end_with_a_session_that_is_killed(place: HookProject) -> None:
         process.communicate(timeout=60)
     assert place.becomes_true(lambda: not Path(f"/proc/{pid}").exists())
     assert place.becomes_true(place.has_no_processes)
-
-
-@pytest.mark.soak
-def test_at_a_terminal_a_run_asks_about_hooks_once(place: HookProject) -> None:
-    place.hook(is_approved=False, PreToolUse=[group("touch hooked", "Bash")])
-    options = (*BYPASS, "--no-live", *place.model(CALLS))
-    for keys in ("n\n", "y\n"):
-        assert not (place.project / "hooked").exists()
-        with open_program(place.command("run", "Go.", *options), cwd=place.project, env=os.environ) as program:
-            program.read_until("Allow them to run from now on? [y/N]: ")
-            assert "PreToolUse Bash (60 s): touch hooked" in program.output
-            program.type(keys)
-            assert program.wait() == 0
-    assert (place.project / "hooked").exists()
-    with open_program(place.command("run", "Go.", *options), cwd=place.project, env=os.environ) as program:
-        assert program.wait() == 0
-        assert "Allow them" not in program.output

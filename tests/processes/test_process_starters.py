@@ -1,11 +1,14 @@
 """Both ways to start a process: state of the child, its end, and clean-up after failures."""
 
+import contextlib
 import errno
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +19,6 @@ import msgspec
 import psutil
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.orchestrator.processes.child_process import ChildProcess
@@ -34,6 +35,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.cold_start]
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 20
+PATIENCES = (0.005, 0.02, 0.05, 20, 20)
+"""Seconds after which a start is cancelled; most are faster."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +63,9 @@ async def starter(request: pytest.FixtureRequest, tests_can_be_imported: None) -
 
 
 @pytest.fixture
-async def warm(tests_can_be_imported: None) -> AsyncIterator[ZygoteStarter]:
+async def warm(tests_can_be_imported: None, request: pytest.FixtureRequest) -> AsyncIterator[ZygoteStarter]:
     """The starter with a zygote."""
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(PATIENCE if request.node.get_closest_marker("soak") is None else 900):
         async with open_zygote_starter([child_entries.__name__]) as opened:
             yield opened
 
@@ -265,7 +268,7 @@ async def test_start_cancelled_while_the_zygote_is_stopped_makes_no_child(
         await warm.start(make_start("echo"))
     os.kill(warm.zygote, signal.SIGCONT)
     assert await status_of(warm, "exit_with", b"0") == 0
-    assert {child.pid for child in psutil.Process().children(recursive=True)} - {warm_start.warm_pid()} == {warm.zygote}
+    assert [child.pid for child in _children()] == [warm.zygote]
 
 
 async def test_a_zygote_with_a_thread_forks_nothing(capfd: pytest.CaptureFixture[str]) -> None:
@@ -311,14 +314,6 @@ async def test_all_processes_end_when_the_root_is_killed(way: str) -> None:
                 await wait_gone(pid)
 
 
-@given(st.text(), st.text(), st.binary(), st.dictionaries(st.text(), st.text()))
-def test_process_start_survives_a_round_trip(
-    title: str, entry: str, payload: bytes, environment: dict[str, str]
-) -> None:
-    start = ProcessStart(title=title, entry=entry, payload=payload, directory=Path("/a\udcff"), environment=environment)
-    assert ProcessStart.from_bytes(start.to_bytes()) == start
-
-
 async def kill_zygote(warm: ZygoteStarter) -> int:
     """Kill it, and return its pid when it has ended."""
     pid = warm.zygote
@@ -334,3 +329,50 @@ async def wait_gone(pid: int) -> None:
         await wait_ended(pid)
     except ProcessLookupError:
         return
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+async def test_nothing_is_left_of_starts_that_were_cancelled_or_killed(rounds: int, warm: ZygoteStarter) -> None:
+    """Children are killed at random moments, and seldom the zygote."""
+    dice, outcomes = random.Random(rounds), Counter[str]()
+
+    async def start(patience: float) -> None:
+        outcome = "given up"
+        with trio.move_on_after(patience):
+            try:
+                child = await warm.start(make_start("exit_with", b"3"))
+            except StartFailed:
+                outcome = "failed"
+            else:
+                with trio.CancelScope(shield=True):
+                    outcome = "done" if await child.wait() == 3 else "killed"
+        outcomes[outcome] += 1
+
+    async def kill() -> None:
+        while True:
+            await trio.sleep(dice.random() * 0.03)
+            victim = dice.choice([*_children(), None])
+            if victim is not None and (victim.pid != warm.zygote or dice.random() < 0.05):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    victim.kill()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run_reaper)
+        nursery.start_soon(kill)
+        for _ in range(rounds):
+            async with trio.open_nursery() as starts:
+                for _ in range(20):
+                    starts.start_soon(start, dice.choice(PATIENCES))
+        nursery.cancel_scope.cancel()
+    while CHILDREN.adopted():  # an adopted child may still be ending
+        CHILDREN.reap_adopted()
+        await trio.lowlevel.checkpoint()
+    assert {child.pid for child in _children()} <= {warm.zygote}
+    assert outcomes.total() == 20 * rounds
+    assert outcomes["done"]
+    assert outcomes["given up"]
+
+
+def _children() -> list[psutil.Process]:
+    """Descendants of this process except the warm process that programs of other tests are forked from."""
+    return [child for child in psutil.Process().children(recursive=True) if child.pid != warm_start.warm_pid()]

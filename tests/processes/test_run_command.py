@@ -142,15 +142,6 @@ def test_at_a_terminal_it_asks_and_ctrl_c_ends_the_turn(place: ProjectShell) -> 
     assert ends(place) == ["cancelled"]
 
 
-def test_ctrl_c_cancels_a_question(place: ProjectShell) -> None:
-    with open_program(place.command(*run(place, SLEEPING)), cwd=place.project, env=os.environ) as program:
-        program.read_until("n  no")
-        program.type("\x03")
-        assert program.wait() == 130
-        assert "Traceback" not in program.output
-    assert ends(place) == ["cancelled"]
-
-
 def test_stream_and_transcript_match_their_schemas_and_the_logs_the_stream(place: ProjectShell) -> None:
     done = place.coterie(*run(place, SCRIPT, "--output-format", "stream-json", *BYPASS))
     lines = [json.loads(line) for line in done.stdout.splitlines()]
