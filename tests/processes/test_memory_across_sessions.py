@@ -1,4 +1,4 @@
-"""Facts of one session are known in the next: three sessions of one project, each in real processes."""
+"""Facts of one session are known in the next, and `coterie memory extract` saves those of an ended one."""
 
 import json
 from collections.abc import Sequence
@@ -12,10 +12,11 @@ from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import CacheBroke, Dreamed, LayerFailed, MemoryExtracted, Recalled
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry, read_ledger
+from coterie.orchestrator.session.overview import read_overview
 from coterie.session_directory import SessionDirectory, project_slug
 from tests.processes import session_record
 from tests.processes.project_shell import ProjectShell
-from tests.processes.session_record import conversation
+from tests.processes.session_record import conversation, loaded
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -179,3 +180,58 @@ def test_a_fact_is_extracted_recalled_corrected_consolidated_and_undone(place: P
     assert undone.returncode == 0, undone.stderr
     assert {path: place.store.read(path) for path in place.store.paths()} == before
     assert [f"({name})" in place.store.index() for name in ("staging.md", *names)] == [False, True, True]
+
+
+TALK = """
+main:
+  - text: I will remember that.
+"""
+
+
+def saving(talk: Project, name: str = "testing.md", times: str = "1") -> str:
+    """Return a script in which the helper saves one memory."""
+    content = "---\\nname: testing\\ndescription: how tests are made\\ntype: feedback\\n---\\nUse a real database.\\n"
+    call = f'{{Write: {{file_path: "{talk.path(name)}", content: "{content}"}}}}'
+    return f"{TALK}default:\n  - {{purpose: extraction, times: {times}, tools: [{call}]}}\n"
+
+
+@pytest.fixture
+def talk(project: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """An empty project, whose sessions extract nothing automatically."""
+    monkeypatch.setenv("COTERIE_LAYERS_EXTRACTION_ENABLED", "false")
+    monkeypatch.setenv("COTERIE_LAYERS_DREAMING_ENABLED", "false")
+    return Project(project)
+
+
+def test_extraction_from_an_ended_session_runs_no_turn_and_lists_its_memories(
+    talk: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the model cannot be reached or its memories cannot be stored, one line is printed."""
+    assert talk.coterie("run", "Test against a real database.", *talk.model(TALK)).returncode == 0
+    session, before = talk.session, loaded(talk.session)
+    failed = talk.coterie("memory", "extract", session.id, *talk.model(TALK))
+    assert failed.returncode == 1
+    assert failed.stderr.startswith(f"Error: no memories were extracted from session {session.id}: ")
+    refused = talk.coterie("memory", "extract", session.id, *talk.model(saving(talk, "../out.md", "always")))
+    assert refused.returncode == 1
+    assert "a memory could not be written" in refused.stderr
+    assert talk.store.paths() == []
+
+    done = talk.coterie("memory", "extract", session.id[:-1], *talk.model(saving(talk)))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("saved testing.md\n1 model call, $0.")
+    assert talk.store.paths() == ["testing.md"]
+    assert "(testing.md)" in talk.store.index()
+    [change] = [change for change in talk.store.changes() if change.path == "testing.md"]
+    assert (change.author.by, change.author.agent, change.author.session) == ("extraction", "main", session.id)
+    after = loaded(talk.session)
+    assert after.reply == before.reply, "no turn was taken"
+    assert after.extraction is not None
+    assert (read_overview(session).state, read_overview(session).reason) == ("ended", "completed")
+    assert talk.has_no_processes()
+
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    assert talk.coterie("memory", "extract", session.id).returncode == 5
+    unknown = talk.coterie("memory", "extract", "nobody")
+    assert (unknown.returncode, "no session's id begins with 'nobody'" in unknown.stderr) == (2, True)
