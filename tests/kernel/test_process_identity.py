@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import attrs
@@ -44,6 +45,9 @@ def test_stat_has_parent_group_and_session(child: subprocess.Popen[bytes]) -> No
     assert not stat.has_ended
     assert (stat.parent, stat.group, stat.session) == (os.getpid(), child.pid, child.pid)
     assert child.pid in list_pids()
+    began = process_start_timestamp(child.pid)
+    assert began is not None
+    assert 0 < began <= time.time() + 1
     assert child.pid in list_child_pids()
 
 

@@ -111,6 +111,13 @@ def test_user_mail_to_a_running_team_is_sent_at_the_same_event(reply: dict[str, 
     assert len(found.remarks) == remarks
 
 
+def test_user_mail_without_an_event_is_omitted_with_a_remark() -> None:
+    by_user = message("m", "user", "main", 2.5, kind="human", body="Hurry.")
+    found = actions(TWICE[:3], [by_user], agent_turns("main", reply_turn(1, 2)))
+    assert found.user_actions() == []
+    assert found.remarks == ["the user's message to main came before the first event of main and is omitted"]
+
+
 def test_interrupted_run_is_stopped_at_the_same_event() -> None:
     ended = Finished(reason="cancelled", result="", turns=1, usage={}, cost_usd="0")
     events = [*TWICE[:2], session_event("main", 2.5, ended), TWICE[2]]

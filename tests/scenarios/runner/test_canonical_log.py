@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.scenarios.runner.canonical_log import canonical_log
+from coterie.scenarios.runner.canonical_log import canonical_log, first_difference
 from coterie.scenarios.runner.parsing.agent_names import known_agents
 from tests.scenarios.runner.scenario_samples import make_ledger_entry, make_mail_step, make_run_record, seen
 
@@ -90,6 +90,12 @@ def test_received_message_is_named_by_its_sender(tmp_path: Path) -> None:
     assert heard(1, 2)[0] == "main: delivered message 1 of scout, message 2 of scout"
     assert heard(1, 2) == heard(2, 1)
     assert heard(1) != heard(2)
+
+
+def test_the_first_difference_is_told() -> None:
+    assert first_difference(["a", "b"], ["a", "b"]) is None
+    assert first_difference(["a", "b"], ["a", "c"]) == "line 2 was 'b', and now is 'c'"
+    assert first_difference(["a"], ["a", "b"]) == "one log has the additional line 'b'"
 
 
 def test_known_agents_come_from_script_team_and_agent_calls() -> None:
