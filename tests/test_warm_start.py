@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 PROGRAM = [sys.executable, "-P", "-m", "coterie"]
 
 
-@pytest.mark.parametrize("arguments", ["--version", "run", "nonsense", "scenario list", "report none"])
+@pytest.mark.parametrize("arguments", ["run", "scenario list", "report none"])
 def test_forked_program_prints_and_exits_like_a_new_interpreter(home: Path, tmp_path: Path, arguments: str) -> None:
     def run() -> tuple[int, bytes, bytes]:
         done = subprocess.run(

@@ -81,23 +81,15 @@ def test_exactly_one_of_many_concurrent_dreams_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_dream_leaves_the_memory_before_or_after_it(tmp_path: Path) -> None:
-    _check_all(tmp_path, first=1, step=9)
-
-
-@pytest.mark.soak
-def test_a_dream_is_killed_at_every_write(tmp_path: Path) -> None:
-    _check_all(tmp_path, first=0, step=1)
-
-
-def _check_all(directory: Path, *, first: int, step: int) -> None:
-    with open_process("-m", "tests.processes.dream_worker", str(directory), str(first), str(step)) as worker:
+@pytest.mark.parametrize(("first", "step"), [(1, 9), pytest.param(0, 1, marks=pytest.mark.soak, id="every write")])
+def test_killed_dream_leaves_the_memory_before_or_after_it(tmp_path: Path, first: int, step: int) -> None:
+    with open_process("-m", "tests.processes.dream_worker", str(tmp_path), str(first), str(step)) as worker:
         out, _ = worker.communicate(timeout=600)
         assert worker.returncode == 0
     fates = [tuple(map(int, line.split())) for line in out.splitlines()]
     assert len(fates) > 5
     assert [status for _, status in fates] == [-signal.SIGKILL] * (len(fates) - 1) + [0]
-    kept = [_read_result(directory / str(writes)) for writes, _ in fates]
+    kept = [_read_result(tmp_path / str(writes)) for writes, _ in fates]
     assert kept[0] == (BEFORE, LAST)
     assert kept[-1][0] == AFTER
     assert kept[-1][1] != LAST

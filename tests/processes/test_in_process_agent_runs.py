@@ -14,10 +14,9 @@ from coterie.mailbox.errors import RecipientEnded
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.supervisor import in_process_agents
 from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, RestartPolicy
-from coterie.session_directory import EVENT_LOG, MAIL_DIRECTORY, TRANSCRIPT
+from coterie.session_directory import EVENT_LOG, TRANSCRIPT
 from tests.orchestrator.supervisor.git_repositories import make_repository
-from tests.processes.root_harness import RootHarness, open_root_harness
-from tests.processes.session_record import conversation
+from tests.processes.root_harness import open_root_harness
 
 DEFINITION = """---
 name: near
@@ -78,51 +77,6 @@ async def test_shared_agent_runs_in_its_parents_process_and_looks_like_any_other
         account = tree.root.gateway.accounts.session
         assert sum(line.cost_usd for line in lines) == billed == account.spent
         assert account.reserved == 0
-
-
-MAILING = """
-boss:
-  - tools: [{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest, run_in_background: true}}]
-  - tools: [{SendMessage: {to: guest, message: "from the boss"}}]
-  - tools: [{Bash: {command: "touch sent; until [ -e answered ]; do sleep 0.01; done"}}]
-  - {text: "I heard: {{last_user_text}}"}
-  - {text: "I heard: {{last_user_text}}", times: always}
-guest:
-  - tools: [{Bash: {command: "until [ -e sent ]; do sleep 0.01; done"}}]
-  - tools: [{SendMessage: {to: boss, message: "heard {{last_user_text}}"}}]
-  - tools: [{Bash: {command: "touch answered; until [ -e go ]; do sleep 0.01; done"}}]
-  - {text: "and {{last_user_text}}"}
-"""
-
-
-async def test_shared_agent_gets_mail_by_queue_from_its_parent_else_by_file(project: Path) -> None:
-    async with open_root_harness(project, MAILING) as tree, trio.open_nursery() as nursery:
-        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss"))
-        await tree.until_state("boss", "waiting")
-        await tree.write("guest", "from outside")
-        (project / "go").touch()
-        await tree.until_state("boss", "done")
-        result = (await tree.reports())["boss"].result
-        assert "from outside" in result
-        assert _stored(tree, "guest", "from outside") == 1
-        assert _stored(tree, "guest", "from the boss") == 0
-        assert _stored(tree, "boss", "heard ") == 0
-        assert (_delivered(tree, "guest", "from the boss"), _delivered(tree, "guest", "from outside")) == (1, 1)
-        assert _delivered(tree, "boss", "heard ") == 1
-
-
-def _stored(tree: RootHarness, name: str, text: str) -> int:
-    """Count the messages with *text* in the mailbox files of *name*, without its reports."""
-    files = [path for path in (tree.session.directory / MAIL_DIRECTORY / name).rglob("*") if path.is_file()]
-    lines = b"\n".join(path.read_bytes() for path in files).splitlines()
-    return len([line for line in lines if text.encode() in line and b"task_notification" not in line])
-
-
-def _delivered(tree: RootHarness, name: str, text: str) -> int:
-    """Count the messages with *text* in the conversation of *name*."""
-    segments = conversation(tree.session, name).prefix.segments
-    told = [segment.data for segment in segments if segment.role == "user"]
-    return len([data for data in told if text.encode() in data and b"<message" in data])
 
 
 WAITING = delegating('{text: "It says {{last_tool_result}}"}', '{tools: [{Bash: {command: "sleep 600 & sleep 600"}}]}')

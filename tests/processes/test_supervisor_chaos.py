@@ -41,17 +41,12 @@ WEIGHTS = {"root": 1, "cleanup": 2, "zygote": 2, "agent": 6, "shell": 2}
 
 
 @pytest.mark.slow
-async def test_no_process_is_left_after_random_kills_and_a_kill_of_the_root(project: Path) -> None:
-    await _kill_roots(project, seed=1, rounds=2)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(20))
-async def test_no_process_is_left_of_many_sessions_after_random_kills(project: Path, seed: int) -> None:
-    await _kill_roots(project, seed=seed, rounds=10)
-
-
-async def _kill_roots(project: Path, seed: int, rounds: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "rounds"), [(1, 2), *(pytest.param(seed, 10, marks=pytest.mark.soak) for seed in range(20))]
+)
+async def test_no_process_is_left_after_random_kills_and_a_kill_of_the_root(
+    project: Path, seed: int, rounds: int
+) -> None:
     chance = random.Random(seed)
     for number in range(rounds):
         with trio.fail_after(60), _open_root_process(project, chance) as victim:
