@@ -36,10 +36,15 @@ def events(session: SessionDirectory, kind: type[Event]) -> list[Any]:
     return [observed.event for observed in read_session(session.directory) if isinstance(observed.event, kind)]
 
 
+def processes_of(session: SessionDirectory) -> list[psutil.Process]:
+    """Return the processes of *session*, without zombies."""
+    mark = f"{SESSION_VARIABLE}={session.id}".encode()
+    return [process for process in psutil.process_iter() if mark in _environment(process.pid)]
+
+
 def has_no_processes(session: SessionDirectory) -> bool:
     """True if no process of *session* is left."""
-    mark = f"{SESSION_VARIABLE}={session.id}".encode()
-    return not any(mark in _environment(process.pid) for process in psutil.process_iter())
+    return not processes_of(session)
 
 
 def _environment(pid: int) -> bytes:

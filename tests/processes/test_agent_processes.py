@@ -133,19 +133,3 @@ async def test_teammate_is_woken_by_a_message_and_ends_on_request(project: Path)
         mail = await tree.mail()
         assert [envelope.kind for envelope in mail] == ["idle", "idle", "task_notification"]
         assert "are you there?" in mail[-1].body
-
-
-async def test_finished_agent_is_resumed_by_a_message(project: Path) -> None:
-    script = 'scout: [{text: "a door"}, {text: "You said: {{last_user_text}}"}]'
-    async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
-        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("scout", is_kept=True))
-        await tree.until_state("scout", "done")
-        await tree.write("scout", "which colour?")
-        await tree.until_state("scout", "done", 2)
-        bodies = [TaskNotification.from_body(envelope.body).result for envelope in await tree.mail()]
-        assert bodies[0] == "a door"
-        assert "which colour?" in bodies[1]
-        assert {e.incarnation for e in tree.events if e.state == "done"} == {1, 2}
-        first, second = tree.served.requests
-        assert second["usage"]["cache_read_input_tokens"] == first["usage"]["cache_creation_input_tokens"] > 0
-        nursery.cancel_scope.cancel()

@@ -66,16 +66,6 @@ def open_bare_root(session: SessionDirectory) -> Iterator[tuple[subprocess.Popen
             process.kill()
 
 
-@contextmanager
-def open_process(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that does nothing; it is killed at the end."""
-    with subprocess.Popen(["/bin/sleep", "1000"], env=environment) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def is_alive(pid: int) -> bool:
     return process_start_time(pid) is not None
 
@@ -102,9 +92,10 @@ def test_strays_of_a_killed_root_are_found_and_ended(session: SessionDirectory) 
 
 def test_processes_of_another_home_are_not_killed(session: SessionDirectory, tmp_path: Path) -> None:
     environment = {SESSION_VARIABLE: session.id, "COTERIE_HOME": str(tmp_path / "other")}
-    with open_process(environment) as process:
+    with subprocess.Popen(["/bin/sleep", "1000"], env=environment) as process:
         assert find_orphan_processes() == []
         assert process.poll() is None
+        process.kill()
 
 
 def test_a_stray_that_ignores_requests_is_killed(session: SessionDirectory) -> None:

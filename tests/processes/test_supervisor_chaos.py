@@ -29,8 +29,9 @@ from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.processes.cleanup_daemon import TITLE as CLEANUP_TITLE
 from coterie.orchestrator.processes.zygote import TITLE as ZYGOTE
-from coterie.process_identity import SESSION_VARIABLE, process_start_time
+from coterie.process_identity import process_start_time
 from coterie.session_directory import MAIL_DIRECTORY, SessionDirectory
+from tests.processes.session_record import processes_of
 
 TREE_BUDGET = Decimal("1.00")
 """Dollars for a tree of six agents: again not enough for all at the same time."""
@@ -152,7 +153,7 @@ class RootProcess:
         return [*self.strokes, *words, self.errors.read_text()]
 
     def _alive(self) -> list[psutil.Process]:
-        return [*filter(_is_alive, self.seen), *_of_session(self.session)]
+        return [*filter(_is_alive, self.seen), *processes_of(self.session)]
 
     def _findings(self) -> list[DoctorFinding]:
         found = [*check_machine(self.session), *check_session(self.session.id, Clock())]
@@ -210,17 +211,9 @@ def _is_finished(observed: SessionEvent) -> bool:
 
 
 def _kill_all_of(session: SessionDirectory) -> None:
-    for process in _of_session(session):
-        process.kill()
-
-
-def _of_session(session: SessionDirectory) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if process.environ().get(SESSION_VARIABLE) == session.id and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+    for process in processes_of(session):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _reports(session: SessionDirectory) -> Iterator[tuple[str, str, int]]:
