@@ -44,6 +44,23 @@ def calls(*tools: tuple[str, dict[str, str]]) -> Reply:
     return {"tools": [{name: arguments} for name, arguments in tools]}
 
 
+NAMES = ("staging-port.md", "staging-host.md")
+LOOKING = calls(
+    *(("Read", {"file_path": f"{{{{match.1}}}}/{name}"}) for name in NAMES),
+    ("Glob", {"path": "{{match.1}}", "pattern": "*.md"}),
+)
+WRITING = calls(
+    ("Write", {"file_path": "{{match.1}}/staging.md", "content": STAGING_MEMORY}),
+    *(("Write", {"file_path": f"{{{{match.1}}}}/{name}", "content": ""}) for name in NAMES),
+)
+MERGING = (
+    {**LOOKING, "when": {"turn": 1, "last_user_text": "/`([^`]*)` contains a copy/"}},
+    {**WRITING, "when": {"turn": 2, "last_tool_result": r"/(\S*)/staging-host\.md/"}},
+    {"text": "I made one memory of two.", "when": {"turn": 3}},
+)
+"""A dream that makes one memory of two."""
+
+
 @attrs.frozen
 class EndedSession:
     """A session that has ended."""
@@ -150,24 +167,7 @@ def test_a_fact_is_extracted_recalled_corrected_consolidated_and_undone(place: P
     assert [OLD.encode() in (each.before or b"") for each in place.store.changes()] == [False, True, False]
     before = {path: place.store.read(path) for path in place.store.paths()}
 
-    names = ("staging-port.md", "staging-host.md")
-    looking = calls(
-        *(("Read", {"file_path": f"{{{{match.1}}}}/{name}"}) for name in names),
-        ("Glob", {"path": "{{match.1}}", "pattern": "*.md"}),
-    )
-    merging = calls(
-        ("Write", {"file_path": "{{match.1}}/staging.md", "content": STAGING_MEMORY}),
-        *(("Write", {"file_path": f"{{{{match.1}}}}/{name}", "content": ""}) for name in names),
-    )
-    third = place.run_session(
-        "How are you?",
-        {"text": "Fine."},
-        dream=[
-            {**looking, "when": {"turn": 1, "last_user_text": "/`([^`]*)` contains a copy/"}},
-            {**merging, "when": {"turn": 2, "last_tool_result": r"/(\S*)/staging-host\.md/"}},
-            {"text": "I made one memory of two.", "when": {"turn": 3}},
-        ],
-    )
+    third = place.run_session("How are you?", {"text": "Fine."}, dream=MERGING)
     dreamed = third.events(Dreamed)
     assert [event.state for event in dreamed] == ["starting", "updating", "completed"]
     assert (dreamed[-1].waiting, dreamed[-1].dropped) == (0, 0)
@@ -179,7 +179,7 @@ def test_a_fact_is_extracted_recalled_corrected_consolidated_and_undone(place: P
     undone = place.coterie("memory", "undo", f"dream-{dreamed[-1].change}")
     assert undone.returncode == 0, undone.stderr
     assert {path: place.store.read(path) for path in place.store.paths()} == before
-    assert [f"({name})" in place.store.index() for name in ("staging.md", *names)] == [False, True, True]
+    assert [f"({name})" in place.store.index() for name in ("staging.md", *NAMES)] == [False, True, True]
 
 
 TALK = """
