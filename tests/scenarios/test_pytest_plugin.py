@@ -106,12 +106,6 @@ def test_scenarios_are_collected_by_name_and_mark(project: Path) -> None:
     assert "2/3 tests collected (1 deselected)" in said
 
 
-def test_missing_directory_is_an_error(project: Path) -> None:
-    status, said = run(project, "--coterie-scenarios", "scenaros")
-    assert status == 4
-    assert "--coterie-scenarios: no such directory" in said
-
-
 def test_a_project_without_scenarios_does_not_pay_for_them(project: Path) -> None:
     """The plugin is loaded in every pytest run where Coterie is installed."""
     put(project, "scenarios/greeting.yaml", PASSES)

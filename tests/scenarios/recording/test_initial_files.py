@@ -46,13 +46,6 @@ def worker(project: Path, tool: str, name: str, result: str, *seen: str) -> Agen
     return made
 
 
-def test_unmodified_file_is_recorded_unchanged(project: Path) -> None:
-    put(project, "a.txt", "one\n")
-    put(project, "made.txt", "two\n", BEGAN + 10)
-    found = find_files(project, BEGAN, {})
-    assert (found.first, found.is_git, found.unknown) == ({"a.txt": "one\n"}, False, [])
-
-
 def test_modified_file_is_taken_from_the_last_commit(project: Path) -> None:
     put(project, "src/a.py", "old\n")
     put(project, "gone.py", "was here\n")
