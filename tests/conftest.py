@@ -112,7 +112,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def session(home: Path, tmp_path: Path) -> SessionDirectory:
-    """A new session of the project *tmp_path*."""
     return SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
 
 

@@ -58,7 +58,6 @@ def example(schema: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def value(definitions: dict[str, Any], schema: dict[str, Any]) -> Any:
-    """Return a value that *schema* accepts."""
     if "$ref" in schema:
         schema = definitions[schema["$ref"].rpartition("/")[2]]
         return {name: value(definitions, schema["properties"][name]) for name in schema.get("required", [])}

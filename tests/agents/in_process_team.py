@@ -64,7 +64,6 @@ class LocalMail:
         self.dead.append(letter)
 
     def sender(self, name: str, session: str = "s") -> Sender:
-        """Return the sender of a member's mail."""
         kind: Any = {"main": "lead", "user": "human"}.get(name, "peer")
         return Sender(name=name, incarnation=1, session=session, kind=kind)
 

@@ -27,17 +27,14 @@ from coterie.memory.notes.template import default_template
 def build_pipeline(
     settings: LayersSettings, tools: dict[str, Tool], scratch: Path, compaction: CompactionStep | None = None
 ) -> Pipeline:
-    """Create a pipeline that has only the context layers."""
     return arrange(context_steps(settings, tools, scratch, compaction), disabled_settings(Settings(layers=settings)))
 
 
 def with_mail(pipeline: Pipeline, mail: Messaging) -> Pipeline:
-    """Return *pipeline* with layer 7."""
     return attrs.evolve(pipeline, new_message=(mail, *pipeline.new_message), before_call=(mail, *pipeline.before_call))
 
 
 def with_on_demand_compaction(pipeline: Pipeline, on_demand: OnDemandCompaction) -> Pipeline:
-    """Return *pipeline* with compaction on demand."""
     return attrs.evolve(pipeline, before_call=(on_demand, *pipeline.before_call))
 
 

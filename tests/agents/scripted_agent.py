@@ -202,7 +202,6 @@ class ObservedAgent:
         return ended
 
     def of_type(self, event_type: type[E]) -> list[E]:
-        """Return the emitted events of one type."""
         return of_type(self.events, event_type)
 
     @property
@@ -221,7 +220,6 @@ class ObservedAgent:
 
 
 def of_type(events: list[Event], event_type: type[E]) -> list[E]:
-    """Return the events of one type."""
     return [event for event in events if isinstance(event, event_type)]
 
 

@@ -116,7 +116,6 @@ Refusal = tuple[Request, str]
 
 
 def refusal(request: Request, message: str) -> Refusal:
-    """Return the refusal of *request*."""
     return request, message
 
 
@@ -215,7 +214,6 @@ def text(tokens: int, letter: str = "x") -> Block:
 
 
 def text_block(words: str) -> Block:
-    """Return a text block with these words."""
     return {"type": "text", "text": words}
 
 
@@ -243,7 +241,6 @@ def image(data: str = "aGk=") -> Block:
 
 
 def marked(block: Block, ttl: str | None = None) -> Block:
-    """Return *block* as a breakpoint."""
     return {**block, "cache_control": control(ttl)}
 
 
@@ -253,12 +250,10 @@ def control(ttl: str | None = None) -> dict[str, str]:
 
 
 def user(*blocks: Block) -> Message:
-    """Return a user message."""
     return {"role": "user", "content": list(blocks)}
 
 
 def assistant(*blocks: Block) -> Message:
-    """Return an assistant message."""
     return {"role": "assistant", "content": list(blocks)}
 
 

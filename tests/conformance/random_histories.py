@@ -17,8 +17,6 @@ PLACES = ((), (-1,), (-1,), (1,), (1, -1), (3, -1), (1, 3, 4, -1), (3, -2, -1), 
 
 @attrs.frozen(kw_only=True)
 class RequestVariant:
-    """Form of a request."""
-
     places: tuple[int, ...]
     """Indices of the marked blocks among those that can be marked, counted from either end."""
     hours: int
@@ -279,7 +277,6 @@ def last_reply(messages: list[dict[str, Any]]) -> int:
 
 
 def text(words: str) -> Block:
-    """Return a text block."""
     return {"type": "text", "text": words}
 
 

@@ -79,7 +79,6 @@ class Site:
 
     @property
     def bodies(self) -> list[bytes]:
-        """Bytes of the requests."""
         return [request.body for request in self.served.received]
 
 

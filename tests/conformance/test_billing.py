@@ -165,7 +165,6 @@ async def events_of(api: Api, **changes: Any) -> list[dict[str, Any]]:
 
 
 def of_kind(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    """Return the only event of this kind."""
     (found,) = [event for event in events if event["type"] == kind]
     return found
 

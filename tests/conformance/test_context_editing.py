@@ -38,7 +38,6 @@ def clear_tools(**fields: Any) -> dict[str, Any]:
 
 
 def clear_thinking(keep: Any) -> dict[str, Any]:
-    """Return the edit that clears thinking."""
     return {"type": "clear_thinking_20251015", "keep": keep}
 
 

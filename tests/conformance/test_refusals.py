@@ -153,7 +153,6 @@ class Case:
 
 
 def missed(kind: str, tokens: int | None) -> dict[str, Any]:
-    """Return a diagnosis."""
     return {"cache_miss_reason": {"type": kind} | ({} if tokens is None else {"cache_missed_input_tokens": tokens})}
 
 

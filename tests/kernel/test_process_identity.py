@@ -33,7 +33,6 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def identity(process: subprocess.Popen[bytes]) -> ProcessIdentity:
-    """Return the identity of a running process."""
     began = process_start_time(process.pid)
     assert began is not None
     return ProcessIdentity(pid=process.pid, began=began)

@@ -35,8 +35,6 @@ class MailWriter:
         )
 
     def store(self, *messages: Envelope) -> None:
-        """Store messages in the mailboxes."""
-
         async def send() -> None:
             with self.open() as mail_of_session:
                 for message in messages:

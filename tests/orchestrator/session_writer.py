@@ -72,7 +72,6 @@ class SessionWriter:
         self.put(role, {"type": "text", "text": text}, *also)
 
     def put(self, role: Role, block: dict[str, Any], *also: ReplyRecord) -> None:
-        """Record a message of one block."""
         self.conversation.append(role, [msgspec.json.encode(block)])
         self.transcript.record(self.conversation, *also)
 

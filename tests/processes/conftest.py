@@ -21,7 +21,6 @@ def project(tmp_path: Path, home: Path, runtime: Path) -> Path:
 
 @pytest.fixture
 def place(project: Path) -> ProjectShell:
-    """The project with the shell of its user."""
     return ProjectShell(project)
 
 

@@ -22,10 +22,7 @@ from tests.processes.kill_run import whole_lines
 
 
 class OneReader:
-    """Roster with only the reader."""
-
     def members(self) -> dict[str, Member]:
-        """As `Roster.members`."""
         return {"reader": Member(name="reader", incarnation=1)}
 
 
@@ -42,7 +39,6 @@ def message_id(name: str, sequence: int) -> MessageId:
 
 
 def open_abandoned_mail(root: Path, roster: LocalRoster) -> tuple[FileTransport, DeadLetters]:
-    """Open the mail below *root* and its dead letters."""
     dead = DeadLetters(root / "mail" / "dead")
     return FileTransport(root / "mail", roster, None, Clock(), dead.add, segment_bytes=64 * 1024), dead
 

@@ -40,7 +40,6 @@ class ProjectShell:
         return subprocess.Popen(self.command(*arguments), cwd=self.project, stdout=pipe, stderr=pipe, text=True)
 
     def command(self, *arguments: str) -> list[str]:
-        """Return the command line."""
         return [sys.executable, "-P", "-m", "coterie", *arguments]
 
     def model(self, script: str) -> tuple[str, ...]:
@@ -50,7 +49,6 @@ class ProjectShell:
         return "--script", str(path)
 
     def write(self, name: str, text: str) -> Path:
-        """Write a file of the project."""
         path = self.project / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -58,7 +56,6 @@ class ProjectShell:
 
     @property
     def session(self) -> SessionDirectory:
-        """The only session."""
         [directory] = self.project.parent.glob("home/projects/*/sessions/*")
         return SessionDirectory.find(directory.name)
 
@@ -67,11 +64,9 @@ class ProjectShell:
         return session_record.texts(self.session, agent)
 
     def events(self, kind: type[Event]) -> list[Any]:
-        """Return the events of one kind, of all agents."""
         return session_record.events(self.session, kind)
 
     def state(self, agent: str) -> str | None:
-        """Return the current state of *agent*."""
         return next((glance.state for glance in read_overview(self.session).agents if glance.name == agent), None)
 
     def kill_root(self) -> None:

@@ -40,12 +40,10 @@ class RootHarness:
 
     @property
     def session(self) -> SessionDirectory:
-        """Session of the root."""
         return self.root.session
 
     @property
     def supervisor(self) -> Supervisor:
-        """Log of the root."""
         return self.root.supervisor
 
     @property
@@ -67,13 +65,11 @@ class RootHarness:
 
     @property
     def zygote(self) -> int | None:
-        """The zygote."""
         starter = self.supervisor.services.starter
         assert isinstance(starter, ZygoteStarter)
         return starter.zygote
 
     def pid(self, name: str) -> int:
-        """Return the process of *name*."""
         return next(e.pid for e in reversed(self.events) if e.name == name and e.pid)
 
     async def until_state(self, name: str, state: str, count: int = 1) -> None:

@@ -15,12 +15,10 @@ from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 
 
 def loaded(session: SessionDirectory, agent: str = MAIN) -> LoadedTranscript:
-    """Return the content of the transcript of *agent*."""
     return load_transcript(session.directory / "agents" / agent / TRANSCRIPT)
 
 
 def conversation(session: SessionDirectory, agent: str = MAIN) -> Conversation:
-    """Return the conversation of *agent*."""
     found = loaded(session, agent).conversation
     assert found is not None
     return found
@@ -32,7 +30,6 @@ def texts(session: SessionDirectory, agent: str = MAIN) -> list[str]:
 
 
 def events(session: SessionDirectory, kind: type[Event]) -> list[Any]:
-    """Return the events of one kind, of all agents."""
     return [observed.event for observed in read_session(session.directory) if isinstance(observed.event, kind)]
 
 

@@ -45,7 +45,6 @@ class SignallingStarter:
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> ChildProcess:
-        """As `ProcessStarter.start`."""
         child = await self.starter.start(start, descriptors, stdout=stdout, stderr=stderr)
         if self.signals:
             child.send_signal(self.signals.pop())

@@ -34,7 +34,6 @@ class Sessions(ProjectShell):
     """Project for sessions whose agents are compacted."""
 
     def run(self, script: str, *arguments: str) -> None:
-        """Run a session."""
         options = (*BYPASS, *arguments)
         done = self.coterie("run", "Go.", *self.model(script), *options)
         assert done.returncode == 0, done.stderr

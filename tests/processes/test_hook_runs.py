@@ -36,7 +36,6 @@ class HookProject(ProjectShell):
         return summary
 
     def messages_of(self, agent: str = "main") -> list[tuple[str, list[dict[str, Any]]]]:
-        """Return the messages of *agent*."""
         messages = conversation(self.session, agent).messages
         return [(message.role, [json.loads(block) for block in message.blocks]) for message in messages]
 
@@ -56,12 +55,10 @@ class HookProject(ProjectShell):
 
 
 def group(command: str, matcher: str = "", **besides: Any) -> dict[str, Any]:
-    """Return a group with one command."""
     return {"matcher": matcher, "hooks": [{"type": "command", "command": command, **besides}]}
 
 
 def print_json_command(**members: Any) -> str:
-    """Return a command that prints *members* as JSON."""
     return f"echo {shlex.quote(json.dumps(members))}"
 
 

@@ -44,7 +44,6 @@ class Servers(ProjectShell):
 
 @pytest.fixture
 def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> Servers:
-    """An empty project."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-never-tell")
     place = Servers(project)
     # Generous timeouts for a busy machine; only tests of timeouts have short ones.

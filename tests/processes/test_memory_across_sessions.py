@@ -30,7 +30,6 @@ HOST = "The staging server runs on the machine called heron."
 
 
 def memory(name: str, description: str, sentence: str) -> str:
-    """Return a memory as a model writes it."""
     return f"---\nname: {name}\ndescription: {description}\ntype: project\n---\n{sentence}\n"
 
 
@@ -40,7 +39,6 @@ STAGING_MEMORY = memory("Staging", "port and machine of the staging server", f"{
 
 
 def calls(*tools: tuple[str, dict[str, str]]) -> Reply:
-    """Return a reply with calls."""
     return {"tools": [{name: arguments} for name, arguments in tools]}
 
 
@@ -63,14 +61,11 @@ MERGING = (
 
 @attrs.frozen
 class EndedSession:
-    """A session that has ended."""
-
     session: SessionDirectory
     printed: str
     """Content of standard error."""
 
     def events(self, kind: type[Event]) -> list[Any]:
-        """Return its events of this kind."""
         return session_record.events(self.session, kind)
 
     @property
@@ -91,7 +86,6 @@ class Project(ProjectShell):
 
     @property
     def store(self) -> MemoryStore:
-        """Return the memories of the project."""
         return MemoryStore.at(self.project.parent / "home/projects" / project_slug(self.project) / "memory")
 
     def path(self, name: str) -> str:
@@ -101,7 +95,6 @@ class Project(ProjectShell):
     def run_session(
         self, words: str, *turns: Reply, extraction: Sequence[Reply] = (), dream: Sequence[Reply] = ()
     ) -> EndedSession:
-        """Run a new session with *words* as its task."""
         before = set(self._sessions())
         replies = [
             *turns,

@@ -55,7 +55,6 @@ def no_descriptor_is_left_open() -> Iterator[None]:
 
 @pytest.fixture(params=["plain", "warm"])
 async def starter(request: pytest.FixtureRequest, tests_can_be_imported: None) -> AsyncIterator[ProcessStarter]:
-    """Each of the two starters."""
     with trio.fail_after(PATIENCE):
         async with open_starter(request.param) as opened:
             yield opened
@@ -63,7 +62,6 @@ async def starter(request: pytest.FixtureRequest, tests_can_be_imported: None) -
 
 @pytest.fixture
 async def warm(tests_can_be_imported: None, request: pytest.FixtureRequest) -> AsyncIterator[ZygoteStarter]:
-    """The starter with a zygote."""
     with trio.fail_after(PATIENCE if request.node.get_closest_marker("soak") is None else 900):
         async with open_zygote_starter([child_entries.__name__]) as opened:
             yield opened

@@ -48,7 +48,6 @@ def place(place: ProjectShell) -> ProjectShell:
 
 
 def run(place: ProjectShell, script: str, *arguments: str) -> list[dict[str, Any]]:
-    """Return the events of a run."""
     done = place.coterie("run", "Go.", "--output-format", "stream-json", *place.model(script), *arguments)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -43,7 +43,6 @@ class Place:
         return [sys.executable, "-P", "-m", "coterie", *arguments, "--permission-mode", "bypassPermissions"]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of the test with this home and model."""
         model = {"ANTHROPIC_BASE_URL": self.model, "ANTHROPIC_API_KEY": "any"}
         # The prompt has the path of the memory, and the bytes of two homes are compared.
         memory = {"COTERIE_MEMORY_DIR": str(self.project.parent / "memory")}
@@ -67,7 +66,6 @@ class Place:
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
     def kill_root(self) -> None:
-        """Kill the root if it has not ended."""
         for record in self.home.glob("projects/*/sessions/*/root.json"):
             _kill(json.loads(record.read_bytes())["pid"])
 
@@ -78,7 +76,6 @@ class Place:
         _kill(next(event["pid"] for event in reversed(told) if event.get("pid")))
 
     def session(self) -> str:
-        """The id of the only session."""
         [directory] = self.home.glob("projects/*/sessions/*")
         return directory.name
 
@@ -302,7 +299,6 @@ def small_model(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
 
 def compactions(path: Path) -> list[str]:
-    """Return the strategy of each compaction."""
     records = [read_line(line) for line in path.read_bytes().splitlines() if line]
     boundaries = [record.boundary for record in records if isinstance(record, EpochRecord)]
     return [boundary.by for boundary in boundaries if boundary is not None]

@@ -28,7 +28,6 @@ class Sessions(ProjectShell):
 
 @pytest.fixture
 def place(project: Path) -> Sessions:
-    """An empty project."""
     return Sessions(project)
 
 

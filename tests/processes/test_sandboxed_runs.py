@@ -50,7 +50,6 @@ def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectShell:
 
 
 def texts_for(place: ProjectShell, agent: str = "main") -> str:
-    """Return all text that *agent* received."""
     messages = conversation(place.session, agent).messages
     return "\n".join(bytes(block).decode() for _, blocks in messages for block in blocks)
 

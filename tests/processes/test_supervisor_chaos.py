@@ -75,8 +75,6 @@ def _open_root_process(project: Path, chance: random.Random) -> Iterator["RootPr
 
 @attrs.define(eq=False)
 class RootProcess:
-    """A root and all its descendants."""
-
     popen: subprocess.Popen[bytes]
     root: psutil.Process
     session: SessionDirectory

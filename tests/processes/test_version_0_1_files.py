@@ -59,7 +59,6 @@ class Unpacked(ProjectShell):
         return [json.loads(line) for line in self.run(*arguments, "--json").splitlines()]
 
     def transcript(self, session: str, agent: str) -> Path:
-        """Return the transcript of *agent*."""
         return SessionDirectory.find(session).agent_directory(agent) / TRANSCRIPT
 
 

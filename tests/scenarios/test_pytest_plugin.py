@@ -43,7 +43,6 @@ def run(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A new project directory."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "scenarios").mkdir()
     return tmp_path

@@ -18,7 +18,6 @@ class Handler(BackgroundTask[int]):
     permits: trio.Semaphore = attrs.field(factory=lambda: trio.Semaphore(0))
 
     async def handle(self, request: int) -> None:
-        """Handle one request."""
         self.begun.append(request)
         await self.permits.acquire()
         self.done.append(request)

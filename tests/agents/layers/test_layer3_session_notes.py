@@ -300,8 +300,6 @@ async def test_growth_is_counted_from_context_after_compaction(tmp_path: Path) -
 
 @attrs.frozen
 class FixedPinnedText:
-    """A pinned section with text of the test."""
-
     heading: str
     words: str | None
 

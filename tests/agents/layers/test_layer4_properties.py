@@ -99,7 +99,6 @@ class Dialogue:
     """Compactions after the last reply."""
 
     def script(self, directory: Path) -> str:
-        """Return the script of the model."""
         replies = [round_.reply(number) for number, round_ in enumerate(self.rounds)]
         summaries = [{"purpose": "compaction", **SUMMARIES[kind]} for kind in self.summaries]
         always = {"purpose": "compaction", "times": "always", **SUMMARIES["good"]}
@@ -207,7 +206,6 @@ class Meanwhile:
     served: Served
 
     async def before_call(self, agent: Agent) -> None:
-        """As `CallStep.before_call`."""
         if agent.turn <= len(self.story.rounds):
             round_ = self.story.rounds[agent.turn - 1]
             self.served.clock.advance(COLD if round_.is_cold else 0)

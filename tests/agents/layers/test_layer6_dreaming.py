@@ -62,7 +62,6 @@ class DreamHarness(ObservedAgent):
 
     @asynccontextmanager
     async def background(self, drain: float = 60.0) -> AsyncIterator[DreamScheduler]:
-        """Open a scheduler of background dreams."""
         touched = partial(recent_sessions, self.sessions[0].parent, self.agent.clock)
         settings = DreamingSettings(drain=drain)
         dreamer = attrs.evolve(self.dreamer, settings=settings)

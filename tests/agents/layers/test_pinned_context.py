@@ -69,7 +69,6 @@ class Lead:
         return envelope
 
     async def call(self, name: str, **arguments: Any) -> None:
-        """Run a turn with one call."""
         call = {"id": "call", "name": name, "input": arguments}
         result = await call_tool(self.tools, name, arguments, self.agent.workspace, self.agent.denial)
         self.agent.append_message("assistant", [text_block("calls")])

@@ -42,7 +42,6 @@ ORDER: dict[str, tuple[str, ...]] = {
 
 
 def named_steps() -> Steps:
-    """Every step, represented by its name."""
     names: dict[str, Any] = {field.name: field.name for field in attrs.fields(Steps)}
     return Steps(**names)
 

@@ -203,7 +203,6 @@ class Agent:
         return {name for name, call in CALLS.items() if await self.denial(*call) is None}
 
     async def denial(self, tool: Tool, arguments: Any) -> str | None:
-        """Return the reason for a denial."""
         return await self.authority.denial(tool, arguments, Workspace(root=self.directory, scratch=self.directory))
 
     async def denial_of_write(self, path: str) -> str | None:

@@ -79,7 +79,6 @@ class TwoEnds:
         self.notes.append(message.text)
 
     async def on_withdrawn(self, request: Anything) -> None:
-        """Record the request."""
         self.withdrawn.append(request)
 
     async def serve(self, channel: RequestChannel[Anything], handle: Handler) -> None:

@@ -132,7 +132,6 @@ class Parent:
         self.reports.append(TaskNotification.from_body(envelope.body).summary)
 
     async def send(self, report: str) -> None:
-        """Send the report with this id."""
         body = TaskNotification(status="completed", summary=report)
         message = OutgoingMessage(to="main", body=body.to_body(), kind=body.kind, id=MessageId(report))
         await self.router.send(SCOUT, message)

@@ -295,7 +295,6 @@ async def test_assigned_task_wakes_its_owner_and_shows_its_subject(tmp_path: Pat
 
 
 async def claimed(task_list: TaskList) -> TaskId:
-    """Create a task that the worker has claimed."""
     task = await task_list.create("Mend it", by=WORKER)
     await task_list.claim(task.id, WORKER)
     return task.id

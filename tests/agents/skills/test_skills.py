@@ -113,7 +113,6 @@ def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def write(place: Path, name: str, body: str = "Do it.", *lines: str) -> Path:
-    """Write a skill with the name *name*."""
     path = place / name / "SKILL.md"
     path.parent.mkdir(parents=True)
     path.write_text("\n".join(["---", f"name: {name}", f"description: In {place}.", *lines, "---", body]))

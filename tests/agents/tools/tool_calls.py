@@ -13,14 +13,12 @@ async def call(tool: Tool, workspace: Workspace, **arguments: Any) -> ToolResult
 
 
 async def refusal(tool: Tool, workspace: Workspace, **arguments: Any) -> str:
-    """Return the error of *tool*."""
     result = await call(tool, workspace, **arguments)
     assert result.is_error, result.text
     return result.text
 
 
 async def seen_file(workspace: Workspace, content: str | bytes, name: str = "a.txt") -> Path:
-    """Write a file, and read its beginning with Read."""
     path = workspace.root / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     await call(Read(), workspace, file_path=name, limit=1)

@@ -179,7 +179,6 @@ async def test_a_session_without_a_result_has_failed(
 
 
 async def refuse(request: ControlRequest) -> ControlAnswer:
-    """Not reached."""
     raise AssertionError(request)
 
 

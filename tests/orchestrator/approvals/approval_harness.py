@@ -71,7 +71,6 @@ class ApprovalHarness:
 
     @property
     def approval_events(self) -> list[Told]:
-        """The events that are about approvals."""
         return [event for event in self.events if isinstance(event, Told)]
 
     @property
@@ -95,7 +94,6 @@ class ApprovalHarness:
         await settle()
 
     def path(self, id_: str) -> Path:
-        """The file of an approval."""
         return self.session.directory / APPROVALS / f"{id_}.json"
 
     def kept(self, id_: str) -> Approval:
@@ -143,7 +141,6 @@ class Person:
         self._answer, self._heard = trio.open_memory_channel[Answer](1)
 
     async def ask(self, question: Question) -> Answer:
-        """As `UserPrompter.ask`."""
         self.questions.append(question)
         return await self._heard.receive()
 

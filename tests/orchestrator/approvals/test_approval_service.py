@@ -196,7 +196,6 @@ class FullMailbox:
     """Disk without space for mail."""
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
-        """As `FaultHook.before`."""
         if operation == "write" and path.suffix == ".log":
             raise OSError(28, "No space left on device", str(path))
         return size

@@ -95,6 +95,5 @@ async def open_calls() -> AsyncIterator[Calls]:
 
 @asynccontextmanager
 async def open_single_caller(gate: ModelGateway) -> AsyncIterator[tuple[GatewayClient, Calls]]:
-    """One agent at *gate*, and its calls."""
     async with gate.open_client("a") as asker, open_calls() as calls:
         yield asker, calls

@@ -59,7 +59,6 @@ class Call:
     _told: trio.Event = attrs.field(factory=trio.Event)
 
     def give_outcome(self, end: End) -> None:
-        """Let the call end by *end*."""
         self._end = end
         self._told.set()
 

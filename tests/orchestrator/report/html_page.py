@@ -38,11 +38,9 @@ class Page(HTMLParser):
             self._section = ""
 
     def handle_data(self, data: str) -> None:
-        """Words."""
         self._words.setdefault(self._section, []).append(data)
 
     def text(self, section: str = "") -> str:
-        """Text of a section, or of the whole page."""
         return " ".join(" ".join(self._words.get(section, ())).split())
 
     def shapes(self) -> set[tuple[str, frozenset[str]]]:

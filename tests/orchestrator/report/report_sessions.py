@@ -33,7 +33,6 @@ class SetClock(Clock):
     moment: float = BEGAN
 
     def now(self) -> float:
-        """Time of the clock."""
         return self.moment
 
 
@@ -63,8 +62,6 @@ class SessionBuilder:
         return self
 
     def root(self, seconds: float, event: Event) -> None:
-        """Add an event of the root."""
-
         def write() -> None:
             with EventLog.open(self.session.directory / "events.jsonl", "root", self.clock) as log:
                 log.emit(event)
@@ -72,11 +69,9 @@ class SessionBuilder:
         self._script.append((seconds, write))
 
     def agent(self, seconds: float, name: str, event: Event) -> None:
-        """Add an event of an agent."""
         self._add(seconds, name, lambda agent: agent.write_event(event))
 
     def add_reply(self, seconds: float, name: str, words: str, used: ReplyRecord) -> None:
-        """Add a reply of the model with its usage."""
         self._add(seconds, name, lambda agent: agent.write_text("assistant", words, used))
 
     def add_delivery(self, seconds: float, name: str, text: str, id_: str) -> None:

@@ -32,7 +32,6 @@ class Places:
     managed: Path
 
     def load(self, flags: dict[str, object] | None = None, **environ: str) -> Settings:
-        """Load the merged settings."""
         return load_settings(self.working, flags or {}, environ, managed=self.managed)
 
     def refusal(self, flags: dict[str, object] | None = None, **environ: str) -> str:

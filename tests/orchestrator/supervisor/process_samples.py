@@ -40,7 +40,6 @@ class NoSpawner:
         return Spawned(name=request.name, incarnation=2, report=MessageId("r"))
 
     async def stop(self, name: str) -> None:
-        """As `Spawner.stop`."""
         raise SpawnRefused(f"There is no {name} that could be stopped.")
 
     async def request_shutdown(self, request: Envelope) -> None:

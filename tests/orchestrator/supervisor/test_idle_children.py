@@ -43,12 +43,10 @@ class Waiting:
     looks: int = 0
 
     def below(self) -> list[AgentRun] | None:
-        """As `DescendantRuns`."""
         self.looks += 1
         return self.runs
 
     async def run(self) -> None:
-        """Wait."""
         await wait_until_idle(self.below, self.mailboxes, self.changes)
         self.is_over = True
 

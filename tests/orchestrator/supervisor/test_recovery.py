@@ -150,7 +150,6 @@ class PartialSpawner(NoSpawner):
     started: list[str | None] = attrs.field(factory=list)
 
     async def spawn(self, request: SpawnRequest) -> Spawned:
-        """As `Spawner.spawn`."""
         await trio.lowlevel.checkpoint()
         if request.name == self.refused:
             raise SpawnRefused("No agent was started: the disk is full.")

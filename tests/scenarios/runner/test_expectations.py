@@ -17,7 +17,6 @@ from tests.scenarios.runner.scenario_samples import make_ledger_entry, make_mail
 
 
 def expectation(text: str) -> ScenarioCheck:
-    """Parse one expectation."""
     node = read_yaml(f"- {text}", "expect")
     error = ParseErrors()
     first, *_ = parse_expectations(node, error)
@@ -26,7 +25,6 @@ def expectation(text: str) -> ScenarioCheck:
 
 
 def judged(text: str, play: ScenarioRun) -> list[ScenarioFailure]:
-    """Return the failures of the expectation *text*."""
     return expectation(text).check(play)
 
 

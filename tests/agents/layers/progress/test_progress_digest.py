@@ -78,7 +78,6 @@ def conversation(*messages: tuple[Role, list[bytes]]) -> Conversation:
 
 
 def read_by(agent: Conversation, **options: int) -> Digest:
-    """Return a digest that has read the conversation."""
     digest = Digest.begin(HAIKU, agent, **options)
     digest.read(agent)
     return digest

@@ -109,7 +109,6 @@ class Parent(ObservedAgent):
         return self.gate.accounts.session.spent
 
     def lines(self, purpose: str) -> list[LedgerEntry]:
-        """Entries of the ledger."""
         return [line for line in read_ledger(self.ledger).lines if line.purpose == purpose]
 
 

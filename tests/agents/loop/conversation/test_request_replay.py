@@ -41,7 +41,6 @@ def origins(turn: ReplayedTurn) -> list[str]:
 
 
 def clearing_by(mechanism: str = "") -> LayersSettings:
-    """Layer 1 and one mechanism of layer 2."""
     return LayersSettings(
         clearing=ClearingSettings(by_time=mechanism == "time", by_cache=mechanism == "cache", by_api=mechanism == "api")
     )

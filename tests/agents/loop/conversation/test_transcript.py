@@ -47,7 +47,6 @@ def assert_same(loaded: LoadedTranscript, conversation: Conversation) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Path of the transcript."""
     return tmp_path / "t.jsonl"
 
 
@@ -55,7 +54,6 @@ class StoppedClock(Clock):
     """Clock with a constant time, so that the written bytes depend only on the input."""
 
     def now(self) -> float:
-        """Return a time in 2026."""
         return 1_790_000_000.25
 
 

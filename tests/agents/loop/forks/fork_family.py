@@ -58,7 +58,6 @@ class Family:
         return self.created_point
 
     async def fork(self, number: int, point: ForkPoint) -> RunEnded:
-        """Run the fork of this number to its end."""
         name = f"fork-{number}"
         events = self.events.setdefault(name, [])
         async with self.gate.open_client(name, parent="main") as asker:

@@ -214,7 +214,6 @@ class NotingGateway(LocalGateway):
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """As `LocalGateway.admit`."""
         self.intents.append(intent)
         async with LocalGateway.admit(self, intent) as permit:
             self.asked.append("admitted")
@@ -224,7 +223,6 @@ class NotingGateway(LocalGateway):
                 self.asked.append("left")
 
     def cool_down(self, seconds: float) -> None:
-        """As `LocalGateway.cool_down`."""
         self.asked.append("closed")
         LocalGateway.cool_down(self, seconds)
 

@@ -32,7 +32,6 @@ class MemoryWorkspace:
         self.workspace = Workspace(root=directory / "project", scratch=directory / "scratch", memory=memory)
 
     def path(self, name: str) -> str:
-        """Return the path of a memory as given by the model."""
         return str(self.store.directory / name)
 
     async def write(self, path: str, content: str = "A fact.\n") -> ToolResult:
@@ -44,7 +43,6 @@ class MemoryWorkspace:
         return await call(Edit(), self.workspace, file_path=self.path(name), old_string=old, new_string=new)
 
     async def read(self, name: str) -> ToolResult:
-        """Read a memory."""
         return await call(Read(), self.workspace, file_path=self.path(name))
 
 

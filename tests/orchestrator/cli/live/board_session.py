@@ -46,16 +46,13 @@ class BoardSession:
 
     @property
     def session(self) -> SessionDirectory:
-        """The session."""
         return self.mail.session
 
     def root(self, *events: Event) -> None:
-        """Write *events* of the root."""
         for event in events:
             self._root.emit(event)
 
     def agent(self, name: str) -> SessionWriter:
-        """Writer of the files of agent *name*."""
         if name not in self._writers:
             self._writers[name] = self._open.enter_context(open_writer(self.session.directory, name, self.mail.clock))
         return self._writers[name]
@@ -76,7 +73,6 @@ class BoardSession:
         self.root(ApprovalAsked(id=id_, what=claim.what, name=name, incarnation=1, by=by, subject=approval.subject))
 
     def decide(self, id_: str, name: str, verdict: Any = "approved", by: str = "human", feedback: str = "") -> None:
-        """Write a decision."""
         self.root(ApprovalDecided(id=id_, name=name, verdict=verdict, by=by, feedback=feedback))
 
     def add_cost(self, name: str, parent: str | None = None, **usage: int) -> Decimal:
@@ -94,7 +90,6 @@ class BoardSession:
         return letter
 
     def board(self, budget: str | None = None) -> SessionBoard:
-        """The present board, with a *budget* if one is given."""
         if budget is not None:
             self.root(Budgeted(dollars=budget))
         with open_poller(self.session) as poller:

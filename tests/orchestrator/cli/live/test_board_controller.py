@@ -25,18 +25,14 @@ from coterie.orchestrator.control.requests import DecideApproval, StopAgent
 
 @attrs.define(eq=False)
 class PseudoTerminal:
-    """A pseudo-terminal with a user."""
-
     master: int
     slave: int
 
     @property
     def path(self) -> Path:
-        """Path of the terminal."""
         return Path(os.ttyname(self.slave))
 
     def type(self, keys: bytes) -> None:
-        """Press keys."""
         os.write(self.master, keys)
 
 

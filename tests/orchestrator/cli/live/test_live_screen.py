@@ -52,7 +52,6 @@ class Terminal:
     _row: int = 0
 
     def feed(self, output: str) -> None:
-        """Write *output* to the screen."""
         position = 0
         for token in _TOKEN.finditer(output):
             assert token.start() == position, f"what is this: {output[position : position + 20]!r}"
@@ -95,7 +94,6 @@ class ScreenHarness:
     _read: int = 0
 
     def type(self, keys: str) -> None:
-        """Press keys."""
         os.write(self.keys, keys.encode())
 
     def text(self) -> str:

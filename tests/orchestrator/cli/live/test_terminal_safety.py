@@ -40,7 +40,6 @@ words = st.lists(st.sampled_from((*SEQUENCES, *HIDDEN, "[31m", "6n")) | st.text(
 
 
 def hostile_events(text: str) -> list[Event]:
-    """Events with *text* in every text field."""
     call = {"type": "tool_use", "id": "t", "name": text, "input": {text: text}}
     return [
         AgentChanged(name=text or "x", incarnation=1, state="stalled", what=text, parent=text),

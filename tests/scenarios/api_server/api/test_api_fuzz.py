@@ -139,7 +139,6 @@ Spoilt = list[tuple[str, str, bytes]]
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Yield the paths of all parts of *value*."""
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in members:
         yield (*path, key)

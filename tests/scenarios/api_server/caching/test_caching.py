@@ -49,12 +49,10 @@ EXTRA = "Extra inputs are not permitted"
 
 
 def one(block: Block, **params: Any) -> ApiRequest:
-    """A request of one block."""
     return make_call(user(block), **params)
 
 
 def control(value: Any) -> ApiRequest:
-    """A request with one marker."""
     return one(text(cache_control=value))
 
 
