@@ -37,7 +37,7 @@ def refuse(failure: MailboxFailed) -> None:
     raise failure
 
 
-async def test_outbox_counts_mail_by_session(two: Two, runtime: Path) -> None:
+async def test_outbox_lists_mail_by_session_and_leaves_damaged_mail(two: Two, runtime: Path) -> None:
     before = two.clock.now()
     for body in ("one", "two"):
         await queue_mail(two, body)
@@ -50,52 +50,31 @@ async def test_outbox_counts_mail_by_session(two: Two, runtime: Path) -> None:
     assert (elsewhere.address, elsewhere.backlog.messages) == (f"uds:{runtime}/elsewhere.sock", 1)
     found = await two.sending().outgoing.messages()
     assert [(address, letter.body) for address, letter in found[:2]] == [("bridge:home", "one"), ("bridge:home", "two")]
-
-
-async def test_outbox_shows_a_listening_session(two: Two) -> None:
-    await queue_mail(two, "one")
-    async with two.open():
-        [queue] = await two.sending().outgoing.queues()
-    assert queue.is_listening
-    [queue] = await two.sending().outgoing.queues()
-    assert not queue.is_listening
-
-
-async def test_listing_leaves_a_damaged_message_in_the_outbox(two: Two) -> None:
-    await queue_mail(two, "one")
-    await queue_mail(two, "two")
     first = min((two.root / "away" / "outgoing" / "home").glob("*.json"))
     first.write_bytes(b"garbage")
-    [queue] = await two.sending().outgoing.queues()
-    assert queue.backlog.messages == 2
-    assert queue.backlog.oldest is not None, "that of the other one"
-    assert [letter.body for _, letter in await two.sending().outgoing.messages()] == ["two"]
+    async with two.open():
+        home, elsewhere = await two.sending().outgoing.queues()
+    assert (home.is_listening, elsewhere.is_listening, home.backlog.messages) == (True, False, 2)
+    assert home.backlog.oldest is not None, "that of the other one"
+    assert [letter.body for _, letter in await two.sending().outgoing.messages()] == ["two", "three"]
     assert (first.exists(), two.dead) == (True, [])
 
 
 async def test_dropped_message_is_dead_lettered_and_others_arrive(two: Two) -> None:
     await queue_mail(two, "one")
     id_ = await queue_mail(two, "two")
+    with hold_lock_file(two.root / "away" / "outgoing" / "home" / "claim"), pytest.raises(MailboxBusy):
+        await two.sending().outgoing.drop(id_)
+    assert two.dead == [], "it is being forwarded"
     await two.sending().outgoing.drop(id_)
     with pytest.raises(NotInOutbox, match="no message in the outbox"):
         await two.sending().outgoing.drop(id_)
     async with two.open():
         await two.sending().forward()
-    [letter] = two.dead
-    assert (letter.reason, letter.mailbox, letter.envelope and letter.envelope.body) == (
-        "refused",
-        "bridge:home",
-        "two",
-    )
+    assert [(letter.reason, letter.mailbox, letter.envelope and letter.envelope.body) for letter in two.dead] == [
+        ("refused", "bridge:home", "two")
+    ]
     assert two.bodies == ["one"]
-
-
-async def test_message_being_forwarded_cannot_be_dropped(two: Two) -> None:
-    id_ = await queue_mail(two, "one")
-    with hold_lock_file(two.root / "away" / "outgoing" / "home" / "claim"), pytest.raises(MailboxBusy):
-        await two.sending().outgoing.drop(id_)
-    assert two.dead == []
-    await two.sending().outgoing.drop(id_)
 
 
 @attrs.define(eq=False)
