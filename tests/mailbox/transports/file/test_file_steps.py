@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 FAULTS: tuple[Fault, ...] = ("none", "kill", "tear and kill", "tear", "fail")
 DURABILITIES: tuple[Durability, ...] = ("process", "power")
 MEMORY = next((path for path in (Path("/dev/shm"),) if path.is_dir()), None)  # noqa: S108 - for what is made there
-"""No power cuts are simulated here, and on a disk most of the time would go into syncs."""
+"""Power cuts are only simulated, and on a disk most of the time would go into syncs."""
 STEPS = st.integers(0, 12)
 # Nothing that is drawn depends on how far a process came, because that may differ in a replay.
 SIZES = st.sampled_from([0, 10, 300])
@@ -54,16 +54,17 @@ class SteppedMail(RuleBasedStateMachine):
     @initialize(durability=st.sampled_from(DURABILITIES))
     def begin(self, durability: Durability) -> None:
         """Create an empty mailbox with idle processes."""
-        root = Path(tempfile.mkdtemp(prefix="coterie-steps-", dir=MEMORY))
+        root = Path(tempfile.mkdtemp(prefix="coterie-steps-", dir=MEMORY)) / "mail"
         self.mail = MailModel(zygote=self.zygote, root=root, durability=durability)
 
     def teardown(self) -> None:
-        """Kill all processes where they are, and read the rest."""
+        """Kill all processes where they are, cut the power, and read the rest."""
         if self.mail is not None:
             try:
+                self.cut_power(share=0.0, keeps_length=False)
                 self.mail.end()
             finally:
-                shutil.rmtree(self.mail.root)
+                shutil.rmtree(self.mail.root.parent)
 
     @property
     def there(self) -> MailModel:
@@ -94,6 +95,12 @@ class SteppedMail(RuleBasedStateMachine):
         self.there.step(who, steps)
         self.there.fail(who, fault, share)
 
+    @rule(share=st.floats(0, 1), keeps_length=st.booleans())
+    def cut_power(self, *, share: float, keeps_length: bool) -> None:
+        """Cut the power if receipts are to survive that."""
+        if self.there.durability == "power":
+            self.there.cut_power(share=share, keeps_length=keeps_length)
+
     @rule()
     def rush(self) -> None:
         """Let all busy processes run concurrently to their end."""
@@ -101,7 +108,7 @@ class SteppedMail(RuleBasedStateMachine):
 
 
 def test_stepped_processes_match_the_model(zygote: Zygote) -> None:
-    run_machine(zygote, examples=20, steps=40)
+    run_machine(zygote, examples=30, steps=40)
 
 
 @pytest.mark.soak
