@@ -86,23 +86,6 @@ async def test_faults_lose_and_duplicate_nothing_and_keep_the_order_of_each_send
     assert faults.injected == 1
 
 
-@pytest.mark.slow
-async def test_reader_polls_when_the_wakeup_is_dropped(tmp_path: Path) -> None:
-    transport, faults = transport_of("file", tmp_path), Faults("drop", "bell")
-    bodies: list[str] = []
-    with trio.fail_after(10), mail_faults(faults):
-        async with transport.open_inbox("ada", 1) as inbox, trio.open_nursery() as nursery:
-
-            async def listen() -> None:
-                bodies.extend(await read(inbox, 1))
-
-            nursery.start_soon(listen)
-            await trio.testing.wait_all_tasks_blocked()
-            await transport.send(envelope(1, "one"))
-    assert bodies == ["one"]
-    assert faults.injected == 1
-
-
 @pytest.mark.parametrize("fault", ["drop", "duplicate", "delay"])
 async def test_bridge_with_faults_delivers_each_message_once(
     fault: MailFault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

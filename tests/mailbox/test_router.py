@@ -1,7 +1,7 @@
 """Routes, sequence numbers, broadcasts, refusals of the policy, and bodies of structured messages."""
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import attrs
 import pytest
@@ -37,15 +37,16 @@ from tests.mailbox.file_mail import KEY, OneKey
 
 
 @attrs.define(eq=False)
-class RecordingBridge:
-    """Bridge that records the messages it gets."""
+class Recorder:
+    """Bridge or authority port that records the messages it gets."""
 
-    sent: list[tuple[Envelope, Socket | OtherSession]] = attrs.field(factory=list)
+    transport: Literal["bridge", "control"]
+    sent: list[tuple[Envelope, Socket | OtherSession | None]] = attrs.field(factory=list)
 
-    async def send(self, envelope: Envelope, address: Socket | OtherSession) -> Receipt:
+    async def send(self, envelope: Envelope, address: Socket | OtherSession | None = None) -> Receipt:
         """Record the message."""
         self.sent.append((envelope, address))
-        return Receipt(id=envelope.id, recipient="main", transport="bridge", stored=0.0)
+        return Receipt(id=envelope.id, recipient=envelope.recipient.name, transport=self.transport, stored=0.0)
 
 
 @attrs.define(eq=False)
@@ -56,7 +57,7 @@ class RouterHarness:
     far: tuple[str, ...] = ("worker",)
     limits: MailLimits = attrs.field(factory=MailLimits)
     dead: list[DeadLetter] = attrs.field(factory=list)
-    bridge: RecordingBridge | None = attrs.field(factory=RecordingBridge)
+    bridge: Recorder | None = attrs.field(factory=lambda: Recorder("bridge"))
     roster: LocalRoster = attrs.field(factory=LocalRoster)
     local: QueueTransport = attrs.field(init=False)
     files: QueueTransport = attrs.field(init=False)
@@ -225,29 +226,17 @@ async def test_merged_inbox_acknowledges_in_the_inbox_of_each_message() -> None:
     assert harness.local.backlog("scout").messages == harness.files.backlog("scout").messages == 0
 
 
-@attrs.define(eq=False)
-class Root:
-    """Authority port that records the messages it gets."""
-
-    sent: list[Envelope] = attrs.field(factory=list)
-
-    async def send(self, envelope: Envelope) -> Receipt:
-        """Record the message."""
-        self.sent.append(envelope)
-        return Receipt(id=envelope.id, recipient=envelope.recipient.name, transport="control", stored=0.0)
-
-
 @pytest.mark.parametrize("who", get_args(SenderKind))
 @pytest.mark.parametrize("to", ["scout", "worker", "nobody"])
 async def test_plan_approval_goes_to_the_root_for_any_sender_and_recipient(who: SenderKind, to: str) -> None:
     """The root identifies the sender by its socket and knows the plans."""
     harness = RouterHarness()
-    harness.router.authority = root = Root()
+    harness.router.authority = root = Recorder("control")
     draft = OutgoingMessage(to=to, body='{"approve": true}', kind="plan_approval_response", in_reply_to=REQUEST)
     [sent] = await harness.router.send(sender("main", who), draft)
     assert sent.receipt is not None
     assert sent.receipt.transport == "control"
-    assert [(envelope.recipient.name, envelope.in_reply_to) for envelope in root.sent] == [(to, REQUEST)]
+    assert [(envelope.recipient.name, envelope.in_reply_to) for envelope, _ in root.sent] == [(to, REQUEST)]
     assert harness.local.backlog("scout").messages == harness.files.backlog("worker").messages == 0
 
 
@@ -256,7 +245,7 @@ async def test_plan_approval_goes_to_the_root_for_any_sender_and_recipient(who: 
 )
 async def test_invalid_plan_approval_does_not_reach_the_root(flaw: dict[str, Any]) -> None:
     harness = RouterHarness()
-    harness.router.authority = root = Root()
+    harness.router.authority = root = Recorder("control")
     whole = {"to": "worker", "body": '{"approve": true}', "kind": "plan_approval_response", "in_reply_to": REQUEST}
     try:
         results = await harness.router.send(sender(), OutgoingMessage(**whole | flaw))
@@ -269,11 +258,11 @@ async def test_invalid_plan_approval_does_not_reach_the_root(flaw: dict[str, Any
 
 async def test_authority_for_other_processes_goes_to_the_root_and_text_by_mail() -> None:
     harness = RouterHarness()
-    harness.router.authority = root = Root()
+    harness.router.authority = root = Recorder("control")
     for to in ("scout", "worker"):
         await harness.router.send(sender(), OutgoingMessage(to=to, body="{}", kind="shutdown_request"))
         await harness.router.send(sender(), OutgoingMessage(to=to, body="words"))
-    assert [envelope.recipient.name for envelope in root.sent] == ["worker"]
+    assert [envelope.recipient.name for envelope, _ in root.sent] == ["worker"]
     assert [envelope.kind for envelope in await harness.received("scout")] == ["shutdown_request", "message"]
     assert [envelope.kind for envelope in await harness.received("worker")] == ["message"]
 

@@ -16,19 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from coterie.files import Operation, SeededFaults, file_faults
+from coterie.files import Operation, file_faults
 from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
 from coterie.mailbox.address import OtherSession, Socket, parse_address
 from coterie.mailbox.contract import MailLimits
 from coterie.mailbox.envelope import MessageId, MessageKind
 from coterie.mailbox.errors import (
     BridgeRefused,
-    MailboxFailed,
     MailboxFull,
     MessageTooLarge,
     NameInvalid,
     NotAllowed,
-    SendRefused,
     UnknownRecipient,
 )
 from coterie.mailbox.transports.bridge.held_mail import NoHeldMessage
@@ -372,85 +370,3 @@ async def test_damaged_held_message_is_dead_lettered(two: Two) -> None:
     damaged.write_bytes(damaged.read_bytes().replace(b"one", b"0ne"))
     assert [letter.body for letter in await two.held().messages()] == ["two"]
     assert [letter.reason for letter in two.dead] == ["corrupt"]
-
-
-async def test_mail_for_a_session_that_is_down_arrives_later_in_order(two: Two) -> None:
-    assert {receipt.state for receipt in await two.send(*"01234")} == {"waiting"}
-    async with two.open():
-        assert (await two.send("5"))[0].state == "waiting", "it goes behind what waits"
-        assert await two.sending().forward() == 6
-        assert (await two.send("6"))[0].state == "accepted"
-    assert two.bodies == list("0123456")
-
-
-async def test_mail_in_the_outbox_expires(two: Two) -> None:
-    now = two.clock.now()
-    await two.sending().send(two.write("short", expires=now + 60), HOME)
-    await two.send("long")
-    sending = two.sending()
-    two.clock.advance(61)
-    await sending.forward()
-    assert [(letter.reason, letter.mailbox) for letter in two.dead] == [("expired", "bridge:home")]
-    two.clock.advance(7 * 24 * 3600)
-    await sending.forward()
-    assert [letter.envelope.body for letter in two.dead if letter.envelope] == ["short", "long"]
-
-
-@pytest.mark.parametrize("error", [MailboxFull("main", 1, 1, "messages"), MailboxFailed("main", "disk full")])
-async def test_message_stays_in_the_outbox_on_a_temporary_error(two: Two, error: SendRefused | MailboxFailed) -> None:
-    await two.send("1")
-    two.error = error
-    async with two.open():
-        assert await two.sending().forward() == 0
-        two.error = None
-        assert await two.sending().forward() == 1
-    assert (two.bodies, two.dead) == (["1"], [])
-
-
-async def test_outbox_is_forwarded_at_the_rate_limit(two: Two) -> None:
-    await two.send(*"01234")
-    async with two.open(AcceptPolicy(policy="accept", per_minute=60, burst=2)):
-        assert await two.sending().forward() == 2
-        two.clock.advance(60)
-        assert await two.sending().forward() == 2
-        two.clock.advance(60)
-        assert await two.sending().forward() == 1
-    assert (two.bodies, two.dead) == (list("01234"), [])
-
-
-async def test_refused_mail_in_the_outbox_is_dead_lettered_once(two: Two) -> None:
-    """Only one process forwards a queue: a double delivery would be dropped, but not a double refusal."""
-    await two.send(*map(str, range(20)))
-    two.error = UnknownRecipient("main", (), ())
-    async with two.open():
-        async with trio.open_nursery() as nursery:
-            for _ in range(4):
-                nursery.start_soon(two.sending().forward)
-        two.error = None
-        await two.send("later")
-    assert [(letter.reason, letter.envelope and letter.envelope.body) for letter in two.dead] == [
-        ("refused", str(number)) for number in range(20)
-    ]
-    assert two.bodies == ["later"]
-
-
-async def test_outbox_refuses_mail_when_it_or_the_disk_is_full(two: Two) -> None:
-    with file_faults(SeededFaults(1, full=1.0)), pytest.raises(MailboxFailed, match="No space left"):
-        await two.send("hello")
-    sending = two.sending(limits=MailLimits(messages=2))
-    await sending.send(two.write("1"), HOME)
-    await sending.send(two.write("2"), HOME)
-    with pytest.raises(MailboxFull, match="the mailbox of 'bridge:home' is full: 2 of 2 messages"):
-        await sending.send(two.write("3"), HOME)
-    async with two.open():
-        assert await two.sending().forward() == 2
-    assert two.bodies == ["1", "2"]
-
-
-async def test_concurrent_sends_keep_their_call_order(two: Two) -> None:
-    sending = two.sending()
-    async with two.open(), trio.open_nursery() as nursery:
-        for number in range(20):
-            nursery.start_soon(sending.send, two.write(str(number)), HOME)
-            await wait_all_tasks_blocked()
-    assert two.bodies == [str(number) for number in range(20)]

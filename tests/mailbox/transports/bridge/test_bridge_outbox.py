@@ -7,12 +7,15 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
+from coterie.files import SeededFaults, file_faults
 from coterie.mailbox.address import OtherSession, Socket
-from coterie.mailbox.contract import DeadLetter
+from coterie.mailbox.contract import DeadLetter, MailLimits
 from coterie.mailbox.envelope import MessageId
-from coterie.mailbox.errors import MailboxBusy, MailboxFailed
+from coterie.mailbox.errors import MailboxBusy, MailboxFailed, MailboxFull, SendRefused, UnknownRecipient
 from coterie.mailbox.transports.bridge.forwarder import open_forwarder
+from coterie.mailbox.transports.bridge.listener import AcceptPolicy
 from coterie.mailbox.transports.bridge.outbox import NotInOutbox
 from coterie.mailbox.transports.bridge.peer import Peer
 from coterie.mailbox.transports.bridge.socket_path import hold_lock_file
@@ -75,6 +78,88 @@ async def test_dropped_message_is_dead_lettered_and_others_arrive(two: Two) -> N
         ("refused", "bridge:home", "two")
     ]
     assert two.bodies == ["one"]
+
+
+async def test_mail_for_a_session_that_is_down_arrives_later_in_order(two: Two) -> None:
+    assert {receipt.state for receipt in await two.send(*"01234")} == {"waiting"}
+    async with two.open():
+        assert (await two.send("5"))[0].state == "waiting", "it goes behind what waits"
+        assert await two.sending().forward() == 6
+        assert (await two.send("6"))[0].state == "accepted"
+    assert two.bodies == list("0123456")
+
+
+async def test_mail_in_the_outbox_expires(two: Two) -> None:
+    now = two.clock.now()
+    await two.sending().send(two.write("short", expires=now + 60), HOME)
+    await two.send("long")
+    sending = two.sending()
+    two.clock.advance(61)
+    await sending.forward()
+    assert [(letter.reason, letter.mailbox) for letter in two.dead] == [("expired", "bridge:home")]
+    two.clock.advance(7 * 24 * 3600)
+    await sending.forward()
+    assert [letter.envelope.body for letter in two.dead if letter.envelope] == ["short", "long"]
+
+
+@pytest.mark.parametrize("error", [MailboxFull("main", 1, 1, "messages"), MailboxFailed("main", "disk full")])
+async def test_message_stays_in_the_outbox_on_a_temporary_error(two: Two, error: SendRefused | MailboxFailed) -> None:
+    await two.send("1")
+    two.error = error
+    async with two.open():
+        assert await two.sending().forward() == 0
+        two.error = None
+        assert await two.sending().forward() == 1
+    assert (two.bodies, two.dead) == (["1"], [])
+
+
+async def test_outbox_is_forwarded_at_the_rate_limit(two: Two) -> None:
+    await two.send(*"01234")
+    async with two.open(AcceptPolicy(policy="accept", per_minute=60, burst=2)):
+        assert await two.sending().forward() == 2
+        two.clock.advance(60)
+        assert await two.sending().forward() == 2
+        two.clock.advance(60)
+        assert await two.sending().forward() == 1
+    assert (two.bodies, two.dead) == (list("01234"), [])
+
+
+async def test_refused_mail_in_the_outbox_is_dead_lettered_once(two: Two) -> None:
+    """Only one process forwards a queue: a double delivery would be dropped, but not a double refusal."""
+    await two.send(*map(str, range(20)))
+    two.error = UnknownRecipient("main", (), ())
+    async with two.open():
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(two.sending().forward)
+        two.error = None
+        await two.send("later")
+    assert [(letter.reason, letter.envelope and letter.envelope.body) for letter in two.dead] == [
+        ("refused", str(number)) for number in range(20)
+    ]
+    assert two.bodies == ["later"]
+
+
+async def test_outbox_refuses_mail_when_it_or_the_disk_is_full(two: Two) -> None:
+    with file_faults(SeededFaults(1, full=1.0)), pytest.raises(MailboxFailed, match="No space left"):
+        await two.send("hello")
+    sending = two.sending(limits=MailLimits(messages=2))
+    await sending.send(two.write("1"), HOME)
+    await sending.send(two.write("2"), HOME)
+    with pytest.raises(MailboxFull, match="the mailbox of 'bridge:home' is full: 2 of 2 messages"):
+        await sending.send(two.write("3"), HOME)
+    async with two.open():
+        assert await two.sending().forward() == 2
+    assert two.bodies == ["1", "2"]
+
+
+async def test_concurrent_sends_keep_their_call_order(two: Two) -> None:
+    sending = two.sending()
+    async with two.open(), trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(sending.send, two.write(str(number)), HOME)
+            await wait_all_tasks_blocked()
+    assert two.bodies == [str(number) for number in range(20)]
 
 
 @attrs.define(eq=False)
