@@ -80,15 +80,6 @@ async def test_mail_of_a_removed_member_is_dead_lettered_in_order(team: Team) ->
         assert take_sequences(inbox) == [7]
 
 
-async def test_mail_of_ended_member_can_be_dead_lettered(team: Team) -> None:
-    await team.send("one")
-    team.roster.set_state("ada", "ended")
-    assert find_abandoned(team.mail) == {}, "it may be resumed"
-    assert await dead_letter_abandoned(team.mail, team.dead, "ada") == 1
-    assert team.dead_reasons() == [("recipient_ended", "one")]
-    assert await dead_letter_abandoned(team.mail, team.dead, "ada") == 0
-
-
 async def test_unknown_name_creates_no_mailbox(team: Team) -> None:
     with pytest.raises(UnknownRecipient, match="did you mean ada"):
         await dead_letter_abandoned(team.mail, team.dead, "adda")

@@ -16,6 +16,7 @@ from coterie.mailbox.fault_points import MailFault, MailRoute, mail_faults
 from coterie.mailbox.transports.bridge.forwarder import open_forwarder
 from coterie.mailbox.transports.bridge.listener import open_bridge
 from coterie.mailbox.transports.bridge.transport import BridgeTransport
+from coterie.mailbox.transports.file import wakeup
 from coterie.mailbox.transports.file.transport import FileTransport
 from coterie.mailbox.transports.in_process.transport import QueueTransport
 from tests.mailbox.file_mail import DeadLetterList, Names, envelope
@@ -83,6 +84,17 @@ async def test_faults_lose_and_duplicate_nothing_and_keep_the_order_of_each_send
             assert inbox.take_nowait() == []
     async with transport.open_inbox("ada", 2) as inbox:
         assert inbox.take_nowait() == []
+    assert faults.injected == 1
+
+
+async def test_reader_polls_when_the_wakeup_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wakeup, "POLL_INTERVAL", 0.02)
+    transport, faults = transport_of("file", tmp_path), Faults("drop", "bell")
+    with trio.fail_after(10), mail_faults(faults):
+        async with transport.open_inbox("ada", 1) as inbox, trio.open_nursery() as nursery:
+            nursery.start_soon(read, inbox, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            await transport.send(envelope(1, "one"))
     assert faults.injected == 1
 
 

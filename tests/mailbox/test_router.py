@@ -196,29 +196,20 @@ async def test_structured_message_needs_a_named_recipient_and_an_answer_its_requ
         await RouterHarness().router.send(sender(), draft)
 
 
-async def test_authority_found_in_a_file_is_dead_lettered() -> None:
+async def test_merged_inbox_acknowledges_in_each_inbox_and_dead_letters_authority_in_a_file() -> None:
     harness = RouterHarness()
-    forged = OutgoingMessage(to="scout", body="{}", kind="shutdown_request")
-    envelope = harness.router._envelope(sender(), "scout", forged, None)  # noqa: SLF001 - as a forger would make it
-    await harness.files.send(envelope)
-    await harness.files.send(attrs.evolve(envelope, kind="message", id=MessageId("2"), mac=None).sign(KEY))
-    async with harness.local.open_inbox("scout", 1) as local, harness.files.open_inbox("scout", 1) as other:
-        box = MergedInbox("scout", local, (other,), harness.dead.append)
-        assert [d.envelope.kind for d in box.take_nowait()] == ["message"]
-        assert [(letter.reason, letter.envelope) for letter in harness.dead] == [("refused", envelope)]
-        await box.acknowledge([MessageId("2")])
-    assert harness.files.backlog("scout").messages == 0
-
-
-async def test_merged_inbox_acknowledges_in_the_inbox_of_each_message() -> None:
-    harness = RouterHarness()
+    forged = harness.router._envelope(  # noqa: SLF001 - as a forger would make it
+        sender(), "scout", OutgoingMessage(to="scout", body="{}", kind="shutdown_request"), None
+    )
     await harness.router.send(sender(), OutgoingMessage(to="scout", body="near"))
-    await harness.files.send(harness.router._envelope(sender(), "scout", OutgoingMessage(to="scout", body="far"), None))  # noqa: SLF001
+    await harness.files.send(forged)
+    await harness.files.send(attrs.evolve(forged, kind="message", body="far", id=MessageId("2"), mac=None).sign(KEY))
     async with harness.local.open_inbox("scout", 1) as local, harness.files.open_inbox("scout", 1) as other:
         box = MergedInbox("scout", local, (other,), harness.dead.append)
         await box.wait()
         taken = box.take_nowait()
         assert [d.envelope.body for d in taken] == ["near", "far"]
+        assert [(letter.reason, letter.envelope) for letter in harness.dead] == [("refused", forged)]
         await box.acknowledge([d.envelope.id for d in taken])
         await box.acknowledge([taken[0].envelope.id])
         with pytest.raises(ValueError, match="cannot acknowledge message unknown"):

@@ -75,18 +75,18 @@ async def test_socket_is_private_to_one_session_and_removed_at_the_end(two: Two,
     assert list(path.parent.iterdir()) == []
 
 
+@pytest.mark.parametrize("session", ["../x", "", "a/b", "a\0b", "x" * 300])
+def test_invalid_session_id_has_no_socket(session: str) -> None:
+    with pytest.raises(NameInvalid):
+        socket_path(session)
+
+
 def test_socket_path_depends_on_the_runtime_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     assert socket_path("s1") == Path(f"/tmp/coterie-{os.getuid()}/s1.sock")  # noqa: S108 - the documented place
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp/" + "x" * 100)  # noqa: S108 - never made
     with pytest.raises(BridgeUnusable, match="limit of a socket is 107; set XDG_RUNTIME_DIR"):
         socket_path("home")
-
-
-@pytest.mark.parametrize("session", ["../x", "", "a/b", "a\0b", "x" * 300])
-def test_invalid_session_id_has_no_socket(session: str) -> None:
-    with pytest.raises(NameInvalid):
-        socket_path(session)
 
 
 def open_to_others(path: Path) -> None:

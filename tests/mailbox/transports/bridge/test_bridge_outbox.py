@@ -10,9 +10,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.files import SeededFaults, file_faults
-from coterie.mailbox.address import OtherSession, Socket
+from coterie.mailbox.address import Socket
 from coterie.mailbox.contract import DeadLetter, MailLimits
-from coterie.mailbox.envelope import MessageId
 from coterie.mailbox.errors import MailboxBusy, MailboxFailed, MailboxFull, SendRefused, UnknownRecipient
 from coterie.mailbox.transports.bridge.forwarder import open_forwarder
 from coterie.mailbox.transports.bridge.listener import AcceptPolicy
@@ -28,13 +27,6 @@ PATIENCE = 5.0
 pytestmark = pytest.mark.usefixtures("runtime")
 
 
-async def queue_mail(two: Two, body: str, address: OtherSession | Socket = HOME) -> MessageId:
-    """Send a message that must wait in the outbox, and return its id."""
-    receipt = await two.sending().send(two.write(body), address)
-    assert receipt.state == "waiting"
-    return receipt.id
-
-
 def refuse(failure: MailboxFailed) -> None:
     """Fail the test if forwarding reports a failure."""
     raise failure
@@ -42,9 +34,8 @@ def refuse(failure: MailboxFailed) -> None:
 
 async def test_outbox_lists_mail_by_session_and_leaves_damaged_mail(two: Two, runtime: Path) -> None:
     before = two.clock.now()
-    for body in ("one", "two"):
-        await queue_mail(two, body)
-    await queue_mail(two, "three", Socket(runtime / "elsewhere.sock"))
+    await two.send("one", "two")
+    await two.send("three", to=Socket(runtime / "elsewhere.sock"))
     home, elsewhere = await two.sending().outgoing.queues()
     assert (home.address, home.is_listening, home.backlog.messages) == ("bridge:home", False, 2)
     assert home.backlog.oldest is not None
@@ -64,8 +55,7 @@ async def test_outbox_lists_mail_by_session_and_leaves_damaged_mail(two: Two, ru
 
 
 async def test_dropped_message_is_dead_lettered_and_others_arrive(two: Two) -> None:
-    await queue_mail(two, "one")
-    id_ = await queue_mail(two, "two")
+    id_ = (await two.send("one", "two"))[1].id
     with hold_lock_file(two.root / "away" / "outgoing" / "home" / "claim"), pytest.raises(MailboxBusy):
         await two.sending().outgoing.drop(id_)
     assert two.dead == [], "it is being forwarded"
@@ -176,7 +166,7 @@ class Watched(BridgeTransport):
 
 
 async def test_forwarder_wakes_when_a_session_starts_to_listen(two: Two) -> None:
-    await queue_mail(two, "hello")
+    await two.send("hello")
     sending = Watched("away", two.root / "away", two.clock, two.dead.append)
     with trio.fail_after(PATIENCE):
         async with open_forwarder(sending, refuse, every=math.inf):
@@ -199,7 +189,7 @@ async def test_forwarder_wakes_when_another_process_adds_a_message(two: Two) -> 
 
 
 async def test_forwarder_polls_for_sockets_in_other_directories(two: Two, runtime: Path) -> None:
-    await queue_mail(two, "hello", Socket(runtime / "elsewhere.sock"))
+    await two.send("hello", to=Socket(runtime / "elsewhere.sock"))
     with trio.fail_after(PATIENCE):
         async with open_forwarder(two.sending(), refuse, every=0.01), two.open() as path:
             (runtime / "elsewhere.sock").symlink_to(path)
@@ -227,13 +217,13 @@ class FullDisk:
 
 async def test_disk_error_is_reported_once_and_forwarding_continues(two: Two) -> None:
     disk, told = FullDisk(refusals=3), list[str]()
-    await queue_mail(two, "too late")
+    await two.send("too late")
     two.clock.advance(8 * 24 * 3600)
     sending = attrs.evolve(two.sending(), store_dead_letter=disk.bury)
     with trio.fail_after(PATIENCE):
         async with open_forwarder(sending, lambda failure: told.append(str(failure)), every=0.01):
             await disk.has_room.wait()
-            await queue_mail(two, "hello")
+            await two.send("hello")
             async with two.open():
                 await two.has_delivered.wait()
     assert told == ["the mailbox of 'bridge:home': [Errno 28] No space left on device"]

@@ -10,7 +10,6 @@ import trio.testing
 from coterie.files import SeededFaults, file_faults, frame_record
 from coterie.mailbox.contract import MailLimits
 from coterie.mailbox.errors import MailboxFailed, MailboxFull, NameInvalid, UnknownRecipient
-from coterie.mailbox.transports.file import transport as transport_module
 from coterie.mailbox.transports.file import wakeup
 from coterie.mailbox.transports.file.group_commit import GroupCommit
 from coterie.mailbox.transports.file.transport import FileTransport
@@ -172,25 +171,6 @@ async def test_waiting_reader_is_woken_without_polling(
                     await trio.testing.wait_all_tasks_blocked(0.01)
                     await mail.send(envelope(sequence))
     assert taken == [1, 2]
-
-
-async def test_first_writer_clears_the_sleep_mark_for_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transport_module, "PAUSE_EVERY", 3600.0)  # the reader has no turn while something is sent
-    mail, lock = transport(tmp_path), tmp_path / "ada" / wakeup.LOCK_FILE
-    async with mail.open_inbox("ada", 1) as inbox:
-        await mail.send(envelope(1))
-        assert take_sequences(inbox) == [1]
-        for sequence in (2, 4):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(inbox.wait)
-                await trio.testing.wait_all_tasks_blocked(0.01)
-                assert lock.read_bytes() == b"1"
-                await mail.send(envelope(sequence))
-                assert lock.read_bytes() == b"0"
-                await mail.send(envelope(sequence + 1))
-            assert take_sequences(inbox) == [sequence, sequence + 1]
 
 
 async def test_reader_polls_without_socket_and_inotify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

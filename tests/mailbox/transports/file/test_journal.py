@@ -38,6 +38,13 @@ def durable(root: Path, dead_letters: DeadLetterList | None = None, *, segment_b
     )
 
 
+async def send_and_crash(root: Path, count: int) -> None:
+    mail = durable(root)
+    for sequence in range(1, count + 1):
+        await mail.send(envelope(sequence))
+    crash(mail)
+
+
 async def read(root: Path, dead_letters: DeadLetterList | None = None) -> list[int]:
     async with durable(root, dead_letters).open_inbox("ada", 1) as inbox:
         return take_sequences(inbox)
@@ -126,10 +133,7 @@ async def test_lost_message_without_receipt_hides_no_other(tmp_path: Path, disk:
 
 
 async def test_failed_recovery_is_repeated_by_the_next_reader_or_writer(tmp_path: Path, disk: Disk) -> None:
-    mail = durable(tmp_path)
-    for sequence in range(1, 5):
-        await mail.send(envelope(sequence))
-    crash(mail)
+    await send_and_crash(tmp_path, 4)
     for number in range(1, 6):
         disk.cut_power(tmp_path / "ada")
         with disk.failing(FailsFrom(number)), pytest.raises(OSError, match=FAILED):
@@ -161,9 +165,7 @@ async def test_journal_is_kept_until_its_writer_ends(tmp_path: Path) -> None:
 
 
 async def test_journal_restores_nothing_into_a_recreated_mailbox(tmp_path: Path) -> None:
-    mail = durable(tmp_path)
-    await mail.send(envelope(1))
-    crash(mail)
+    await send_and_crash(tmp_path, 1)
     log = segment_path(tmp_path / "ada", 1)
     log.rename(tmp_path / "old")  # so that its inode is not used again
     log.write_bytes(b"")
@@ -172,11 +174,9 @@ async def test_journal_restores_nothing_into_a_recreated_mailbox(tmp_path: Path)
 
 
 async def test_damaged_copy_is_not_restored_and_others_are(tmp_path: Path, disk: Disk) -> None:
-    mail, log = durable(tmp_path), segment_path(tmp_path / "ada", 1)
-    for sequence in range(1, 4):
-        await mail.send(envelope(sequence))
+    log = segment_path(tmp_path / "ada", 1)
+    await send_and_crash(tmp_path, 3)
     before = log.read_bytes()
-    crash(mail)
     disk.cut_power(tmp_path / "ada", keeps_length=True)
     [(_, journal)] = find_journals(tmp_path / "ada")
     copies = journal.read_bytes()
@@ -193,7 +193,7 @@ async def test_damaged_copy_is_not_restored_and_others_are(tmp_path: Path, disk:
 @examples(30)
 def test_damaged_journal_damages_no_log(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     root = tmp_path_factory.mktemp("mail")
-    trio.run(_send_and_crash, root)
+    trio.run(send_and_crash, root, 3)
     [(_, journal)] = find_journals(root / "ada")
     content = bytearray(journal.read_bytes())
     for place in data.draw(st.lists(st.integers(0, 20_000), max_size=20)):
@@ -203,13 +203,6 @@ def test_damaged_journal_damages_no_log(tmp_path_factory: pytest.TempPathFactory
     recover(root / "ada")
     assert segment_path(root / "ada", 1).read_bytes() == before
     assert not find_journals(root / "ada")
-
-
-async def _send_and_crash(root: Path) -> None:
-    mail = durable(root)
-    for sequence in range(1, 4):
-        await mail.send(envelope(sequence))
-    crash(mail)
 
 
 @attrs.define(eq=False)
@@ -249,9 +242,8 @@ async def test_records_of_a_failed_sync_are_written_again_before_the_next(tmp_pa
 
 
 async def test_records_of_a_dead_writer_are_written_even_if_present(tmp_path: Path) -> None:
-    mail, hook = durable(tmp_path), LogHook()
-    await mail.send(envelope(1))
-    crash(mail)
+    hook = LogHook()
+    await send_and_crash(tmp_path, 1)
     with file_faults(hook):
         recover(tmp_path / "ada")
     assert hook.written == segment_path(tmp_path / "ada", 1).stat().st_size
