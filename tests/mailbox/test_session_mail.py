@@ -6,7 +6,7 @@ import pytest
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter, Delivery
 from coterie.mailbox.envelope import Envelope, Recipient, Sender, new_message_id
-from coterie.mailbox.errors import NotAllowed, UnknownRecipient
+from coterie.mailbox.errors import NotAllowed
 from coterie.mailbox.router import OutgoingMessage
 from coterie.mailbox.transports.file.log_segments import find_journals
 from coterie.mailbox.transports.file.pending_digests import snapshot_pending
@@ -43,15 +43,6 @@ def test_opening_session_mail_creates_no_files(session: SessionDirectory) -> Non
         assert not mail.roster.members()
         assert not mail.dead_letters.pending()
     assert sorted(session.directory.rglob("*")) == before
-
-
-async def test_user_has_no_mailbox(session: SessionDirectory) -> None:
-    with SessionMail.open(session, Clock()) as mail:
-        await mail.roster.join("worker")
-        worker = Sender(name="worker", incarnation=1, session=session.id, kind="peer")
-        with pytest.raises(UnknownRecipient):
-            await mail.router().send(worker, OutgoingMessage(to="user", body="answer"))
-        assert not await mail.router().send(worker, OutgoingMessage(to="*", body="all of you"))
 
 
 async def test_mail_older_than_the_keys_is_accepted_and_an_altered_copy_is_not(

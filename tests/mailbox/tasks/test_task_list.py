@@ -225,14 +225,8 @@ async def test_cached_task_is_read_again_after_a_change(tasks: TaskList, task_id
 
 @pytest.mark.parametrize(
     "damage",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"{", id="torn"),
-        pytest.param(b'{"id": 2}', id="incomplete"),
-        pytest.param(b"\xff", id="no text"),
-        pytest.param(b"[" * 100_000, id="deep"),
-        pytest.param(b"null", id="null"),
-    ],
+    [b"", b"{", b'{"id": 2}', b"\xff", b"[" * 100_000, b"null"],
+    ids=["empty", "torn", "incomplete", "no text", "deep", "null"],
 )
 async def test_damaged_file_is_reported_and_keeps_its_number_when_deleted(tasks: TaskList, damage: bytes) -> None:
     first, second, third, fourth = await made(tasks, 4)

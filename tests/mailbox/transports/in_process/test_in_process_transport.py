@@ -1,6 +1,5 @@
 """Behaviour of the in-process transport beyond the contract of all transports; see `test_transport_conformance`."""
 
-import attrs
 import pytest
 import trio
 import trio.testing
@@ -54,17 +53,3 @@ async def test_acknowledged_ids_are_bounded(queue: QueueTransport) -> None:
             await inbox.acknowledge([message.id])
         await queue.send(first)
         assert len(inbox.take_nowait()) == 1
-
-
-async def test_no_byte_is_counted_when_no_mail_is_pending() -> None:
-    """Covers acknowledged, dead-lettered, seen and copied messages."""
-    dead = DeadLetterList()
-    queue = QueueTransport(Names(), None, Clock(), dead.add)
-    read, seen, late = (envelope(1, body) for body in ("read", "seen", "late"))
-    for message in (read, seen, read, attrs.evolve(late, expires=1.0)):
-        await queue.send(message)
-    async with queue.open_inbox("ada", 1, seen={seen.id}) as inbox:
-        assert [delivery.envelope for delivery in inbox.take_nowait()] == [read]
-        await inbox.acknowledge([read.id])
-    assert dead.reasons() == ["expired"]
-    assert (queue.backlog("ada").messages, queue.backlog("ada").bytes) == (0, 0)
