@@ -19,8 +19,13 @@ async def take_deliveries(mail: SessionMail, name: str) -> list[Delivery]:
         return inbox.take_nowait()
 
 
-async def test_durability_of_the_session_applies_in_every_process(session: SessionDirectory) -> None:
+async def test_opening_creates_no_file_and_durability_applies_in_every_process(session: SessionDirectory) -> None:
     """Also in a process without settings, such as `coterie mail send`."""
+    before = sorted(session.directory.rglob("*"))
+    with SessionMail.open(session, Clock()) as mail:
+        assert not mail.roster.members()
+        assert not mail.dead_letters.pending()
+    assert sorted(session.directory.rglob("*")) == before, "opening creates no file"
     SessionDirectory.resume(session.id, mail="power")
     found = SessionDirectory.find(session.id)
     with SessionMail.open(found, Clock()) as mail:
@@ -35,14 +40,6 @@ async def test_durability_of_the_session_applies_in_every_process(session: Sessi
     assert not find_journals(mail_directory(found) / "worker")
     assert SessionDirectory.resume(session.id).mail == "power"
     assert session.mail == "process"
-
-
-def test_opening_session_mail_creates_no_files(session: SessionDirectory) -> None:
-    before = sorted(session.directory.rglob("*"))
-    with SessionMail.open(session, Clock()) as mail:
-        assert not mail.roster.members()
-        assert not mail.dead_letters.pending()
-    assert sorted(session.directory.rglob("*")) == before
 
 
 async def test_mail_older_than_the_keys_is_accepted_and_an_altered_copy_is_not(

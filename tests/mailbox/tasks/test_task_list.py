@@ -269,13 +269,17 @@ async def test_task_numbers_are_limited(tasks: TaskList, task_id: TaskId) -> Non
         await tasks.claim(task_id, ANN)
 
 
-async def test_task_lock_times_out(tasks: TaskList, task_id: TaskId) -> None:
+async def test_change_waits_for_the_lock_and_then_completes_even_if_cancelled(tasks: TaskList, task_id: TaskId) -> None:
     impatient = attrs.evolve(tasks, lock_timeout=0.01)
-    with filelock.FileLock(tasks.directory / ".lock", thread_local=False):
-        with pytest.raises(TasksBusy, match=r"held its lock for 0\.01 s"):
-            await impatient.claim(task_id, ANN)
-        assert len((await tasks.list()).tasks) == 1
-    await impatient.claim(task_id, ANN)
+    async with trio.open_nursery() as nursery:
+        with filelock.FileLock(tasks.directory / ".lock", thread_local=False):
+            with pytest.raises(TasksBusy, match=r"held its lock for 0\.01 s"):
+                await impatient.claim(task_id, ANN)
+            assert len((await tasks.list()).tasks) == 1
+            nursery.start_soon(tasks.claim, task_id, ANN)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    assert (await tasks.get(task_id)).owner == ANN
 
 
 async def test_missing_session_directory_and_a_file_in_its_place_are_errors(tmp_path: Path) -> None:
@@ -307,15 +311,6 @@ async def test_disk_error_leaves_tasks_unchanged(tasks: TaskList, fault: str) ->
         assert await tasks.list() == before
     assert len(list(tasks.directory.glob("*.json"))) == 2
     assert not list(tasks.directory.glob(".coterie*"))
-
-
-async def test_started_change_completes_when_cancelled(tasks: TaskList, task_id: TaskId) -> None:
-    async with trio.open_nursery() as nursery:
-        with filelock.FileLock(tasks.directory / ".lock", thread_local=False):
-            nursery.start_soon(tasks.claim, task_id, ANN)
-            await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
-    assert (await tasks.get(task_id)).owner == ANN
 
 
 def _reaches(edges: set[tuple[int, int]], start: int, end: int) -> bool:
