@@ -196,7 +196,7 @@ async def test_structured_message_needs_a_named_recipient_and_an_answer_its_requ
         await RouterHarness().router.send(sender(), draft)
 
 
-async def test_merged_inbox_acknowledges_in_each_inbox_and_dead_letters_authority_in_a_file() -> None:
+async def test_merged_inbox_acknowledges_in_each_inbox_and_refuses_authority_in_a_file() -> None:
     harness = RouterHarness()
     forged = harness.router._envelope(  # noqa: SLF001 - as a forger would make it
         sender(), "scout", OutgoingMessage(to="scout", body="{}", kind="shutdown_request"), None
