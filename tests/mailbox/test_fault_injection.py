@@ -58,14 +58,6 @@ def test_injected_disk_error_leaves_the_old_file(do: str, number: int, rules: Pa
     assert len(read_injected_faults(rules)) == 2
 
 
-def test_rule_ignores_other_processes_and_files(rules: Path, tmp_path: Path) -> None:
-    add_fault_rule(rules, FaultRule(id=1, do="disk_full", target="bob", times=None))
-    add_fault_rule(rules, FaultRule(id=2, do="disk_full", files="other", times=None))
-    with inject_faults("ada"):
-        replace_file(tmp_path / "a", b"x")
-    assert read_injected_faults(rules) == []
-
-
 def test_same_seed_tears_at_the_same_byte(tmp_path: Path) -> None:
     sizes = set()
     for play in ("one", "two"):
@@ -85,15 +77,19 @@ def test_rule_count_holds_for_concurrent_matches(tmp_path: Path) -> None:
     assert len(read_injected_faults(path)) == 5
 
 
-def test_mail_rule_matches_route_recipient_and_count(rules: Path) -> None:
-    add_fault_rule(rules, FaultRule(id=1, do="delay", transport="file", target="bob", seconds=1.5))
+def test_rule_matches_process_file_route_recipient_and_count(rules: Path, tmp_path: Path) -> None:
+    add_fault_rule(rules, FaultRule(id=1, do="disk_full", target="bob", times=None))
+    add_fault_rule(rules, FaultRule(id=2, do="disk_full", files="other", times=None))
+    add_fault_rule(rules, FaultRule(id=3, do="delay", transport="file", target="bob", seconds=1.5))
     with inject_faults("ada"):
+        replace_file(tmp_path / "a", b"x")
         assert trigger("delay", "file", "carol") is None
         assert trigger("delay", "queue", "bob") is None
         assert trigger("drop", "file", "bob") is None
         assert trigger("delay", "file", "bob") == 1.5
         assert trigger("delay", "file", "bob") is None
     assert trigger("delay", "file", "bob") is None
+    assert [each.id for each in read_injected_faults(rules)] == [3]
 
 
 @pytest.mark.slow
