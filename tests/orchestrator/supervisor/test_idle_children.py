@@ -34,8 +34,6 @@ def report_state(run: AgentRun, state: Activity) -> None:
 
 @attrs.define(eq=False)
 class Waiting:
-    """A running wait for an idle team."""
-
     mailboxes: Path
     runs: list[AgentRun] | None
     changes: StateChanges = attrs.field(factory=StateChanges)
