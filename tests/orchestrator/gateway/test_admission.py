@@ -1,29 +1,17 @@
-"""Admission of model calls: budgets, slots, priorities, pauses, the wait for a cached prefix, and ends of calls."""
+"""Admission of model calls: budgets, slots, priorities, pauses, the wait for a cached prefix, and closed clients."""
 
 import itertools
-from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from coterie.agents.errors import BudgetSpent, ModelUnreachable
-from coterie.agents.loop.model.gateway_protocol import Permit, PermitEnd
+from coterie.agents.errors import BudgetSpent
 from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import HOLD, MAX_PRIORITY_WAIT
 from coterie.orchestrator.gateway.cache_warmup import TRIMMED, CacheWarmup
-from coterie.orchestrator.gateway.permit import CallCost
-from tests.orchestrator.gateway.gateway_calls import (
-    OPUS,
-    intent,
-    make_gate,
-    open_calls,
-    open_single_caller,
-    used,
-    warming,
-)
+from tests.orchestrator.gateway.gateway_calls import intent, make_gate, open_calls, open_single_caller, used, warming
 
 
 async def test_calls_start_by_priority_then_by_arrival() -> None:
@@ -166,37 +154,6 @@ async def test_small_calls_do_not_pass_a_large_waiting_call() -> None:
         assert calls.started == ["first", "large"]
 
 
-INTENT = intent(dollars=1, prompt_tokens=3_000)
-BEGUN = Usage(read=2_000, output=1)
-
-
-def fail(_: Permit) -> None:
-    raise ModelUnreachable("silent for 120 seconds")
-
-
-@pytest.mark.parametrize(
-    ("act", "end", "usage"),
-    [
-        (lambda permit: permit.settle(BEGUN), "answered", BEGUN),
-        (lambda permit: permit.settle(BEGUN, is_whole=False), "broke_off", Usage(read=2_000, output=INTENT.max_tokens)),
-        (lambda permit: permit.void(), "free", Usage()),
-        (fail, "unknown", Usage(write_5m=4_000, output=INTENT.max_tokens)),
-    ],
-)
-async def test_closed_permit_is_charged_by_its_end(act: Callable[[Permit], None], end: PermitEnd, usage: Usage) -> None:
-    outcomes: list[CallCost] = []
-    gate = make_gate(settled=outcomes.append)
-    with suppress(ModelUnreachable):
-        async with gate.open_client("a") as client, client.admit(INTENT) as permit:
-            act(permit)
-    (outcome,) = outcomes
-    assert (outcome.end, outcome.usage, outcome.is_estimated) == (end, usage, end in ("broke_off", "unknown"))
-    session = gate.accounts.session
-    assert session.spent == outcome.cost == OPUS.cost(usage)
-    assert session.estimated == (outcome.cost if outcome.is_estimated else 0)
-    assert session.reserved == 0
-
-
 async def test_closed_client_releases_slots_and_pays_for_sent_calls() -> None:
     gate = make_gate(dollars=2, places=2)
     async with gate.open_client("b") as other, open_calls() as calls:
@@ -219,7 +176,7 @@ async def test_closed_client_releases_slots_and_pays_for_sent_calls() -> None:
         await calls.end("sent", used(0.5))
         assert session.spent == 1.25, "a closed permit is not charged again"
         with pytest.raises(trio.ClosedResourceError):
-            async with asker.admit(INTENT):
+            async with asker.admit(intent()):
                 pytest.fail("a closed asker was served")
 
 
