@@ -141,6 +141,7 @@ async def test_call_waits_for_reserved_budget_and_is_refused_when_it_can_no_long
         error = calls.failed["large"]
         assert isinstance(error, BudgetSpent)
         assert (error.scope, error.name) == ("session", None)
+        assert str(error).startswith("$1.0000 of $2 are spent, and the next call may cost up to $1.5000; ")
         assert [float(each) for each in (error.budget, error.spent, error.reserve)] == [2, 1, 1.5]
 
 

@@ -171,6 +171,7 @@ async def test_budgets_include_spending_of_earlier_roots() -> None:
             async with child.admit(intent(dollars=2)):
                 pass
         assert (caught.value.scope, caught.value.spent) == ("subtree", Decimal(12))
+        assert "for child and its descendants" in str(caught.value)
         async with child.admit(intent(dollars=1)) as permit:
             permit.settle(used(1))
         with pytest.raises(BudgetSpent) as caught:
