@@ -151,21 +151,18 @@ async def until(is_so: Callable[[], bool]) -> None:
         await trio.sleep(0.001)
 
 
-async def test_a_builder_whose_turn_is_interrupted_withdraws_its_plan(session: SessionDirectory) -> None:
-    async with open_approval_harness(session) as bench, open_agent(bench, "builder", BY_LEAD) as builder:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(builder.station.services.submit, "1. Look.", ())
-            await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
-            nursery.cancel_scope.cancel()
-        await until(lambda: bench.kept("plan-1").state == "withdrawn")
-
-
-async def test_a_builder_that_dies_leaves_its_plan_open(session: SessionDirectory) -> None:
+async def test_interrupted_turn_withdraws_its_plan_but_a_killed_agent_leaves_it_open(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         with pytest.RaisesGroup(ControlLost):
-            async with open_agent(bench, "builder", BY_LEAD) as builder, trio.open_nursery() as nursery:
-                nursery.start_soon(builder.station.services.submit, "1. Look.", ())
-                await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
-                builder.cut()
+            async with open_agent(bench, "builder", BY_LEAD) as builder:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(builder.station.services.submit, "1. Look.", ())
+                    await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
+                    nursery.cancel_scope.cancel()
+                await until(lambda: bench.kept("plan-1").state == "withdrawn")
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(builder.station.services.submit, "1. Look.", ())
+                    await until(lambda: "plan-2" in bench.approvals._entries)  # noqa: SLF001 - as above
+                    builder.cut()
         await settle()
-        assert bench.kept("plan-1").state == "open"
+        assert bench.kept("plan-2").state == "open"

@@ -48,7 +48,9 @@ def small_run(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.Mon
     return session
 
 
-def test_text_lists_whole_events_in_wrapped_lines(small_run: SessionDirectory) -> None:
+def test_events_of_the_newest_session_are_listed_in_wrapped_lines_or_as_json(
+    small_run: SessionDirectory, tmp_path: Path
+) -> None:
     entries = [line[len("00:00:00 main  ") :] for line in logs(small_run.id[:-2]).stdout.splitlines()]
     spent = "5 tokens in, 0 % of them from cache, 7 out, $0.010000,"
     assert entries == [
@@ -70,9 +72,6 @@ def test_text_lists_whole_events_in_wrapped_lines(small_run: SessionDirectory) -
         "finished: completed after 1 turn; 0 tokens in, 0 % of them from",
         "cache, 0 out, $0.100000",
     ]
-
-
-def test_default_is_the_newest_session_of_this_directory(small_run: SessionDirectory, tmp_path: Path) -> None:
     later = Clock()
     later.advance(60)
     SessionDirectory.create(tmp_path / "other", later, task="t", model="m")
