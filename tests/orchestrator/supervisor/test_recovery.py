@@ -56,29 +56,20 @@ async def found(session: SessionDirectory, events: list[Event]) -> UnfinishedAge
     return orders
 
 
-async def test_next_root_loads_unfinished_agents_with_their_requests(
+async def test_next_root_loads_unfinished_and_done_agents_but_no_ended_ones(
     session: SessionDirectory, events: list[Event]
 ) -> None:
     orders = unfinished(session, events)
-    await orders.begin(record("scout"))
-    resumed = await found(session, events)
-    assert resumed.of(MAIN) == [record("scout")]
-    await resumed.begin(record("scout"))
-    assert resumed.names == frozenset()
-    assert (await found(session, events)).names == {"scout"}
-    assert events == []
-
-
-async def test_done_agent_is_loaded_as_done_and_ended_agent_is_not_loaded(
-    session: SessionDirectory, events: list[Event]
-) -> None:
-    orders = unfinished(session, events)
-    for name in ("kept", "gone"):
+    for name in ("scout", "kept", "gone"):
         await orders.begin(record(name))
+    for name in ("kept", "gone"):
         await orders.end(record(name), is_kept=name == "kept")
-    after = await found(session, events)
-    assert [(left.name, left.is_done) for left in after.of(MAIN)] == [("kept", True)]
-    assert after.names == {"kept"}
+    resumed = await found(session, events)
+    assert resumed.of(MAIN) == [attrs.evolve(record("kept"), is_done=True), record("scout")]
+    await resumed.begin(record("scout"))
+    assert resumed.names == {"kept"}
+    assert (await found(session, events)).names == {"kept", "scout"}
+    assert events == []
 
 
 async def test_discard_of_a_parent_discards_its_children(session: SessionDirectory, events: list[Event]) -> None:
