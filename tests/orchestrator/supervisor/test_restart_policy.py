@@ -21,6 +21,7 @@ from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation
 from coterie.agents.settings import Settings
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
+from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.supervisor.stall_watch import Activity, wait_for_stall, wakeup_count, written_bytes
 from coterie.session_directory import EVENT_LOG, TRANSCRIPT
@@ -97,6 +98,17 @@ async def test_only_unrequested_recoverable_ends_count_as_a_crash(
 ) -> None:
     wait = Restarted(services).attempt(status, *messages)
     assert (wait is not None) == is_crash
+
+
+async def test_outcome_of_a_stopped_agent_names_the_stopper(services: RootServices) -> None:
+    restarted = Restarted(services)
+    restarted.attempt(-9)
+    restarted.run.ended.set()
+    await restarted.run.stop("the user")
+    unfinished = UnfinishedAgents(services.mail.session, services.approvals.records.key, services.emit)
+    await restarted.run.finish_task(services, unfinished, keeps_worktree=False)
+    assert restarted.run.outcome is not None
+    assert restarted.run.outcome.summary == "The user stopped it. Its process was ended by SIGKILL."
 
 
 async def test_unchanged_activity_is_a_stall_unless_the_agent_waits(autojump_clock: MockClock) -> None:
