@@ -14,8 +14,6 @@ from coterie.session_directory import MAIN, SessionDirectory
 
 @attrs.frozen
 class MailWriter:
-    """Writer of messages and dead letters."""
-
     session: SessionDirectory
     clock: Clock = attrs.field(factory=Clock)
 

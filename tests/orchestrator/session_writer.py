@@ -49,7 +49,6 @@ class SteppingClock(Clock):
     """Clock that advances a second with every reading."""
 
     def now(self) -> float:
-        """Advance one second, and return the time."""
         self._offset += 1
         return 1000 + self._offset
 
@@ -64,11 +63,9 @@ class SessionWriter:
     conversation: Conversation
 
     def write_event(self, event: Event) -> None:
-        """Append to the event log."""
         self.log.emit(event)
 
     def write_text(self, role: Role, text: str, *also: ReplyRecord) -> None:
-        """Record a message of one text block."""
         self.put(role, {"type": "text", "text": text}, *also)
 
     def put(self, role: Role, block: dict[str, Any], *also: ReplyRecord) -> None:

@@ -97,7 +97,6 @@ class ApprovalHarness:
         return self.session.directory / APPROVALS / f"{id_}.json"
 
     def kept(self, id_: str) -> Approval:
-        """Return the JSON of the file."""
         return msgspec.convert(msgspec.json.decode(self.path(id_).read_bytes())["approval"], Approval)
 
     def forge(self, id_: str, **facts: Any) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 import attrs
 import pytest
@@ -105,12 +104,12 @@ def open_agent(
     return open_connected_agent(ModelGateway(Clock()), name, approvals=of(bench, name, policy))
 
 
-async def answer(bench: ApprovalHarness, agent: ConnectedAgent, name: str, kind: SenderKind, **said: Any) -> ToolResult:
-    """Let the model of *name* answer a plan of the builder, as its prompt says."""
+async def answer(bench: ApprovalHarness, agent: ConnectedAgent, name: str, kind: SenderKind) -> ToolResult:
+    """Let the model of *name* approve the plan of the builder, as its prompt says."""
     router = bench.office.router()
     router.authority = agent.station.services
     sender = Sender(name=name, incarnation=1, session=bench.session.id, kind=kind)
-    message = {"type": "plan_approval_response", "request_id": "plan-1", "approve": True} | said
+    message = {"type": "plan_approval_response", "request_id": "plan-1", "approve": True, "feedback": "Go."}
     tool = SendMessage(router=router, sender=sender)
     place = Workspace(root=bench.session.project, scratch=bench.session.project)
     return await call_tool({tool.name: tool}, tool.name, {"to": "builder", "message": message}, place)
@@ -133,26 +132,18 @@ async def test_only_the_decision_of_the_lead_reaches_the_agent(session: SessionD
             nursery.start_soon(submit)
             await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - nobody is told before
             await settle()
-            refused = await answer(bench, spy, "spy", "peer")
-            assert refused.text.endswith("only the lead or the user can decide")
             # An agent that calls itself the lead still uses its own connection.
-            assert (await answer(bench, spy, MAIN, "lead")).text.endswith("only the lead or the user can decide")
+            refused = await answer(bench, spy, MAIN, "lead")
+            assert refused.text.endswith("only the lead or the user can decide")
             own = await answer(bench, builder, "builder", "peer")
             assert own.text.endswith("an agent cannot decide its own request")
-            unnamed = await answer(bench, lead, MAIN, "lead", request_id=None)
-            assert unnamed.text.endswith("it must name the request that it answers")
-            garbled = await answer(bench, lead, MAIN, "lead", aprove=True)
-            assert "its body is not valid for this kind" in garbled.text
             assert decisions == []
-
-            counted = await answer(bench, lead, MAIN, "lead", feedback="Go.")
+            counted = await answer(bench, lead, MAIN, "lead")
             assert counted.text == "Accepted, and builder is notified"
             await until(lambda: bool(decisions))
-            again = await answer(bench, lead, MAIN, "lead", approve=False)
-            assert again.text.endswith("plan-1 is no longer open: approved by the lead")
         assert decisions == [PlanDecision(approve=True, by="lead", feedback="Go.")]
         assert bench.office.files.backlog("builder").messages == 0
-        assert [by for by, _ in bench.refusals] == ["spy", "spy", "builder", "lead"]
+        assert [by for by, _ in bench.refusals] == ["spy", "builder"]
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -160,21 +151,18 @@ async def until(is_so: Callable[[], bool]) -> None:
         await trio.sleep(0.001)
 
 
-async def test_a_builder_whose_turn_is_interrupted_withdraws_its_plan(session: SessionDirectory) -> None:
-    async with open_approval_harness(session) as bench, open_agent(bench, "builder", BY_LEAD) as builder:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(builder.station.services.submit, "1. Look.", ())
-            await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
-            nursery.cancel_scope.cancel()
-        await until(lambda: bench.kept("plan-1").state == "withdrawn")
-
-
-async def test_a_builder_that_dies_leaves_its_plan_open(session: SessionDirectory) -> None:
+async def test_interrupted_turn_withdraws_its_plan_but_a_killed_agent_leaves_it_open(session: SessionDirectory) -> None:
     async with open_approval_harness(session) as bench:
         with pytest.RaisesGroup(ControlLost):
-            async with open_agent(bench, "builder", BY_LEAD) as builder, trio.open_nursery() as nursery:
-                nursery.start_soon(builder.station.services.submit, "1. Look.", ())
-                await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
-                builder.cut()
+            async with open_agent(bench, "builder", BY_LEAD) as builder:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(builder.station.services.submit, "1. Look.", ())
+                    await until(lambda: "plan-1" in bench.approvals._entries)  # noqa: SLF001 - as above
+                    nursery.cancel_scope.cancel()
+                await until(lambda: bench.kept("plan-1").state == "withdrawn")
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(builder.station.services.submit, "1. Look.", ())
+                    await until(lambda: "plan-2" in bench.approvals._entries)  # noqa: SLF001 - as above
+                    builder.cut()
         await settle()
-        assert bench.kept("plan-1").state == "open"
+        assert bench.kept("plan-2").state == "open"

@@ -89,9 +89,8 @@ async def test_next_incarnation_gets_the_decision_of_an_open_plan(session: Sessi
         assert bench.kept("plan-1").claim.incarnation == 2
         await bench.approvals.decide(by_lead("plan-1", approve=False, feedback="No."))
         await settle()
-        await bench.wait_for(
-            plan(incarnation=3), nursery
-        )  # as if the second incarnation had died before it withdrew the request
+        # As if the second incarnation had died before it withdrew the request.
+        await bench.wait_for(plan(incarnation=3), nursery)
         assert [(each.id, each.feedback) for each in bench.judged] == [("plan-1", "No.")] * 2
         assert [type(event) for event in bench.approval_events] == [ApprovalAsked, ApprovalDecided]
 

@@ -22,7 +22,9 @@ def _write(path: Path, *lines: str) -> None:
     path.write_text("\n".join(["---", *lines, "---", "Go.", ""]))
 
 
-def test_list_groups_agent_types_by_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_groups_agent_types_by_directory_and_json_has_all_but_the_prompt(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "90")
     done = _run("list")
     assert done.exit_code == 0
@@ -31,9 +33,6 @@ def test_list_groups_agent_types_by_directory(monkeypatch: pytest.MonkeyPatch) -
     assert lines[-2] == "project  .coterie/agents"
     assert lines[-1].split() == ["reviewer", "inherit", "Read", "Reviews."]
     assert all(cell_len(line) <= 90 for line in lines)
-
-
-def test_list_json_has_everything_but_the_prompt(project: Path) -> None:
     rows = {row["name"]: row for row in json.loads(_run("list", "--json").output)}
     reviewer = rows["reviewer"]
     assert " ".join(reviewer) == (

@@ -40,7 +40,7 @@ def session(newest_session: SessionDirectory) -> SessionDirectory:
     return newest_session
 
 
-def test_table_shows_costs_by_agent(session: SessionDirectory) -> None:
+def test_table_shows_costs_by_agent_and_json_everything_with_exact_dollars(session: SessionDirectory) -> None:
     done = costs(session.id[:-2])
     assert done.exit_code == 0
     assert [row.rstrip() for row in done.stdout.splitlines()] == [
@@ -57,9 +57,6 @@ def test_table_shows_costs_by_agent(session: SessionDirectory) -> None:
         "cache miss of scout: expired, 2 times",
         "breaker trips of scout: 1; its summaries failed repeatedly",
     ]
-
-
-def test_json_has_everything_with_exact_dollars(session: SessionDirectory) -> None:
     found = printed("costs")
     assert found["session"] == session.id
     assert sum(Decimal(row["cost_usd"]) for row in found["rows"]) == Decimal(found["total"]["cost_usd"])

@@ -48,7 +48,9 @@ def small_run(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.Mon
     return session
 
 
-def test_text_lists_whole_events_in_wrapped_lines(small_run: SessionDirectory) -> None:
+def test_events_of_the_newest_session_are_listed_in_wrapped_lines_or_as_json(
+    small_run: SessionDirectory, tmp_path: Path
+) -> None:
     entries = [line[len("00:00:00 main  ") :] for line in logs(small_run.id[:-2]).stdout.splitlines()]
     spent = "5 tokens in, 0 % of them from cache, 7 out, $0.010000,"
     assert entries == [
@@ -70,9 +72,6 @@ def test_text_lists_whole_events_in_wrapped_lines(small_run: SessionDirectory) -
         "finished: completed after 1 turn; 0 tokens in, 0 % of them from",
         "cache, 0 out, $0.100000",
     ]
-
-
-def test_default_is_the_newest_session_of_this_directory(small_run: SessionDirectory, tmp_path: Path) -> None:
     later = Clock()
     later.advance(60)
     SessionDirectory.create(tmp_path / "other", later, task="t", model="m")
@@ -219,7 +218,7 @@ def run(session: SessionDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return Run(session, bodies)
 
 
-def test_rendered_shows_the_source_of_each_part(run: Run) -> None:
+def test_rendered_shows_the_source_of_each_part_of_a_request(run: Run) -> None:
     lines = logs("--turn", "3", "--rendered").stdout.splitlines()
     assert lines[0] == "# turn 3, epoch 1: 900 tokens, 0 from the cache"
     margins, parts = zip(*(line.split("| ", 1) for line in lines[1:]), strict=True)
@@ -237,9 +236,6 @@ def test_rendered_shows_the_source_of_each_part(run: Run) -> None:
         "6 result marker 5m #5",
         "end",
     ]
-
-
-def test_rendered_mentions_a_compaction_before_the_turn(run: Run) -> None:
     lines = logs("--turn", "4", "--rendered").stdout.splitlines()
     assert lines[1] == "# compacted before turn 4, by notes: 6 messages removed, 0 kept; 900 -> 300 tokens"
     assert [" ".join(line.split("|")[0].split()) for line in lines[3:-1]] == [
@@ -248,9 +244,6 @@ def test_rendered_mentions_a_compaction_before_the_turn(run: Run) -> None:
         "2 summary, layer 3 notes marker 5m",
         "3 words, restored marker 5m",
     ]
-
-
-def test_json_has_the_body_and_its_parts(run: Run) -> None:
     found = json.loads(logs("--turn", "2", "--rendered", "--json").stdout)
     assert (found["turn"], found["epoch"], found["body"].encode()) == (2, 0, run.bodies[1])
     last = found["parts"][-1]
@@ -282,7 +275,7 @@ def test_text_of_the_model_cannot_control_the_terminal(run: Run) -> None:
     assert logs("--agent", "evil", "--dropped").stdout.count("\n") == 1, "nothing was removed"
 
 
-def test_layers_shows_tokens_by_turn_and_layer(run: Run) -> None:
+def test_layers_shows_tokens_by_turn_and_layer_and_shares_that_add_up(run: Run) -> None:
     lines = logs("--layers").stdout.splitlines()
     assert lines[0].endswith("turns 1 to 4")
     assert lines[1] == "total     ▁▄█▃  min       100  max       900  last       300"
@@ -293,9 +286,6 @@ def test_layers_shows_tokens_by_turn_and_layer(run: Run) -> None:
         "layer 3, session notes: updates 1",
         "layer 3, compaction by notes: compactions 1, messages removed 6, tokens removed 600",
     ]
-
-
-def test_shares_of_a_turn_add_up_to_its_prompt(run: Run) -> None:
     found = json.loads(logs("--layers", "--json").stdout)
     assert [turn["total"] for turn in found["turns"]] == [100, 500, 900, 300]
     for turn in found["turns"]:
@@ -307,19 +297,15 @@ def test_shares_of_a_turn_add_up_to_its_prompt(run: Run) -> None:
     assert kinds == "results_stored results_cleared notes_updated compacted"
 
 
-def test_dropped_lists_removed_content_with_its_files(run: Run) -> None:
+def test_dropped_lists_removed_content_with_its_files_and_transcript_lines(run: Run) -> None:
     lines = [line[len("00:00:00 ") :] for line in logs("--dropped").stdout.splitlines()]
-    assert lines[:4] == [
+    assert lines[:3] == [
         "before turn 2: 1 long result stored on disk: 90,000 -> 2,000 characters",
         "stored in /s/tool-results/t1.txt",
         "before turn 3: 1 old result cleared by time: 800 -> 600 tokens",
-        lines[3],
     ]
     assert lines[4].startswith("before turn 4: compacted by notes (threshold): 900 -> 300 tokens; 6 messages removed")
     assert lines[6:] == ["names no longer in context: src/a.py, E501, and 1 more"]
-
-
-def test_dropped_names_transcript_lines_with_the_content(run: Run) -> None:
     found = [json.loads(line) for line in logs("--dropped", "--json").stdout.splitlines()]
     kinds = " ".join(f"{each['kind']}/{each['turn']}" for each in found)
     assert kinds == "results_stored/2 results_cleared/3 compacted/4"

@@ -42,12 +42,10 @@ class Mail(MailWriter):
         return trio.run(take)
 
     def leave(self, name: str) -> None:
-        """Remove *name* from the roster."""
         with self.open() as mail_of_session:
             trio.run(mail_of_session.roster.leave, name)
 
     def hold(self, letter: Envelope) -> None:
-        """Hold a message until the user releases it."""
         with self.open() as mail_of_session:
             trio.run(mail_of_session.held.hold, letter)
 
@@ -95,6 +93,9 @@ def test_a_broadcast_reaches_all_running_agents_and_reports_refusals(box: Mail) 
         (["send", "--to", "worker", "--summary", "\udcff", "hi"], "the text is not UTF-8"),
         (["send", "--to", "worker", "--kind", "idle", "{}"], "idle"),
         (["send", "--to", "worker", "--kind", "task_assignment", "do it"], "JSON object"),
+        (["send", "--to", "worker", "--kind", "shutdown_request", "{}"], "use `coterie stop`"),
+        (["send", "--to", "worker", "--kind", "plan_approval_response", "{}"], "use `coterie approvals`"),
+        (["send", "--to", "worker", "--kind", "permission_response", "{}"], "use `coterie approvals`"),
         (["send", "--to", "uds:here", "hi"], "'uds:here'"),
         (["send", "--to", "worker", "--session", "1999", "hi"], "'1999'"),
         (["read", "../worker"], "'../worker'"),
@@ -102,21 +103,10 @@ def test_a_broadcast_reaches_all_running_agents_and_reports_refusals(box: Mail) 
         (["sweep", "wroker"], "'wroker'; did you mean worker?"),
     ],
 )
-def test_invalid_mail_or_name_is_refused_in_one_line(box: Mail, arguments: list[str], reason: str) -> None:
+def test_invalid_mail_name_or_authority_is_refused_in_one_line(box: Mail, arguments: list[str], reason: str) -> None:
     assert reason in refusal(mail(*arguments))
     assert not box.take("worker")
     assert not (box.session.directory / "mail" / "wroker").exists()
-
-
-@pytest.mark.parametrize(
-    ("kind", "instead"),
-    [("shutdown_request", "stop"), ("plan_approval_response", "approvals"), ("permission_response", "approvals")],
-)
-def test_authority_cannot_be_sent_through_files(box: Mail, kind: str, instead: str) -> None:
-    line = refusal(mail("send", "--to", "worker", "--kind", kind, "{}"))
-    assert kind in line
-    assert line.endswith(f"use `coterie {instead}`")
-    assert not box.take("worker")
 
 
 def test_send_reads_the_text_from_standard_input(box: Mail) -> None:

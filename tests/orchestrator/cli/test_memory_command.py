@@ -59,16 +59,15 @@ def reviewer_memory(project: Path) -> MemoryStore:
     return kept
 
 
-def test_list_shows_each_memory_on_one_line(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_shows_each_memory_on_one_line_and_json_all_but_the_body(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     lines = run("list").stdout.splitlines()
     assert lines[0].split() == ["FILE", "TYPE", "AGE", "BYTES", "DESCRIPTION"]
     names = [" ".join(line.split()[:2]) for line in lines[1:]]
     assert names == ["build.md project", "kim.md user", "trains.md project"]
     assert lines[2].endswith("Kim: What Kim is about.")
-
-
-def test_list_json_has_everything_but_the_body(store: MemoryStore) -> None:
     row = rows("list")[1]
     assert row.pop("modified") == pytest.approx((store.directory / "kim.md").stat().st_mtime)
     assert " ".join(row) == "path name type description bytes notes scope agent directory"

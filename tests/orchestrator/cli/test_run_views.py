@@ -13,7 +13,7 @@ from coterie.agents.events.agent_events import Event, Noticed, Retrying, TextEmi
 from coterie.agents.events.event_reader import MessageRecorded, ReplyRecorded, SessionEvent, make_session_event
 from coterie.orchestrator.cli.output import escape_invisible, one_line, sanitize
 from coterie.orchestrator.cli.views.plain import PlainView
-from coterie.orchestrator.cli.views.program_views import ResultView, SummaryView
+from coterie.orchestrator.cli.views.program_views import SummaryView
 from coterie.orchestrator.cli.views.terminal_view import StatusLine, TerminalView
 from coterie.orchestrator.cli.views.view import show_events
 from coterie.orchestrator.events.follower import open_follower
@@ -38,15 +38,12 @@ def text(words: str) -> dict[str, Any]:
 
 
 class DrawnView:
-    """A terminal view and its output."""
-
     def __init__(self, width: int = 40, height: int = 12) -> None:
         self.file = io.StringIO()
         size: dict[str, Any] = {"width": width, "height": height}
         self.view = TerminalView(Console(file=self.file, force_terminal=True, highlight=False, markup=False, **size))
 
     def show(self, *events: Event) -> None:
-        """Pass events to the view, then tick."""
         for event in events:
             self.view.handle(seen(event))
         self.view.tick()
@@ -59,7 +56,10 @@ class DrawnView:
         return lines
 
 
-def test_streamed_text_becomes_final_with_its_message() -> None:
+def test_streamed_text_becomes_final_with_its_message_unless_its_call_fails() -> None:
+    drawn_view = DrawnView()
+    drawn_view.show(STARTED, TextEmitted(turn=1, text="Here"), Retrying(error="529", seconds=1.0))
+    assert drawn_view.lines() == ["  model call failed: 529; retrying in", "1.0 s", "0 s | m"]
     drawn_view = DrawnView()
     drawn_view.show(STARTED, TextEmitted(turn=1, text="I lo"))
     assert drawn_view.lines() == ["I lo", "0 s | m"]
@@ -69,22 +69,6 @@ def test_streamed_text_becomes_final_with_its_message() -> None:
     assert drawn_view.lines() == ["I look.", "0 s | m"]
     drawn_view.show(reply_recorded(text("Again.")))
     assert drawn_view.lines() == ["I look.", "", "Again.", "0 s | m"]
-
-
-def test_text_of_a_failed_attempt_is_removed() -> None:
-    drawn_view = DrawnView()
-    drawn_view.show(
-        STARTED, TextEmitted(turn=1, text="I lo"), Retrying(error="529", seconds=1.0), TextEmitted(turn=1, text="I")
-    )
-    assert drawn_view.lines() == ["  model call failed: 529; retrying in", "1.0 s", "I", "0 s | m"]
-
-
-def test_a_running_call_shows_its_time_and_then_its_outcome() -> None:
-    drawn_view = DrawnView()
-    drawn_view.show(STARTED, reply_recorded(CALL), ToolStarted(id="t1", name="Bash"))
-    assert drawn_view.lines() == ["  Bash make test  0 s", "0 s | m"]
-    drawn_view.show(ENDED, reply_recorded(text("Good.")))
-    assert drawn_view.lines() == ["  Bash make test  ok  1.2 s", "", "Good.", "0 s | m"]
 
 
 def test_the_end_leaves_text_status_and_cursor() -> None:
@@ -131,9 +115,10 @@ def test_text_of_others_cannot_control_the_terminal() -> None:
     assert "".join(drawn_view.lines()).isprintable()
 
 
-def test_events_during_a_pause_are_drawn_afterwards() -> None:
+def test_call_shows_its_time_then_its_outcome_also_after_a_pause() -> None:
     drawn_view = DrawnView()
     drawn_view.show(STARTED, reply_recorded(CALL), ToolStarted(id="t1", name="Bash"))
+    assert drawn_view.lines() == ["  Bash make test  0 s", "0 s | m"]
     with drawn_view.view.paused():
         drawn = drawn_view.file.getvalue()
         drawn_view.show(ENDED, reply_recorded(text("Good.")))
@@ -172,13 +157,6 @@ def test_plain_view_separates_replies_from_status_lines(capsys: pytest.CaptureFi
         "completed after 1 turn; 0 tokens in, 0 % of them from cache, 0 out, $0.100000; session s1",
         "Error: 503",
     ]
-
-
-def test_result_view_prints_only_the_last_reply(capsys: pytest.CaptureFixture[str]) -> None:
-    view = ResultView()
-    for event in (STARTED, reply_recorded(text("I try.")), FINISHED):
-        view.handle(seen(event))
-    assert capsys.readouterr() == ("done\n", "")
 
 
 async def test_summary_has_session_transcript_and_cost_of_this_run(

@@ -19,20 +19,17 @@ def project(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return checkout
 
 
-def test_check_shows_members_and_tasks() -> None:
+def test_check_shows_members_and_tasks_and_json_the_whole_team() -> None:
     done = coterie("team", "check", "team.toml")
     assert (done.exit_code, done.stderr) == (0, "")
     head, *lines = done.stdout.splitlines()
     assert head == "team careful-change: lead coordinator, opus; 4 members, 4 tasks"
     assert lines[1].split() == ["member", "type", "model", "options", "prompt"]
     assert lines[2].startswith("  scout    explore   -       -")
-    builder = " ".join(lines[3].split())
-    assert builder == "builder worker sonnet plan by the lead, $2.50, memory project (waits for messages)"
+    row = " ".join(lines[3].split())
+    assert row == "builder worker sonnet plan by the lead, $2.50, memory project (waits for messages)"
     assert lines[7].split() == ["task", "id", "owner", "waits", "for", "subject"]
     assert lines[9].split() == ["2", "build", "builder", "map", "Make", "the", "change"]
-
-
-def test_check_json_has_the_whole_team() -> None:
     report = printed("team", "check", "team.toml")
     assert report["flaws"] == []
     options = {"budget_usd": "2.50", "memory": "project", "worktree": False, "process": None}

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -207,12 +206,12 @@ async def test_follower_polls_without_inotify(
 ) -> None:
     monkeypatch.setattr(inotify, "open_inotify", lambda: None)
     with open_writer(session) as agent:
+
+        async def write_later() -> None:
+            await trio.sleep(0.6)
+            agent.write_event(STARTED)
+
         async with open_follower(session) as follower, trio.open_nursery() as nursery:
-            nursery.start_soon(_later, lambda: agent.write_event(STARTED))
+            nursery.start_soon(write_later)
             assert (await anext(follower)).kind == "started"
     assert trio.current_time() == pytest.approx(0.75)
-
-
-async def _later(act: Any) -> None:
-    await trio.sleep(0.6)
-    act()

@@ -1,7 +1,7 @@
 """Calls at the gateway of a session, made by tests."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any
@@ -15,7 +15,6 @@ from coterie.agents.loop.model.gateway_protocol import Gateway, Permit
 from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import GatewayClient, ModelGateway
-from coterie.orchestrator.gateway.permit import CallCost
 
 OPUS = load_models().get("opus")
 DOLLAR = 50_000
@@ -38,16 +37,10 @@ def used(dollars: float) -> Usage:
     return Usage(output=int(dollars * DOLLAR))
 
 
-def make_gate(
-    *,
-    dollars: float | None = None,
-    places: int = 20,
-    clock: Clock | None = None,
-    settled: Callable[[CallCost], None] | None = None,
-) -> ModelGateway:
+def make_gate(*, dollars: float | None = None, places: int = 20, clock: Clock | None = None) -> ModelGateway:
     """A gate whose jitter repeats itself."""
     budget = None if dollars is None else Decimal(str(dollars))
-    return ModelGateway(clock or Clock(), budget=budget, max_calls=places, jitter=random.Random(5), settled=settled)
+    return ModelGateway(clock or Clock(), budget=budget, max_calls=places, jitter=random.Random(5))
 
 
 @attrs.define(eq=False)

@@ -1,30 +1,17 @@
-"""Admission of model calls: budgets, slots, priorities, pauses, the wait for a cached prefix, and ends of calls."""
+"""Admission of model calls: budgets, slots, priorities, pauses, the wait for a cached prefix, and closed clients."""
 
 import itertools
-from collections.abc import Callable
-from contextlib import suppress
-from decimal import Decimal
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from coterie.agents.errors import BudgetSpent, ModelUnreachable
-from coterie.agents.loop.model.gateway_protocol import Permit, PermitEnd
+from coterie.agents.errors import BudgetSpent
 from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import HOLD, MAX_PRIORITY_WAIT
 from coterie.orchestrator.gateway.cache_warmup import TRIMMED, CacheWarmup
-from coterie.orchestrator.gateway.permit import CallCost
-from tests.orchestrator.gateway.gateway_calls import (
-    OPUS,
-    intent,
-    make_gate,
-    open_calls,
-    open_single_caller,
-    used,
-    warming,
-)
+from tests.orchestrator.gateway.gateway_calls import intent, make_gate, open_calls, open_single_caller, used, warming
 
 
 async def test_calls_start_by_priority_then_by_arrival() -> None:
@@ -52,29 +39,20 @@ async def test_long_waiting_call_gets_the_highest_priority(autojump_clock: MockC
         assert calls.started[-1] == "summary"
 
 
-async def test_rate_limit_pause_holds_all_calls_and_is_never_shortened(autojump_clock: MockClock) -> None:
+async def test_rate_limit_pause_holds_all_calls_and_can_only_be_extended(autojump_clock: MockClock) -> None:
     gate = make_gate()
-    async with gate.open_client("a") as asker, gate.open_client("b") as other:
-        began = trio.current_time()
+    async with open_single_caller(gate) as (asker, calls), gate.open_client("b") as other:
+        other.cool_down(1)
+        await calls.ask(asker, "call", intent())
+        await trio.sleep(0.5)
         other.cool_down(10)
         other.cool_down(1)
         assert 10 <= gate.pause.opens_at - trio.current_time() <= 12.5
-        async with asker.admit(intent()):
-            assert 10 <= trio.current_time() - began <= 12.5
-        assert gate.pause.closed_until <= trio.current_time()
-
-
-async def test_extended_pause_delays_a_waiting_call(autojump_clock: MockClock) -> None:
-    gate = make_gate()
-    async with open_single_caller(gate) as (asker, calls):
-        gate.cool_down(1)
-        await calls.ask(asker, "call", intent())
-        await trio.sleep(0.5)
-        gate.cool_down(5)
-        await trio.sleep(4.9)
+        await trio.sleep(9.9)
         assert not calls.started
-        await trio.sleep(2)
+        await trio.sleep(2.7)
         assert calls.started == ["call"]
+        assert gate.pause.closed_until <= trio.current_time()
 
 
 async def test_calls_start_one_by_one_after_a_pause(autojump_clock: MockClock) -> None:
@@ -150,36 +128,21 @@ async def test_prefix_stays_warm_for_its_lifetime_after_the_last_use(ttl: Ttl, l
         assert calls.started[-1] == "leads"
 
 
-async def test_oversized_call_is_refused_with_the_remaining_budget() -> None:
-    async with open_single_caller(make_gate(dollars=1.5)) as (asker, calls):
-        await calls.ask(asker, "first", intent(dollars=1))
-        await calls.end("first", used(1))
-        with pytest.raises(BudgetSpent) as refused:
-            async with asker.admit(intent(dollars=1)):
-                pytest.fail("admitted over the budget")
-    error = refused.value
-    assert (error.scope, error.name) == ("session", None)
-    assert [float(each) for each in (error.budget, error.spent, error.reserve)] == [1.5, 1, 1]
-
-
-async def test_call_waits_for_budget_reserved_by_another() -> None:
-    gate = make_gate(dollars=1.5)
+async def test_call_waits_for_reserved_budget_and_is_refused_when_it_can_no_longer_fit() -> None:
+    gate = make_gate(dollars=2)
     async with open_single_caller(gate) as (asker, calls):
-        await calls.ask(asker, "first", intent(dollars=1))
-        await calls.ask(asker, "second", intent(dollars=1))
-        assert calls.started == ["first"]
-        await calls.end("first", used(0.5))
-        assert calls.started == ["first", "second"]
-        assert gate.accounts.session.spent == Decimal("0.5")
-
-
-async def test_waiting_call_is_refused_when_it_can_no_longer_fit() -> None:
-    async with open_single_caller(make_gate(dollars=2)) as (asker, calls):
-        await calls.ask(asker, "one", intent(dollars=1))
-        await calls.ask(asker, "two", intent(dollars=1))
-        await calls.ask(asker, "waits", intent(dollars=1.5))
-        await calls.end("one", used(1))
-        assert isinstance(calls.failed["waits"], BudgetSpent)
+        for name, dollars in (("one", 1.0), ("two", 1.0), ("fits", 1.0), ("large", 1.5)):
+            await calls.ask(asker, name, intent(dollars=dollars))
+        await calls.end("one", used(0.5))
+        assert calls.started == ["one", "two"]
+        await calls.end("two", used(0.5))
+        assert calls.started == ["one", "two", "fits"]
+        assert gate.accounts.session.spent == 1
+        error = calls.failed["large"]
+        assert isinstance(error, BudgetSpent)
+        assert (error.scope, error.name) == ("session", None)
+        assert str(error).startswith("$1.0000 of $2 are spent, and the next call may cost up to $1.5000; ")
+        assert [float(each) for each in (error.budget, error.spent, error.reserve)] == [2, 1, 1.5]
 
 
 async def test_small_calls_do_not_pass_a_large_waiting_call() -> None:
@@ -192,59 +155,6 @@ async def test_small_calls_do_not_pass_a_large_waiting_call() -> None:
         assert calls.started == ["first", "large"]
 
 
-async def test_subtree_budget_includes_all_descendants() -> None:
-    gate = make_gate()
-    async with (
-        gate.open_client("lead", subtree=Decimal(2)),
-        gate.open_client("child", parent="lead") as child,
-        gate.open_client("grandchild", parent="child") as grandchild,
-        gate.open_client("stranger") as stranger,
-        open_calls() as calls,
-    ):
-        await calls.ask(child, "child", intent(dollars=1))
-        await calls.end("child", used(1))
-        await calls.ask(grandchild, "grandchild", intent(dollars=1.5))
-        await calls.ask(stranger, "stranger", intent(dollars=1.5))
-        error = calls.failed["grandchild"]
-        assert isinstance(error, BudgetSpent)
-        assert (error.scope, error.name) == ("subtree", "lead")
-        assert "for lead and its descendants" in str(error)
-        assert calls.started == ["child", "stranger"]
-        spent = {name: account.spent for name, account in gate.accounts.agents.items()}
-        assert spent == {"lead": 1, "child": 1, "grandchild": 0, "stranger": 0}
-
-
-INTENT = intent(dollars=1, prompt_tokens=3_000)
-BEGUN = Usage(read=2_000, output=1)
-
-
-def fail(_: Permit) -> None:
-    raise ModelUnreachable("silent for 120 seconds")
-
-
-@pytest.mark.parametrize(
-    ("act", "end", "usage"),
-    [
-        (lambda permit: permit.settle(BEGUN), "answered", BEGUN),
-        (lambda permit: permit.settle(BEGUN, is_whole=False), "broke_off", Usage(read=2_000, output=INTENT.max_tokens)),
-        (lambda permit: permit.void(), "free", Usage()),
-        (fail, "unknown", Usage(write_5m=4_000, output=INTENT.max_tokens)),
-    ],
-)
-async def test_closed_permit_is_charged_by_its_end(act: Callable[[Permit], None], end: PermitEnd, usage: Usage) -> None:
-    outcomes: list[CallCost] = []
-    gate = make_gate(settled=outcomes.append)
-    with suppress(ModelUnreachable):
-        async with gate.open_client("a") as client, client.admit(INTENT) as permit:
-            act(permit)
-    (outcome,) = outcomes
-    assert (outcome.end, outcome.usage, outcome.is_estimated) == (end, usage, end in ("broke_off", "unknown"))
-    session = gate.accounts.session
-    assert session.spent == outcome.cost == OPUS.cost(usage)
-    assert session.estimated == (outcome.cost if outcome.is_estimated else 0)
-    assert session.reserved == 0
-
-
 async def test_closed_client_releases_slots_and_pays_for_sent_calls() -> None:
     gate = make_gate(dollars=2, places=2)
     async with gate.open_client("b") as other, open_calls() as calls:
@@ -255,6 +165,9 @@ async def test_closed_client_releases_slots_and_pays_for_sent_calls() -> None:
             await calls.ask(other, "other", intent(dollars=0.5))
             calls.permits["told"].settle(used(0.25))
             assert "other" not in calls.started
+            async with gate.open_client("a", incarnation=2):
+                pass
+            assert gate.activity() == (2, 2), "the close of another incarnation ends no call"
         await wait_all_tasks_blocked()
         assert isinstance(calls.failed["waits"], trio.ClosedResourceError)
         assert calls.started == ["sent", "told", "other"]
@@ -264,17 +177,8 @@ async def test_closed_client_releases_slots_and_pays_for_sent_calls() -> None:
         await calls.end("sent", used(0.5))
         assert session.spent == 1.25, "a closed permit is not charged again"
         with pytest.raises(trio.ClosedResourceError):
-            async with asker.admit(INTENT):
+            async with asker.admit(intent()):
                 pytest.fail("a closed asker was served")
-
-
-async def test_close_of_one_incarnation_keeps_the_calls_of_another() -> None:
-    gate = make_gate()
-    async with open_single_caller(gate) as (asker, calls):
-        await calls.ask(asker, "call", intent())
-        async with gate.open_client("a", incarnation=2):
-            pass
-        assert gate.activity() == (1, 0)
 
 
 async def test_permit_granted_during_cancellation_is_returned() -> None:

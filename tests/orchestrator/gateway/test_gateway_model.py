@@ -108,7 +108,6 @@ class Fanout:
     _stacks: dict[str, AsyncExitStack] = attrs.field(factory=dict)
 
     async def open(self, name: str) -> None:
-        """The agent starts."""
         self._stacks[name] = AsyncExitStack()
         opened = self.gate.open_client(name, parent=PARENTS[name], subtree=self.budgets[name])
         self.askers[name] = await self._stacks[name].enter_async_context(opened)
@@ -121,7 +120,6 @@ class Fanout:
                 call.scope.cancel()
 
     def ask(self, name: str, intent: CallIntent) -> None:
-        """The agent makes a call."""
         self.calls.append(call := Call(name, intent))
         self.nursery.start_soon(call.run, self.askers[name])
 

@@ -154,19 +154,9 @@ def spent(agent: str, parent: str | None, dollars: int) -> LedgerEntry:
 LINES = (spent("main", None, 1), spent("mother", "main", 2), spent("child", "mother", 4), spent("child", "mother", 8))
 
 
-@pytest.mark.parametrize(
-    ("lines", "session", "subtree"),
-    [
-        (LINES, 15, {"main": 15, "mother": 14, "child": 12}),
-        ((spent("a", "b", 1), spent("b", "a", 2)), 3, {"a": 1, "b": 2}),
-    ],
-    ids=["descendants", "cycle of parents"],
-)
-def test_spending_is_summed_for_agent_and_ancestors(
-    lines: tuple[LedgerEntry, ...], session: int, subtree: dict[str, int]
-) -> None:
-    in_subtrees = {name: Decimal(dollars) for name, dollars in subtree.items()}
-    assert sum_spending(lines) == PriorSpending(session=Decimal(session), subtree=in_subtrees)
+def test_spending_in_a_cycle_of_parents_is_counted_once() -> None:
+    expected = PriorSpending(session=Decimal(3), subtree={"a": Decimal(1), "b": Decimal(2)})
+    assert sum_spending((spent("a", "b", 1), spent("b", "a", 2))) == expected
 
 
 async def test_budgets_include_spending_of_earlier_roots() -> None:
@@ -181,6 +171,7 @@ async def test_budgets_include_spending_of_earlier_roots() -> None:
             async with child.admit(intent(dollars=2)):
                 pass
         assert (caught.value.scope, caught.value.spent) == ("subtree", Decimal(12))
+        assert "for child and its descendants" in str(caught.value)
         async with child.admit(intent(dollars=1)) as permit:
             permit.settle(used(1))
         with pytest.raises(BudgetSpent) as caught:
@@ -197,12 +188,8 @@ async def test_pending_call_is_logged_before_it_starts_and_ended_after_the_entry
         async with gate.open_client("main", incarnation=3) as asker:
             async with asker.admit(intent(dollars=2)) as permit:
                 [noted] = read_pending_calls(path)
-                assert (noted.agent, noted.incarnation, noted.cost_usd, noted.is_estimated) == (
-                    "main",
-                    3,
-                    Decimal(2),
-                    True,
-                )
+                assert (noted.agent, noted.incarnation, noted.is_estimated) == ("main", 3, True)
+                assert noted.cost_usd == 2
                 permit.settle(used(1))
             async with asker.admit(intent(dollars=2)) as permit:
                 permit.void()

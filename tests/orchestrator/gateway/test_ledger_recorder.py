@@ -77,7 +77,6 @@ class Team:
         return reply
 
     def lines(self) -> tuple[LedgerEntry, ...]:
-        """Return the entries of the ledger, which has no damaged line."""
         reading = read_ledger(self.path)
         assert not reading.damaged
         return reading.lines
@@ -159,10 +158,7 @@ async def test_for_whole_replies_the_sums_are_the_servers_own_to_the_last_digit(
     for line in broken:
         [entry] = [e for e in entries if (e["agent"], e["purpose"]) == (line.agent, line.purpose) and e["fault"]]
         assert line.cost_usd >= Decimal(entry["cost_usd"] or 0)
-    assert {line.agent: line.parent for line in lines} == {
-        "main": None,
-        **dict.fromkeys(("scout-1", "scout-2", "scout-3"), "main"),
-    }
+    assert all(line.parent == (None if line.agent == "main" else "main") for line in lines)
 
 
 async def test_interrupted_reply_has_exact_input_and_maximum_output(tmp_path: Path) -> None:

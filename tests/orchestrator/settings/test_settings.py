@@ -35,7 +35,6 @@ class Places:
         return load_settings(self.working, flags or {}, environ, managed=self.managed)
 
     def refusal(self, flags: dict[str, object] | None = None, **environ: str) -> str:
-        """Return the error of loading the settings."""
         with pytest.raises(ConfigInvalid) as refused:
             self.load(flags, **environ)
         assert "\n" not in str(refused.value)
@@ -89,6 +88,8 @@ def test_every_type_of_value_can_be_set(places: Places) -> None:
     assert (settings.max_seconds, type(settings.max_seconds)) == (90.0, float)
     assert (settings.thinking, settings.memory_directory) == (False, Path.home() / "memory")
     assert (settings.layers.clearing.by_time, settings.layers.clearing.keep) == (False, 1)
+    places.local.write_text('memory_directory = "/tmp/mine"\n')
+    assert places.load().memory_directory == Path("/tmp/mine"), "the file is not the repository's"  # noqa: S108 - a name
 
 
 def test_lists_are_concatenated_with_source_of_each_item(places: Places) -> None:
@@ -135,11 +136,6 @@ def test_project_cannot_loosen_what_the_user_may(places: Places, text: str, file
     places.user.write_text(text)
     key = text.partition(" = ")[0]
     assert places.load().source(key) == str(places.user)
-
-
-def test_local_file_of_the_project_can_move_memory(places: Places) -> None:
-    places.local.write_text('memory_directory = "/tmp/mine"\n')
-    assert places.load().memory_directory == Path("/tmp/mine")  # noqa: S108 - a name, never opened
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,7 @@ from coterie.session_directory import SessionDirectory
 
 
 class NoSpawner:
-    """Starts no agents."""
-
     async def spawn(self, request: SpawnRequest) -> Spawned:
-        """As `Spawner.spawn`, for one name only."""
         await trio.lowlevel.checkpoint()
         if request.name is None:
             raise SpawnRefused("No agent was started: there is no room.")
@@ -43,7 +40,6 @@ class NoSpawner:
         raise SpawnRefused(f"There is no {name} that could be stopped.")
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.request_shutdown`, for one name only."""
         if request.recipient.name != "boss":
             raise SpawnRefused(f"There is no {request.recipient.name} that could end.")
 
@@ -52,10 +48,7 @@ class NoSpawner:
 
 
 class NoStarter:
-    """Starts no process."""
-
     async def start(self, start: ProcessStart, *_: Any, **__: Any) -> ChildProcess:
-        """Refuse, as `ProcessStarter.start` may."""
         raise StartFailed(start.title)
 
 
@@ -110,7 +103,6 @@ async def open_connected_agent(
     on_message: Callable[[AgentMessage], None] = lambda _: None,
     approvals: AgentApprovals | None = None,
 ) -> AsyncIterator[ConnectedAgent]:
-    """Connect the agent *name* to its root over a socket."""
     near, far = socket.socketpair()
 
     async def serve(task_status: trio.TaskStatus[AgentConnection] = trio.TASK_STATUS_IGNORED) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import attrs
-import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -34,8 +33,6 @@ def report_state(run: AgentRun, state: Activity) -> None:
 
 @attrs.define(eq=False)
 class Waiting:
-    """A running wait for an idle team."""
-
     mailboxes: Path
     runs: list[AgentRun] | None
     changes: StateChanges = attrs.field(factory=StateChanges)
@@ -51,31 +48,26 @@ class Waiting:
         self.is_over = True
 
 
-@pytest.mark.parametrize("state", ["running", "waiting", "plan_pending"])
-async def test_team_is_busy_while_an_agent_runs_or_waits(
-    services: RootServices, state: Activity, tmp_path: Path
-) -> None:
-    ada = make_run(services, "ada", state)
-    waiting = Waiting(tmp_path, [ada, make_run(services, "bob", "idle")])
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(waiting.run)
-        await wait_all_tasks_blocked()
-        assert not waiting.is_over
-        report_state(ada, "idle")
-        waiting.changes.notify()
-
-
-async def test_team_is_busy_while_members_are_spawned_and_have_not_started(
-    services: RootServices, tmp_path: Path
-) -> None:
+async def test_team_is_busy_while_members_are_spawned_start_run_or_wait(services: RootServices, tmp_path: Path) -> None:
+    ada = make_run(services, "ada", "running")
+    both = [ada, make_run(services, "bob", "idle")]
+    steps: list[tuple[list[AgentRun] | None, Activity]] = [
+        (None, "idle"),
+        ([AgentRun(spec=ada.spec)], "idle"),
+        (both, "running"),
+        (both, "waiting"),
+        (both, "plan_pending"),
+    ]
     waiting = Waiting(tmp_path, None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(waiting.run)
-        for runs in ([AgentRun(spec=make_run(services, "ada", "idle").spec)], []):
-            await wait_all_tasks_blocked()
-            assert not waiting.is_over
-            waiting.runs = runs
+        for waiting.runs, state in steps:
+            report_state(ada, state)
             waiting.changes.notify()
+            await wait_all_tasks_blocked()
+            assert not waiting.is_over, state
+        report_state(ada, "idle")
+        waiting.changes.notify()
 
 
 async def test_team_is_busy_while_an_idle_agent_has_mail(

@@ -56,29 +56,20 @@ async def found(session: SessionDirectory, events: list[Event]) -> UnfinishedAge
     return orders
 
 
-async def test_next_root_loads_unfinished_agents_with_their_requests(
+async def test_next_root_loads_unfinished_and_done_agents_but_no_ended_ones(
     session: SessionDirectory, events: list[Event]
 ) -> None:
     orders = unfinished(session, events)
-    await orders.begin(record("scout"))
-    resumed = await found(session, events)
-    assert resumed.of(MAIN) == [record("scout")]
-    await resumed.begin(record("scout"))
-    assert resumed.names == frozenset()
-    assert (await found(session, events)).names == {"scout"}
-    assert events == []
-
-
-async def test_done_agent_is_loaded_as_done_and_ended_agent_is_not_loaded(
-    session: SessionDirectory, events: list[Event]
-) -> None:
-    orders = unfinished(session, events)
-    for name in ("kept", "gone"):
+    for name in ("scout", "kept", "gone"):
         await orders.begin(record(name))
+    for name in ("kept", "gone"):
         await orders.end(record(name), is_kept=name == "kept")
-    after = await found(session, events)
-    assert [(left.name, left.is_done) for left in after.of(MAIN)] == [("kept", True)]
-    assert after.names == {"kept"}
+    resumed = await found(session, events)
+    assert resumed.of(MAIN) == [attrs.evolve(record("kept"), is_done=True), record("scout")]
+    await resumed.begin(record("scout"))
+    assert resumed.names == {"kept"}
+    assert (await found(session, events)).names == {"kept", "scout"}
+    assert events == []
 
 
 async def test_discard_of_a_parent_discards_its_children(session: SessionDirectory, events: list[Event]) -> None:
@@ -104,36 +95,29 @@ async def test_record_is_discarded_when_its_parent_has_ended(
     assert not (session.agent_directory("orphan") / UNFINISHED_FILE).exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"v":1}', b"\xff", b"[" * 100_000])
-async def test_unreadable_record_is_an_event_and_hides_no_other(
-    session: SessionDirectory, events: list[Event], content: bytes
-) -> None:
-    await unfinished(session, events).begin(record("whole"))
-    path = session.agent_directory("torn") / UNFINISHED_FILE
-    path.write_bytes(content)
-    assert (await found(session, events)).names == {"whole"}
-    assert f"torn cannot be resumed: {path}" in only_failure(events)
-    assert path.read_bytes() == content
-
-
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
+        *((None, content, "") for content in (b"", b"{", b"[1]", b'{"v":1}', b"\xff", b"[" * 100_000)),
         (b'"v":1', b'"v":2', "version 2; this program reads 1"),
         (b'{"by":"rule","paths":["tests/**"]}', b"null", "another process than the root has written it"),
     ],
-    ids=["version", "plan policy removed"],
+    ids=["empty", "torn", "list", "no order", "not UTF-8", "nested", "version", "plan policy removed"],
 )
-async def test_changed_or_copied_record_is_rejected(
-    session: SessionDirectory, events: list[Event], old: bytes, new: bytes, reason: str
+async def test_unreadable_changed_or_copied_record_is_rejected_and_hides_no_other(
+    session: SessionDirectory, events: list[Event], old: bytes | None, new: bytes, reason: str
 ) -> None:
-    await unfinished(session, events).begin(record("scout"))
+    before = unfinished(session, events)
+    for name in ("whole", "scout"):
+        await before.begin(record(name))
     path = session.agent_directory("scout") / UNFINISHED_FILE
     written = path.read_bytes()
-    path.write_bytes(written.replace(old, new))
+    content = new if old is None else written.replace(old, new)
+    path.write_bytes(content)
     (session.agent_directory("elsewhere") / UNFINISHED_FILE).write_bytes(written)
-    assert (await found(session, events)).names == frozenset()
-    assert reason in only_failure(events)
+    assert (await found(session, events)).names == {"whole"}
+    assert only_failure(events).startswith(f"scout cannot be resumed: {path}: {reason}")
+    assert path.read_bytes() == content
 
 
 async def test_failed_write_of_a_record_is_an_event(session: SessionDirectory, events: list[Event]) -> None:
@@ -144,8 +128,6 @@ async def test_failed_write_of_a_record_is_an_event(session: SessionDirectory, e
 
 @attrs.define(eq=False)
 class PartialSpawner(NoSpawner):
-    """Starts all but one."""
-
     refused: str
     started: list[str | None] = attrs.field(factory=list)
 

@@ -57,7 +57,6 @@ class Restarted:
 
     @property
     def states(self) -> list[tuple[str, str]]:
-        """States that were emitted."""
         return [(event.state, event.what) for event in self.events if isinstance(event, AgentChanged)]
 
 

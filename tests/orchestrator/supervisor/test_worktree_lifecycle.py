@@ -49,12 +49,17 @@ def assert_nothing_is_left(session: SessionDirectory, project: Path) -> None:
     assert not record_of(session).exists()
 
 
-async def test_a_new_worktree_is_the_last_commit_and_unseen_by_the_main_checkout(
-    session: SessionDirectory, project: Path
+async def test_new_worktree_is_the_last_commit_unseen_by_the_main_checkout_without_hooks(
+    session: SessionDirectory, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hook = project / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\ntouch hooked\n")
+    hook.chmod(0o755)
     (project / "readme.txt").write_text("not committed\n")
     (project / "new.txt").touch()
     before = git(project, "status", "--porcelain")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path))
     worktree = await open_worktree(session, "scout", project)
     assert worktree.directory == worktree.path == project / ".coterie" / "worktrees" / f"{session.id}-scout"
     assert (worktree.path / "readme.txt").read_text() == "hello\n"
@@ -62,6 +67,8 @@ async def test_a_new_worktree_is_the_last_commit_and_unseen_by_the_main_checkout
     assert git(worktree.path, "branch", "--show-current") == worktree.branch == f"coterie/{session.id}/scout"
     assert git(project, "status", "--porcelain") == before
     assert read_worktree_record(worktree.record) == worktree
+    assert not (worktree.path / "hooked").exists()
+    assert await find_unsaved_work(worktree) is None
 
 
 COMMIT = "echo x > new.txt; git add new.txt; git commit --quiet --message x"
@@ -170,19 +177,6 @@ async def test_existing_branch_or_file_of_the_same_name_is_kept(session: Session
         await open_worktree(session, "scout", project)
     assert path.is_dir()
     assert branches(project) == ["trunk"]
-
-
-async def test_git_hooks_and_their_configuration_are_not_run(
-    session: SessionDirectory, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hook = project / ".git" / "hooks" / "post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\ntouch hooked\n")
-    hook.chmod(0o755)
-    monkeypatch.setenv("GIT_DIR", str(tmp_path))
-    worktree = await open_worktree(session, "scout", project)
-    assert not (worktree.path / "hooked").exists()
-    assert await find_unsaved_work(worktree) is None
 
 
 async def test_programs_configured_by_an_agent_are_not_run(
