@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import attrs
@@ -15,6 +14,7 @@ from coterie.agents.events.root_events import AgentChanged
 from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.teams.team_record import start_team_record
 from coterie.session_directory import MAIN, TRANSCRIPT
+from tests.orchestrator.supervisor.git_repositories import make_repository
 from tests.processes.project_shell import BYPASS, ProjectShell
 from tests.processes.root_harness import RootHarness, open_root_harness
 from tests.processes.session_record import received
@@ -74,9 +74,8 @@ miser:
 @pytest.fixture
 def checkout(project: Path) -> Path:
     """The project as a git repository with a commit, a team and a script."""
-    git = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org"]
-    for arguments in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "begun"]):
-        subprocess.run([*git, *arguments], cwd=project, check=True)
+    project.rmdir()
+    make_repository(project)
     (project / "team.toml").write_text(TEAM)
     (project / "script.yaml").write_text(SCRIPT)
     return project
