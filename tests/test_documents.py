@@ -65,7 +65,7 @@ def _split(words: list[str]) -> Iterator[list[str]]:
 def parse(arguments: list[str]) -> None:
     """Parse a command line as click does, without converting values or running it. Raises `click.UsageError`."""
     command: click.Command = main
-    context = click.Context(main, info_name="coterie")
+    context = click.Context(main, info_name="coterie", **main.context_settings)
     rest = arguments
     while isinstance(command, click.Group):
         _, rest, _ = command.make_parser(context).parse_args(list(rest))

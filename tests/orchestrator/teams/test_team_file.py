@@ -31,6 +31,7 @@ from coterie.orchestrator.supervisor.child_agents import resolve_run
 from coterie.orchestrator.teams.team_file import LEAD_KEYS, MEMBER_KEYS, TASK_KEYS, TEAM_KEYS, TeamInvalid, load_team
 from coterie.orchestrator.teams.team_record import create_tasks, start_team_record
 from coterie.session_directory import TASKS, SessionDirectory
+from tests.orchestrator.cli.command_runner import coterie
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "teams.md").read_text()
@@ -224,9 +225,9 @@ def test_documented_keys_are_exactly_the_known_keys() -> None:
 def test_documented_problems_match_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("team.toml").write_text(DOCUMENTED_FLAWS)
-    with pytest.raises(TeamInvalid) as caught:
-        load_team(Path("team.toml"), tmp_path)
-    assert f"$ coterie team check team.toml\n{caught.value}\n4 flaws\n" in PAGE
+    done = coterie("team", "check", "team.toml")
+    assert done.exit_code == 2
+    assert f"$ coterie team check team.toml\n{done.output}" in PAGE
 
 
 TWO = TeamDefinition(
