@@ -6,13 +6,13 @@ import pytest
 
 from coterie.agents.events.root_events import AgentChanged
 from coterie.scenarios.runner.environment import open_environment
-from coterie.scenarios.runner.expectations import StateIs
+from coterie.scenarios.runner.expectations import MailOnce, StateIs
 from coterie.scenarios.runner.parsing.parse_errors import ScenarioInvalid
 from coterie.scenarios.runner.parsing.scenario_parser import load_scenario
 from coterie.scenarios.runner.scenario import UserAction
-from coterie.scenarios.runner.user_commands import qualify_event, second_session_command
+from coterie.scenarios.runner.user_commands import qualify_event, qualify_hop, second_session_command
 from coterie.session_directory import SessionDirectory
-from tests.scenarios.runner.scenario_samples import WHOLE, make_run_record, seen, write_scenario
+from tests.scenarios.runner.scenario_samples import WHOLE, make_mail_step, make_run_record, seen, write_scenario
 
 CAFE = """
 sessions:
@@ -77,3 +77,9 @@ def test_agents_of_second_sessions_are_distinguished_by_prefix(tmp_path: Path) -
     both = make_run_record(tmp_path, mine, other, states={"main": "done", "cafe/main": "failed"})
     assert StateIs(line=1, agent="main", state="done").check(both) == []
     assert StateIs(line=1, agent="cafe/main", state="done").check(both) != []
+
+
+def test_mail_delivered_in_another_session_is_not_missing(tmp_path: Path) -> None:
+    there = [qualify_hop("cafe", make_mail_step("stored", 1)), qualify_hop("cafe", make_mail_step("delivered", 1))]
+    assert MailOnce(line=1).check(make_run_record(tmp_path, mail=there)) == []
+    assert MailOnce(line=1).check(make_run_record(tmp_path, mail=[there[0], make_mail_step("delivered", 1)])) != []
