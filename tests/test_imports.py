@@ -63,10 +63,6 @@ def _loaded_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_coterie_loads_no_other_module() -> None:
-    assert {name for name in _loaded_by("import coterie") if name.startswith("coterie")} == {"coterie"}
-
-
 def test_help_and_usage_errors_load_neither_the_sdk_nor_trio() -> None:
     code = """
 import contextlib, io, sys

@@ -8,8 +8,9 @@ import pytest
 from coterie.clock import CLOCK_FILE_VARIABLE, Clock
 
 
-def test_clocks_on_one_file_move_together(tmp_path: Path) -> None:
-    first, second = Clock(file=tmp_path / "clock"), Clock(file=tmp_path / "clock")
+def test_clocks_on_the_file_of_the_environment_move_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CLOCK_FILE_VARIABLE, str(tmp_path / "clock"))
+    first, second = Clock(file=tmp_path / "clock"), Clock.from_environment()
     first.advance(3600)
     assert second.offset == 3600
     second.advance(-600)
@@ -23,9 +24,3 @@ def test_concurrent_moves_add_up(tmp_path: Path) -> None:
     movers = [subprocess.Popen([sys.executable, "-P", "-c", code, str(tmp_path / "clock")]) for _ in range(3)]
     assert [mover.wait(30) for mover in movers] == [0, 0, 0]
     assert Clock(file=tmp_path / "clock").offset == 60
-
-
-def test_clock_file_is_taken_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CLOCK_FILE_VARIABLE, str(tmp_path / "clock"))
-    Clock(file=tmp_path / "clock").advance(60)
-    assert Clock.from_environment().offset == 60

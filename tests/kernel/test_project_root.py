@@ -1,26 +1,12 @@
 """Tests of project roots with checkouts made by git."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from coterie.paths import checkout_root, project_directory, project_root
-
-IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always")
-
-
-def _git(directory: Path, *arguments: str) -> None:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "GIT_CONFIG_NOSYSTEM": "1"}
-    subprocess.run(["git", *IDENTITY, *arguments], cwd=directory, env=environment, check=True, capture_output=True)  # noqa: S607 - whichever git there is
-
-
-def _repository(path: Path) -> Path:
-    path.mkdir(parents=True)
-    _git(path, "init", "-q")
-    _git(path, "commit", "-q", "--allow-empty", "-m", "first")
-    return path
+from tests.orchestrator.supervisor.git_repositories import git, make_repository
 
 
 def test_directory_outside_git_is_its_own_project(tmp_path: Path) -> None:
@@ -28,14 +14,14 @@ def test_directory_outside_git_is_its_own_project(tmp_path: Path) -> None:
 
 
 def test_directory_in_checkout_belongs_to_its_root(tmp_path: Path) -> None:
-    top = _repository(tmp_path / "repo")
+    top = make_repository(tmp_path / "repo")
     (top / "a/b").mkdir(parents=True)
     assert project_root(top / "a/b") == project_root(top) == checkout_root(top / "a/b") == top
 
 
 def test_worktree_shares_project_root_but_has_own_checkout_root(tmp_path: Path) -> None:
-    top = _repository(tmp_path / "repo")
-    _git(top, "worktree", "add", "-q", "../tree")
+    top = make_repository(tmp_path / "repo")
+    git(top, "worktree", "add", "-q", "../tree")
     (tmp_path / "tree/a").mkdir()
     assert project_root(tmp_path / "tree/a") == top
     assert checkout_root(tmp_path / "tree/a") == tmp_path / "tree"
@@ -43,21 +29,21 @@ def test_worktree_shares_project_root_but_has_own_checkout_root(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_submodule_is_separate_project(tmp_path: Path) -> None:
-    top, part = _repository(tmp_path / "repo"), _repository(tmp_path / "part")
-    _git(top, "submodule", "add", "-q", str(part), "part")
+    top, part = make_repository(tmp_path / "repo"), make_repository(tmp_path / "part")
+    git(top, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(part), "part")
     assert project_root(top / "part") == top / "part"
 
 
 def test_worktree_of_bare_repository_is_its_own_root(tmp_path: Path) -> None:
-    _git(tmp_path, "clone", "-q", "--bare", str(_repository(tmp_path / "repo")), "bare.git")
-    _git(tmp_path / "bare.git", "worktree", "add", "-q", "../tree")
+    git(tmp_path, "clone", "-q", "--bare", str(make_repository(tmp_path / "repo")), "bare.git")
+    git(tmp_path / "bare.git", "worktree", "add", "-q", "../tree")
     assert project_root(tmp_path / "tree") == tmp_path / "tree"
 
 
 def test_forged_pointer_does_not_adopt_other_project(tmp_path: Path) -> None:
     """A `.git` file alone must not give access to settings and approvals of another project."""
-    top = _repository(tmp_path / "repo")
-    _git(top, "worktree", "add", "-q", "../tree")
+    top = make_repository(tmp_path / "repo")
+    git(top, "worktree", "add", "-q", "../tree")
     forged = tmp_path / "forged"
     forged.mkdir()
     (forged / ".git").write_bytes((tmp_path / "tree/.git").read_bytes())

@@ -29,6 +29,12 @@ def texts(session: SessionDirectory, agent: str = MAIN) -> list[str]:
     return [block_text(block) for message in conversation(session, agent).messages for block in message.blocks]
 
 
+def received(session: SessionDirectory, agent: str = MAIN) -> list[str]:
+    """Return each block that *agent* received, including results of its calls, as JSON."""
+    segments = conversation(session, agent).segments
+    return [segment.data.decode() for segment in segments if segment.role == "user"]
+
+
 def events(session: SessionDirectory, kind: type[Event]) -> list[Any]:
     return [observed.event for observed in read_session(session.directory) if isinstance(observed.event, kind)]
 
@@ -37,6 +43,11 @@ def processes_of(session: SessionDirectory) -> list[psutil.Process]:
     """Return the processes of *session*, without zombies."""
     mark = f"{SESSION_VARIABLE}={session.id}".encode()
     return [process for process in psutil.process_iter() if mark in _environment(process.pid)]
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Return those that have not ended."""
+    return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
 
 def has_no_processes(session: SessionDirectory) -> bool:

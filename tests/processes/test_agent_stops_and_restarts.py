@@ -18,7 +18,7 @@ from coterie.orchestrator.supervisor.agent_process import ORPHANS_TIMEOUT
 from coterie.orchestrator.supervisor.agent_run import NotRunning, RestartPolicy
 from coterie.orchestrator.supervisor.root_services import ProcessLimits
 from tests.processes.root_harness import RootHarness, open_root_harness
-from tests.processes.session_record import conversation
+from tests.processes.session_record import alive, received
 
 AT_ONCE = RestartPolicy(limit=2, first_wait=0.01)
 SCRIPT = """
@@ -127,16 +127,11 @@ async def test_subagents_survive_a_crash_of_their_parent_and_report_later(projec
         assert report.status == "completed"
         assert "<task-notification" in report.result
         assert {e.incarnation for e in tree.events if e.name in ("left", "right")} == {1}
-        said = _texts_for(tree, "boss")
+        said = received(tree.session, "boss")
         assert len([text for text in said if "had a result" in text]) == 2, "both open calls are answered"
         assert len([text for text in said if "that you had started continued to run: left, right" in text]) == 1
         assert sum(text.count('status=\\"completed\\"') for text in said) == 2
         assert sum(text.count("I went on") for text in said) == 2
-
-
-def _texts_for(tree: RootHarness, name: str) -> list[str]:
-    segments = conversation(tree.session, name).segments
-    return [segment.data.decode() for segment in segments if segment.role == "user"]
 
 
 async def test_hanging_agent_is_killed_and_resumed(project: Path) -> None:
@@ -171,7 +166,7 @@ async def test_parent_continues_after_its_subagent_was_stopped(project: Path) ->
         await tree.until_shell_runs("sleeper")
         shells = psutil.Process(tree.pid("sleeper")).children(recursive=True)
         await tree.supervisor.stop("sleeper")
-        assert not [shell for shell in shells if shell.is_running() and shell.status() != psutil.STATUS_ZOMBIE]
+        assert alive(shells) == []
         await tree.until_state("boss", "done")
         result = (await tree.reports())["boss"].result
         assert "sleeper has ended. Status: killed." in result

@@ -14,43 +14,28 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = """
 boss:
-  - tools: [CALLS]
+  - tools:
+      - Agent: {description: look, prompt: look, name: left}
+      - Agent: {description: look, prompt: look, name: right}
   - {text: "I go on.", times: always}
   - {when: {purpose: refresh}, text: x, times: always}
 default:
   - tools: [{Bash: {command: "until [ -e go ]; do sleep 0.01; done"}}]
   - {text: "a door"}
 """
-CALL = "{Agent: {description: look, prompt: look, name: NAME, run_in_background: BACKGROUND}}"
 
 
-def script(*names: str, in_background: bool) -> str:
-    """Return a lead that starts agents of these *names*, which work until they may end."""
-    call = CALL.replace("BACKGROUND", str(in_background).lower())
-    return SCRIPT.replace("CALLS", ", ".join(call.replace("NAME", name) for name in names))
-
-
-@pytest.mark.parametrize(
-    ("calls", "stays", "turns_before"),
-    [
-        pytest.param(script("left", "right", in_background=False), False, 1, id="for its calls"),
-        pytest.param(script("left", in_background=True), True, 2, id="as a teammate"),
-    ],
-)
-async def test_a_waiting_agent_reads_its_prefix_back_from_the_cache(
-    project: Path, calls: str, *, stays: bool, turns_before: int
-) -> None:
-    async with open_root_harness(project, calls) as tree, trio.open_nursery() as nursery:
-        order = tree.agent_run("boss", "x" * 100_000, is_teammate=stays)
-        nursery.start_soon(tree.supervisor.run_agent, order)
-        await until_asked(tree, "boss", "turn", turns_before)
+async def test_a_waiting_agent_reads_its_prefix_back_from_the_cache(project: Path) -> None:
+    async with open_root_harness(project, SCRIPT) as tree, trio.open_nursery() as nursery:
+        nursery.start_soon(tree.supervisor.run_agent, tree.agent_run("boss", "x" * 100_000))
+        await until_asked(tree, "boss", "turn", 1)
         await tree.until_state("left", "running")
         let_pass(tree, 285)
         await until_asked(tree, "boss", "refresh", 1)
         let_pass(tree, 200)
         (project / "go").touch()
-        await until_asked(tree, "boss", "turn", turns_before + 1)
-        before, after = usages(tree, "boss", "turn")[turns_before - 1 : turns_before + 1]
+        await until_asked(tree, "boss", "turn", 2)
+        before, after = usages(tree, "boss", "turn")[:2]
         cached = before["cache_read_input_tokens"] + before["cache_creation_input_tokens"]
         assert cached > 20_000
         assert after["cache_read_input_tokens"] == cached

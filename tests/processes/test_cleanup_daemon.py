@@ -27,6 +27,7 @@ from coterie.orchestrator.processes.cleanup_daemon import KilledProcesses, Proce
 from coterie.orchestrator.session.root_lock import ROOT_RECORD
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
+from tests.processes.programs import read_line, running
 from tests.processes.project_shell import ProjectShell
 from tests.processes.root_harness import open_root_harness
 from tests.processes.session_record import events
@@ -48,30 +49,22 @@ def session(project: Path) -> SessionDirectory:
 
 
 @contextmanager
-def open_sleeper(**environment: str) -> Iterator[subprocess.Popen[bytes]]:
+def open_sleeper(**environment: str) -> Iterator[subprocess.Popen[str]]:
     """A process that does nothing; it is killed at the end."""
-    command, pipe = ["/bin/sh", "-c", "echo running; read line"], subprocess.PIPE
-    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, start_new_session=True) as process:
-        try:
-            # It can be found only now, because a program has no environment for a moment after its start.
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"running\n"
-            yield process
-        finally:
-            process.kill()
+    command = ("/bin/sh", "-c", "echo running; read line")
+    with running(*command, env=environment, stdin=subprocess.PIPE, start_new_session=True) as process:
+        # It can be found only now, because a program has no environment for a moment after its start.
+        assert read_line(process) == "running"
+        yield process
 
 
 @contextmanager
-def open_root_process(project: Path, script: Path) -> Iterator[subprocess.Popen[bytes]]:
+def open_root_process(project: Path, script: Path) -> Iterator[subprocess.Popen[str]]:
     """A root whose agents have left processes behind, in a separate terminal session."""
-    command = [sys.executable, "-m", "tests.processes.agent_root", str(project), str(script)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as root:
-        try:
-            assert root.stdout is not None
-            assert root.stdout.readline() == b"running\n"
-            yield root
-        finally:
-            root.kill()
+    command = (sys.executable, "-m", "tests.processes.agent_root", str(project), str(script))
+    with running(*command, start_new_session=True) as root:
+        assert read_line(root) == "running"
+        yield root
 
 
 async def all_ended(processes: list[psutil.Process]) -> None:
@@ -170,21 +163,16 @@ async def _die(
     """End a root of *session* in a *way* of `cleanup_root`; return when it and its cleanup daemon are gone."""
     with SessionMail.open(session, Clock()) as office:
         await office.roster.join("scout")
-    command = [sys.executable, "-m", "tests.processes.cleanup_root", session.id, way]
-    opening = partial(subprocess.Popen, command, stdout=subprocess.PIPE, start_new_session=True)
-    with trio.fail_after(60), opening() as root:
-        try:
-            assert root.stdout is not None
-            keeper = psutil.Process(int(root.stdout.readline()))
-            before()
-            if kills_cleanup:
-                keeper.kill()
-            if way in ("stays", "hung-up"):
-                root.kill()
-            await trio.to_thread.run_sync(root.wait)
-            await all_ended([keeper])
-        finally:
+    command = (sys.executable, "-m", "tests.processes.cleanup_root", session.id, way)
+    with trio.fail_after(60), running(*command, start_new_session=True) as root:
+        keeper = psutil.Process(int(read_line(root)))
+        before()
+        if kills_cleanup:
+            keeper.kill()
+        if way in ("stays", "hung-up"):
             root.kill()
+        await trio.to_thread.run_sync(root.wait)
+        await all_ended([keeper])
 
 
 async def test_killed_cleanup_daemon_is_replaced_and_reported(project: Path) -> None:
@@ -208,9 +196,8 @@ def test_processes_of_other_sessions_are_not_killed(session: SessionDirectory) -
     """A nested session has its own cleanup daemon."""
     command = f"sleep 600 & {SESSION_VARIABLE}=inner sh -c 'echo; exec sleep 600' & wait"
     environment = {SESSION_VARIABLE: session.id, "PATH": os.environ["PATH"]}
-    with subprocess.Popen(["/bin/sh", "-c", command], env=environment, stdout=subprocess.PIPE) as shell:
-        assert shell.stdout is not None
-        shell.stdout.readline()
+    with running("/bin/sh", "-c", command, env=environment) as shell:
+        read_line(shell)
         children = psutil.Process(shell.pid).children()
         [other] = [child for child in children if child.environ()[SESSION_VARIABLE] == "inner"]
         [same] = [child for child in children if child != other]
@@ -221,7 +208,6 @@ def test_processes_of_other_sessions_are_not_killed(session: SessionDirectory) -
             assert process_start_time(other.pid) is not None
         finally:
             other.kill()
-            shell.kill()
 
 
 def test_orphan_without_marker_belongs_to_the_session_of_its_leader(session: SessionDirectory) -> None:

@@ -26,6 +26,7 @@ from coterie.orchestrator.session.root_lock import find_root
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
 from tests.processes import doctor_root
+from tests.processes.programs import read_line, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_strays")]
 
@@ -58,12 +59,8 @@ def open_bare_root(session: SessionDirectory) -> Iterator[tuple[subprocess.Popen
     """A root in a separate process, and the pid of its child; the root is killed at the end."""
     command = [sys.executable, "-P", "-m", doctor_root.__name__, session.id]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:
-        try:
-            assert process.stdout is not None
-            yield process, int(process.stdout.readline())
-        finally:
-            process.kill()
+    with running(*command, cwd=ROOT, env=environment) as process:
+        yield process, int(read_line(process))
 
 
 def is_alive(pid: int) -> bool:
@@ -101,9 +98,8 @@ def test_processes_of_another_home_are_not_killed(session: SessionDirectory, tmp
 def test_a_stray_that_ignores_requests_is_killed(session: SessionDirectory) -> None:
     code = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
     environment = {**os.environ, SESSION_VARIABLE: session.id}
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with running(sys.executable, "-c", code, env=environment) as process:
+        read_line(process)
         [stray] = find_orphan_processes(session.id)
         trio.run(kill_orphan_process, stray, 0.1)
         assert process.wait() == -signal.SIGKILL

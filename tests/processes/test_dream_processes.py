@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,31 +15,13 @@ from coterie.memory.dreaming.dream_change import load_changes
 from coterie.memory.dreaming.dream_lock import LOCK, acquire_dream_lock, last_dream_time
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
+from tests.processes import dream_worker
 from tests.processes.dream_worker import AFTER, BEFORE, LAST
+from tests.processes.programs import read_line, running
 from tests.processes.project_shell import ProjectShell
 
 ROOT = Path(__file__).parents[2]
-
-
-@contextmanager
-def open_process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-P", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def read_output_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+PYTHON = (sys.executable, "-P")
 
 
 HOLDER = """
@@ -64,13 +45,14 @@ sys.stdin.readline()
 @pytest.mark.slow
 def test_exactly_one_of_many_concurrent_dreams_runs(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        holders = [stack.enter_context(open_process("-c", HOLDER, str(tmp_path))) for _ in range(3)]
-        assert [read_output_line(process) for process in holders] == ["ready"] * 3
+        command = (*PYTHON, "-c", HOLDER, str(tmp_path))
+        holders = [stack.enter_context(running(*command, cwd=ROOT, stdin=subprocess.PIPE)) for _ in range(3)]
+        assert [read_line(process) for process in holders] == ["ready"] * 3
         for process in holders:
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-        said = [read_output_line(process) for process in holders]
+        said = [read_line(process) for process in holders]
         assert sorted(said) == ["held", "refused", "refused"]
         holder = holders[said.index("held")]
         assert last_dream_time(tmp_path, Clock()) == (tmp_path / LOCK).stat().st_mtime
@@ -83,7 +65,8 @@ def test_exactly_one_of_many_concurrent_dreams_runs(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "step"), [(1, 9), pytest.param(0, 1, marks=pytest.mark.soak, id="every write")])
 def test_killed_dream_leaves_the_memory_before_or_after_it(tmp_path: Path, first: int, step: int) -> None:
-    with open_process("-m", "tests.processes.dream_worker", str(tmp_path), str(first), str(step)) as worker:
+    command = (*PYTHON, "-m", dream_worker.__name__, str(tmp_path), str(first), str(step))
+    with running(*command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}) as worker:
         out, _ = worker.communicate(timeout=600)
         assert worker.returncode == 0
     fates = [tuple(map(int, line.split())) for line in out.splitlines()]

@@ -1,7 +1,6 @@
 """A repository with files of another coding agent: they are used after its user has approved them."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from coterie.agents.events.root_events import McpChanged
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.session_directory import SessionDirectory
 from tests.agents.sandbox.sandboxed_workspace import needs
-from tests.orchestrator.supervisor.git_repositories import make_repository
+from tests.orchestrator.supervisor.git_repositories import commit, git, make_repository
 from tests.processes.project_shell import BYPASS, ProjectShell
 from tests.processes.session_record import conversation, texts
 
@@ -88,8 +87,7 @@ def place(tmp_path: Path, home: Path, runtime: Path) -> ProjectShell:
     place = ProjectShell(make_repository(tmp_path / "project"))
     for name, text in FILES.items():
         place.write(name, text)
-    _git(place.project, "add", "--all")
-    _git(place.project, "commit", "--quiet", "--message", "As it is used")
+    commit(place.project)
     return place
 
 
@@ -121,7 +119,7 @@ def test_all_files_of_a_repository_work_in_one_run(place: ProjectShell) -> None:
     assert (place.project / "RELEASE").read_text() == "released\n"
     assert not (place.project.parent / "outside").exists()
     _check_reviewer(observed, _conversation_text(place.session, "reader"))
-    assert _git(place.project, "status", "--porcelain") == "?? RELEASE\n"
+    assert git(place.project, "status", "--porcelain") == "?? RELEASE"
     assert place.coterie("doctor").returncode == 0
 
 
@@ -141,8 +139,3 @@ def _check_reviewer(observed: list[SessionEvent], told: str) -> None:
 def _conversation_text(session: SessionDirectory, agent: str = "main") -> str:
     """Return the whole conversation of *agent*, including its system prompt."""
     return "\n".join((conversation(session, agent).prefix_bytes().decode(), *texts(session, agent)))
-
-
-def _git(project: Path, *arguments: str) -> str:
-    command = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments)
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=True).stdout

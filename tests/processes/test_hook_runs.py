@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from coterie.agents.events.agent_events import HookRan
-from coterie.agents.events.layer_events import Compacted
 from coterie.agents.hooks.hook_files import approve_sources, hook_sources
 from coterie.agents.settings import HookSettings
 from coterie.orchestrator.events.session_reader import read_session
@@ -304,51 +303,6 @@ def test_hooks_of_an_agent_type_run_only_for_its_agents(place: HookProject) -> N
     given = place.given("scribe.json")
     assert (given["hook_event_name"], given["agent_type"]) == ("SubagentStop", "scribe")
     assert {agent for agent, _ in place.hooks()} == {"hand"}
-
-
-LONG = """
-default:
-  - {purpose: compaction, times: always, text: "<summary>It went well.</summary>"}
-  - tools: [{Bash: {command: "seq 10000 13000"}}]
-  - tools: [{Bash: {command: "seq 20000 23000"}}]
-  - tools: [{Bash: {command: "seq 30000 33000"}}]
-  - tools: [{Bash: {command: "seq 40000 43000"}}]
-  - tools: [{Bash: {command: "seq 50000 53000"}}]
-  - text: done
-    times: always
-"""
-SMALL = """
-[layers.window]
-compact_window = 60000
-[layers.clearing]
-by_time = false
-by_cache = false
-by_api = false
-[layers.notes]
-enabled = false
-[layers.compaction]
-keep_least = 2000
-keep_texts = 2
-"""
-
-
-def test_hooks_around_a_compaction(place: HookProject, tmp_path: Path) -> None:
-    place.write("../home/settings.toml", SMALL)
-    place.hook(
-        SessionStart=[group("echo It was Tuesday.", "compact")],
-        PreCompact=[group(at_most(tmp_path / "count", 1, "later"), "auto"), group("exit 2", "manual")],
-        PostCompact=[group("cat > after.json")],
-    )
-    summary = place.run(LONG)
-    assert (summary["reason"], summary["result"]) == ("completed", "done")
-    course = [
-        f"{event.event} {event.decision}" if isinstance(event, HookRan) else "compacted"
-        for event in (observed.event for observed in read_session(place.session.directory))
-        if isinstance(event, HookRan | Compacted)
-    ]
-    assert course[:5] == ["PreCompact block", "PreCompact none", "compacted", "PostCompact none", "SessionStart none"]
-    assert place.given("after.json")["trigger"] == "auto"
-    assert '<hook event="SessionStart">\nIt was Tuesday.\n</hook>' in place.text_of()
 
 
 def test_hooks_end_with_a_session_that_is_killed(place: HookProject) -> None:

@@ -17,6 +17,7 @@ from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, RestartPolicy
 from coterie.session_directory import EVENT_LOG, TRANSCRIPT
 from tests.orchestrator.supervisor.git_repositories import make_repository
 from tests.processes.root_harness import open_root_harness
+from tests.processes.session_record import alive
 
 DEFINITION = """---
 name: near
@@ -44,11 +45,6 @@ def delegating(then: str, *below: str) -> str:
     agent = '{Agent: {description: "d", prompt: "p", subagent_type: near, name: guest}}'
     turns = "".join(f"\n  - {turn}" for turn in below)
     return f"boss:\n  - tools: [{agent}]\n  - {then}\nguest:{turns}"
-
-
-def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Return the agents that have not ended."""
-    return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
 
 async def test_shared_agent_runs_in_its_parents_process_and_looks_like_any_other(project: Path) -> None:

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.session_directory import SessionDirectory
+from tests.processes.programs import read_line, running
 
 pytestmark = pytest.mark.slow
 
@@ -49,15 +50,9 @@ trio.run(live, SessionDirectory.find(sys.argv[1]), "worker")
 """
 
 
-def line(process: subprocess.Popen[str]) -> str:
-    """Return the next line of standard output."""
-    assert process.stdout is not None
-    return process.stdout.readline().rstrip("\n")
-
-
 def event(process: subprocess.Popen[str]) -> Any:
     """Return the next line, parsed as JSON."""
-    return msgspec.json.decode(line(process))
+    return msgspec.json.decode(read_line(process))
 
 
 def end(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
@@ -79,21 +74,11 @@ def session(project: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
 
 
 @contextmanager
-def running(*command: str, env: Mapping[str, str] = os.environ) -> Iterator[subprocess.Popen[str]]:
-    """A program that is killed when the block ends."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-@contextmanager
 def agent(session: SessionDirectory) -> Iterator[subprocess.Popen[str]]:
     """The worker as a process that owns its mailbox."""
     path = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with running(sys.executable, "-P", "-c", AGENT, session.id, env=path) as program:
-        assert line(program) == "ready"
+    with running(sys.executable, "-P", "-c", AGENT, session.id, stderr=subprocess.PIPE, env=path) as program:
+        assert read_line(program) == "ready"
         yield program
 
 
@@ -104,7 +89,7 @@ def mail(*arguments: str) -> list[str]:
 @contextmanager
 def watching(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A started `coterie mail watch`."""
-    with running(*mail("watch", *arguments)) as program:
+    with running(*mail("watch", *arguments), stderr=subprocess.PIPE) as program:
         assert program.stderr is not None
         assert program.stderr.readline().startswith("watching session ")
         yield program
@@ -117,7 +102,7 @@ def send(text: str) -> None:
 def test_watch_shows_a_message_when_stored_and_when_delivered(session: SessionDirectory) -> None:
     with agent(session) as worker, watching("--json") as watch:
         send("do it")
-        assert line(worker) == "do it"
+        assert read_line(worker) == "do it"
         stored, delivered = event(watch), event(watch)
         assert (stored["kind"], stored["mailbox"], stored["envelope"]["body"]) == ("stored", "worker", "do it")
         assert (delivered["kind"], delivered["mailbox"], delivered["id"]) == ("delivered", "worker", stored["id"])
@@ -132,30 +117,23 @@ def test_watch_shows_held_dropped_and_dead_messages(session: SessionDirectory) -
     with SessionMail.open(session, Clock()) as office, watching() as watch:
         trio.run(office.held.hold, letter)
         who = "main (peer) of 20260101-000000-abcdef -> main: from afar"
-        assert line(watch).split(" ", 1)[1] == f"held       {who}"
+        assert read_line(watch).split(" ", 1)[1] == f"held       {who}"
         trio.run(office.held.drop, letter.id)
-        assert line(watch).split(" ", 1)[1] == f"dead       {who} (refused: dropped by the user)"
+        assert read_line(watch).split(" ", 1)[1] == f"dead       {who} (refused: dropped by the user)"
 
 
-def test_read_command_does_not_disturb_the_owner_of_the_mailbox(session: SessionDirectory) -> None:
-    with running(*mail("read", "worker", "--follow", "--json")) as reader:
+def test_mail_of_a_killed_agent_is_read_without_disturbing_its_owner_and_redelivered(session: SessionDirectory) -> None:
+    with running(*mail("read", "worker", "--follow", "--json"), stderr=subprocess.PIPE) as reader:
         send("one")
         assert event(reader)["body"] == "one"
         with agent(session) as worker:
-            assert line(worker) == "one"
-            send("two")
-            assert (line(worker), event(reader)["body"]) == ("two", "two")
+            assert read_line(worker) == "one"
+            assert end(worker, signal.SIGKILL)[0] == -signal.SIGKILL
+        send("two")
+        assert event(reader)["body"] == "two"
         assert end(reader, signal.SIGINT) == (130, "")
-
-
-def test_mail_of_a_killed_agent_is_readable_and_redelivered(session: SessionDirectory) -> None:
-    with agent(session) as worker:
-        send("one")
-        assert line(worker) == "one"
-        assert end(worker, signal.SIGKILL)[0] == -signal.SIGKILL
-    send("two")
     done = subprocess.run(mail("read", "worker", "--json"), capture_output=True, check=True, timeout=PATIENCE)
     # The worker printed "one" when it was acknowledged, so it is not in the mailbox now.
     assert [msgspec.json.decode(line)["body"] for line in done.stdout.splitlines()] == ["two"]
     with agent(session) as worker:
-        assert line(worker) == "two"
+        assert read_line(worker) == "two"

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from coterie.agents.events.agent_events import PermissionDecided, ToolEnded
+from coterie.agents.events.agent_events import ToolEnded
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import McpChanged
 from coterie.orchestrator.events.session_reader import read_session
@@ -134,21 +134,12 @@ def test_invalid_servers_are_reported_and_the_run_continues(place: Servers) -> N
 
 
 @pytest.mark.soak
-def test_project_server_starts_only_after_approval_of_its_content(place: Servers) -> None:
+def test_project_server_waits_for_approval_again_when_its_content_changes(place: Servers) -> None:
     begun = place.project / "begun"
     starts = {"command": "sh", "args": ["-c", f"touch {begun}; exec {sys.executable} {PROBE['args'][0]}"]}
     place.configure(own=False, probe=starts)
-    asked = place.run(calling("mcp__probe__whoami"))
-    assert asked.returncode == 0
-    assert "the MCP server probe waits for your approval: `coterie mcp approve probe`" in asked.stderr
-    assert "There is no tool" in asked.stdout
-    assert not begun.exists()
-
-    assert place.coterie("mcp", "approve", "prob").stderr == "Error: unknown server 'prob'; did you mean probe?\n"
     assert place.coterie("mcp", "approve", "probe").returncode == 0
     assert "process" in place.run(calling("mcp__probe__whoami")).stdout
-    assert begun.exists()
-
     begun.unlink()
     place.configure(own=False, probe={**starts, "env": {"A": "b"}})
     assert "waits for your approval" in place.run(calling("mcp__probe__whoami")).stderr
@@ -156,23 +147,16 @@ def test_project_server_starts_only_after_approval_of_its_content(place: Servers
 
 
 @pytest.mark.soak
-def test_mcp_calls_follow_permissions_rules_and_agent_types(place: Servers) -> None:
+def test_mcp_calls_follow_permissions_and_rules(place: Servers) -> None:
     place.configure(probe=PROBE)
-    denied = place.run(calling("mcp__probe__whoami"), "--permission-mode", "default")
-    assert "mcp__probe__whoami needs the user's permission" in denied.stdout
-    assert [(event.tool, event.verdict) for event in place.events(PermissionDecided)] == [
-        ("mcp__probe__whoami", "denied")
-    ]
-    place.write(".coterie/settings.toml", '[permissions]\nallow = ["mcp__probe"]\ndeny = ["mcp__probe__die"]\n')
-    allowed = place.run(calling("mcp__probe__whoami"), "--permission-mode", "default")
-    assert "It said process" in allowed.stdout
-    refused = place.run(calling("mcp__probe__die", "{words: x}"))
-    assert "The rule mcp__probe__die denies this call." in refused.stdout
-    for name, tools in (("reader", "Read"), ("prober", "Read, mcp__probe__*")):
-        text = f"---\nname: {name}\ndescription: d\ntools: {tools}\n---\nWork.\n"
-        place.write(f".coterie/agents/{name}.md", text)
-    assert "of the type reader may not" in place.run(calling("mcp__probe__whoami"), *BYPASS, "--agent", "reader").stdout
-    assert "It said process" in place.run(calling("mcp__probe__whoami"), *BYPASS, "--agent", "prober").stdout
+    place.write(".coterie/settings.toml", '[permissions]\nallow = ["mcp__probe__whoami"]\ndeny = ["mcp__probe__die"]\n')
+    tools = "{mcp__probe__environment: {name: A}}, {mcp__probe__whoami: {}}, {mcp__probe__die: {words: x}}"
+    results = " | ".join(f"{{{{tool_result.{number}}}}}" for number in range(3))
+    script = f'default: [{{tools: [{tools}]}}, {{text: "{results}"}}]'
+    asked, allowed, denied = place.run(script, "--permission-mode", "default").stdout.split(" | ")
+    assert "mcp__probe__environment needs the user's permission" in asked
+    assert allowed.startswith("process")
+    assert denied.strip() == "The rule mcp__probe__die denies this call."
 
 
 def prefix(place: Servers, agent: str) -> bytes:

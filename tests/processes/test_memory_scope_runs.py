@@ -1,8 +1,5 @@
 """Memories of agent types: three scopes in two projects, visible and writable only for their owners."""
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,12 +8,12 @@ from coterie.agents.events.agent_events import PermissionDecided, ToolEnded
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.session_directory import SessionDirectory, project_slug
+from tests.orchestrator.supervisor.git_repositories import git, make_repository
 from tests.processes.project_shell import ProjectShell
 from tests.processes.session_record import conversation
 
 pytestmark = pytest.mark.slow
 
-GIT = shutil.which("git") or "git"
 KINDS = {"sage": "user", "clerk": "project", "keeper": "local"}
 
 
@@ -32,10 +29,7 @@ def home(home: Path, runtime: Path) -> Path:
 
 
 def _project(tmp_path: Path, name: str) -> ProjectShell:
-    directory = tmp_path / name
-    directory.mkdir()
-    subprocess.run([GIT, "init", "-q", str(directory)], check=True)
-    return ProjectShell(directory)
+    return ProjectShell(make_repository(tmp_path / name))
 
 
 def _memories(home: Path, place: ProjectShell) -> dict[str, Path]:
@@ -106,8 +100,7 @@ def test_each_agent_type_sees_and_writes_only_its_own_memory(tmp_path: Path, hom
         assert not any(str(path) in told for whose, path in directories.items() if whose != kind)
     assert [MemoryStore.at(_memories(home, two)[kind]).paths() for kind in ("clerk", "keeper")] == [["two.md"]] * 2
 
-    tracked = [GIT, "-C", str(one.project), "status", "--porcelain", "--untracked-files=all"]
-    status = subprocess.run(tracked, capture_output=True, text=True, check=True, env=os.environ).stdout
+    status = git(one.project, "status", "--porcelain", "--untracked-files=all")
     assert ".coterie/agent-memory/clerk/one.md" in status
     assert "agent-memory-local" not in status, "what is the user's own stays out of git"
     assert ".history" not in status

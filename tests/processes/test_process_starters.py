@@ -198,10 +198,22 @@ async def test_cancelled_start_leaves_no_child(starter: ProcessStarter, tmp_path
     assert await status_of(starter, "exit_with", b"0") == 0
 
 
-async def test_children_outlive_the_zygote_and_the_next_one_is_started(warm: ZygoteStarter) -> None:
+async def test_children_outlive_the_zygote_and_the_next_one_gets_its_unanswered_starts(warm: ZygoteStarter) -> None:
+    statuses: list[int] = []
+
+    async def start() -> None:
+        statuses.append(await status_of(warm, "exit_with", b"5"))
+
     async with running(warm, "echo") as (_, stream):
-        first = await kill_zygote(warm)
-        assert await status_of(warm, "exit_with", b"5") == 5
+        first = warm.zygote
+        assert first is not None
+        os.kill(first, signal.SIGSTOP)
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(start)
+            await wait_all_tasks_blocked(0.01)
+            os.kill(first, signal.SIGKILL)
+        assert statuses == [5] * 5
         assert warm.zygote not in (first, None)
         await stream.send_all(b"still here")
         assert await stream.receive_some() == b"still here"
@@ -228,22 +240,6 @@ async def test_reaper_ignores_children_that_others_wait_for(warm: ZygoteStarter)
         await wait_ended(process.pid)
         assert not CHILDREN.reap_adopted()
     assert (process.returncode, await child.wait()) == (1, 3)
-
-
-async def test_unanswered_starts_of_a_dead_zygote_go_to_the_next(warm: ZygoteStarter) -> None:
-    statuses: list[int] = []
-
-    async def one() -> None:
-        statuses.append(await status_of(warm, "exit_with", b"5"))
-
-    assert warm.zygote is not None
-    os.kill(warm.zygote, signal.SIGSTOP)
-    async with trio.open_nursery() as nursery:
-        for _ in range(5):
-            nursery.start_soon(one)
-        await wait_all_tasks_blocked(0.01)
-        await kill_zygote(warm)
-    assert statuses == [5] * 5
 
 
 async def test_stopped_zygote_is_replaced(warm: ZygoteStarter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,15 +305,6 @@ async def test_all_processes_end_when_the_root_is_killed(way: str) -> None:
         with trio.fail_after(2):
             for pid in pids:
                 await wait_gone(pid)
-
-
-async def kill_zygote(warm: ZygoteStarter) -> int:
-    """Kill it, and return its pid when it has ended."""
-    pid = warm.zygote
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    await wait_ended(pid)
-    return pid
 
 
 async def wait_gone(pid: int) -> None:

@@ -110,34 +110,6 @@ def test_at_a_terminal_a_file_from_outside_is_asked_about_once(place: ProjectShe
             assert ("Allow it?" in program.output) == is_new
 
 
-MAILED = """
-default:
-  - tools: [{Bash: {command: "while [ ! -e go ]; do sleep 0.02; done; echo went"}}]
-  - text: "heard {{last_user_text}}"
-"""
-
-
-def test_run_gets_messages_that_its_user_sends(place: ProjectShell) -> None:
-    model = place.model(MAILED)
-    with place.start("run", "Go.", *model, "--output-format", "stream-json", *BYPASS) as process:
-        assert process.stdout is not None
-        told = map(json.loads, process.stdout)
-        session = next(event["session"] for event in told if event["kind"] == "tool_started")
-        sent = place.coterie("mail", "send", "--to", "main", "Use <tabs>.")
-        assert sent.returncode == 0, sent.stderr
-        busy = place.coterie("resume", session, *model)
-        assert busy.stderr.startswith(f"Error: session: {session} is already running in process ")
-        (place.project / "go").touch()
-        rest = list(told)
-    [finished] = kind(rest, "finished")
-    assert finished["result"].startswith('heard <message from="user" sender="human" kind="message" id="')
-    assert "Use &lt;tabs&gt;." in finished["result"]
-    assert len(kind(rest, "delivered")) == 1
-    late = place.coterie("mail", "send", "--to", "main", "Too late?")
-    assert late.returncode == 2
-    assert "has ended" in late.stderr
-
-
 PLANNER = """---
 name: planner
 description: Plans the work.

@@ -7,15 +7,14 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
+from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.prefix import PrefixMessage
 from coterie.agents.loop.conversation.replay import replay_turns
@@ -23,61 +22,53 @@ from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.conversation.transcript_records import EpochRecord, read_line
 from coterie.agents.loop.loop import INTERRUPTED
 from coterie.memory.compaction.summary_text import block_text
+from coterie.orchestrator.session.root_lock import find_root
+from coterie.session_directory import MAIN, TRANSCRIPT
+from tests.processes.programs import open_server
+from tests.processes.project_shell import BYPASS, ProjectShell
+from tests.processes.session_record import conversation
 
 pytestmark = pytest.mark.slow
 
 TURNS = 20
 
 
-@attrs.frozen(kw_only=True)
-class Place:
+class Place(ProjectShell):
     """A project and a home; tools leave lines in a file."""
 
-    project: Path
-    home: Path
-    model: str
-    """URL of the model."""
+    def prepare(self) -> None:
+        """Restore the initial project, with an empty home, so that only the crash differs between two runs."""
+        for directory in (self.project, self.project.parent / "home"):
+            shutil.rmtree(directory, ignore_errors=True)
+        self.write("a.txt", "hello\n")
 
-    def command(self, *arguments: str) -> list[str]:
-        """Return a `coterie` command with all permissions."""
-        return [sys.executable, "-P", "-m", "coterie", *arguments, "--permission-mode", "bypassPermissions"]
+    def run_whole(self) -> Conversation:
+        """Run from the start to the end, and return the conversation."""
+        self.prepare()
+        done = self.coterie("run", "-p", "Go.", *BYPASS)
+        assert done.returncode == 0, done.stderr
+        return conversation(self.session)
 
-    def environment(self) -> dict[str, str]:
-        model = {"ANTHROPIC_BASE_URL": self.model, "ANTHROPIC_API_KEY": "any"}
-        # The prompt has the path of the memory, and the bytes of two homes are compared.
-        memory = {"COTERIE_MEMORY_DIR": str(self.project.parent / "memory")}
-        return {**os.environ, **model, **memory, "COTERIE_HOME": str(self.home)}
+    def resume(self, *arguments: str, session: str = "") -> subprocess.CompletedProcess[str]:
+        """Resume the session from another directory."""
+        return ProjectShell(self.project.parent).coterie("resume", session or self.session.id, *arguments, *BYPASS)
 
     @property
     def transcript(self) -> Path:
-        """Transcript of the lead of the only session."""
-        [path] = self.home.glob("projects/*/sessions/*/agents/main/transcript.jsonl")
-        return path
-
-    def conversation(self) -> Conversation:
-        """Return the content of the transcript."""
-        loaded = load_transcript(self.transcript).conversation
-        assert loaded is not None
-        return loaded
+        return self.session.agent_directory(MAIN) / TRANSCRIPT
 
     def effects(self) -> list[int]:
         """Return the turns whose command ran, with repetitions."""
         path = self.project / "effects"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
-    def kill_root(self) -> None:
-        for record in self.home.glob("projects/*/sessions/*/root.json"):
-            _kill(json.loads(record.read_bytes())["pid"])
+    def kill_root_if_alive(self) -> None:
+        if (root := find_root(self.session)) is not None:
+            _kill(root.pid)
 
     def kill_lead(self) -> None:
         """Kill the current process of the lead."""
-        [log] = self.home.glob("projects/*/sessions/*/events.jsonl")
-        told = [json.loads(line) for line in log.read_bytes().splitlines()]
-        _kill(next(event["pid"] for event in reversed(told) if event.get("pid")))
-
-    def session(self) -> str:
-        [directory] = self.home.glob("projects/*/sessions/*")
-        return directory.name
+        _kill([event.pid for event in self.events(AgentChanged) if event.pid][-1])
 
 
 def script() -> dict[str, Any]:
@@ -97,38 +88,19 @@ def _effect(turn: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def open_model(path: Path, script: dict[str, Any]) -> Iterator[str]:
-    """Serve *script* from *path*, and yield the URL of the server, which outlives the runs of a test."""
-    path.write_text(json.dumps(script))
-    command = [sys.executable, "-P", "-m", "coterie", "serve", "--port", "0", "--json", "--script", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield json.loads(server.stdout.readline())["url"]
-        finally:
-            server.terminate()
+def open_place(project: Path, script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A place whose model follows *script*, and outlives the runs of a test."""
+    place = Place(project)
+    with open_server(*place.model(json.dumps(script))) as url:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "any")
+        yield place
 
 
 @pytest.fixture
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of an embedded server."""
-    with open_model(tmp_path_factory.mktemp("script") / "script.yaml", script()) as url:
-        yield url
-
-
-def fresh(root: Path, project: Path, model: str) -> Place:
-    """Return the initial project with a new home, so that only the crash differs between two runs."""
-    shutil.rmtree(project, ignore_errors=True)
-    project.mkdir()
-    (project / "a.txt").write_text("hello\n")
-    home = root / f"home-{len(list(root.iterdir()))}"
-    home.mkdir()
-    return Place(project=project, home=home, model=model)
-
-
-def run_whole(place: Place) -> None:
-    command = place.command("run", "-p", "Go.")
-    subprocess.run(command, cwd=place.project, env=place.environment(), check=True, capture_output=True, timeout=60)
+def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    with open_place(project, script(), monkeypatch) as opened:
+        yield opened
 
 
 def _kill(pid: int) -> None:
@@ -140,9 +112,8 @@ def _kill(pid: int) -> None:
 def running(place: Place) -> Iterator[Callable[[int, float], None]]:
     """Start a run, and wait until it has printed *lines* lines, and then for a moment."""
     with subprocess.Popen(
-        place.command("run", "Go."),
+        place.command("run", "Go.", *BYPASS),
         cwd=place.project,
-        env=place.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -157,18 +128,6 @@ def running(place: Place) -> Iterator[Callable[[int, float], None]]:
         yield wait
         assert process.stdout is not None
         process.stdout.read()
-
-
-def resume(place: Place, *arguments: str, session: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        place.command("resume", session or place.session(), *arguments),
-        cwd=place.home,
-        env=place.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def interrupted(reference: Conversation, calls: list[str]) -> list[PrefixMessage]:
@@ -189,42 +148,37 @@ def cut_short(conversation: Conversation) -> list[str]:
 
 
 @pytest.mark.parametrize("runs", [2, pytest.param(25, marks=pytest.mark.soak)])
-def test_killed_lead_is_resumed_without_losses_and_repetitions(tmp_path: Path, model: str, runs: int) -> None:
+def test_killed_lead_is_resumed_without_losses_and_repetitions(place: Place, runs: int) -> None:
     """The lead is killed twice in each run, and resumed automatically."""
     draw = random.Random(8 + runs)
-    project = tmp_path / "project"
-    reference = fresh(tmp_path, project, model)
-    run_whole(reference)
+    reference = place.run_whole()
     for number in range(runs):
-        place = fresh(tmp_path, project, model)
+        place.prepare()
         with running(place) as wait:
             for _ in range(2):
                 wait(draw.randint(1, TURNS - 3), draw.uniform(0, 0.03))
                 place.kill_lead()
-        ended = place.conversation()
+        ended = conversation(place.session)
         calls = cut_short(ended)
         assert len(calls) <= 2, number
-        assert ended.messages == interrupted(reference.conversation(), calls), number
+        assert ended.messages == interrupted(reference, calls), number
         effects = place.effects()
         assert len(set(effects)) == len(effects), f"run twice: {effects} (run {number})"
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(50, marks=pytest.mark.soak)])
-def test_killed_session_is_resumed_without_losses_and_repetitions(tmp_path: Path, model: str, kills: int) -> None:
+def test_killed_session_is_resumed_without_losses_and_repetitions(place: Place, kills: int) -> None:
     draw = random.Random(6 + kills)
-    project = tmp_path / "project"
-    reference = fresh(tmp_path, project, model)
-    run_whole(reference)
-    whole = reference.conversation()
+    whole = place.run_whole()
     for number in range(kills):
-        place = fresh(tmp_path, project, model)
+        place.prepare()
         with running(place) as wait:
             wait(draw.randint(1, 2 * TURNS - 3), draw.uniform(0, 0.03))
-            place.kill_root()
-        crashed = place.conversation()
-        done = resume(place)
+            place.kill_root_if_alive()
+        crashed = conversation(place.session)
+        done = place.resume()
         assert done.returncode in (0, 2), (number, done.stderr)
-        resumed = place.conversation()
+        resumed = conversation(place.session)
         assert resumed.prefix_bytes().startswith(crashed.prefix_bytes()), number
         effects = place.effects()
         assert len(set(effects)) == len(effects), f"run twice: {effects} (kill {number})"
@@ -234,24 +188,22 @@ def test_killed_session_is_resumed_without_losses_and_repetitions(tmp_path: Path
             assert resumed.messages == interrupted(whole, crashed.open_tool_uses), number
 
 
-def test_invalid_resume_is_refused_in_one_line_and_changes_nothing(tmp_path: Path, model: str) -> None:
+def test_invalid_resume_is_refused_in_one_line_and_changes_nothing(place: Place) -> None:
     """An ended session without a new task, an unknown one, and a damaged one."""
-    place = fresh(tmp_path, tmp_path / "project", model)
-    run_whole(place)
-    before = place.conversation().prefix_bytes()
-    refused = resume(place)
+    before, session = place.run_whole().prefix_bytes(), place.session.id
+    refused = place.resume()
     assert refused.returncode == 2
-    assert refused.stderr.startswith(f"Error: session: {place.session()} has completed its task; give a new task")
-    assert place.conversation().prefix_bytes() == before
+    assert refused.stderr.startswith(f"Error: session: {session} has completed its task; give a new task")
+    assert conversation(place.session).prefix_bytes() == before
 
-    unknown = resume(place, session="1999")
+    unknown = place.resume(session="1999")
     assert (unknown.returncode, unknown.stdout) == (2, "")
-    assert unknown.stderr == f"Error: session: no session's id begins with '1999'; the newest is {place.session()}\n"
+    assert unknown.stderr == f"Error: session: no session's id begins with '1999'; the newest is {session}\n"
 
     transcript = place.transcript
     damaged = transcript.read_bytes().replace(b"hello", b"jello", 1)
     transcript.write_bytes(damaged)
-    done = resume(place, "go on")
+    done = place.resume("go on")
     assert done.returncode == 2
     assert done.stderr.startswith(f"Error: {transcript}: is damaged: line ")
     assert transcript.read_bytes() == damaged
@@ -290,12 +242,12 @@ def long_command(turn: int) -> str:
 
 
 @pytest.fixture
-def small_model(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of an embedded server with a small window that outlives the runs of a test."""
+def small_place(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A place whose model has a small window."""
     for name, value in SMALL.items():
         monkeypatch.setenv(f"COTERIE_{name}", value)
-    with open_model(tmp_path_factory.mktemp("script") / "script.yaml", long_script()) as url:
-        yield url
+    with open_place(project, long_script(), monkeypatch) as opened:
+        yield opened
 
 
 def compactions(path: Path) -> list[str]:
@@ -310,25 +262,25 @@ def check_ended(place: Place, *words: str) -> None:
     last = list(replay_turns(place.transcript))[-1]
     texts = [block_text(block) for message in last.conversation.messages for block in message.blocks]
     assert [said for said in words if not any(said in text for text in texts)] == []
-    assert place.conversation().messages[-1].blocks == (b'{"type":"text","text":"done"}',)
+    assert conversation(place.session).messages[-1].blocks == (b'{"type":"text","text":"done"}',)
     effects = place.effects()
     assert len(set(effects)) == len(effects)
     assert len(effects) >= LONG_TURNS - 3
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])])
-def test_killed_session_is_resumed_over_its_compactions(tmp_path: Path, small_model: str, kills: int) -> None:
+def test_killed_session_is_resumed_over_its_compactions(small_place: Place, kills: int) -> None:
     """The user continues each killed session with a new text."""
-    draw = random.Random(2 + kills)
+    draw, place = random.Random(2 + kills), small_place
     for number in range(kills):
-        place = fresh(tmp_path, tmp_path / "project", small_model)
+        place.prepare()
         with running(place) as wait:
             wait(draw.randint(1, LONG_LINES), draw.uniform(0, 0.05))
-            place.kill_root()
+            place.kill_root_if_alive()
         whole = load_transcript(place.transcript).size
         crashed = place.transcript.read_bytes()[:whole]
         said = f'Mind run {number}:\n\tit is a "café".'
-        done = resume(place, said)
+        done = place.resume(said)
         assert done.returncode == 0, (number, done.stderr)
         assert place.transcript.read_bytes().startswith(crashed), number
         check_ended(place, "Go.", said)

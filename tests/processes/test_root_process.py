@@ -18,17 +18,9 @@ from tests.processes.project_shell import BYPASS, PATIENCE, ProjectShell
 pytestmark = pytest.mark.slow
 
 
-class Sessions(ProjectShell):
-    """Project for sessions of one command."""
-
-    def run(self, script: str, *arguments: str) -> tuple[str, ...]:
-        """Return the arguments of a session whose model follows *script*."""
-        return "run", "Go.", *self.model(script), *BYPASS, *arguments
-
-
-@pytest.fixture
-def place(project: Path) -> Sessions:
-    return Sessions(project)
+def run(place: ProjectShell, script: str, *arguments: str) -> tuple[str, ...]:
+    """Return the arguments of a session whose model follows *script*."""
+    return "run", "Go.", *place.model(script), *BYPASS, *arguments
 
 
 WAITING = """
@@ -42,14 +34,16 @@ scout:
 """
 
 
-def test_detached_session_takes_commands_from_the_user_but_not_from_an_agent(place: Sessions) -> None:
+def test_detached_session_takes_commands_from_the_user_but_not_from_an_agent(place: ProjectShell) -> None:
     script = WAITING.replace("COTERIE stop", " ".join(place.command("stop")))
-    started = place.coterie(*place.run(script, "--detach", "-p"))
+    started = place.coterie(*run(place, script, "--detach", "-p"))
     session = place.session
     assert started.stdout.strip() == session.id
     assert place.becomes_true((place.project / "asked").exists)
     assert place.state("scout") == "running"
 
+    busy = place.coterie("resume", session.id, *place.model(script))
+    assert busy.stderr.startswith(f"Error: session: {session.id} is already running in process ")
     wrong = place.coterie("stop", session.id, "scuot")
     assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'scuot' is not running; did you mean scout?\n")
     moved = place.coterie("background", session.id, "scout", "--json")
@@ -71,8 +65,8 @@ def test_detached_session_takes_commands_from_the_user_but_not_from_an_agent(pla
 SLEEPING = 'default: [{text: I sleep., tools: [{Bash: {command: "sleep 300"}}]}, {text: I woke., times: always}]'
 
 
-def test_session_ends_and_can_be_resumed_when_its_client_is_killed(place: Sessions) -> None:
-    with place.start(*place.run(SLEEPING)) as viewer:
+def test_session_ends_and_can_be_resumed_when_its_client_is_killed(place: ProjectShell) -> None:
+    with place.start(*run(place, SLEEPING)) as viewer:
         assert viewer.stdout is not None
         assert viewer.stdout.readline() == "I sleep.\n"
         viewer.kill()
@@ -86,8 +80,8 @@ def test_session_ends_and_can_be_resumed_when_its_client_is_killed(place: Sessio
     assert (resumed.returncode, resumed.stdout) == (0, "I woke.\n")
 
 
-def test_killed_root_is_reported_in_one_line(place: Sessions) -> None:
-    with place.start(*place.run(SLEEPING, "-p")) as viewer:
+def test_killed_root_is_reported_in_one_line(place: ProjectShell) -> None:
+    with place.start(*run(place, SLEEPING, "-p")) as viewer:
         assert place.becomes_true(
             lambda: bool(list(place.project.parent.glob("home/projects/*/sessions/*/session.json")))
         )

@@ -18,6 +18,7 @@ import trio
 
 from coterie.orchestrator.processes.api_server_process import ApiServerFailed, open_api_server
 from tests.embedded_server import ECHO
+from tests.processes.programs import read_line, running
 
 pytestmark = pytest.mark.slow
 
@@ -33,15 +34,8 @@ def script(tmp_path: Path) -> Path:
 
 @contextmanager
 def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    process = subprocess.Popen(
-        [*COMMAND, "--port", "0", "--json", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with process:
-        assert process.stdout is not None
-        try:
-            yield process, json.loads(process.stdout.readline())
-        finally:
-            process.kill()
+    with running(*COMMAND, "--port", "0", "--json", *arguments, stdin=subprocess.PIPE) as process:
+        yield process, json.loads(read_line(process))
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coterie.agents.events.agent_events import Noticed, RunStarted, ToolEnded
+from coterie.agents.events.agent_events import HookRan, Noticed, RunStarted, ToolEnded
 from coterie.agents.events.layer_events import Compacted, SkillLoaded
 from coterie.agents.loop.conversation.replay import replay_turns
 from coterie.session_directory import TRANSCRIPT
@@ -136,8 +136,21 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"COTERIE_LAYERS_{name}", value)
 
 
+HOOKS = """
+[[hooks.SessionStart]]
+matcher = "compact"
+command = "echo It was Tuesday."
+[[hooks.PreCompact]]
+matcher = "manual"
+command = "exit 2"
+[[hooks.PostCompact]]
+command = "true"
+"""
+
+
 @pytest.mark.usefixtures("small")
-def test_loaded_skills_are_restored_after_a_compaction_the_last_one_first(place: ProjectShell) -> None:
+def test_a_compaction_runs_its_hooks_and_restores_loaded_skills_the_last_one_first(place: ProjectShell) -> None:
+    place.write("../home/settings.toml", HOOKS)
     assert run(place, "Go.", LONG, *BYPASS) == "Done."
     compacted = place.events(Compacted)
     assert compacted[0].trigger == "threshold"
@@ -146,6 +159,8 @@ def test_loaded_skills_are_restored_after_a_compaction_the_last_one_first(place:
     assert restored.index("Write for version 2.") < restored.index("Look at a.py line by line")
     [listed] = [text for text in place.texts() if "<skills>" in text]
     assert "- review: Reviews a change." in listed
+    assert [event.event for event in place.events(HookRan)][:2] == ["PostCompact", "SessionStart"]
+    assert '<hook event="SessionStart">\nIt was Tuesday.\n</hook>' in place.texts()
 
 
 @pytest.mark.soak

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import attrs
@@ -14,10 +13,11 @@ from coterie.agents.definitions.team_definition import TeamDefinition, TeamMembe
 from coterie.agents.events.root_events import AgentChanged
 from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.teams.team_record import start_team_record
-from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
+from coterie.session_directory import MAIN, TRANSCRIPT
+from tests.orchestrator.supervisor.git_repositories import make_repository
 from tests.processes.project_shell import BYPASS, ProjectShell
 from tests.processes.root_harness import RootHarness, open_root_harness
-from tests.processes.session_record import conversation
+from tests.processes.session_record import received
 
 pytestmark = pytest.mark.slow
 
@@ -74,19 +74,11 @@ miser:
 @pytest.fixture
 def checkout(project: Path) -> Path:
     """The project as a git repository with a commit, a team and a script."""
-    git = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org"]
-    for arguments in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "begun"]):
-        subprocess.run([*git, *arguments], cwd=project, check=True)
+    project.rmdir()
+    make_repository(project)
     (project / "team.toml").write_text(TEAM)
     (project / "script.yaml").write_text(SCRIPT)
     return project
-
-
-def texts_for(session: SessionDirectory, name: str) -> str:
-    """Return all text that the agent *name* received, as JSON."""
-    return "\n".join(
-        segment.data.decode() for segment in conversation(session, name).segments if segment.role == "user"
-    )
 
 
 def test_the_team_of_a_file_starts_works_and_is_waited_for(checkout: Path) -> None:
@@ -114,13 +106,13 @@ def test_the_team_of_a_file_starts_works_and_is_waited_for(checkout: Path) -> No
         ("Mend it", "done", "builder"),
     ]
 
-    lead = texts_for(session, "main")
+    lead = "\n".join(received(session))
     assert "You lead the team builders." in lead
     assert f"Built in {tree}." in lead
     assert 'agent=\\"miser\\"' in lead
     assert 'status=\\"blocked\\"' in lead, "its budget bears no call, and the lead is told"
     assert "Nobody reads this" not in lead
-    builder = texts_for(session, "builder")
+    builder = "\n".join(received(session, "builder"))
     assert "You are builder" in builder
     assert "Other members of the team: scout, miser." in builder
     memory = str(checkout / ".coterie" / "agent-memory" / "worker")
@@ -168,7 +160,7 @@ async def test_members_survive_a_crash_of_their_lead_and_reach_it_once(project: 
         (project / "go").touch()
         await tree.until_state(MAIN, "done")
 
-        lead = texts_for(tree.session, MAIN)
+        lead = "\n".join(received(tree.session))
         assert (project / "ran.txt").read_text() == "ran\n", "no call is run twice"
         assert sorted((project / "begun.txt").read_text().split()) == ["left", "right"]
         assert {e.incarnation for e in tree.events if e.name in ("left", "right")} == {1}

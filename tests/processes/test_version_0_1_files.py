@@ -6,14 +6,13 @@ import os
 import shutil
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coterie.session_directory import TRANSCRIPT, SessionDirectory, project_slug
+from tests.processes.programs import open_server
 from tests.processes.project_shell import BYPASS, PATIENCE, ProjectShell
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -150,18 +149,6 @@ def test_costs_report_tasks_and_mail_of_a_finished_session_are_as_recorded(unpac
     assert {each["name"]: each["messages"] for each in mail} == {"main": 2, "facts": 0, "helper": 0}
 
 
-@contextmanager
-def open_server(unpacked: Unpacked, *model: str) -> Iterator[str]:
-    """Serve a script with the clock of the fixtures, and yield the URL."""
-    options = ("--port", "0", "--json", *model, "--clock", str(unpacked.project.parent / "clock"))
-    with unpacked.start("serve", *options) as server:
-        assert server.stdout is not None
-        try:
-            yield json.loads(server.stdout.readline())["url"]
-        finally:
-            server.terminate()
-
-
 def send(url: str, body: str) -> None:
     """Send the request *body* to the server, as the SDK would."""
     headers = {
@@ -199,7 +186,7 @@ def test_killed_session_resumes_with_equal_prefix_and_delivers_waiting_mail_once
             }
         )
     )
-    with open_server(unpacked, *model) as url:
+    with open_server(*model, "--clock", str(unpacked.project.parent / "clock")) as url:
         send(url, last)
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "any")

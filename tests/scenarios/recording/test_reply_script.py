@@ -1,6 +1,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from coterie.scenarios.api_server.script.script_parser import parse_script
 from coterie.scenarios.recording.reply_script import NOT_RECORDED, agent_replies
@@ -14,27 +15,34 @@ def lane_of(*replies: ModelTurn) -> list[dict[str, Any]]:
     return found
 
 
-def test_thinking_text_and_calls_stand_under_their_keys_without_signatures_and_ids() -> None:
-    thinking = {"type": "thinking", "thinking": "Where?", "signature": "c2ln"}
-    reply = reply_turn(1, 1, thinking, text("Here."), call("Read", file_path="/p/a.py"), stop="tool_use")
-    assert lane_of(reply) == [{"thinking": "Where?", "text": "Here.", "tools": [{"Read": {"file_path": "a.py"}}]}]
+THINKING = {"type": "thinking", "thinking": "Where?", "signature": "c2ln"}
+READ = call("Read", file_path="/p/a.py")
 
 
-def test_blocks_in_another_order_keep_it() -> None:
-    reply = reply_turn(1, 1, text("One."), call("Read", file_path="a"), text("Two."), stop="tool_use")
-    blocks = [{"text": "One."}, {"tool": "Read", "input": {"file_path": "a"}}, {"text": "Two."}]
-    assert lane_of(reply) == [{"content": blocks}]
-
-
-def test_unusual_stop_reason_is_recorded() -> None:
-    assert lane_of(reply_turn(1, 1, text("I had to"), stop="max_tokens")) == [
-        {"text": "I had to", "stop": "max_tokens"}
-    ]
-    assert lane_of(reply_turn(1, 1, stop="refusal")) == [{"stop": "refusal"}]
-
-
-def test_redacted_thinking_is_omitted_and_an_empty_reply_still_ends_its_turn() -> None:
-    assert lane_of(reply_turn(1, 1, {"type": "redacted_thinking", "data": "x"}, text(""))) == [{"stop": "end_turn"}]
+@pytest.mark.parametrize(
+    ("blocks", "stop", "recorded"),
+    [
+        pytest.param(
+            [THINKING, text("Here."), READ],
+            "tool_use",
+            {"thinking": "Where?", "text": "Here.", "tools": [{"Read": {"file_path": "a.py"}}]},
+            id="without signatures and ids",
+        ),
+        pytest.param(
+            [text("One."), READ, text("Two.")],
+            "tool_use",
+            {"content": [{"text": "One."}, {"tool": "Read", "input": {"file_path": "a.py"}}, {"text": "Two."}]},
+            id="in another order",
+        ),
+        pytest.param([text("I had to")], "max_tokens", {"text": "I had to", "stop": "max_tokens"}, id="cut off"),
+        pytest.param([], "refusal", {"stop": "refusal"}, id="refused"),
+        pytest.param(
+            [{"type": "redacted_thinking", "data": "x"}, text("")], "end_turn", {"stop": "end_turn"}, id="empty"
+        ),
+    ],
+)
+def test_reply_is_recorded_with_its_blocks(blocks: list[dict[str, Any]], stop: str, recorded: dict[str, Any]) -> None:
+    assert lane_of(reply_turn(1, 1, *blocks, stop=stop)) == [recorded]
 
 
 def test_replies_keep_their_turns_also_where_one_is_missing() -> None:
