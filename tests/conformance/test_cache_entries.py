@@ -10,7 +10,6 @@ from tests.conformance.cases import (
     Bill,
     Block,
     History,
-    Message,
     Request,
     assistant,
     control,
@@ -287,16 +286,3 @@ LOOKBACK: dict[str, History] = {
 @rules(LOOKBACK)
 async def test_lookback_finds_entries_of_twenty_positions(api: Api, row: History) -> None:
     await api.play(row)
-
-
-@rule("prompt caching / growing conversations: each turn reads what the one before it wrote")
-async def test_a_conversation_that_moves_its_breakpoint_reads_all_before_it(api: Api) -> None:
-    past: list[Message] = []
-    cached = 0
-    for turn in range(6):
-        question: dict[str, Any] = text(FIRST if turn == 0 else 2)
-        bill = await api.ask(messages=[*past, user(marked(question))])
-        assert bill.read == cached
-        past += [user(question), assistant(text(3))]
-        cached = bill.cached
-    assert cached == FIRST + 5 * (2 + 3)

@@ -42,17 +42,14 @@ def clear_thinking(keep: Any) -> dict[str, Any]:
 
 
 def uses(value: int) -> dict[str, Any]:
-    """Return a number of tool uses."""
     return {"type": "tool_uses", "value": value}
 
 
 def tokens(value: int) -> dict[str, Any]:
-    """Return an amount of input tokens."""
     return {"type": "input_tokens", "value": value}
 
 
 def edits(*listed: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters for these edits."""
     return {"context_management": {"edits": list(listed)}, "betas": BETA}
 
 
@@ -66,7 +63,6 @@ def rounds(count: int, tool_name: str = "lookup", *, size: int = 100) -> list[Me
 
 
 async def applied(api: Api, messages: list[Message], *listed: dict[str, Any], **params: Any) -> list[dict[str, Any]]:
-    """Return the `applied_edits` of a reply."""
     reply = await api.send(messages=messages, **edits(*listed), **params)
     found: list[dict[str, Any]] = reply["context_management"]["applied_edits"]
     return found
@@ -203,7 +199,6 @@ async def thoughtful(api: Api, count: int) -> list[Message]:
 
 
 def turns(value: int) -> dict[str, Any]:
-    """Return a number of turns with thinking."""
     return {"type": "thinking_turns", "value": value}
 
 
@@ -253,7 +248,6 @@ CACHED = 600 + 2 * (7 + RESULT)
 
 
 def delete(*references: str) -> Block:
-    """Return an edit of the cached prefix."""
     return {"type": "cache_edits", "edits": [{"type": "delete", "cache_reference": name} for name in references]}
 
 
