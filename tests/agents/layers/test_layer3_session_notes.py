@@ -50,7 +50,6 @@ def notes_reply(*edits: dict[str, Any], **facts: Any) -> dict[str, Any]:
 
 
 def worklog(directory: Path, **facts: Any) -> dict[str, Any]:
-    """Return a reply that begins the worklog with one entry."""
     return notes_reply(begin_section(directory, "Worklog", "- one"), **facts)
 
 
@@ -61,7 +60,6 @@ class Work(ObservedAgent):
     notes: SessionNotesLayer
 
     async def write(self, words: str | None = None) -> None:
-        """As `run`, then wait for a running update."""
         await self.run(words)
         await self.notes.wait_until_written()
 
@@ -237,18 +235,6 @@ async def test_unusable_notes_file_prevents_model_call(tmp_path: Path, *, is_lin
         assert reason in work.failures[0]
         assert not work.requests("notes")
         assert target.read_text() == "# Worklog\nmine\n"
-
-
-async def test_deleted_notes_file_is_created_again(tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
-    script = [*turns(2), worklog(tmp_path, times="always")]
-    async with open_work(tmp_path, *script, settings=attrs.evolve(EAGER, step=2_000)) as work:
-        await work.write()
-        assert len(work.of_type(NotesUpdated)) == 1
-        path.unlink()
-        assert await work.notes.current() is None
-        await work.write(long("9") * 2)
-        assert (await work.stand()).text == "# Worklog\n- one"
 
 
 async def test_resumed_agent_continues_notes_and_their_costs(tmp_path: Path) -> None:

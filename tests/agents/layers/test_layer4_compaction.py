@@ -62,14 +62,12 @@ def dense(size: int) -> Callable[[str], str]:
 
 
 def small_window(directory: Path, window: int) -> Path:
-    """Return a model table in which claude-opus-5-5 has this window."""
     path = directory / "models.toml"
     path.write_text(f'[models."claude-opus-5-5"]\nwindow = {window}\n')
     return path
 
 
 def noting(directory: Path, heading: str = "Current State", text: str = "Noted at {{turn}}.") -> dict[str, Any]:
-    """Return a reply of the notes helper, which begins a section."""
     return {"purpose": "notes", "times": "always", "tools": [begin_section(directory, heading, text)]}
 
 
@@ -109,24 +107,18 @@ async def open_work(
         yield Work(agent=agent, events=watch(agent), served=served, compact=compact)
 
 
-async def test_full_context_is_summarised_by_model_and_run_continues(tmp_path: Path) -> None:
-    async with open_work(tmp_path, working(40, SUMMARY)) as work:
-        assert (await work.run(text="done")).turns == 41
-        assert len(work.of_type(Compacted)) >= 2
-        assert {(each.trigger, each.by) for each in work.of_type(Compacted)} == {("threshold", "summary")}
-        assert all(each.tokens_after <= 30_000 <= each.tokens_before for each in work.of_type(Compacted))
+async def test_full_context_is_summarised_and_event_reports_removed_and_restored_content(tmp_path: Path) -> None:
+    """A resumed agent has the bytes of the compacted one."""
+    async with open_work(tmp_path, working(22, SUMMARY)) as work:
+        assert (await work.run(text="done")).turns == 23
+        assert set(work.statuses) == {200}
         assert not work.of_type(CacheBroke)
         assert not work.failures
         assert "Went well." in text_of(work.agent)
         assert "<user-message>\\nthe task\\n</user-message>" in text_of(work.agent)
-        assert set(work.statuses) == {200}
-
-
-async def test_compaction_event_reports_removed_and_restored_content(tmp_path: Path) -> None:
-    """A resumed agent has the bytes of the compacted one."""
-    async with open_work(tmp_path, working(22, SUMMARY)) as work:
-        await work.run()
         [compacted] = work.of_type(Compacted)
+        assert (compacted.trigger, compacted.by) == ("threshold", "summary")
+        assert compacted.tokens_after <= 30_000 <= compacted.tokens_before
         assert compacted.where == str(tmp_path / "transcript.jsonl")
         assert (compacted.words, compacted.words_added) == (1, 1)
         gone = [word for word in compacted.dropped if word.startswith("/src/file_")]
@@ -177,13 +169,11 @@ async def test_earlier_summary_survives_compaction_by_rule(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        ({"text": "<summary>half", "stop": "max_tokens"}, "cut off or refused"),
         ({"text": "no", "stop": "refusal"}, "cut off or refused"),
-        ({"text": "<analysis>nothing but thoughts</analysis>"}, "no summary in it"),
         ({"text": "<summary>" + "far too long " * 5_000 + "</summary>"}, "tokens; at most"),
         ({"text": "-", "fault": {"kind": "error", "count": "always"}}, "500"),
     ],
-    ids=["cut", "refused", "empty", "too long", "an error"],
+    ids=["refused", "too long", "an error"],
 )
 async def test_unusable_summary_leads_to_next_strategy(reply: dict[str, Any], reason: str, tmp_path: Path) -> None:
     async with open_work(tmp_path, working(22, {"purpose": "compaction", "times": "always", **reply})) as work:

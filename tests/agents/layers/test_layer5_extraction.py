@@ -73,7 +73,6 @@ class Work(ObservedAgent):
         self.extraction.on_run_finished()
 
     async def extract(self, words: str | None = None) -> None:
-        """As `loop`, then wait until no extraction is running."""
         await self.loop(words)
         await self.extraction.wait_until_idle()
 

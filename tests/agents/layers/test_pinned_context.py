@@ -52,7 +52,6 @@ class Lead:
 
     @property
     def tools(self) -> dict[str, Tool]:
-        """Tool with which the agent answers."""
         return {
             "SendMessage": SendMessage(router=self.post.router, sender=self.post.sender("main")),
             "TaskClaim": TaskClaim(self.tasks, MAIN),
@@ -80,13 +79,11 @@ class Lead:
         self.agent.append_message("user", [text_block("results"), *added.blocks], *added.records)
 
     async def unanswered(self) -> str:
-        """Return the text of the mail section."""
         return await MailSection(self.post.roster, self.mail, self.post.sender("main")).text(self.agent)
 
 
 @asynccontextmanager
 async def open_lead(directory: Path) -> AsyncIterator[Lead]:
-    """Open the lead of three agents."""
     post = LocalMail()
     for name in ("main", "scout", "editor"):
         post.roster.join(name)

@@ -38,7 +38,7 @@ def never(_: str) -> str:
     pytest.fail("the tool ran")
 
 
-async def test_loop_runs_until_model_makes_no_calls(tmp_path: Path) -> None:
+async def test_loop_runs_until_model_makes_no_calls_and_is_resumed(tmp_path: Path) -> None:
     last = "{content: [{redacted_thinking: secret}, {text: 'done: {{last_tool_result}}'}]}"
     script = f"default: [{{thinking: hm, text: one, tools: [{{Note: {{text: a}}}}]}}, {last}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note", act=str.upper)) as (agent, served):
@@ -48,9 +48,11 @@ async def test_loop_runs_until_model_makes_no_calls(tmp_path: Path) -> None:
         assert [type(event) for event in events] == [TextEmitted, ToolStarted, ToolEnded, TextEmitted]
         assert ended.cost == sum(Decimal(entry["cost_usd"]) for entry in served.requests)
         assert [entry["turn"] for entry in served.requests] == [1, 2]
-        recorded = load_transcript(tmp_path / "transcript.jsonl").conversation
-        assert recorded is not None
-        assert recorded.prefix_bytes() == agent.conversation.prefix_bytes()
+    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (resumed, _):
+        assert resumed.conversation.prefix_bytes() == agent.conversation.prefix_bytes()
+        assert resumed.meter.tokens(resumed.conversation) == agent.meter.tokens(agent.conversation)
+        assert resumed.turn == agent.turn == 3
+        assert resumed.replied_at is not None
 
 
 async def test_readers_run_together_and_other_calls_alone_in_order(tmp_path: Path) -> None:
@@ -211,18 +213,6 @@ async def test_limit_of_tokens_ends_run_before_next_call(tmp_path: Path) -> None
         *others, _ = served.requests
         assert ended.usage.total >= 300
         assert sum(entry["usage"]["input_tokens"] for entry in others) < 300
-
-
-async def test_resumed_agent_continues_turn_number_and_token_count(tmp_path: Path) -> None:
-    script = "default: [{tools: [{Note: {text: a}}]}, {text: done}, {text: again}]"
-    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
-        await run_loop(agent, NINE)
-        tokens = agent.meter.tokens(agent.conversation)
-        turn = agent.turn
-    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
-        assert agent.turn == turn == 3
-        assert agent.meter.tokens(agent.conversation) == tokens
-        assert agent.replied_at is not None
 
 
 async def test_call_with_invalid_json_is_answered_and_not_run(tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ async def send(mailrooms: ProcessMail, body: str, **members: str) -> str:
 
 
 def way(posted: SendResult) -> str:
-    """Return the transport of a sent message."""
     assert posted.receipt is not None
     return posted.receipt.transport
 

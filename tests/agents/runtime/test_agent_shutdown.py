@@ -35,14 +35,12 @@ NOW = ShutdownRequest(deadline=0.0).to_body()
 
 
 async def ask_to_end(team: Team, body: str, by: str = "main", to: str = "worker") -> MessageId:
-    """Send a shutdown request; return its id."""
     [posted] = await team.router.send(team.sender(by), OutgoingMessage(to=to, body=body, kind="shutdown_request"))
     assert posted.receipt is not None
     return posted.receipt.id
 
 
 async def until_ended(team: Team, name: str = "worker") -> str:
-    """Wait for the end of an agent; return the reason."""
     await team.until(lambda: name in team.ended)
     return team.ended[name].reason
 

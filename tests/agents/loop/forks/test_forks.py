@@ -96,15 +96,24 @@ async def test_twenty_siblings_read_long_parent_from_cache(tmp_path: Path) -> No
         assert shared.count(b'"cache_control"') == 3
 
 
-async def test_fork_inherits_images_parallel_calls_and_thinking(tmp_path: Path) -> None:
+async def test_fork_inherits_images_calls_thinking_and_read_files(tmp_path: Path) -> None:
     image = {"type": "base64", "media_type": "image/png", "data": "aWs="}
     script = [READ, {"thinking": "Both.", "tools": [{"Read": {"text": "b"}}, {"Agent": {"text": "1"}}]}, DONE]
     async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(3)) as family:
         picture = json.dumps({"type": "image", "source": image}).encode()
         family.parent.append_message("user", [picture, text_block("Look at this, too. " * 300)])
+        seen = tmp_path / "seen.py"
+        seen.write_text("x = 1")
+        family.parent.workspace.seen.record(seen, b"x = 1")
         await run_loop(family.parent, RunLimits(turns=10))
         check_shared(family, 3)
         assert family.point.prefix.header.has_images
+        fork = family.forks[0]
+        fork.workspace.seen.check(seen)
+        fork.workspace.seen.record(tmp_path / "other", b"")
+        assert family.parent.workspace.seen.known().keys() == {str(seen)}
+        assert family.log("fork-1")[0]["turn"] == 1
+        assert fork.fork_of == "main"
 
 
 async def test_fork_after_rewrite_begins_with_rewritten_prefix(tmp_path: Path) -> None:
@@ -167,21 +176,6 @@ async def test_many_blocks_in_last_reply_do_not_hide_parents_cache_entry(tmp_pat
         async with trio.open_nursery() as nursery:
             nursery.start_soon(family.fork, 1, point)
         assert read_and_prompt(family.log("fork-1")[0])[0] == point.expected_read
-
-
-async def test_fork_inherits_workspace_and_counts_its_own_turns(tmp_path: Path) -> None:
-    script = [READ, GO, DONE]
-    seen = tmp_path / "seen.py"
-    seen.write_text("x = 1")
-    async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(1)) as family:
-        family.parent.workspace.seen.record(seen, b"x = 1")
-        await run_loop(family.parent, RunLimits(turns=10))
-        (fork,) = family.forks
-        fork.workspace.seen.check(seen)
-        fork.workspace.seen.record(tmp_path / "other", b"")
-        assert family.parent.workspace.seen.known().keys() == {str(seen)}
-        assert family.log("fork-1")[0]["turn"] == 1
-        assert fork.fork_of == "main"
 
 
 async def test_fork_cannot_be_forked(tmp_path: Path) -> None:
