@@ -201,10 +201,14 @@ def no_edit(text: str, **facts: Any) -> dict[str, Any]:
 async def test_failed_updates_are_events_and_become_rarer(
     tmp_path: Path, replies: list[dict[str, Any]], options: dict[str, Any], reason: str
 ) -> None:
-    async with open_work(tmp_path, *turns(12), *replies, **options) as work:
+    async def act(word: str) -> str:
+        await work.notes.wait_until_written()
+        return long(word)
+
+    async with open_work(tmp_path, *turns(12), *replies, act=act, **options) as work:
         await work.write()
         assert not work.of_type(NotesUpdated)
-        assert 2 <= len(work.failures) <= 4  # of twelve turns that have grown enough for one
+        assert len(work.failures) == 4  # of twelve turns that have grown enough for one
         assert all(reason in failure for failure in work.failures)
         assert await work.notes.current() is None
 

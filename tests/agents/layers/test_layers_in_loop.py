@@ -28,7 +28,6 @@ from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.api_errors import PromptTooLong
-from coterie.agents.loop.model.catalog import ModelTable, load_models
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.files.read import Read
@@ -39,7 +38,7 @@ from coterie.memory.compaction.result_clearing import MEDIA_PLACEHOLDER, PLACEHO
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.disk_faults import FaultAt
 from tests.agents.layers.test_layer4_compaction import long, working
-from tests.agents.scripted_agent import NotingTool, ObservedAgent, of_type, open_agent, watch
+from tests.agents.scripted_agent import NotingTool, ObservedAgent, models_with_window, of_type, open_agent, watch
 from tests.agents.tools.files.notebook_files import png
 from tests.agents.tools.files.pdf_files import pdf
 from tests.embedded_server import Served
@@ -280,13 +279,6 @@ def pages(first: int, last: int) -> dict[str, Any]:
     return {"file_path": "a.pdf", "pages": f"{first}-{last}"}
 
 
-def few_pages(directory: Path) -> ModelTable:
-    """Return a model table with a small limit of 100 pages and a window into which they fit."""
-    path = directory / "models.toml"
-    path.write_text('[models."claude-opus-5-5"]\nwindow = 400_000\n')
-    return load_models(path)
-
-
 def kinds(agent: Agent) -> list[list[str]]:
     found = (json.loads(segment.data) for segment in agent.conversation.segments if segment.block_type == "tool_result")
     return [[part["type"] for part in block["content"]] for block in found]
@@ -294,14 +286,16 @@ def kinds(agent: Agent) -> list[list[str]]:
 
 @pytest.mark.parametrize(("at_once", "thinks"), [(True, False), (False, True)])
 async def test_too_many_pages_are_removed_and_run_continues(tmp_path: Path, *, at_once: bool, thinks: bool) -> None:
-    """The agent reads 120 pages of a 200-page document; the newest 20 stay.
+    """The agent reads 120 pages of a 200-page document in a window into which they fit; the newest 20 stay.
 
     Thinking of claude-opus-5-5 is valid only behind the same prefix.
     """
     (tmp_path / "a.pdf").write_bytes(pdf(200))
     calls = [pages(n, n + 19) for n in range(1, 121, 20)]
     script = reading(calls) if at_once else reading(*([call] for call in calls), thinks=thinks)
-    async with open_agent(script, tmp_path, Read(), layers=ALONE, window=1_000_000, models=few_pages(tmp_path)) as (
+    async with open_agent(
+        script, tmp_path, Read(), layers=ALONE, window=1_000_000, models=models_with_window(tmp_path, 400_000)
+    ) as (
         agent,
         server,
     ):

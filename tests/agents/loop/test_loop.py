@@ -13,7 +13,6 @@ from coterie.agents.loop.agent import UNREADABLE, Durability
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import INTERRUPTED, close_open_calls, run_loop
-from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.run_result import RunLimits
@@ -23,7 +22,7 @@ from coterie.scenarios.api_server.http.http_connection import HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder
 from coterie.scenarios.api_server.script.http_faults import HttpFault
 from tests.agents.loop.model.test_stream_decoders import START, block, call, ending, lines
-from tests.agents.scripted_agent import NotingTool, of_type, open_agent, watch
+from tests.agents.scripted_agent import NotingTool, models_with_window, of_type, open_agent, watch
 from tests.scenarios.api_server.http.http_peer import serving
 
 NINE = RunLimits(turns=9)
@@ -112,6 +111,7 @@ async def test_paused_turn_continues(tmp_path: Path) -> None:
         (f"{{text: {'x' * 260_000}}}", NINE, "cut_off", None, 4),
         ("{tools: [{Note: {}}], times: always}", RunLimits(turns=3), "max_turns", None, 3),
         ("{tools: [{Hang: {}}]}", RunLimits(seconds=0.2), "budget", None, 1),
+        ("{tools: [{Note: {}}], times: always}", RunLimits(tokens=300), "budget", None, 3),
         ("{text: x}", NINE, "budget", BudgetSpent, 0),
         ("{text: x, fault: {kind: disconnect, count: always}}", NINE, "model_error", ModelUnreachable, 2),
         (f"{{tools: [{{Note: {{text: {'x' * 900_000}}}}}]}}", NINE, "prompt_too_long", ModelRefusedRequest, 1),
@@ -122,6 +122,7 @@ async def test_paused_turn_continues(tmp_path: Path) -> None:
         "over the largest limit",
         "turns",
         "seconds",
+        "tokens",
         "budget",
         "unreachable",
         "too long prompt",
@@ -131,11 +132,9 @@ async def test_run_ends_with_reason(
     tmp_path: Path, reply: str, limits: RunLimits, reason: str, error: type[Exception] | None, requests: int
 ) -> None:
     tools = NotingTool(name="Note"), NotingTool(name="Hang", act=hang)
-    overlay = tmp_path / "models.toml"
-    overlay.write_text(f"[models.claude-opus-5-5]\nwindow = {1 if error is ModelRefusedRequest else 200_000}\n")
+    models = models_with_window(tmp_path, 1 if error is ModelRefusedRequest else 200_000)
     gate = LocalGateway(budget=Decimal(0) if error is BudgetSpent else None)
-    options: dict[str, Any] = {"models": load_models(overlay), "gate": gate}
-    async with open_agent(f"default: [{reply}]", tmp_path, *tools, **options) as (agent, served):
+    async with open_agent(f"default: [{reply}]", tmp_path, *tools, gate=gate, models=models) as (agent, served):
         ended = await run_loop(agent, limits)
         assert (ended.reason, type(ended.error)) == (reason, error or type(None))
         assert agent.conversation.open_tool_uses == [] or reason == "max_turns"
@@ -203,16 +202,6 @@ async def test_interrupted_turn_keeps_results_and_can_continue(tmp_path: Path) -
         assert (ended.reason, ended.turns) == ("cancelled", 1)
         assert agent.conversation.open_tool_uses == []
         assert (await run_loop(agent, NINE)).text == f"quick is done, {INTERRUPTED.text}"
-
-
-async def test_limit_of_tokens_ends_run_before_next_call(tmp_path: Path) -> None:
-    script = "default: [{tools: [{Note: {}}], times: always}]"
-    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, served):
-        ended = await run_loop(agent, RunLimits(tokens=300))
-        assert ended.reason == "budget"
-        *others, _ = served.requests
-        assert ended.usage.total >= 300
-        assert sum(entry["usage"]["input_tokens"] for entry in others) < 300
 
 
 async def test_call_with_invalid_json_is_answered_and_not_run(tmp_path: Path) -> None:
