@@ -24,7 +24,7 @@ from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.call_intent import CallIntent
-from coterie.agents.loop.model.catalog import Model, ModelTable, load_models
+from coterie.agents.loop.model.catalog import Model, load_models
 from coterie.agents.loop.model.client import ModelClient, RetryPolicy, open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
 from coterie.agents.loop.model.request import Identity
@@ -101,13 +101,6 @@ def build_agent(
         durability="never",
         **{"denial": allow_all, **facts},
     )
-
-
-def models_with_window(directory: Path, window: int) -> ModelTable:
-    """Return the model table of a user for whom claude-opus-5-5 has this window."""
-    path = directory / "models.toml"
-    path.write_text(f"[models.claude-opus-5-5]\nwindow = {window}\n")
-    return load_models(path)
 
 
 @asynccontextmanager

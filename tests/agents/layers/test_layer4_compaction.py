@@ -25,6 +25,7 @@ from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted, Pivot, Side
 from coterie.agents.runtime.mail_loop import TeamMembership, run_mail_loop
@@ -34,7 +35,7 @@ from coterie.mailbox.router import OutgoingMessage
 from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings, NotesSettings
 from tests.agents.in_process_team import LocalMail
 from tests.agents.opened_layers import begin_section, open_notes, with_mail, with_on_demand_compaction
-from tests.agents.scripted_agent import NotingTool, ObservedAgent, models_with_window, open_agent, watch
+from tests.agents.scripted_agent import NotingTool, ObservedAgent, open_agent, watch
 
 LAYERS = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=False, by_api=False))
 LIMITS = RunLimits(turns=400)
@@ -58,6 +59,13 @@ def long(size: int) -> Callable[[str], str]:
 def dense(size: int) -> Callable[[str], str]:
     """Return a result for which the API counts more tokens than the estimate."""
     return lambda word: f"result_{word} " + "€§" * (size // 2)
+
+
+def small_window(directory: Path, window: int) -> Path:
+    """Return a model table in which claude-opus-5-5 has this window."""
+    path = directory / "models.toml"
+    path.write_text(f'[models."claude-opus-5-5"]\nwindow = {window}\n')
+    return path
 
 
 def noting(directory: Path, heading: str = "Current State", text: str = "Noted at {{turn}}.") -> dict[str, Any]:
@@ -222,7 +230,7 @@ async def test_errors_section_of_notes_is_added_to_summary(tmp_path: Path) -> No
 
 async def test_prompt_rejected_as_too_long_is_compacted_and_retried(tmp_path: Path) -> None:
     """The estimate was too low and the summary request is too long as well, so the oldest rounds are omitted."""
-    models = models_with_window(tmp_path, 60_000)
+    models = load_models(small_window(tmp_path, 60_000))
     tool = NotingTool(name="Note", act=dense(9_000))
     async with open_work(tmp_path, working(30, SUMMARY), tool=tool, window=400_000, models=models) as work:
         await work.run()
@@ -245,7 +253,7 @@ async def test_message_longer_than_window_is_stored_in_file(tmp_path: Path) -> N
 
 
 async def test_summary_is_made_in_parts_when_conversation_is_too_long(tmp_path: Path) -> None:
-    models = models_with_window(tmp_path, 60_000)
+    models = load_models(small_window(tmp_path, 60_000))
     tool = NotingTool(name="Note", act=long(130_000), result_cap=None)
     async with open_work(tmp_path, working(3, SUMMARY), tool=tool, window=100_000, models=models) as work:
         await work.run()

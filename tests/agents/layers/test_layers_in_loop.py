@@ -28,6 +28,7 @@ from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.api_errors import PromptTooLong
+from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.files.read import Read
@@ -37,8 +38,8 @@ from coterie.files import file_faults
 from coterie.memory.compaction.result_clearing import MEDIA_PLACEHOLDER, PLACEHOLDER
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.disk_faults import FaultAt
-from tests.agents.layers.test_layer4_compaction import long, working
-from tests.agents.scripted_agent import NotingTool, ObservedAgent, models_with_window, of_type, open_agent, watch
+from tests.agents.layers.test_layer4_compaction import long, small_window, working
+from tests.agents.scripted_agent import NotingTool, ObservedAgent, of_type, open_agent, watch
 from tests.agents.tools.files.notebook_files import png
 from tests.agents.tools.files.pdf_files import pdf
 from tests.embedded_server import Served
@@ -294,7 +295,7 @@ async def test_too_many_pages_are_removed_and_run_continues(tmp_path: Path, *, a
     calls = [pages(n, n + 19) for n in range(1, 121, 20)]
     script = reading(calls) if at_once else reading(*([call] for call in calls), thinks=thinks)
     async with open_agent(
-        script, tmp_path, Read(), layers=ALONE, window=1_000_000, models=models_with_window(tmp_path, 400_000)
+        script, tmp_path, Read(), layers=ALONE, window=1_000_000, models=load_models(small_window(tmp_path, 400_000))
     ) as (
         agent,
         server,

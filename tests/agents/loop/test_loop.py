@@ -13,6 +13,7 @@ from coterie.agents.loop.agent import UNREADABLE, Durability
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import INTERRUPTED, close_open_calls, run_loop
+from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.run_result import RunLimits
@@ -21,8 +22,9 @@ from coterie.files import file_faults
 from coterie.scenarios.api_server.http.http_connection import HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder
 from coterie.scenarios.api_server.script.http_faults import HttpFault
+from tests.agents.layers.test_layer4_compaction import small_window
 from tests.agents.loop.model.test_stream_decoders import START, block, call, ending, lines
-from tests.agents.scripted_agent import NotingTool, models_with_window, of_type, open_agent, watch
+from tests.agents.scripted_agent import NotingTool, of_type, open_agent, watch
 from tests.scenarios.api_server.http.http_peer import serving
 
 NINE = RunLimits(turns=9)
@@ -132,7 +134,7 @@ async def test_run_ends_with_reason(
     tmp_path: Path, reply: str, limits: RunLimits, reason: str, error: type[Exception] | None, requests: int
 ) -> None:
     tools = NotingTool(name="Note"), NotingTool(name="Hang", act=hang)
-    models = models_with_window(tmp_path, 1 if error is ModelRefusedRequest else 200_000)
+    models = load_models(small_window(tmp_path, 1 if error is ModelRefusedRequest else 200_000))
     gate = LocalGateway(budget=Decimal(0) if error is BudgetSpent else None)
     async with open_agent(f"default: [{reply}]", tmp_path, *tools, gate=gate, models=models) as (agent, served):
         ended = await run_loop(agent, limits)
