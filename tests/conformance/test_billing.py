@@ -153,13 +153,6 @@ async def test_cache_reads_do_not_use_up_the_rate_limit() -> None:
 MIXED = said(marked(text(20), "5m"), text(41), system=[marked(text(600), "1h")])
 
 
-async def events_of(api: Api, **changes: Any) -> list[dict[str, Any]]:
-    """Return the raw events of a stream."""
-    create: Any = api.client.messages.create
-    stream = await create(**{"model": MODEL, "max_tokens": 16, "messages": [user(text(1))], **changes}, stream=True)
-    return [event.to_dict() async for event in stream]
-
-
 def of_kind(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     (found,) = [event for event in events if event["type"] == kind]
     return found
@@ -202,7 +195,7 @@ async def test_thinking_tokens_are_part_of_the_output() -> None:
 async def test_both_ends_of_a_stream_have_the_bill() -> None:
     async with open_api(f"default: [{{text: {'w' * 40}, times: always}}]") as api:
         for bill in (Bill(write_5m=678), Bill(read=678)):
-            events = await events_of(api, **layered())
+            events = await api.events(**layered())
             first = of_kind(events, "message_start")["message"]["usage"]
             last = of_kind(events, "message_delta")["usage"]
             assert Bill.of(first) == bill

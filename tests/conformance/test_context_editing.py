@@ -5,7 +5,6 @@ import pytest
 
 from coterie.agents.loop.model.catalog import load_models
 from tests.conformance.cases import (
-    MODEL,
     Api,
     Bill,
     Block,
@@ -139,10 +138,7 @@ async def test_a_count_gives_both_figures(api: Api) -> None:
 
 @rule("context editing / streaming: applied edits stand beside the last message_delta")
 async def test_a_stream_ends_with_its_applied_edits(whole: Api) -> None:
-    create: Any = whole.client.beta.messages.create
-    request = {"context_management": {"edits": [clear_tools()]}, "betas": list(BETA)}
-    stream = await create(model=MODEL, max_tokens=16, messages=rounds(5), stream=True, **request)
-    events = [event.to_dict() async for event in stream]
+    events = await whole.events(messages=rounds(5), **edits(clear_tools()))
     (ending,) = [event for event in events if event["type"] == "message_delta"]
     (edit,) = ending["context_management"]["applied_edits"]
     assert edit["cleared_tool_uses"] == 2

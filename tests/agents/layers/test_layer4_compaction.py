@@ -207,9 +207,10 @@ async def test_notes_replace_summary_without_model_call(tmp_path: Path) -> None:
 ONE_UPDATE = NotesSettings(first=5_000, step=100_000, share=1.0)
 
 
-async def test_turns_not_covered_by_notes_stay(tmp_path: Path) -> None:
-    """If too many turns would stay, the model is called instead."""
-    async with open_work(tmp_path, working(22, noting(tmp_path), SUMMARY), notes=ONE_UPDATE) as work:
+async def test_model_is_called_if_notes_do_not_cover_enough_turns(tmp_path: Path) -> None:
+    """The section of errors is added to the summary."""
+    script = working(22, noting(tmp_path, "Errors & Corrections", "Never touch foo_bar."), SUMMARY)
+    async with open_work(tmp_path, script, notes=ONE_UPDATE) as work:
         await work.run()
         types = [type(event) for event in work.events if isinstance(event, NotesUpdated | Compacted)]
         assert types == [NotesUpdated, Compacted]
@@ -217,13 +218,6 @@ async def test_turns_not_covered_by_notes_stay(tmp_path: Path) -> None:
         assert compacted.by == "summary"
         assert compacted.passed_over["notes"].startswith("the notes do not cover the last ")
         assert "the context has grown too little" in compacted.passed_over["notes"]
-
-
-async def test_errors_section_of_notes_is_added_to_summary(tmp_path: Path) -> None:
-    script = working(22, noting(tmp_path, "Errors & Corrections", "Never touch foo_bar."), SUMMARY)
-    settings = CompactionSettings(by_notes=False)
-    async with open_work(tmp_path, script, notes=ONE_UPDATE, settings=settings) as work:
-        await work.run()
         assert "Never touch foo_bar." in text_of(work.agent)
         assert "Went well." in text_of(work.agent)
 

@@ -50,9 +50,14 @@ ONLY_API = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=Fals
 LIMITS = RunLimits(turns=60)
 
 
-def contents(agent: Agent) -> list[str]:
+def results(agent: Agent) -> list[list[dict[str, Any]]]:
+    """Return the parts of each tool result in the conversation."""
     found = (json.loads(segment.data) for segment in agent.conversation.segments if segment.block_type == "tool_result")
-    return [block["content"][0]["text"] for block in found]
+    return [block["content"] for block in found]
+
+
+def contents(agent: Agent) -> list[str]:
+    return [parts[0]["text"] for parts in results(agent)]
 
 
 def slow_at(turn: int, served: list[Served], seconds: float = 301) -> Callable[[str], str]:
@@ -280,11 +285,6 @@ def pages(first: int, last: int) -> dict[str, Any]:
     return {"file_path": "a.pdf", "pages": f"{first}-{last}"}
 
 
-def kinds(agent: Agent) -> list[list[str]]:
-    found = (json.loads(segment.data) for segment in agent.conversation.segments if segment.block_type == "tool_result")
-    return [[part["type"] for part in block["content"]] for block in found]
-
-
 @pytest.mark.parametrize(("at_once", "thinks"), [(True, False), (False, True)])
 async def test_too_many_pages_are_removed_and_run_continues(tmp_path: Path, *, at_once: bool, thinks: bool) -> None:
     """The agent reads 120 pages of a 200-page document in a window into which they fit; the newest 20 stay.
@@ -306,7 +306,8 @@ async def test_too_many_pages_are_removed_and_run_continues(tmp_path: Path, *, a
         assert (left.mechanism, left.results) == ("size", 5)
         assert left.tokens_after < left.tokens_before
         # The last round is rewritten as text if it has thinking.
-        assert kinds(agent) == [["text", "text"]] * 5 + ([] if thinks else [["text", "document"]])
+        kinds = [[part["type"] for part in parts] for parts in results(agent)]
+        assert kinds == [["text", "text"]] * 5 + ([] if thinks else [["text", "document"]])
         assert b'"type":"document"' in agent.conversation.prefix_bytes()
         assert MEDIA_PLACEHOLDER in agent.conversation.prefix_bytes().decode()
         assert [entry["status"] for entry in server.requests].count(400) == 1
@@ -342,4 +343,4 @@ async def test_pages_that_fill_window_are_removed_by_compaction(tmp_path: Path) 
         assert not of_type(events, LayerFailed)
         assert {entry["status"] for entry in server.requests} == {200}
         assert "Read it all." in agent.conversation.prefix_bytes().decode()
-        assert len(kinds(agent)) < 2 * len(rounds)
+        assert len(results(agent)) < 2 * len(rounds)
