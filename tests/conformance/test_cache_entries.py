@@ -92,27 +92,22 @@ async def test_prewarming_says_nothing(whole: Api) -> None:
     assert (reply["content"], reply["stop_reason"], reply["usage"]["output_tokens"]) == ([], "max_tokens", 0)
 
 
-async def _write_slowly(api: Api) -> None:
-    """Send a request whose reply begins 200 seconds later."""
+SLOW: dict[str, History] = {
+    "prompt caching / ttl: the time counts from the start of the request that writes": history(),
+    "prompt caching / ttl: a refresh counts from the start of the request that reads": history(cached(), 250.0),
+}
+
+
+@pytest.mark.parametrize(("late", "read"), [(0.0, 600), (TINY, 0)])
+@rules(SLOW)
+async def test_life_counts_from_the_start_of_a_slow_request(holding: Api, row: History, late: float, read: int) -> None:
+    """The reply to the request begins 200 seconds after its start."""
+    await holding.play(row)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: api.ask(**cached(words="hold")))
-        await api.until_held()
-        api.advance(200)
-        api.go()
-
-
-@pytest.mark.parametrize(("late", "read"), [(0.0, 600), (TINY, 0)])
-@rule("prompt caching / ttl: the time counts from the start of the request that writes")
-async def test_the_life_of_a_write_counts_from_the_start_of_its_request(holding: Api, late: float, read: int) -> None:
-    await _write_slowly(holding)
-    await holding.play(history(100 + late, cached(), read))
-
-
-@pytest.mark.parametrize(("late", "read"), [(0.0, 600), (TINY, 0)])
-@rule("prompt caching / ttl: a refresh counts from the start of the request that reads")
-async def test_the_refresh_counts_from_the_start_of_the_reading_request(holding: Api, late: float, read: int) -> None:
-    await holding.play(history(cached(), 250.0))
-    await _write_slowly(holding)
+        nursery.start_soon(lambda: holding.ask(**cached(words="hold")))
+        await holding.until_held()
+        holding.advance(200)
+        holding.go()
     await holding.play(history(100 + late, cached(), read))
 
 

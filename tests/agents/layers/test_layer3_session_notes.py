@@ -259,6 +259,8 @@ async def test_resumed_agent_continues_notes_and_their_costs(tmp_path: Path) -> 
         assert record is not None
         assert record.turn == 6
         assert Decimal(record.cost_usd) == Decimal(first.cost_usd) + Decimal(second.cost_usd)
+        path.unlink()
+        assert await work.notes.current() is None
 
 
 async def test_fork_counts_growth_from_inherited_context(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import pytest
 import trio
 import trio.testing
 
+from coterie.agents.errors import BudgetSpent
 from coterie.agents.events.agent_events import Event, ProgressSummarized
 from coterie.agents.events.layer_events import CacheBroke
 from coterie.agents.layers.progress.summarizer import ProgressSummarizer, TimeoutGateway, clean
+from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, open_agent, watch
@@ -211,3 +213,22 @@ async def test_summaries_are_skipped_without_event_in_cool_down(tmp_path: Path) 
 )
 def test_answer_is_one_short_line_without_control_characters(answered: str, shown: str) -> None:
     assert clean(answered) == shown
+
+
+async def test_timeout_gateway_admits_immediately_or_raises(autojump_clock: trio.testing.MockClock) -> None:
+    local = LocalGateway(budget=Decimal(0))
+    gate = TimeoutGateway(gate=local, timeout=5)
+    intent = CallIntent(agent="a", purpose="summary", model=HAIKU, prompt_tokens=10, max_tokens=1, prefix=b"")
+    with pytest.raises(BudgetSpent):
+        async with gate.admit(intent):
+            pytest.fail("there is no budget")
+    local.budget = None
+    async with gate.admit(intent):
+        gate.cool_down(6)
+        began = trio.current_time()
+        with pytest.raises(trio.TooSlowError):
+            async with gate.admit(intent):
+                pytest.fail("the gate is closed")
+        assert trio.current_time() - began == pytest.approx(5)
+    async with gate.admit(intent):
+        assert trio.current_time() - began == pytest.approx(6)

@@ -99,11 +99,6 @@ def test_invalid_message_is_refused_without_change(role: Role, blocks: list[byte
     assert (conversation.prefix_bytes(), conversation.prefix_hash, conversation.epoch) == before
 
 
-def test_conversation_without_messages_cannot_be_rendered() -> None:
-    with pytest.raises(ValueError, match="without messages"):
-        Conversation.begin(HEADER, system=[text("s")]).render(max_tokens=1)
-
-
 def test_only_open_calls_get_a_placeholder() -> None:
     parent = begun()
     parent.append("assistant", [tool_use("toolu_1")])
@@ -230,9 +225,11 @@ def test_requests_mark_system_context_previous_end_and_their_own() -> None:
     assert marks(conversation) == (2, 4, 7, 9)
 
 
-def test_without_system_the_tools_are_marked() -> None:
+def test_without_system_the_tools_are_marked_and_without_messages_is_no_request() -> None:
     deferred = b'{"name":"Rare","defer_loading":true}'
     conversation = Conversation.begin(HEADER, tools=[b"{ }", deferred], system=[text("")])
+    with pytest.raises(ValueError, match="without messages"):
+        conversation.render(max_tokens=1)
     conversation.append("user", [text("go")])
     rendered = conversation.render(max_tokens=1)
     assert rendered.marks == (0, 3)
@@ -283,3 +280,15 @@ def test_forks_share_all_but_directive_and_new_agents_their_system() -> None:
     assert left.shared_hash == right.shared_hash == left.prefix.hash_at(len(left) - 1)
     left.sent(left.render(max_tokens=1))
     assert left.shared_hash is None
+
+
+def test_last_answered_request_can_be_resent() -> None:
+    conversation = Conversation.begin(HEADER, system=[text("s")])
+    conversation.append("user", [text("context"), text("task"), text("")])
+    sent = conversation.render(max_tokens=1)
+    assert conversation.answered().render(max_tokens=1).body == sent.body
+    conversation.sent(sent)
+    conversation.append("assistant", [text("Yes.")])
+    again = conversation.answered()
+    assert [message.role for message in again.messages] == ["user"]
+    assert again.messages == conversation.messages[:1]

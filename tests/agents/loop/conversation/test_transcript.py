@@ -72,23 +72,18 @@ def recorded(path: Path) -> Conversation:
     return conversation
 
 
-def test_every_record_is_one_line_of_json(path: Path) -> None:
-    recorded(path)
+def test_every_record_is_one_line_of_json_and_nothing_new_writes_none(path: Path) -> None:
+    conversation = recorded(path)
     content = path.read_bytes()
     lines = content.strip().split(b"\n\n")
     assert [json.loads(line)["kind"] for line in lines] == ["epoch", "message", "message", "marks"]
     assert content == b"".join(b"\n" + line + b"\n" for line in lines)
-
-
-def test_record_without_changes_writes_nothing(path: Path) -> None:
-    conversation = recorded(path)
-    before = path.read_bytes()
     with TranscriptWriter.open(path) as writer:
         writer.record(conversation)
         assert writer.loaded.conversation is not None
         writer.record(writer.loaded.conversation)
         writer.sync()
-    assert path.read_bytes() == before
+    assert path.read_bytes() == content
 
 
 def test_new_epoch_writes_only_changed_segments(path: Path) -> None:
