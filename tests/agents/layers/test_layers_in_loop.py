@@ -38,7 +38,7 @@ from coterie.files import file_faults
 from coterie.memory.compaction.result_clearing import MEDIA_PLACEHOLDER, PLACEHOLDER
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.disk_faults import FaultAt
-from tests.agents.layers.test_layer4_compaction import long, small_window, working
+from tests.agents.layers.test_layer4_compaction import LAYERS, long, small_window, working
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, of_type, open_agent, watch
 from tests.agents.tools.files.notebook_files import png
 from tests.agents.tools.files.pdf_files import pdf
@@ -270,7 +270,6 @@ async def test_filling_window_is_event_and_full_window_ends_run(tmp_path: Path) 
         assert all(event.tokens >= event.threshold for event in filling)
 
 
-ALONE = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=False, by_api=False))
 SMALL = "claude-haiku-4-5"
 SUMMARY = {"purpose": "compaction", "times": "always", "text": "<summary>Read it all.</summary>"}
 
@@ -287,19 +286,15 @@ def pages(first: int, last: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("at_once", "thinks"), [(True, False), (False, True)])
 async def test_too_many_pages_are_removed_and_run_continues(tmp_path: Path, *, at_once: bool, thinks: bool) -> None:
-    """The agent reads 120 pages of a 200-page document in a window into which they fit; the newest 20 stay.
+    """The agent reads 120 pages of a 200-page document, of which the model takes 100; the newest 20 stay.
 
     Thinking of claude-opus-5-5 is valid only behind the same prefix.
     """
     (tmp_path / "a.pdf").write_bytes(pdf(200))
     calls = [pages(n, n + 19) for n in range(1, 121, 20)]
     script = reading(calls) if at_once else reading(*([call] for call in calls), thinks=thinks)
-    async with open_agent(
-        script, tmp_path, Read(), layers=ALONE, window=1_000_000, models=load_models(small_window(tmp_path, 400_000))
-    ) as (
-        agent,
-        server,
-    ):
+    models = load_models(small_window(tmp_path, 400_000))
+    async with open_agent(script, tmp_path, Read(), layers=LAYERS, window=1_000_000, models=models) as (agent, server):
         events = watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"
         [left] = of_type(events, ResultsCleared)
@@ -333,7 +328,7 @@ async def test_pages_that_fill_window_are_removed_by_compaction(tmp_path: Path) 
     rounds = [[pages(n, n + 9), {"file_path": "a.png"}] for n in range(1, 60, 10)]
     compact = CompactionStep()
     async with open_agent(
-        reading(*rounds), tmp_path, Read(), layers=ALONE, model=SMALL, window=120_000, compact=compact
+        reading(*rounds), tmp_path, Read(), layers=LAYERS, model=SMALL, window=120_000, compact=compact
     ) as (agent, server):
         events = watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"
