@@ -310,6 +310,20 @@ async def test_run_now_covers_whole_conversation_when_nothing_is_new(tmp_path: P
             assert (told.skipped, told.turns, work.of_type(MemoryExtracted)[-1]) == (None, 1, told)
 
 
+async def test_requested_extraction_waits_for_one_on_demand(tmp_path: Path) -> None:
+    replies = nothing(until="go", when=when_extracting_from(2)), nothing(when=when_extracting_from(2))
+    async with open_work(tmp_path, {"text": "one"}, {"text": "two"}, *replies) as work, trio.open_nursery() as nursery:
+        await work.run()
+        nursery.start_soon(work.extraction.run_now)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await work.loop("more")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(work.served.received) == 3
+        work.go()
+        await work.extraction.wait_until_idle()
+        assert (work.failures, len(work.of_type(MemoryExtracted)), work.cursor) == ([], 2, 3)
+
+
 async def test_end_of_block_cancels_extraction_after_limit_with_event(tmp_path: Path) -> None:
     """An extraction on demand waits for the running one."""
     settings = ExtractionSettings(drain=0.01)
