@@ -88,7 +88,6 @@ class Team(LocalMail):
     async def run(
         self, name: str, start: int, task: str | None, tools: tuple[Tool, ...] = (), lead: str | None = None
     ) -> None:
-        """Run one incarnation of an agent."""
         with TranscriptWriter.open(self.path(name)) as transcript:
             async with self.transport.open_inbox(name, start, seen=transcript.loaded.mail) as inbox:
                 mail = Messaging(MergedInbox(name, inbox, (), self.add_dead_letter))
@@ -110,7 +109,6 @@ class Team(LocalMail):
                 self.ended[name] = await run_mail_loop(agent, mail, RunLimits(turns=20), membership, note)
 
     def path(self, name: str) -> Path:
-        """Return the path of an agent's transcript."""
         return self.directory / f"{name}.jsonl"
 
     def texts(self, name: str) -> list[str]:

@@ -20,7 +20,7 @@ from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
 from coterie.agents.settings import Settings
 from coterie.agents.tools.tool import Tool
-from coterie.memory.layer_settings import CompactionSettings, LayersSettings, NotesSettings
+from coterie.memory.layer_settings import LayersSettings, NotesSettings
 from coterie.memory.notes.template import default_template
 
 
@@ -49,9 +49,6 @@ async def open_notes(
     agent: Agent,
     settings: NotesSettings | None = None,
     pinned: Sequence[PinnedSection] = (),
-    *,
-    compaction: CompactionSettings | None = None,
-    is_teammate: bool = True,
 ) -> AsyncIterator[SessionNotesLayer]:
     """Layer 3 of *agent*, while the block runs."""
     workspace = agent.workspace
@@ -60,7 +57,7 @@ async def open_notes(
             agent.identity.agent, workspace.root, workspace.scratch, settings or NotesSettings(), pinned
         )
     )
-    notes = SessionNotesLayer(agent, writer, compaction=compaction, is_teammate=is_teammate)
+    notes = SessionNotesLayer(agent, writer)
     pipeline = agent.pipeline
     agent.pipeline = attrs.evolve(pipeline, reply=(*pipeline.reply, notes), compacted=(notes, *pipeline.compacted))
     async with notes.open():

@@ -68,7 +68,6 @@ class NotingTool(Tool):
     input_type: type[attrs.AttrsInstance] = NoteInput
 
     async def run(self, arguments: NoteInput, _workspace: Workspace) -> ToolResult:
-        """Return the result of the test's function."""
         result = self.act(arguments.text)
         if hasattr(result, "__await__"):
             result = await result
@@ -145,16 +144,14 @@ async def open_agent(
 
 
 @contextmanager
-def open_resumed_agent(
-    agent: Agent, path: Path, layers: LayersSettings | None = None, compact: CompactionStep | None = None
-) -> Iterator[Agent]:
+def open_resumed_agent(agent: Agent, path: Path) -> Iterator[Agent]:
     """Resume the agent whose transcript is at *path*, with the model, tools and files of *agent*.
 
     The server is the same, so it still knows which thinking belongs to which call.
     """
     with TranscriptWriter.open(path, agent.clock) as transcript:
         assert transcript.loaded.conversation is not None
-        again = build_agent(
+        yield build_agent(
             transcript,
             agent.client,
             agent.workspace.root,
@@ -164,9 +161,6 @@ def open_resumed_agent(
             denial=agent.denial,
             clock=agent.clock,
         )
-        if layers is not None:
-            again.pipeline = build_pipeline(layers, dict(agent.tools), agent.workspace.scratch, compact)
-        yield again
 
 
 @attrs.define(eq=False)
@@ -177,7 +171,6 @@ class SpentGateway(LocalGateway):
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """As `LocalGateway.admit`, except for the refused purpose."""
         if intent.purpose == self.refused:
             raise BudgetSpent(budget=Decimal(1), spent=Decimal(1), reserve=intent.reserve)
         async with LocalGateway.admit(self, intent) as permit:
@@ -206,16 +199,13 @@ class ObservedAgent:
 
     @property
     def failures(self) -> list[str]:
-        """Reasons of the failures of layers."""
         return [event.reason for event in self.of_type(LayerFailed)]
 
     @property
     def statuses(self) -> list[int]:
-        """HTTP statuses of all replies."""
         return [entry["status"] for entry in self.served.requests]
 
     def requests(self, purpose: str) -> list[dict[str, Any]]:
-        """Return the server's log entries for *purpose*."""
         return [entry for entry in self.served.requests if entry["purpose"] == purpose]
 
 

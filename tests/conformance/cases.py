@@ -141,6 +141,12 @@ class Api:
         """Return the bill of the basic request with *changes*."""
         return Bill.of((await self.send(**changes))["usage"])
 
+    async def events(self, **changes: Any) -> list[dict[str, Any]]:
+        """Return the raw events of a stream for such a request."""
+        body = {"model": MODEL, "max_tokens": 16, "messages": [user(text(1))], **changes, "stream": True}
+        stream = await _call(self.client.messages.create, body)
+        return [event.to_dict() async for event in stream]
+
     async def play(self, history: History) -> None:
         """Send the requests of *history* in their order, and check their bills."""
         bill = Bill()

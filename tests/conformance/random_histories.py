@@ -269,7 +269,6 @@ def apart(value: Any) -> Any:
 
 
 def last_reply(messages: list[dict[str, Any]]) -> int:
-    """Return the index of the last assistant message."""
     start = max(number for number, message in enumerate(messages) if message["role"] == "assistant")
     while messages[start - 1]["role"] == "assistant":
         start -= 1

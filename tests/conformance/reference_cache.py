@@ -36,7 +36,6 @@ class Position:
 
     prefix: tuple[str, ...]
     tokens: int
-    """Digest of the whole prefix."""
     step: int
     """Position for the lookback: a run of tool calls, or of their results, is one step."""
     ttl: str | None

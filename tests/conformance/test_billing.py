@@ -55,10 +55,6 @@ HISTORIES: dict[str, History] = {
     "prompt caching / billing positions: with a hit at C nothing is written": history(
         ttls("1h", "5m", "5m"), ttls("1h", "5m", "5m"), Bill(read=678, uncached=1)
     ),
-    "prompt caching / billing positions: what follows C is plain input": history(
-        (said(text(1_000), system=[marked(text(600))]), Bill(write_5m=600, uncached=1_000)),
-        (said(text(1_000), system=[marked(text(600))]), Bill(read=600, uncached=1_000)),
-    ),
     "prompt caching / minimum: the whole prefix counts, not the marked block": history(
         said(marked(text(12)), tools=[tool(300)], system=[text(200)]), Bill(write_5m=512)
     ),
@@ -157,13 +153,6 @@ async def test_cache_reads_do_not_use_up_the_rate_limit() -> None:
 MIXED = said(marked(text(20), "5m"), text(41), system=[marked(text(600), "1h")])
 
 
-async def events_of(api: Api, **changes: Any) -> list[dict[str, Any]]:
-    """Return the raw events of a stream."""
-    create: Any = api.client.messages.create
-    stream = await create(**{"model": MODEL, "max_tokens": 16, "messages": [user(text(1))], **changes}, stream=True)
-    return [event.to_dict() async for event in stream]
-
-
 def of_kind(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     (found,) = [event for event in events if event["type"] == kind]
     return found
@@ -206,23 +195,13 @@ async def test_thinking_tokens_are_part_of_the_output() -> None:
 async def test_both_ends_of_a_stream_have_the_bill() -> None:
     async with open_api(f"default: [{{text: {'w' * 40}, times: always}}]") as api:
         for bill in (Bill(write_5m=678), Bill(read=678)):
-            events = await events_of(api, **layered())
+            events = await api.events(**layered())
             first = of_kind(events, "message_start")["message"]["usage"]
             last = of_kind(events, "message_delta")["usage"]
             assert Bill.of(first) == bill
             assert (first["output_tokens"], last["output_tokens"]) == (1, 10)
             for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
                 assert first[name] == last[name]
-
-
-@rule("streaming / usage: the same request is billed the same, streamed or whole")
-async def test_a_stream_is_billed_like_a_whole_reply() -> None:
-    usages = []
-    for is_streamed in (False, True):
-        async with open_api(is_streamed=is_streamed) as api:
-            await api.ask(**layered())
-            usages.append((await api.send(**layered(**said(text_block("other")))))["usage"])
-    assert usages[0] == usages[1]
 
 
 @rule("token counting / prompt caching: a count checks markers, and neither writes, reads nor refreshes")

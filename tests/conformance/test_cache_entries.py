@@ -10,7 +10,6 @@ from tests.conformance.cases import (
     Bill,
     Block,
     History,
-    Message,
     Request,
     assistant,
     control,
@@ -93,27 +92,22 @@ async def test_prewarming_says_nothing(whole: Api) -> None:
     assert (reply["content"], reply["stop_reason"], reply["usage"]["output_tokens"]) == ([], "max_tokens", 0)
 
 
-async def _write_slowly(api: Api) -> None:
-    """Send a request whose reply begins 200 seconds later."""
+SLOW: dict[str, History] = {
+    "prompt caching / ttl: the time counts from the start of the request that writes": history(),
+    "prompt caching / ttl: a refresh counts from the start of the request that reads": history(cached(), 250.0),
+}
+
+
+@pytest.mark.parametrize(("late", "read"), [(0.0, 600), (TINY, 0)])
+@rules(SLOW)
+async def test_life_counts_from_the_start_of_a_slow_request(holding: Api, row: History, late: float, read: int) -> None:
+    """The reply to the request begins 200 seconds after its start."""
+    await holding.play(row)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: api.ask(**cached(words="hold")))
-        await api.until_held()
-        api.advance(200)
-        api.go()
-
-
-@pytest.mark.parametrize(("late", "read"), [(0.0, 600), (TINY, 0)])
-@rule("prompt caching / ttl: the time counts from the start of the request that writes")
-async def test_the_life_of_a_write_counts_from_the_start_of_its_request(holding: Api, late: float, read: int) -> None:
-    await _write_slowly(holding)
-    await holding.play(history(100 + late, cached(), read))
-
-
-@pytest.mark.parametrize(("late", "read"), [(0.0, 600), (TINY, 0)])
-@rule("prompt caching / ttl: a refresh counts from the start of the request that reads")
-async def test_the_refresh_counts_from_the_start_of_the_reading_request(holding: Api, late: float, read: int) -> None:
-    await holding.play(history(cached(), 250.0))
-    await _write_slowly(holding)
+        nursery.start_soon(lambda: holding.ask(**cached(words="hold")))
+        await holding.until_held()
+        holding.advance(200)
+        holding.go()
     await holding.play(history(100 + late, cached(), read))
 
 
@@ -287,16 +281,3 @@ LOOKBACK: dict[str, History] = {
 @rules(LOOKBACK)
 async def test_lookback_finds_entries_of_twenty_positions(api: Api, row: History) -> None:
     await api.play(row)
-
-
-@rule("prompt caching / growing conversations: each turn reads what the one before it wrote")
-async def test_a_conversation_that_moves_its_breakpoint_reads_all_before_it(api: Api) -> None:
-    past: list[Message] = []
-    cached = 0
-    for turn in range(6):
-        question: dict[str, Any] = text(FIRST if turn == 0 else 2)
-        bill = await api.ask(messages=[*past, user(marked(question))])
-        assert bill.read == cached
-        past += [user(question), assistant(text(3))]
-        cached = bill.cached
-    assert cached == FIRST + 5 * (2 + 3)

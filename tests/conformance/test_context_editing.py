@@ -5,7 +5,6 @@ import pytest
 
 from coterie.agents.loop.model.catalog import load_models
 from tests.conformance.cases import (
-    MODEL,
     Api,
     Bill,
     Block,
@@ -42,17 +41,14 @@ def clear_thinking(keep: Any) -> dict[str, Any]:
 
 
 def uses(value: int) -> dict[str, Any]:
-    """Return a number of tool uses."""
     return {"type": "tool_uses", "value": value}
 
 
 def tokens(value: int) -> dict[str, Any]:
-    """Return an amount of input tokens."""
     return {"type": "input_tokens", "value": value}
 
 
 def edits(*listed: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters for these edits."""
     return {"context_management": {"edits": list(listed)}, "betas": BETA}
 
 
@@ -66,7 +62,6 @@ def rounds(count: int, tool_name: str = "lookup", *, size: int = 100) -> list[Me
 
 
 async def applied(api: Api, messages: list[Message], *listed: dict[str, Any], **params: Any) -> list[dict[str, Any]]:
-    """Return the `applied_edits` of a reply."""
     reply = await api.send(messages=messages, **edits(*listed), **params)
     found: list[dict[str, Any]] = reply["context_management"]["applied_edits"]
     return found
@@ -143,10 +138,7 @@ async def test_a_count_gives_both_figures(api: Api) -> None:
 
 @rule("context editing / streaming: applied edits stand beside the last message_delta")
 async def test_a_stream_ends_with_its_applied_edits(whole: Api) -> None:
-    create: Any = whole.client.beta.messages.create
-    request = {"context_management": {"edits": [clear_tools()]}, "betas": list(BETA)}
-    stream = await create(model=MODEL, max_tokens=16, messages=rounds(5), stream=True, **request)
-    events = [event.to_dict() async for event in stream]
+    events = await whole.events(messages=rounds(5), **edits(clear_tools()))
     (ending,) = [event for event in events if event["type"] == "message_delta"]
     (edit,) = ending["context_management"]["applied_edits"]
     assert edit["cleared_tool_uses"] == 2
@@ -203,7 +195,6 @@ async def thoughtful(api: Api, count: int) -> list[Message]:
 
 
 def turns(value: int) -> dict[str, Any]:
-    """Return a number of turns with thinking."""
     return {"type": "thinking_turns", "value": value}
 
 
@@ -253,7 +244,6 @@ CACHED = 600 + 2 * (7 + RESULT)
 
 
 def delete(*references: str) -> Block:
-    """Return an edit of the cached prefix."""
     return {"type": "cache_edits", "edits": [{"type": "delete", "cache_reference": name} for name in references]}
 
 

@@ -85,6 +85,8 @@ SAME_CHOICES: dict[str, Request] = {
 LATE = [tool(60, "late", defer_loading=True), ALPHA, marked(BETA), tool(60, "later", defer_loading=True)]
 TOOL_CHANGES = ("mid-conversation-tool-changes-2026-07-01",)
 
+BRANCH = layered(**said(marked(text(9, "o"))))
+
 HISTORIES: dict[str, History] = {
     "prompt caching / invalidation: an unchanged request keeps tools, system and messages": kept(MESSAGES),
     **{f"prompt caching / invalidation: a tool {how} loses all": kept(0, tools=t) for how, t in CHANGED_TOOLS.items()},
@@ -142,6 +144,9 @@ HISTORIES: dict[str, History] = {
     "prompt caching / invalidation: stop_sequences keep everything": kept(MESSAGES, stop_sequences=["STOP"]),
     "prompt caching / invalidation: metadata keeps everything": kept(MESSAGES, metadata={"user_id": "u"}),
     "prompt caching / invalidation: service_tier keeps everything": kept(MESSAGES, service_tier="auto"),
+    "prompt caching / branches: conversations that part share what came before": history(
+        layered(), 0, BRANCH, SYSTEM, layered(), MESSAGES, BRANCH, SYSTEM + 9
+    ),
     "tool search / defer_loading: deferred tools are not in the prefix and cost nothing": history(
         layered(), layered(tools=LATE), Bill(read=MESSAGES)
     ),
@@ -199,13 +204,6 @@ async def test_only_another_key_reads_nothing(api: Api) -> None:
             await other.play(history(layered(), bill, layered(), Bill(read=MESSAGES)))
 
 
-@rule("prompt caching / isolation: models share nothing, whatever the order of requests")
-async def test_each_model_has_its_own_entries(api: Api) -> None:
-    for expected in (Bill(write_5m=600), Bill(read=600)):
-        for model in ("claude-opus-5", "claude-fable-5", "claude-sonnet-5-5"):
-            assert await api.ask(model=model, **said(marked(text(600)))) == expected
-
-
 @pytest.mark.parametrize(
     ("alias", "dated"),
     [("claude-opus-4-5", "claude-opus-4-5-20251101"), ("claude-haiku-4-5-20251001", "claude-haiku-4-5")],
@@ -215,13 +213,6 @@ async def test_an_alias_reads_what_the_dated_id_wrote(api: Api, alias: str, date
     reply = await api.send(model=dated, **said(marked(text(5_000))))
     assert (reply["model"], Bill.of(reply["usage"])) == (dated, Bill(write_5m=5_000))
     assert await api.ask(model=alias, **said(marked(text(5_000)))) == Bill(read=5_000)
-
-
-@rule("prompt caching / branches: conversations that part share what came before")
-async def test_a_diverging_conversation_leaves_the_shared_prefix_alone(api: Api) -> None:
-    """Two conversations with one system prompt alternate."""
-    other = layered(**said(marked(text(9, "o"))))
-    await api.play(history(layered(), 0, other, 670, layered(), MESSAGES, other, 679))
 
 
 THINKING_LOOP = f"""

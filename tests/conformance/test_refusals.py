@@ -3,7 +3,6 @@ from typing import Any
 import attrs
 
 from tests.conformance.cases import (
-    MODEL,
     Api,
     Refusal,
     Request,
@@ -220,8 +219,5 @@ async def test_an_unknown_message_is_not_found(whole: Api) -> None:
 @rule("cache diagnostics / streaming: the diagnosis stands on message_start")
 async def test_a_stream_opens_with_its_diagnosis(whole: Api) -> None:
     earlier = await whole.send(**layered(), diagnostics=FIRST_TURN)
-    create: Any = whole.client.messages.create
-    request = layered(**SYSTEM, diagnostics={"previous_message_id": earlier["id"]})
-    stream = await create(model=MODEL, max_tokens=16, stream=True, **request)
-    opening, *_ = [event.to_dict() async for event in stream]
+    opening, *_ = await whole.events(**layered(**SYSTEM, diagnostics={"previous_message_id": earlier["id"]}))
     assert opening["message"]["diagnostics"] == missed("system_changed", 78)

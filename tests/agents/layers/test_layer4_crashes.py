@@ -57,7 +57,6 @@ class Recorded:
 
     @classmethod
     def of(cls, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> "Recorded":
-        """Note all states that are recorded from now on."""
         path, record = agent.transcript.path, TranscriptWriter.record
         first = state_of(load_transcript(path))
         recorded = cls([(path.stat().st_size, first)], first)
@@ -132,7 +131,6 @@ def record_ends(content: bytes) -> list[int]:
 
 
 def boundary_lines(content: bytes) -> Iterator[tuple[int, int]]:
-    """Return the start and end offsets of the records of compactions."""
     start = 0
     for end in record_ends(content):
         record = read_line(content[start:end].strip(b"\n"))

@@ -75,7 +75,6 @@ class Round:
     """Compactions directly before this reply is requested."""
 
     def reply(self, number: int) -> dict[str, Any]:
-        """Return the reply in the form of a script."""
         tools = [{"Note": {"text": f"{number}.{call} {size}"}} for call, size in enumerate(self.results)]
         has_text = self.has_text or not tools
         return {
@@ -161,7 +160,6 @@ class Team:
     heading: str = "Team"
 
     async def text(self, agent: Agent) -> str:
-        """Return a text that depends on the agent's turn."""
         return f"ada, ben, cleo and dan work for {agent.identity.agent} at turn {agent.turn}"
 
 
@@ -187,7 +185,6 @@ class Watched(CompactionStep):
         return told
 
     async def do(self, agent: Agent, cut: Cut) -> None:
-        """Run the requested compaction."""
         self.settings = attrs.evolve(cut.settings, by_notes=cut.way == "notes", by_model=cut.way != "rule")
         count = len(agent.conversation.messages)
         pivot = None if cut.side is None else Pivot(side=cut.side, message=1 + cut.message % count)

@@ -9,6 +9,8 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
+import trio.testing
 
 from coterie.agents.events.layer_events import MemoryChanged, MemoryExtracted
 from coterie.agents.layers.layer5_extraction import WROTE_ITSELF, Extraction
@@ -73,7 +75,6 @@ class Work(ObservedAgent):
         self.extraction.on_run_finished()
 
     async def extract(self, words: str | None = None) -> None:
-        """As `loop`, then wait until no extraction is running."""
         await self.loop(words)
         await self.extraction.wait_until_idle()
 
@@ -261,6 +262,8 @@ async def test_failed_model_call_is_event_and_next_run_covers_its_turns(tmp_path
         assert (len(work.failures), len(work.of_type(MemoryExtracted)), work.cursor) == (1, 1, 3)
 
 
+INSIDE = Path("../memory")
+"""Path of the memory from the project."""
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7\n-----END PRIVATE KEY-----"
 
 
@@ -268,23 +271,18 @@ KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEA
     ("replies", "turns", "failures"),
     [
         (
-            [*[[read(Path("x.md"))]] * 4, [write(Path("late.md"))]],
+            [*[extraction(read(INSIDE / "x.md"))] * 4, extraction(write(INSIDE / "late.md"))],
             5,
             ["the extraction was not finished after 5 replies"],
         ),
-        ([[write(Path("key.md"), KEY)], []], 2, ["a memory could not be written"]),
-        ([[]], 1, []),
+        ([extraction(write(INSIDE / "key.md", KEY)), nothing()], 2, ["a memory could not be written"]),
     ],
-    ids=["limit of turns", "refused memory", "no calls"],
+    ids=["limit of turns", "refused memory"],
 )
 async def test_extraction_without_memories_counts(
-    tmp_path: Path, replies: list[list[dict[str, Any]]], turns: int, failures: list[str]
+    tmp_path: Path, replies: list[dict[str, Any]], turns: int, failures: list[str]
 ) -> None:
-    for call in (call for reply in replies for call in reply):
-        [arguments] = call.values()
-        arguments["file_path"] = str(tmp_path / "memory" / arguments["file_path"])
-    script = [extraction(*calls) if calls else nothing() for calls in replies]
-    async with open_work(tmp_path, NOTED, *script) as work:
+    async with open_work(tmp_path, NOTED, *replies) as work:
         await work.extract()
         assert [(told.saved, told.turns) for told in work.of_type(MemoryExtracted)] == [([], turns)]
         assert [reason.partition(":")[0] for reason in work.failures] == failures
@@ -312,9 +310,32 @@ async def test_run_now_covers_whole_conversation_when_nothing_is_new(tmp_path: P
             assert (told.skipped, told.turns, work.of_type(MemoryExtracted)[-1]) == (None, 1, told)
 
 
+async def test_requested_extraction_waits_for_one_on_demand(tmp_path: Path) -> None:
+    replies = nothing(until="go", when=when_extracting_from(2)), nothing(when=when_extracting_from(2))
+    async with open_work(tmp_path, {"text": "one"}, {"text": "two"}, *replies) as work, trio.open_nursery() as nursery:
+        await work.run()
+        nursery.start_soon(work.extraction.run_now)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await work.loop("more")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(work.served.received) == 3
+        work.go()
+        await work.extraction.wait_until_idle()
+        assert (work.failures, len(work.of_type(MemoryExtracted)), work.cursor) == ([], 2, 3)
+
+
 async def test_end_of_block_cancels_extraction_after_limit_with_event(tmp_path: Path) -> None:
-    async with open_work(tmp_path, NOTED, nothing(until="never"), settings=ExtractionSettings(drain=0.01)) as work:
+    """An extraction on demand waits for the running one."""
+    settings = ExtractionSettings(drain=0.01)
+    async with (
+        open_work(tmp_path, NOTED, nothing(until="never"), settings=settings) as work,
+        trio.open_nursery() as nursery,
+    ):
         await work.loop()
+        nursery.start_soon(work.extraction.run_now)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(work.served.received) == 2
+        nursery.cancel_scope.cancel()
     assert (work.of_type(MemoryExtracted), work.failures) == (
         [],
         ["the extraction was cancelled 0.01 seconds after the agent's end"],

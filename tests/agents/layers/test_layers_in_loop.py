@@ -28,7 +28,7 @@ from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.api_errors import PromptTooLong
-from coterie.agents.loop.model.catalog import ModelTable, load_models
+from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.files.read import Read
@@ -38,7 +38,7 @@ from coterie.files import file_faults
 from coterie.memory.compaction.result_clearing import MEDIA_PLACEHOLDER, PLACEHOLDER
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from tests.agents.disk_faults import FaultAt
-from tests.agents.layers.test_layer4_compaction import long, working
+from tests.agents.layers.test_layer4_compaction import LAYERS, long, small_window, working
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, of_type, open_agent, watch
 from tests.agents.tools.files.notebook_files import png
 from tests.agents.tools.files.pdf_files import pdf
@@ -50,10 +50,14 @@ ONLY_API = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=Fals
 LIMITS = RunLimits(turns=60)
 
 
-def contents(agent: Agent) -> list[str]:
-    """Return the tool results in the conversation."""
+def results(agent: Agent) -> list[list[dict[str, Any]]]:
+    """Return the parts of each tool result in the conversation."""
     found = (json.loads(segment.data) for segment in agent.conversation.segments if segment.block_type == "tool_result")
-    return [block["content"][0]["text"] for block in found]
+    return [block["content"] for block in found]
+
+
+def contents(agent: Agent) -> list[str]:
+    return [parts[0]["text"] for parts in results(agent)]
 
 
 def slow_at(turn: int, served: list[Served], seconds: float = 301) -> Callable[[str], str]:
@@ -144,20 +148,37 @@ async def test_cache_of_an_hour_is_not_cold_after_five_minutes(tmp_path: Path) -
         assert not work.of_type(CacheBroke)
 
 
-async def test_clearing_by_cache_keeps_bytes_and_cache(tmp_path: Path) -> None:
+@attrs.define(eq=False)
+class TokenCounts:
+    """Call step that notes the agent's own token count of each request beside the count in its reply."""
+
+    own: int = 0
+    pairs: list[tuple[int, int]] = attrs.field(factory=list)
+
+    async def before_call(self, agent: Agent) -> None:
+        self.own = agent.meter.tokens(agent.conversation)
+
+    def on_reply(self, _agent: Agent, reply: Reply) -> None:
+        self.pairs.append((self.own, reply.usage.prompt))
+
+
+async def test_clearing_by_cache_keeps_bytes_and_reduces_token_count_immediately(tmp_path: Path) -> None:
+    """The counts differ only by the few tokens around each block."""
+    counts = TokenCounts()
     async with open_work(tmp_path, working(30), long(3_000)) as work:
+        steps = work.agent.pipeline
+        work.agent.pipeline = attrs.evolve(
+            steps, before_call=(*steps.before_call, counts), reply=(counts, *steps.reply)
+        )
         await work.run()
         assert [(event.mechanism, event.results) for event in work.of_type(ResultsCleared)] == [("cache", 6)] * 4
         assert work.agent.conversation.epoch == 0
         assert not work.of_type(CacheBroke)
-        edits = [s for s in work.agent.conversation.segments if s.block_type == "cache_edits"]
-        assert len(edits) == 4
-        prompts = [sum(entry["usage"][key] for key in PROMPT) for entry in work.served.requests]
-        assert max(prompts) < 20_000
+        assert sum(s.block_type == "cache_edits" for s in work.agent.conversation.segments) == 4
         assert all(entry["usage"]["input_tokens"] < 1_200 for entry in work.served.requests[1:])
-
-
-PROMPT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    assert len(counts.pairs) == 31
+    assert max(prompt for _, prompt in counts.pairs) < 20_000
+    assert max(abs(own - prompt) for own, prompt in counts.pairs[1:]) < 500
 
 
 async def test_clearing_by_api_breaks_cache_only_once(tmp_path: Path) -> None:
@@ -175,30 +196,6 @@ async def test_clearing_by_api_breaks_cache_only_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("window", "trigger"), [(200_000, 147_000), (100_000, 58_625), (50_000, 14_875)])
 def test_api_clears_small_window_only_when_nearly_full(window: int, trigger: int) -> None:
     assert api_trigger(Thresholds.for_window(window, max_output=64_000)) == trigger
-
-
-async def test_cache_edit_reduces_token_count_immediately(tmp_path: Path) -> None:
-    """The reply reports the same count, except for the few tokens around each block."""
-    counted: list[tuple[int, int]] = []
-
-    class Counting:
-        tokens = 0
-
-        async def before_call(self, agent: Agent) -> None:
-            self.tokens = agent.meter.tokens(agent.conversation)
-
-        def on_reply(self, _agent: Agent, reply: Reply) -> None:
-            counted.append((self.tokens, reply.usage.prompt))
-
-    counting = Counting()
-    async with open_work(tmp_path, working(30), long(3_000)) as work:
-        pipeline = work.agent.pipeline
-        work.agent.pipeline = attrs.evolve(
-            pipeline, before_call=(*pipeline.before_call, counting), reply=(counting, *pipeline.reply)
-        )
-        await work.run()
-    assert len(counted) == 31
-    assert max(abs(before - after) for before, after in counted[1:]) < 500
 
 
 @pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-sonnet-4-5", "claude-haiku-5-5"])
@@ -273,7 +270,6 @@ async def test_filling_window_is_event_and_full_window_ends_run(tmp_path: Path) 
         assert all(event.tokens >= event.threshold for event in filling)
 
 
-ALONE = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=False, by_api=False))
 SMALL = "claude-haiku-4-5"
 SUMMARY = {"purpose": "compaction", "times": "always", "text": "<summary>Read it all.</summary>"}
 
@@ -288,39 +284,25 @@ def pages(first: int, last: int) -> dict[str, Any]:
     return {"file_path": "a.pdf", "pages": f"{first}-{last}"}
 
 
-def few_pages(directory: Path) -> ModelTable:
-    """Return a model table with a small limit of 100 pages and a window into which they fit."""
-    path = directory / "models.toml"
-    path.write_text('[models."claude-opus-5-5"]\nwindow = 400_000\n')
-    return load_models(path)
-
-
-def kinds(agent: Agent) -> list[list[str]]:
-    """Return the types of the parts of each result."""
-    found = (json.loads(segment.data) for segment in agent.conversation.segments if segment.block_type == "tool_result")
-    return [[part["type"] for part in block["content"]] for block in found]
-
-
 @pytest.mark.parametrize(("at_once", "thinks"), [(True, False), (False, True)])
 async def test_too_many_pages_are_removed_and_run_continues(tmp_path: Path, *, at_once: bool, thinks: bool) -> None:
-    """The agent reads 120 pages of a 200-page document; the newest 20 stay.
+    """The agent reads 120 pages of a 200-page document, of which the model takes 100; the newest 20 stay.
 
     Thinking of claude-opus-5-5 is valid only behind the same prefix.
     """
     (tmp_path / "a.pdf").write_bytes(pdf(200))
     calls = [pages(n, n + 19) for n in range(1, 121, 20)]
     script = reading(calls) if at_once else reading(*([call] for call in calls), thinks=thinks)
-    async with open_agent(script, tmp_path, Read(), layers=ALONE, window=1_000_000, models=few_pages(tmp_path)) as (
-        agent,
-        server,
-    ):
+    models = load_models(small_window(tmp_path, 400_000))
+    async with open_agent(script, tmp_path, Read(), layers=LAYERS, window=1_000_000, models=models) as (agent, server):
         events = watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"
         [left] = of_type(events, ResultsCleared)
         assert (left.mechanism, left.results) == ("size", 5)
         assert left.tokens_after < left.tokens_before
         # The last round is rewritten as text if it has thinking.
-        assert kinds(agent) == [["text", "text"]] * 5 + ([] if thinks else [["text", "document"]])
+        kinds = [[part["type"] for part in parts] for parts in results(agent)]
+        assert kinds == [["text", "text"]] * 5 + ([] if thinks else [["text", "document"]])
         assert b'"type":"document"' in agent.conversation.prefix_bytes()
         assert MEDIA_PLACEHOLDER in agent.conversation.prefix_bytes().decode()
         assert [entry["status"] for entry in server.requests].count(400) == 1
@@ -346,7 +328,7 @@ async def test_pages_that_fill_window_are_removed_by_compaction(tmp_path: Path) 
     rounds = [[pages(n, n + 9), {"file_path": "a.png"}] for n in range(1, 60, 10)]
     compact = CompactionStep()
     async with open_agent(
-        reading(*rounds), tmp_path, Read(), layers=ALONE, model=SMALL, window=120_000, compact=compact
+        reading(*rounds), tmp_path, Read(), layers=LAYERS, model=SMALL, window=120_000, compact=compact
     ) as (agent, server):
         events = watch(agent)
         assert (await run_loop(agent, LIMITS)).text == "done"
@@ -356,4 +338,4 @@ async def test_pages_that_fill_window_are_removed_by_compaction(tmp_path: Path) 
         assert not of_type(events, LayerFailed)
         assert {entry["status"] for entry in server.requests} == {200}
         assert "Read it all." in agent.conversation.prefix_bytes().decode()
-        assert len(kinds(agent)) < 2 * len(rounds)
+        assert len(results(agent)) < 2 * len(rounds)

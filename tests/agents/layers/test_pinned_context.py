@@ -52,7 +52,6 @@ class Lead:
 
     @property
     def tools(self) -> dict[str, Tool]:
-        """Tool with which the agent answers."""
         return {
             "SendMessage": SendMessage(router=self.post.router, sender=self.post.sender("main")),
             "TaskClaim": TaskClaim(self.tasks, MAIN),
@@ -80,13 +79,11 @@ class Lead:
         self.agent.append_message("user", [text_block("results"), *added.blocks], *added.records)
 
     async def unanswered(self) -> str:
-        """Return the text of the mail section."""
         return await MailSection(self.post.roster, self.mail, self.post.sender("main")).text(self.agent)
 
 
 @asynccontextmanager
 async def open_lead(directory: Path) -> AsyncIterator[Lead]:
-    """Open the lead of three agents."""
     post = LocalMail()
     for name in ("main", "scout", "editor"):
         post.roster.join(name)
@@ -173,18 +170,18 @@ async def test_mail_is_unanswered_until_message_to_its_sender(tmp_path: Path) ->
         assert f'id="{second.id}"' in text
 
 
-@pytest.mark.parametrize(
-    ("session", "to", "is_answered"),
-    [("s", "*", True), ("s", "editor", False), ("s", "nobody", False), ("t", "scout", False)],
-)
-async def test_only_message_to_sender_counts_as_answer(
-    tmp_path: Path, session: str, to: str, *, is_answered: bool
-) -> None:
+async def test_only_message_to_sender_counts_as_answer(tmp_path: Path) -> None:
     """The sender of another session with the name of a member is not this member."""
     async with open_lead(tmp_path) as lead:
-        await lead.get("Which branch?", session=session)
-        await lead.call("SendMessage", to=to, message="main.")
-        assert ("Which branch?" not in await lead.unanswered()) is is_answered
+        await lead.get("Which branch?")
+        await lead.get("Where?", session="another")
+        for to, is_answered in (("editor", False), ("nobody", False), ("scout", True)):
+            await lead.call("SendMessage", to=to, message="main.")
+            text = await lead.unanswered()
+            assert ("Which branch?" not in text, "Where?" in text) == (is_answered, True), to
+        await lead.get("When?")
+        await lead.call("SendMessage", to="*", message="Now.")
+        assert "When?" not in await lead.unanswered()
 
 
 async def test_only_response_answers_approval_request(tmp_path: Path) -> None:
@@ -200,9 +197,9 @@ async def test_only_response_answers_approval_request(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [1, None])
 async def test_claim_of_task_answers_assignment(tmp_path: Path, number: int | None) -> None:
     async with open_lead(tmp_path) as lead:
-        task = await lead.tasks.create("Mend it", by=SCOUT)
-        await lead.get(TaskAssignment(task_id=task.id, subject="Mend it"), by="user")
-        assert "Task 1: Mend it" in await lead.unanswered()
+        task = await lead.tasks.create("Mend <it>", by=SCOUT)
+        await lead.get(TaskAssignment(task_id=task.id, subject="Mend <it>"), by="user")
+        assert ">\nTask 1: Mend &lt;it&gt;\n</message>" in await lead.unanswered()
         await lead.call("TaskClaim", **({} if number is None else {"task_id": number}))
         assert await lead.unanswered() == ""
 

@@ -96,9 +96,12 @@ def text_of(added: AddedBlocks) -> str:
     return text
 
 
-async def test_model_chooses_from_stored_memories(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, turn(), answer("ports.md")) as work:
+async def test_model_chooses_from_stored_memories_by_one_small_request(tmp_path: Path, memory: Path) -> None:
+    async with open_work(tmp_path, {"tools": [{"Note": {"text": "x"}}]}, turn(), answer("ports.md")) as work:
+        await work.run()
+        before = work.agent.conversation.prefix_bytes()
         added = await work.ask("where does staging listen?")
+        assert work.agent.conversation.prefix_bytes() == before
         text = text_of(added)
         assert text.startswith("<recalled-memories>")
         assert f'<memory path="{memory}/ports.md" saved="today">' in text
@@ -113,14 +116,6 @@ async def test_model_chooses_from_stored_memories(tmp_path: Path, memory: Path) 
         assert not work.failures
         assert work.recall.take_found() is NOTHING
         assert read_queries(memory) == ["where does staging listen?"]
-
-
-async def test_recall_request_is_small_and_complete(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, {"tools": [{"Note": {"text": "x"}}]}, turn(), answer("tests.md")) as work:
-        await work.run()
-        before = work.agent.conversation.prefix_bytes()
-        await work.ask("how do we test?")
-        assert work.agent.conversation.prefix_bytes() == before
         [entry] = work.requests("recall")
         body = json.loads(work.served.received[-1].body)
     assert (body["model"], body["max_tokens"], entry["turn"]) == ("claude-sonnet-5-5", 256, 1)
@@ -131,7 +126,7 @@ async def test_recall_request_is_small_and_complete(tmp_path: Path, memory: Path
     lines = [line.partition(" (")[0] for line in system["text"].splitlines() if line.startswith("- [")]
     assert sorted(lines) == ["- [project] ports.md", "- [project] tests.md"]
     (said,) = body["messages"][0]["content"]
-    assert "how do we test?" in said["text"]
+    assert "where does staging listen?" in said["text"]
     assert said["text"].endswith("just used: Note")
 
 

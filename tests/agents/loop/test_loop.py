@@ -22,6 +22,7 @@ from coterie.files import file_faults
 from coterie.scenarios.api_server.http.http_connection import HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder
 from coterie.scenarios.api_server.script.http_faults import HttpFault
+from tests.agents.layers.test_layer4_compaction import small_window
 from tests.agents.loop.model.test_stream_decoders import START, block, call, ending, lines
 from tests.agents.scripted_agent import NotingTool, of_type, open_agent, watch
 from tests.scenarios.api_server.http.http_peer import serving
@@ -38,7 +39,7 @@ def never(_: str) -> str:
     pytest.fail("the tool ran")
 
 
-async def test_loop_runs_until_model_makes_no_calls(tmp_path: Path) -> None:
+async def test_loop_runs_until_model_makes_no_calls_and_is_resumed(tmp_path: Path) -> None:
     last = "{content: [{redacted_thinking: secret}, {text: 'done: {{last_tool_result}}'}]}"
     script = f"default: [{{thinking: hm, text: one, tools: [{{Note: {{text: a}}}}]}}, {last}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note", act=str.upper)) as (agent, served):
@@ -48,9 +49,11 @@ async def test_loop_runs_until_model_makes_no_calls(tmp_path: Path) -> None:
         assert [type(event) for event in events] == [TextEmitted, ToolStarted, ToolEnded, TextEmitted]
         assert ended.cost == sum(Decimal(entry["cost_usd"]) for entry in served.requests)
         assert [entry["turn"] for entry in served.requests] == [1, 2]
-        recorded = load_transcript(tmp_path / "transcript.jsonl").conversation
-        assert recorded is not None
-        assert recorded.prefix_bytes() == agent.conversation.prefix_bytes()
+    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (resumed, _):
+        assert resumed.conversation.prefix_bytes() == agent.conversation.prefix_bytes()
+        assert resumed.meter.tokens(resumed.conversation) == agent.meter.tokens(agent.conversation)
+        assert resumed.turn == agent.turn == 3
+        assert resumed.replied_at is not None
 
 
 async def test_readers_run_together_and_other_calls_alone_in_order(tmp_path: Path) -> None:
@@ -110,6 +113,7 @@ async def test_paused_turn_continues(tmp_path: Path) -> None:
         (f"{{text: {'x' * 260_000}}}", NINE, "cut_off", None, 4),
         ("{tools: [{Note: {}}], times: always}", RunLimits(turns=3), "max_turns", None, 3),
         ("{tools: [{Hang: {}}]}", RunLimits(seconds=0.2), "budget", None, 1),
+        ("{tools: [{Note: {}}], times: always}", RunLimits(tokens=300), "budget", None, 3),
         ("{text: x}", NINE, "budget", BudgetSpent, 0),
         ("{text: x, fault: {kind: disconnect, count: always}}", NINE, "model_error", ModelUnreachable, 2),
         (f"{{tools: [{{Note: {{text: {'x' * 900_000}}}}}]}}", NINE, "prompt_too_long", ModelRefusedRequest, 1),
@@ -120,6 +124,7 @@ async def test_paused_turn_continues(tmp_path: Path) -> None:
         "over the largest limit",
         "turns",
         "seconds",
+        "tokens",
         "budget",
         "unreachable",
         "too long prompt",
@@ -129,11 +134,9 @@ async def test_run_ends_with_reason(
     tmp_path: Path, reply: str, limits: RunLimits, reason: str, error: type[Exception] | None, requests: int
 ) -> None:
     tools = NotingTool(name="Note"), NotingTool(name="Hang", act=hang)
-    overlay = tmp_path / "models.toml"
-    overlay.write_text(f"[models.claude-opus-5-5]\nwindow = {1 if error is ModelRefusedRequest else 200_000}\n")
+    models = load_models(small_window(tmp_path, 1 if error is ModelRefusedRequest else 200_000))
     gate = LocalGateway(budget=Decimal(0) if error is BudgetSpent else None)
-    options: dict[str, Any] = {"models": load_models(overlay), "gate": gate}
-    async with open_agent(f"default: [{reply}]", tmp_path, *tools, **options) as (agent, served):
+    async with open_agent(f"default: [{reply}]", tmp_path, *tools, gate=gate, models=models) as (agent, served):
         ended = await run_loop(agent, limits)
         assert (ended.reason, type(ended.error)) == (reason, error or type(None))
         assert agent.conversation.open_tool_uses == [] or reason == "max_turns"
@@ -201,28 +204,6 @@ async def test_interrupted_turn_keeps_results_and_can_continue(tmp_path: Path) -
         assert (ended.reason, ended.turns) == ("cancelled", 1)
         assert agent.conversation.open_tool_uses == []
         assert (await run_loop(agent, NINE)).text == f"quick is done, {INTERRUPTED.text}"
-
-
-async def test_limit_of_tokens_ends_run_before_next_call(tmp_path: Path) -> None:
-    script = "default: [{tools: [{Note: {}}], times: always}]"
-    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, served):
-        ended = await run_loop(agent, RunLimits(tokens=300))
-        assert ended.reason == "budget"
-        *others, _ = served.requests
-        assert ended.usage.total >= 300
-        assert sum(entry["usage"]["input_tokens"] for entry in others) < 300
-
-
-async def test_resumed_agent_continues_turn_number_and_token_count(tmp_path: Path) -> None:
-    script = "default: [{tools: [{Note: {text: a}}]}, {text: done}, {text: again}]"
-    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
-        await run_loop(agent, NINE)
-        tokens = agent.meter.tokens(agent.conversation)
-        turn = agent.turn
-    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
-        assert agent.turn == turn == 3
-        assert agent.meter.tokens(agent.conversation) == tokens
-        assert agent.replied_at is not None
 
 
 async def test_call_with_invalid_json_is_answered_and_not_run(tmp_path: Path) -> None:

@@ -74,7 +74,6 @@ class TwoEnds:
         self._socket.shutdown(socket.SHUT_RDWR)
 
     async def on_message(self, message: Anything) -> None:
-        """Record the text."""
         assert isinstance(message, Note)
         self.notes.append(message.text)
 
@@ -104,14 +103,14 @@ async def open_ends(handle: Handler = reply, decoder: Any = DECODER) -> AsyncIte
 
 
 async def test_replies_reach_their_requests_in_any_order() -> None:
+    """Messages without a reply arrive before them, in order."""
+    second_is_answered = trio.Event()
+
     async def later(request: Anything) -> object:
         assert isinstance(request, Ping)
         if request.text == "first":
             await second_is_answered.wait()
         return attrs.evolve(SPAWNED, name=request.text)
-
-    """Messages without a reply arrive before them, in order."""
-    second_is_answered = trio.Event()
 
     names: list[str] = []
     async with open_ends(later) as ends, trio.open_nursery() as nursery:

@@ -21,7 +21,7 @@ from coterie.agents.runtime.task_report import releasing_tasks
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender
 from coterie.mailbox.merged_inbox import MergedInbox
-from coterie.mailbox.message_bodies import Idle, ShutdownRequest, ShutdownResponse, TaskAssignment
+from coterie.mailbox.message_bodies import Idle, ShutdownRequest, ShutdownResponse
 from coterie.mailbox.router import OutgoingMessage
 from coterie.mailbox.tasks.task import Task, TaskChange, TaskId, TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
@@ -35,14 +35,12 @@ NOW = ShutdownRequest(deadline=0.0).to_body()
 
 
 async def ask_to_end(team: Team, body: str, by: str = "main", to: str = "worker") -> MessageId:
-    """Send a shutdown request; return its id."""
     [posted] = await team.router.send(team.sender(by), OutgoingMessage(to=to, body=body, kind="shutdown_request"))
     assert posted.receipt is not None
     return posted.receipt.id
 
 
 async def until_ended(team: Team, name: str = "worker") -> str:
-    """Wait for the end of an agent; return the reason."""
     await team.until(lambda: name in team.ended)
     return team.ended[name].reason
 
@@ -280,18 +278,6 @@ async def test_idle_notice_starts_no_turn_of_the_lead(tmp_path: Path) -> None:
         [text] = team.texts("main")[1:]
         assert 'kind="idle"' in text
         assert "And?" in text
-
-
-@pytest.mark.parametrize(("subject", "line"), [("Mend <a>", "Task 7: Mend &lt;a&gt;"), ("", "Task 7")])
-async def test_assigned_task_wakes_its_owner_and_shows_its_subject(tmp_path: Path, subject: str, line: str) -> None:
-    async with open_team("worker: [{text: on it}]", tmp_path) as team:
-        team.start("worker", None)
-        body = TaskAssignment(task_id=7, subject=subject).to_body()
-        await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body=body, kind="task_assignment"))
-        await team.until_asked("worker", 1)
-        [text] = team.texts("worker")
-        assert text.startswith('<message from="main" sender="lead" kind="task_assignment"')
-        assert text.endswith(f">\n{line}\n</message>")
 
 
 async def claimed(task_list: TaskList) -> TaskId:

@@ -84,7 +84,6 @@ def read_by(agent: Conversation, **options: int) -> Digest:
 
 
 def asked(digest: Digest) -> str:
-    """Return the entries in the next request."""
     text: str = json.loads(digest.ask().messages[-1].blocks[-1])["text"]
     return text.rpartition("\n\n")[0]
 
@@ -161,9 +160,7 @@ def test_digest_over_its_size_continues_with_latest_part() -> None:
 
 @examples(40)
 @given(st.lists(st.tuples(st.booleans(), st.text(min_size=1, max_size=300), st.booleans()), max_size=8))
-def test_each_request_of_epoch_begins_with_all_answered_requests(
-    turns: list[tuple[bool, str, bool]],
-) -> None:
+def test_each_request_of_epoch_begins_with_all_answered_requests(turns: list[tuple[bool, str, bool]]) -> None:
     agent = conversation()
     digest = Digest.begin(HAIKU, agent, size=600)
     for is_own, text, is_answered in turns:

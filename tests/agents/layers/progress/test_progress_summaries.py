@@ -19,7 +19,7 @@ from coterie.agents.events.layer_events import CacheBroke
 from coterie.agents.layers.progress.summarizer import ProgressSummarizer, TimeoutGateway, clean
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import load_models
-from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
+from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, open_agent, watch
 
 HAIKU = load_models().get("haiku")
@@ -34,7 +34,6 @@ def call(text: str = "x") -> dict[str, Any]:
 
 
 def summary_reply(text: str, **more: Any) -> dict[str, Any]:
-    """Return a scripted reply of the small model."""
     return {"purpose": "summary", "text": text, **more}
 
 
@@ -61,15 +60,11 @@ async def open_summarized_agent(
     summarize_in: Callable[[str], bool] = lambda _: True,
     result: str = "noted",
     gate: LocalGateway | None = None,
-    own_gate: LocalGateway | None = None,
     every: float = NEVER,
     size: int | None = None,
     **options: Any,
 ) -> AsyncIterator[SummarizedAgent]:
-    """Open an agent that follows *script*; it is summarized during each call for whose text *summarize_in* is True.
-
-    Summaries pass the agent's *gate*, or *own_gate*.
-    """
+    """Open an agent that follows *script*; it is summarized during each call for whose text *summarize_in* is True."""
     watched: SummarizedAgent | None = None
     gate = gate or LocalGateway()
 
@@ -81,7 +76,7 @@ async def open_summarized_agent(
 
     text = json.dumps({"default": list(script)})
     async with open_agent(text, directory, NotingTool(name="Note", act=act), gate=gate, **options) as (agent, served):
-        client = agent.client.with_gateway(TimeoutGateway(gate=own_gate or gate, timeout=PATIENCE))
+        client = agent.client.with_gateway(TimeoutGateway(gate=gate, timeout=PATIENCE))
         summarizer = ProgressSummarizer(agent, client, HAIKU, every=every, size=size)
         agent.pipeline = attrs.evolve(agent.pipeline, reply=(*agent.pipeline.reply, summarizer))
         async with summarizer.open():
@@ -92,39 +87,10 @@ async def open_summarized_agent(
 LONG = "a line of what the tool has found\n" * 60
 
 
-@attrs.define(eq=False)
-class _NotedGate(LocalGateway):
-    """Gateway that signals an admission and counts the running calls."""
-
-    admitted: trio.Event = attrs.field(factory=trio.Event)
-    running: int = 0
-
-    @asynccontextmanager
-    async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        async with LocalGateway.admit(self, intent) as permit:
-            self.running += 1
-            self.admitted.set()
-            try:
-                yield permit
-            finally:
-                self.running -= 1
-
-
 def prompt_of(entry: dict[str, Any]) -> int:
     usage = entry["usage"]
     keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     return sum(usage[key] for key in keys)
-
-
-async def test_busy_agent_gets_progress_summary(tmp_path: Path) -> None:
-    script = (call("a"), call("b"), DONE, summary_reply("Reading loop.py"))
-    async with open_summarized_agent(tmp_path, *script, summarize_in="b".__eq__) as watched:
-        await watched.run()
-        (event,), (request,) = watched.of_type(ProgressSummarized), watched.requests("summary")
-        assert (event.text, event.turn) == ("Reading loop.py", 3)
-        assert (request["model"], request["agent"], request["turn"]) == (HAIKU.id, "main", 1)
-        assert Decimal(event.cost_usd) == Decimal(request["cost_usd"]) > 0
-        assert not watched.failures
 
 
 async def test_each_summary_reads_the_last_request_from_cache(tmp_path: Path) -> None:
@@ -141,10 +107,15 @@ async def test_each_summary_reads_the_last_request_from_cache(tmp_path: Path) ->
         assert not [event for event in watched.events if isinstance(event, CacheBroke)]
 
 
-async def test_small_model_sees_its_answers_and_each_entry_once(tmp_path: Path) -> None:
+async def test_summary_is_event_and_small_model_sees_its_answers_and_each_entry_once(tmp_path: Path) -> None:
     script = (call("a"), call("b"), call("c"), DONE, summary_reply("Noting b"), summary_reply("Noting c"))
     async with open_summarized_agent(tmp_path, *script) as watched:
         await watched.run()
+        assert not watched.failures
+        event, request = watched.of_type(ProgressSummarized)[0], watched.requests("summary")[0]
+        assert (event.text, event.turn) == ("Noting b", 3)
+        assert (request["model"], request["agent"], request["turn"]) == (HAIKU.id, "main", 1)
+        assert Decimal(event.cost_usd) == Decimal(request["cost_usd"]) > 0
     last = watched.sent[-1]["messages"]
     assert [message["role"] for message in last] == ["user", "assistant", "user"]
     text = json.dumps(last)
@@ -185,18 +156,16 @@ async def test_periodic_summaries_begin_after_first_reply(tmp_path: Path) -> Non
 
 
 async def test_end_of_agent_cancels_running_summary(tmp_path: Path) -> None:
-    gate = _NotedGate()
-    script = (call("a"), call("b"), {**DONE, "until": "never"}, summary_reply("Never said", until="never"))
+    script = (call("a"), call("b"), {**DONE, "until": "never"}, summary_reply("Never said", until="no summary"))
     with trio.fail_after(10):
-        async with open_summarized_agent(
-            tmp_path, *script, summarize_in=lambda _: False, own_gate=gate, every=0.001
-        ) as watched:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(watched.run)
-                await gate.admitted.wait()
-                nursery.cancel_scope.cancel()
-            assert gate.running == 1
-        assert gate.running == 0
+        async with (
+            open_summarized_agent(tmp_path, *script, summarize_in=lambda _: False, every=0.001) as watched,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(watched.run)
+            while "no summary" not in watched.served.server.control.signals.awaited:
+                await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
         assert not watched.of_type(ProgressSummarized)
 
 

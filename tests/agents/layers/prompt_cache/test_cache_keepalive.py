@@ -78,7 +78,6 @@ class Parent(ObservedAgent):
         self.passing.left, self.passing.is_over = seconds, trio.Event()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for other agents."""
         self.begin_wait(seconds)
         async with self.keeper.waiting():
             await self.passing.is_over.wait()
@@ -92,7 +91,6 @@ class Parent(ObservedAgent):
             await wait_all_tasks_blocked(0.02)
 
     async def go_on(self) -> dict[str, Any]:
-        """Run one turn after the wait, and return its usage."""
         await self.run("They have reported.")
         usage: dict[str, Any] = self.requests("turn")[-1]["usage"]
         return usage

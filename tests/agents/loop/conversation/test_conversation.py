@@ -60,19 +60,14 @@ def test_body_contains_parameters_sections_and_messages() -> None:
     }
 
 
-def test_http_header_parameters_are_hashed_but_not_in_body() -> None:
-    plain = Conversation.begin(HEADER)
-    with_beta = Conversation.begin(attrs.evolve(HEADER, betas=("x",)))
-    older = Conversation.begin(attrs.evolve(HEADER, api_version="2023-06-01"))
-    assert len({plain.prefix_hash, with_beta.prefix_hash, older.prefix_hash}) == 3
-    assert plain.header.parameters() == with_beta.header.parameters() == b'"model":"claude-opus-5-5"'
-
-
-def test_key_header_is_restored_from_its_bytes() -> None:
+def test_key_header_is_restored_and_its_http_headers_are_only_in_hash() -> None:
     header = KeyHeader(model="m", betas=("b", "a"), thinking=b'{\n "type" : "adaptive"}', effort="max", has_images=True)
     assert KeyHeader.from_bytes(header.to_bytes()) == header
     with pytest.raises(ValueError, match=r"tool_choice: not a JSON object"):
         KeyHeader(model="m", tool_choice=b'"auto"')
+    headers = [HEADER, attrs.evolve(HEADER, betas=("x",)), attrs.evolve(HEADER, api_version="2023-06-01")]
+    assert len({Conversation.begin(header).prefix_hash for header in headers}) == 3
+    assert {header.parameters() for header in headers} == {b'"model":"claude-opus-5-5"'}
 
 
 @pytest.mark.parametrize(
@@ -102,25 +97,6 @@ def test_invalid_message_is_refused_without_change(role: Role, blocks: list[byte
     with pytest.raises(ValueError, match=r"."):
         conversation.rewrite([("user", [text("a")]), (role, blocks)])
     assert (conversation.prefix_bytes(), conversation.prefix_hash, conversation.epoch) == before
-
-
-def test_conversation_without_messages_cannot_be_rendered() -> None:
-    with pytest.raises(ValueError, match="without messages"):
-        Conversation.begin(HEADER, system=[text("s")]).render(max_tokens=1)
-
-
-def test_fork_shares_segments_and_both_continue_independently() -> None:
-    parent = begun()
-    child, sibling = parent.fork(), parent.fork()
-    before = parent.prefix_bytes()
-    child.append("assistant", [text("child")])
-    parent.append("assistant", [text("parent")])
-    assert sibling.prefix_bytes() == before
-    assert all(a is b for a, b in zip(parent.segments[:3], child.segments[:3], strict=True))
-    assert parent.first_difference(child) == len(sibling) == 3
-    assert parent.extends(sibling)
-    assert not parent.extends(child)
-    assert [m.blocks for m in child.messages] == [(text("Go."),), (text("child"),)]
 
 
 def test_only_open_calls_get_a_placeholder() -> None:
@@ -157,10 +133,8 @@ def test_changed_header_begins_epoch_with_same_bytes_and_other_hashes() -> None:
     conversation = begun()
     old = conversation.fork()
     conversation.rewrite(conversation.messages, attrs.evolve(conversation.header, effort="max"))
-    assert conversation.epoch == 1
-    assert conversation.first_difference(old) == 0
-    assert [s.data for s in conversation.segments] == [s.data for s in old.segments]
-    assert conversation.segments[0].data is old.segments[0].data
+    assert (conversation.epoch, conversation.first_difference(old)) == (1, 0)
+    assert all(now.data is before.data for now, before in zip(conversation.segments, old.segments, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -229,21 +203,18 @@ def sectioned() -> Conversation:
     return conversation
 
 
-def marks(conversation: Conversation, *, helper: bool = False) -> tuple[int, ...]:
-    return conversation.render(max_tokens=1, helper=helper).marks
+def marks(conversation: Conversation) -> tuple[int, ...]:
+    return conversation.render(max_tokens=1).marks
 
 
 def answer(conversation: Conversation) -> None:
     conversation.sent(conversation.render(max_tokens=1))
 
 
-def test_first_request_marks_system_context_and_end_before_task() -> None:
+def test_requests_mark_system_context_previous_end_and_their_own() -> None:
     """Other agents of this type may share everything before the task."""
-    assert marks(sectioned()) == (2, 3, 4)
-
-
-def test_next_request_marks_previous_end_and_its_own() -> None:
     conversation = sectioned()
+    assert marks(conversation) == (2, 3, 4)
     answer(conversation)
     conversation.append("assistant", [thinking(), tool_use("toolu_1")])
     conversation.append("user", [tool_result("toolu_1")])
@@ -254,9 +225,11 @@ def test_next_request_marks_previous_end_and_its_own() -> None:
     assert marks(conversation) == (2, 4, 7, 9)
 
 
-def test_without_system_the_tools_are_marked() -> None:
+def test_without_system_the_tools_are_marked_and_without_messages_is_no_request() -> None:
     deferred = b'{"name":"Rare","defer_loading":true}'
     conversation = Conversation.begin(HEADER, tools=[b"{ }", deferred], system=[text("")])
+    with pytest.raises(ValueError, match="without messages"):
+        conversation.render(max_tokens=1)
     conversation.append("user", [text("go")])
     rendered = conversation.render(max_tokens=1)
     assert rendered.marks == (0, 3)
@@ -274,37 +247,6 @@ def test_without_tools_and_system_only_markable_messages_are_marked(
     assert conversation.marks.previous == previous
 
 
-def test_siblings_mark_last_placeholder_then_their_own_end() -> None:
-    parent = sectioned()
-    answer(parent)
-    done = parent.fork()
-    done.append("assistant", [text("done"), thinking()])
-    assert marks(done.fork_with("started", "Look left.")) == (2, 4, 5, 7)
-    parent.append("assistant", [tool_use("toolu_1"), tool_use("toolu_2")])
-    fork = parent.fork_with("started", "Look left.")
-    assert marks(fork) == (2, 4, 8, 9)
-    assert marks(fork) == (2, 4, 8, 9)
-    answer(fork)
-    fork.append("assistant", [text("left")])
-    fork.append("user", [text("on")])
-    assert marks(fork) == (2, 4, 9, 11)
-    assert parent.marks.previous == 4
-
-
-def test_helper_marks_end_of_parent_and_never_its_own() -> None:
-    parent = sectioned()
-    parent.append("assistant", [text("a")])
-    parent.append("user", [text("b")])
-    answer(parent)
-    parent.append("assistant", [tool_use("toolu_1")])
-    helper = parent.fork_with("not run", "Write notes.")
-    assert marks(helper, helper=True) == (2, 4, 6)
-    helper.sent(helper.render(max_tokens=1, helper=True))
-    helper.append("assistant", [text("noted")])
-    helper.append("user", [text("more")])
-    assert marks(helper, helper=True) == (2, 4, 6)
-
-
 def ttls(conversation: Conversation, ttl: CacheTtls) -> list[str]:
     body = json.loads(conversation.render(max_tokens=1, ttl=ttl).body)
     found: list[dict[str, Any]] = [*body.get("tools", []), *body.get("system", [])]
@@ -312,15 +254,12 @@ def ttls(conversation: Conversation, ttl: CacheTtls) -> list[str]:
     return [block["cache_control"].get("ttl", "5m") for block in found if "cache_control" in block]
 
 
-def test_early_markers_can_have_ttl_of_an_hour() -> None:
+def test_early_markers_can_have_ttl_of_an_hour_that_never_outlives_earlier_one() -> None:
     conversation = sectioned()
     answer(conversation)
     conversation.append("user", [text("more")])
     assert ttls(conversation, CacheTtls(system="1h", context="1h")) == ["1h", "1h", "5m"]
     assert ttls(conversation, CacheTtls(system="1h")) == ["1h", "5m", "5m"]
-
-
-def test_marker_never_outlives_earlier_one() -> None:
     with pytest.raises(ValueError, match="1h"):
         CacheTtls(system="5m", context="1h")
     conversation = Conversation.begin(HEADER)

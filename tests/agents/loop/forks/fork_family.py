@@ -35,7 +35,6 @@ FORK = {"text": "Looked.", "times": "always", "delay": 0.03}
 
 
 def code(_text: str) -> str:
-    """Return a tool result of 10,000 characters."""
     return "code\n" * 2_000
 
 
@@ -53,7 +52,6 @@ class Family:
 
     @property
     def point(self) -> ForkPoint:
-        """The fork point, which must have been created."""
         assert self.created_point is not None
         return self.created_point
 
@@ -84,11 +82,9 @@ class Family:
                 nursery.start_soon(self.fork, number, self.point)
 
     def bodies(self, agent: str) -> list[bytes]:
-        """Return the bytes of *agent*'s requests."""
         return [each.body for each in self.served.received if each.headers["x-coterie-agent"] == agent]
 
     def log(self, agent: str, purpose: str = "turn") -> list[dict[str, Any]]:
-        """Return the log entries of *agent*'s requests."""
         return [e for e in self.served.requests if e["agent"] == agent and e["purpose"] == purpose]
 
 

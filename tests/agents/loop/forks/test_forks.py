@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,15 +94,24 @@ async def test_twenty_siblings_read_long_parent_from_cache(tmp_path: Path) -> No
         assert shared.count(b'"cache_control"') == 3
 
 
-async def test_fork_inherits_images_parallel_calls_and_thinking(tmp_path: Path) -> None:
+async def test_fork_inherits_images_calls_thinking_and_read_files(tmp_path: Path) -> None:
     image = {"type": "base64", "media_type": "image/png", "data": "aWs="}
     script = [READ, {"thinking": "Both.", "tools": [{"Read": {"text": "b"}}, {"Agent": {"text": "1"}}]}, DONE]
     async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(3)) as family:
         picture = json.dumps({"type": "image", "source": image}).encode()
         family.parent.append_message("user", [picture, text_block("Look at this, too. " * 300)])
+        seen = tmp_path / "seen.py"
+        seen.write_text("x = 1")
+        family.parent.workspace.seen.record(seen, b"x = 1")
         await run_loop(family.parent, RunLimits(turns=10))
         check_shared(family, 3)
         assert family.point.prefix.header.has_images
+        fork = family.forks[0]
+        fork.workspace.seen.check(seen)
+        fork.workspace.seen.record(tmp_path / "other", b"")
+        assert family.parent.workspace.seen.known().keys() == {str(seen)}
+        assert family.log("fork-1")[0]["turn"] == 1
+        assert fork.fork_of == "main"
 
 
 async def test_fork_after_rewrite_begins_with_rewritten_prefix(tmp_path: Path) -> None:
@@ -169,21 +176,6 @@ async def test_many_blocks_in_last_reply_do_not_hide_parents_cache_entry(tmp_pat
         assert read_and_prompt(family.log("fork-1")[0])[0] == point.expected_read
 
 
-async def test_fork_inherits_workspace_and_counts_its_own_turns(tmp_path: Path) -> None:
-    script = [READ, GO, DONE]
-    seen = tmp_path / "seen.py"
-    seen.write_text("x = 1")
-    async with open_family(tmp_path, script, spawn=lambda family: family.fork_many(1)) as family:
-        family.parent.workspace.seen.record(seen, b"x = 1")
-        await run_loop(family.parent, RunLimits(turns=10))
-        (fork,) = family.forks
-        fork.workspace.seen.check(seen)
-        fork.workspace.seen.record(tmp_path / "other", b"")
-        assert family.parent.workspace.seen.known().keys() == {str(seen)}
-        assert family.log("fork-1")[0]["turn"] == 1
-        assert fork.fork_of == "main"
-
-
 async def test_fork_cannot_be_forked(tmp_path: Path) -> None:
     """The field `fork_of` prevents it, and without that field the directive in the conversation."""
     async with open_family(tmp_path, [GO, DONE], spawn=lambda family: family.fork_many(1)) as family:
@@ -224,15 +216,6 @@ async def test_fork_with_different_prefix_raises_prefix_differs(tmp_path: Path) 
         assert caught.value.index == len(point.prefix) - 1
 
 
-CHILD = """
-import pathlib, sys
-from coterie.agents.loop.forks.fork import begin_fork, read_fork_file
-point = read_fork_file(pathlib.Path(sys.argv[1]))
-for directive in sys.argv[2:]:
-    sys.stdout.buffer.write(begin_fork(point, directive).render(max_tokens=9).body)
-"""
-
-
 def point_of(conversation: Conversation) -> ForkPoint:
     return ForkPoint(
         parent="main",
@@ -267,6 +250,8 @@ def test_fork_point_is_restored_from_its_bytes(
     back = ForkPoint.from_bytes(point.to_bytes())
     assert back.prefix.to_bytes() == point.prefix.to_bytes()
     assert back.prefix.first_difference(point.prefix) is None
+    sent = [begin_fork(each, "Left.").render(max_tokens=9).body for each in (point, back)]
+    assert sent[0] == sent[1]
     for name in ("parent", "epoch", "previous", "tokens", "expected_read", "used_at", "ttl", "seen", "directory"):
         assert getattr(back, name) == getattr(point, name)
 
@@ -285,18 +270,6 @@ def test_damage_to_any_byte_of_prefix_is_detected(dice: random.Random) -> None:
     stored[at] ^= 1 << dice.randrange(8)
     with pytest.raises(PrefixDiffers):
         ForkPoint.from_bytes(bytes(stored))
-
-
-@pytest.mark.slow
-def test_other_process_sends_the_same_bytes_from_fork_point(tmp_path: Path) -> None:
-    point = point_of(begun())
-    file = tmp_path / "point"
-    file.write_bytes(point.to_bytes())
-    command = [sys.executable, "-P", "-c", CHILD, str(file), "Left.", "Right."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
-    siblings = [begin_fork(point, directive).render(max_tokens=9).body for directive in ("Left.", "Right.")]
-    assert done.stdout == b"".join(siblings)
-    assert read_fork_file(file).hash == point.hash
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", None])

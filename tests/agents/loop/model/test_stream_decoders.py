@@ -105,7 +105,6 @@ LATER: Event = {"type": "weather", "index": 0, "delta": {"type": "text_delta", "
 """An event of an unknown type."""
 
 STREAMED: dict[str, list[Event]] = {
-    "pings everywhere": [PING, START, PING, *block(0, TEXT, *text_deltas("a", "b")), PING, *ending(), PING],
     "a delta of a later API": [START, *block(0, TEXT, {"type": "glow_delta", "glow": 1}, *text_deltas("a")), *ending()],
     "citations where none were begun": [START, *block(0, TEXT, CITED, CITED), *ending()],
     "text in the first event of its block": [START, *block(0, {**TEXT, "text": "a"}, *text_deltas("b")), *ending()],
@@ -123,10 +122,6 @@ STREAMED: dict[str, list[Event]] = {
     ],
     "a refusal": [START, *ending("refusal", {"type": "refusal", "category": "bio", "explanation": "Harm."})],
     "usage that only the end knows": [START, *ending(input_tokens=30, cache_creation_input_tokens=5)],
-    **{
-        f"input {raw.decode()}": [START, *block(0, *call(raw.decode()[:9], raw.decode()[9:])), *ending("tool_use")]
-        for raw in RAW_INPUTS
-    },
 }
 
 
