@@ -67,23 +67,15 @@ SETTINGS = st.builds(
 )
 
 
-def test_tools_and_system_are_not_messages() -> None:
-    messages = dialogue("uacr")
-    assert [[segment.block_type for segment in message] for message in messages] == [
-        ["text"],
-        ["thinking", "text"],
-        ["thinking", "tool_use"],
-        ["tool_result"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("letters", "starts"),
     [("", []), ("u", []), ("ua", [1]), ("ucrcra", [1, 3, 5]), ("ucruau", [1, 3, 4, 5]), ("uu", [1])],
 )
 def test_cut_points_are_never_at_a_result(letters: str, starts: list[int]) -> None:
-    assert find_starts(dialogue(letters)) == starts
-    assert last_start(dialogue(letters)) == (starts[-1] if starts else len(letters))
+    messages = dialogue(letters)
+    assert len(messages) == len(letters), "tools and system are no messages"
+    assert find_starts(messages) == starts
+    assert last_start(messages) == (starts[-1] if starts else len(letters))
 
 
 @pytest.mark.parametrize(
@@ -114,22 +106,6 @@ def test_cache_deleted_results_and_thinking_have_no_size() -> None:
     known = len(tool_use("toolu_1")) + len(tool_use("toolu_2")) + len(text("so"))
     assert whole == known - len(text("so")) + 3 * len(tool_result("toolu_0"))
     assert kept_size_after(conversation.prefix, 3, len) == known + len(tool_result("toolu_0")) + 2 * PLACEHOLDER_TOKENS
-
-
-@pytest.mark.parametrize(
-    ("settings", "unknown", "start"),
-    [
-        (CompactionSettings(keep_least=25, keep_texts=0, keep_most=100), None, 6),
-        (CompactionSettings(keep_least=0, keep_texts=2, keep_most=100), None, 3),
-        (CompactionSettings(keep_least=1_000, keep_texts=9, keep_most=35), None, 6),
-        (CompactionSettings(keep_least=0, keep_texts=0, keep_most=100), 5, 4),
-        (CompactionSettings(keep_least=0, keep_texts=0, keep_most=30), 4, None),
-    ],
-    ids=["tokens", "texts", "not too much", "unknown", "too far"],
-)
-def test_cut_keeps_the_configured_amount(settings: CompactionSettings, unknown: int | None, start: int | None) -> None:
-    """Each message has ten tokens; the conversation can be cut before messages 1, 3, 4, 6 and 7."""
-    assert choose_start(dialogue("ucrucracr"), [10] * 9, settings, unknown) == start
 
 
 @given(DIALOGUES, st.data(), SETTINGS)
@@ -219,14 +195,11 @@ def test_summary_is_parsed_from_a_reply(reply: str, summary: str) -> None:
 @pytest.mark.parametrize(
     "reply", ["", "  \n", "<summary> </summary>", "<analysis>only that</analysis>", "<analysis>and no end"]
 )
-def test_empty_summary_is_unusable(reply: str) -> None:
+def test_empty_or_cut_summary_is_unusable(reply: str) -> None:
     with pytest.raises(SummaryUnusable, match="no summary"):
         parse_summary(reply, is_whole=True)
-
-
-def test_cut_summary_is_unusable() -> None:
     with pytest.raises(SummaryUnusable, match="cut off"):
-        parse_summary("<summary>All.</summary>", is_whole=False)
+        parse_summary(f"<summary>All.</summary>{reply}", is_whole=False)
 
 
 def test_user_texts_are_missing_unless_present_verbatim() -> None:
@@ -281,20 +254,13 @@ def test_newest_files_are_restored_except_visible_and_own_ones(tmp_path: Path) -
 
 
 def test_restored_files_have_current_content_within_limits(tmp_path: Path) -> None:
-    contents = {
-        "short": b"one\n",
-        "long": b"line\n" * 20,
-        "binary": b"\xff\xfe",
-        "long binary": b"\x89PNG" * 20,
-        "wide": "€".encode() * 20,
-        "last": b"x" * 9,
-    }
+    contents = {"short": b"one\n", "long": b"line\n" * 20, "binary": b"\xff\xfe", "long binary": b"\x89PNG" * 20}
+    contents |= {"wide": "€".encode() * 20, "last": b"x" * 9}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     settings = CompactionSettings(file=8, files_total=25)
     files = read_files([str(tmp_path / name) for name in ("gone", *contents)], settings)
-    shown = {Path(file.path).name: (file.text, file.is_cut) for file in files}
-    assert shown == {
+    assert {Path(file.path).name: (file.text, file.is_cut) for file in files} == {
         "short": ("one\n", False),
         "long": ("\n".join(["line"] * 6), True),
         "wide": ("€" * 10, True),

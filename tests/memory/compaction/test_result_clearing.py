@@ -51,12 +51,14 @@ def clearable(of: Conversation) -> list[str]:
     return [result.id for result in tracker.update(of.prefix, of.epoch)]
 
 
-def test_clearable_results_are_found_in_order_without_small_ones() -> None:
+def test_clearable_results_are_found_in_order_without_small_and_cache_deleted_ones() -> None:
     of = conversation(
         user("go"), calls("a", "b"), results("a", "b"), calls("c", name="mcp"), results("c"), calls("d"),
         results("d", content="tiny"),
     )  # fmt: skip
     assert clearable(of) == ["a", "b"]
+    of.append("user", [make_cache_edits(["a"])])
+    assert clearable(of) == ["b"]
 
 
 def test_cleared_result_counts_among_the_newest_and_is_not_cleared_again() -> None:
@@ -79,12 +81,6 @@ def test_update_reads_only_new_segments_until_a_new_epoch() -> None:
     assert [r.id for r in tracker.update(of.prefix, of.epoch)] == ["b"]
 
 
-def test_cache_deleted_result_cannot_be_cleared_again() -> None:
-    of = conversation(user("go"), calls("a", "b"), results("a", "b"))
-    of.append("user", [make_cache_edits(["a"])])
-    assert clearable(of) == ["b"]
-
-
 def test_clearing_drops_thinking_after_the_first_change_and_keeps_earlier_blocks() -> None:
     of = conversation(
         user("go"), calls("a"), results("a", content="tiny"), calls("b"), results("b"), calls("c"), results("c"),
@@ -105,6 +101,9 @@ def test_open_loop_is_closed_when_another_message_follows_its_results() -> None:
     messages = shown(clear_results(of.segments, {"a"}))
     assert [role for role, _ in messages] == ["user", "assistant", "user", "assistant", "user"]
     assert [block["type"] for block in messages[-1][1]] == ["text", "text"]
+    of = conversation(user("go"), calls("a"), results("a"), calls("b", thinks=False), results("b"))
+    *_, (_, called), (_, answered) = shown(clear_results(of.segments, {"a"}))
+    assert (called[0]["type"], answered[0]["type"]) == ("tool_use", "tool_result"), "without thinking it stays"
 
 
 def test_closed_round_shows_calls_and_results_as_text() -> None:
@@ -127,26 +126,14 @@ def test_closed_round_shows_calls_and_results_as_text() -> None:
     assert blocks[3]["text"] == "mail"
 
 
-def test_open_loop_without_thinking_stays_unchanged() -> None:
-    of = conversation(user("go"), calls("a"), results("a"), calls("b", thinks=False), results("b"))
-    assert [blocks[0]["type"] for _, blocks in shown(clear_results(of.segments, {"a"}))][-2:] == [
-        "tool_use",
-        "tool_result",
-    ]
-
-
 def test_cache_deleted_results_are_cleared_and_edits_removed() -> None:
     of = conversation(user("go"), calls("a", "b"), results("a", "b"))
+    assert clear_results(of.segments, ()) == [(role, list(blocks)) for role, blocks in of.messages]
     of.append("user", [b'{"type":"text","text":"x"}', make_cache_edits(["a"])])
     messages = shown(clear_results(of.segments, ()))
     assert messages[2][1][0]["content"] == [{"type": "text", "text": PLACEHOLDER}]
     assert messages[2][1][1]["content"] == LONG
     assert "cache_edits" not in json.dumps(messages)
-
-
-def test_bytes_stay_equal_without_results_to_clear() -> None:
-    of = conversation(user("go"), calls("a"), results("a"))
-    assert clear_results(of.segments, ()) == [(role, list(blocks)) for role, blocks in of.messages]
 
 
 @given(st.integers(1, 1_000_000), st.integers(1, 500), st.integers(2, 100), st.integers(1, 99))

@@ -50,16 +50,13 @@ def test_remaining_results_fit_unless_they_have_no_cap(sizes: list[tuple[int, in
 
 def test_stored_file_is_complete_and_block_shows_its_beginning(tmp_path: Path) -> None:
     text = "".join(f"line {n} é\n" for n in range(9_000))
-    stored = store_results([LongResult(id="toolu_1", text=text, cap=1)], tmp_path / "new", LIMITS)
-    path, shown = stored["toolu_1"]
+    path, shown = store_results([LongResult(id="toolu_1", text=text, cap=1)], tmp_path / "new", LIMITS)["toolu_1"]
     assert path == tmp_path / "new/toolu_1.txt"
     assert path.read_text() == text
     assert path.stat().st_mode & 0o777 == 0o600
-    assert f"{len(text):,} characters" in shown
-    assert str(path) in shown
+    assert all(part in shown for part in (f"{len(text):,} characters", str(path), "line 0 é\nline 1 é\n"))
     assert len(shown.encode()) < 2_000 + 300
     assert shown.endswith("\n</persisted-output>")
-    assert "line 0 é\nline 1 é\n" in shown
 
 
 @given(st.text(), st.integers(0, 60))
@@ -72,14 +69,11 @@ def test_truncated_text_is_a_prefix_that_ends_at_a_line_end(text: str, size: int
         assert clean[len(start)] == "\n"
 
 
-@pytest.mark.parametrize("id_", ["../../etc/passwd", "a/b", "", "x" * 300, ".", "a\0b", "\ud800"])
+@pytest.mark.parametrize("id_", ["../../etc/passwd", "a/b", "", "x" * 300, ".", "a\0b", "\\ud800"])
 def test_result_id_cannot_escape_the_directory(tmp_path: Path, id_: str) -> None:
-    if id_ == "\ud800":
-        id_ = "\\ud800"
     name = result_file_name(id_)
     assert (tmp_path / name).resolve().parent == tmp_path.resolve()
     assert len(name) == 36
-    assert result_file_name("toolu_01-a") == "toolu_01-a.txt"
 
 
 def test_failed_write_leaves_no_file(tmp_path: Path) -> None:

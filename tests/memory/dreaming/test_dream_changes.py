@@ -17,38 +17,22 @@ ANN = topic("ann", "Ann likes tea. She works in Ghent.")
 BEN = topic("ben", "Ben likes coffee.")
 
 
-def test_additions_are_applied_automatically(tmp_path: Path) -> None:
-    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
-    asleep.write("ann.md", f"{ANN}She sings.\n")
-    asleep.write("cy.md", topic("cy", "Cy draws."))
-    change = asleep.apply_changes()
-    assert states(change) == {"ann.md": [("addition", "applied")], "cy.md": [("addition", "applied")]}
-    assert asleep.read("ann.md") == f"{ANN}She sings.\n"
-    assert "(cy.md)" in asleep.texts()["MEMORY.md"]
-    assert {made.group for made in asleep.store.changes()[-2:]} == {change.group}
-    assert {made.author.by for made in asleep.store.changes()[-2:]} == {"dream"}
-
-
-def test_merged_file_is_deleted_automatically(tmp_path: Path) -> None:
+def test_additions_and_merges_are_applied_automatically(tmp_path: Path) -> None:
     """Line ends, case, bullets and punctuation are ignored."""
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
     asleep.write("ben.md", f"{BEN}\n- ANN likes\n  tea!\n- She works in **Ghent**\n")
     asleep.write("ann.md", "")
+    asleep.write("cy.md", topic("cy", "Cy draws."))
     change = asleep.apply_changes()
-    assert states(change) == {"ann.md": [("merge", "applied")], "ben.md": [("addition", "applied")]}
-    assert asleep.store.paths() == ["ben.md"]
-    assert "ann.md" not in asleep.texts()["MEMORY.md"]
-
-
-def test_lost_sentence_waits_for_approval(tmp_path: Path) -> None:
-    asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
-    asleep.write("ann.md", ANN.replace(" She works in Ghent.", ""))
-    asleep.write("ben.md", "")
-    change = asleep.apply_changes()
-    assert states(change) == {"ann.md": [("deletion", "waiting")], "ben.md": [("deletion", "waiting")]}
-    assert [hunk.lost for hunk in change.hunks] == [("She works in Ghent.",), ("Ben likes coffee.",)]
-    assert (asleep.read("ann.md"), asleep.read("ben.md")) == (ANN, BEN)
-    assert load_changes(asleep.store.directory) == [change]
+    assert states(change) == {
+        "ann.md": [("merge", "applied")],
+        "ben.md": [("addition", "applied")],
+        "cy.md": [("addition", "applied")],
+    }
+    assert asleep.store.paths() == ["ben.md", "cy.md"]
+    index = asleep.texts()["MEMORY.md"]
+    assert ("ann.md" in index, "(cy.md)" in index) == (False, True)
+    assert {(made.group, made.author.by) for made in asleep.store.changes()[-3:]} == {(change.group, "dream")}
 
 
 WAITS = {"ann.md": [("deletion", "waiting")]}
@@ -164,62 +148,51 @@ def test_hunk_is_dropped_when_its_file_has_changed(tmp_path: Path) -> None:
 
 def test_approved_hunk_is_dropped_when_its_file_has_changed(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
-    asleep.write("ann.md", "")
+    asleep.write("ann.md", ANN.replace(" She works in Ghent.", ""))
     asleep.write("ben.md", "")
     change = asleep.apply_changes()
+    assert states(change) == {"ann.md": [("deletion", "waiting")], "ben.md": [("deletion", "waiting")]}
+    assert [hunk.lost for hunk in change.hunks] == [("She works in Ghent.",), ("Ben likes coffee.",)]
+    assert (asleep.read("ann.md"), asleep.read("ben.md")) == (ANN, BEN)
     asleep.store.write("ann.md", f"{ANN}More.\n".encode(), USER, base=ANN.encode())
     change = asleep.approve(find_change(asleep.store.directory, None))
     assert states(change) == {"ann.md": [("deletion", "dropped")], "ben.md": [("deletion", "applied")]}
     assert asleep.store.paths() == ["ann.md"]
 
 
-def test_rejected_hunk_is_never_applied(tmp_path: Path) -> None:
-    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
+def test_rejected_hunk_is_never_applied_and_a_policy_may_apply_deletions(tmp_path: Path) -> None:
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
     asleep.write("ann.md", "")
     change = reject_hunks(asleep.store, asleep.apply_changes())
     assert {hunk.state for hunk in asleep.approve(change).hunks} == {"rejected"}
     assert asleep.read("ann.md") == ANN
     with pytest.raises(DreamRefused, match="waits for approval"):
         find_change(asleep.store.directory, None)
-
-
-def test_deletions_are_applied_when_the_policy_allows(tmp_path: Path) -> None:
-    asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
-    asleep.write("ann.md", "")
     assert states(asleep.apply_changes("apply")) == {"ann.md": [("deletion", "applied")]}
     assert asleep.store.paths() == ["ben.md"]
 
 
 def test_index_line_stays_as_long_as_its_memory(tmp_path: Path) -> None:
     asleep = ManualDream.of(tmp_path, {"MEMORY.md": "Notes.\n", "ann.md": ANN, "ben.md": BEN})
-    before = asleep.texts()["MEMORY.md"]
-    asleep.write("MEMORY.md", "Notes.\n- [Ann](ann.md) \u2014 tea\n")
+    before, rewritten = asleep.texts()["MEMORY.md"], "Notes.\n- [Ann](ann.md) \u2014 tea\n"
+    asleep.write("MEMORY.md", rewritten)
     change = asleep.apply_changes()
-    fates = [(hunk.kind, hunk.state) for hunk in change.hunks]
-    assert ("deletion", "waiting") in fates
+    assert ("deletion", "waiting") in [(hunk.kind, hunk.state) for hunk in change.hunks]
     assert "(ben.md)" in asleep.texts()["MEMORY.md"]
     asleep.approve(change)
-    assert asleep.texts()["MEMORY.md"] == "Notes.\n- [Ann](ann.md) \u2014 tea\n"
+    assert asleep.texts()["MEMORY.md"] == rewritten
     asleep.store.undo(change.group, USER)
     assert asleep.texts()["MEMORY.md"] == before
 
 
-def test_rewritten_index_is_applied_with_the_files(tmp_path: Path) -> None:
-    asleep = ManualDream.of(tmp_path, {"ann.md": ANN, "ben.md": BEN})
-    asleep.write("people.md", topic("people", "Ann likes tea. She works in Ghent. Ben likes coffee."))
-    asleep.write("ann.md", "")
-    asleep.write("ben.md", "")
-    asleep.write("MEMORY.md", "- [People](people.md) \u2014 all of them\n")
-    change = asleep.apply_changes()
-    assert {hunk.state for hunk in change.hunks} == {"applied"}
-    assert asleep.texts()["MEMORY.md"] == "- [People](people.md) \u2014 all of them\n"
-    assert asleep.store.paths() == ["people.md"]
-
-
-def test_logs_and_other_files_are_not_changed(tmp_path: Path) -> None:
-    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
+def test_logs_binary_and_other_files_are_neither_copied_nor_changed(tmp_path: Path) -> None:
     log = "logs/2026/11/2026-11-16.md"
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/kept.md").write_bytes(b"\xff\0\xfe")
+    (tmp_path / "memory/link.md").symlink_to("/etc/passwd")
+    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
     asleep.store.append(log, b"Ann called.\n", USER)
+    assert sorted(path.name for path in asleep.copied.work.iterdir()) == ["MEMORY.md", "ann.md"]
     again = ManualDream.of(tmp_path / "again", {"ann.md": ANN, log: "Ann called.\n"})
     assert (again.copied.work / log).read_text() == "Ann called.\n"
     again.write(log, "")
@@ -229,16 +202,6 @@ def test_logs_and_other_files_are_not_changed(tmp_path: Path) -> None:
     change = again.apply_changes()
     assert not change.files
     assert sorted(note.partition(" ")[0] for note in change.notes) == [log, "notes.txt", "raw.md"]
-
-
-def test_binary_file_is_neither_copied_nor_deleted(tmp_path: Path) -> None:
-    (tmp_path / "memory").mkdir()
-    (tmp_path / "memory" / "raw.md").write_bytes(b"\xff\0\xfe")
-    (tmp_path / "memory" / "link.md").symlink_to("/etc/passwd")
-    asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
-    assert sorted(path.name for path in asleep.copied.work.iterdir()) == ["MEMORY.md", "ann.md"]
-    assert not asleep.apply_changes().files
-    assert (tmp_path / "memory" / "raw.md").exists()
 
 
 def test_evidence_is_attached_to_its_hunks_and_checked(tmp_path: Path) -> None:

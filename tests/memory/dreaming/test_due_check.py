@@ -47,8 +47,7 @@ def us() -> dict[str, object]:
 def test_dream_is_due_with_enough_sessions(tmp_path: Path) -> None:
     assert gates(tmp_path / "memory", Clock())[0].reason_not_due() is None
     assert not (tmp_path / "memory").exists()
-    few, _ = gates(tmp_path, Clock(), count=4)
-    assert few.reason_not_due() == "4 sessions were touched since the last dream; 5 are needed"
+    assert (gates(tmp_path, Clock(), count=4)[0].reason_not_due() or "").startswith("4 sessions were touched")
 
 
 def test_cheap_conditions_are_checked_first(tmp_path: Path) -> None:
@@ -71,38 +70,32 @@ def test_only_sessions_since_the_last_dream_count(tmp_path: Path) -> None:
     assert [session.at for session in active_since(sessions, None)] == [5.0, 3.0, 1.0]
 
 
-def test_dream_is_not_delayed_when_the_clock_was_set_back(tmp_path: Path) -> None:
+def test_clock_that_was_set_back_delays_neither_dream_nor_scan(tmp_path: Path) -> None:
     clock = Clock()
+    due, looked = gates(tmp_path, clock)
+    for _ in range(2):
+        assert due.reason_not_due() is None
+        clock.advance(-YEAR)
+    assert len(looked) == 2, "the time of the first scan is in the future"
     acquire_dream_lock(tmp_path, clock).complete()
-    due, _ = gates(tmp_path, clock)
     clock.advance(-YEAR)
     assert "the last dream was 0.0 hours ago" in (due.reason_not_due() or "")
     clock.advance(25 * HOUR)
     assert due.reason_not_due() is None
 
 
-def test_scan_time_in_the_future_does_not_delay_a_scan(tmp_path: Path) -> None:
-    clock = Clock()
-    due, looked = gates(tmp_path, clock)
-    for _ in range(2):
-        assert due.reason_not_due() is None
-        clock.advance(-YEAR)
-    assert len(looked) == 2
-
-
 def test_dream_lock_is_exclusive_and_records_the_dream_time(tmp_path: Path) -> None:
-    clock = Clock()
+    clock, directory = Clock(), tmp_path / "memory"
     clock.advance(-10 * HOUR)
-    lock = acquire_dream_lock(tmp_path / "memory", clock)
+    lock = acquire_dream_lock(directory, clock)
     with pytest.raises(DreamRefused, match="already running"):
-        acquire_dream_lock(tmp_path / "memory", clock)
-    assert last_dream_time(tmp_path / "memory", clock) == pytest.approx(clock.now(), abs=5)
+        acquire_dream_lock(directory, clock)
+    assert last_dream_time(directory, clock) == pytest.approx(clock.now(), abs=5)
     clock.advance(HOUR)
     lock.complete()
-    assert last_dream_time(tmp_path / "memory", clock) == pytest.approx(clock.now(), abs=5)
-    acquire_dream_lock(tmp_path / "memory", clock).release()
-    assert last_dream_time(tmp_path / "memory", clock) == pytest.approx(clock.now(), abs=5)
-    assert (tmp_path / "memory" / LOCK).stat().st_mode & 0o777 == 0o600
+    acquire_dream_lock(directory, clock).release()
+    assert last_dream_time(directory, clock) == pytest.approx(clock.now(), abs=5)
+    assert (directory / LOCK).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("before", [None, 1_000_000.0])
@@ -133,11 +126,17 @@ def test_lock_of_a_dead_owner_is_taken_over(tmp_path: Path, owner: dict[str, obj
 
 
 def test_lock_of_a_living_owner_is_never_taken_over(tmp_path: Path) -> None:
-    clock = Clock()
+    clock, path = Clock(), tmp_path / LOCK
     for at in (clock.now(), 1_000.0, clock.now() + YEAR):
-        held_by(tmp_path / LOCK, us(), 5.0, at)
+        held_by(path, us(), 5.0, at)
         with pytest.raises(DreamRefused):
             acquire_dream_lock(tmp_path, clock)
+    path.write_text(str(os.getpid()))  # a bare process id
+    with pytest.raises(DreamRefused):
+        acquire_dream_lock(tmp_path, clock)
+    os.utime(path, (5.0, 5.0))  # before this process started, when its id belonged to another process
+    acquire_dream_lock(tmp_path, clock).release()
+    assert path.stat().st_mtime == 5.0
 
 
 def test_lock_of_a_remote_owner_is_respected_for_an_hour(tmp_path: Path) -> None:
@@ -152,17 +151,6 @@ def test_lock_of_a_remote_owner_is_respected_for_an_hour(tmp_path: Path) -> None
         assert (tmp_path / LOCK).stat().st_mtime == 5.0
 
 
-def test_lock_file_with_a_bare_process_id_is_respected(tmp_path: Path) -> None:
-    clock, path = Clock(), tmp_path / LOCK
-    path.write_text(str(os.getpid()))
-    with pytest.raises(DreamRefused):
-        acquire_dream_lock(tmp_path, clock)
-    os.utime(path, (5.0, 5.0))  # before this process started, when its id belonged to another process
-    lock = acquire_dream_lock(tmp_path, clock)
-    lock.release()
-    assert path.stat().st_mtime == 5.0
-
-
 @pytest.mark.parametrize("content", [b"", b"\xff", b"{", b"[]", b'{"owner": 3}', b"null", b"true"])
 def test_unreadable_lock_counts_as_free(tmp_path: Path, content: bytes) -> None:
     (tmp_path / LOCK).write_bytes(content)
@@ -170,9 +158,9 @@ def test_unreadable_lock_counts_as_free(tmp_path: Path, content: bytes) -> None:
 
 
 def test_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "other").write_text("mine")
-    os.utime(tmp_path / "other", (5.0, 5.0))
+    other = tmp_path / "other"
+    other.write_text("mine")
+    os.utime(other, (5.0, 5.0))
     (tmp_path / LOCK).symlink_to("other")
     acquire_dream_lock(tmp_path, Clock()).complete()
-    assert (tmp_path / "other").read_text() == "mine"
-    assert (tmp_path / "other").stat().st_mtime == 5.0
+    assert (other.read_text(), other.stat().st_mtime) == ("mine", 5.0)

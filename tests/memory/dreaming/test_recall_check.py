@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-from coterie.memory.dreaming.dream_change import RecallTest
+import pytest
+
 from coterie.memory.dreaming.recall_check import compare_recall
+from coterie.memory.layer_settings import DeletionPolicy
 from tests.memory.dreaming.manual_dream import ManualDream, topic
 
 FILES = {
@@ -11,11 +13,6 @@ FILES = {
     "ben.md": topic("ben", "Ben likes coffee."),
     "port.md": topic("port", "The server listens on port 8080."),
 }
-
-
-def test_recall_test_is_empty_without_past_queries(tmp_path: Path) -> None:
-    asleep = ManualDream.of(tmp_path, FILES)
-    assert compare_recall(asleep.copied, []) == RecallTest(queries=0)
 
 
 def test_merged_memory_is_found_in_its_new_file(tmp_path: Path) -> None:
@@ -29,19 +26,14 @@ def test_merged_memory_is_found_in_its_new_file(tmp_path: Path) -> None:
     assert tested.found == tested.kept >= 2
 
 
-def test_deleted_memory_is_not_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deletions", ["apply", "ask"])
+def test_deleted_memory_is_not_found(tmp_path: Path, deletions: DeletionPolicy) -> None:
+    """Waiting hunks are tested as if approved."""
     asleep = ManualDream.of(tmp_path, FILES)
     asleep.write("port.md", "")
-    asleep.propose(deletions="apply")
+    proposal = asleep.propose(deletions=deletions)
     tested = compare_recall(asleep.copied, ["which port does the server have?"])
     assert tested.lost == ("which port does the server have? -> port.md",)
     assert tested.share > 0.1
-
-
-def test_waiting_hunks_are_tested_as_if_approved(tmp_path: Path) -> None:
-    asleep = ManualDream.of(tmp_path, FILES)
-    asleep.write("port.md", "")
-    proposal = asleep.propose()
-    tested = proposal.add_recall_test(compare_recall(asleep.copied, ["which port does the server have?"]))
-    assert tested.change.held is not None
-    assert not tested.chosen
+    held = proposal.add_recall_test(tested)
+    assert (held.change.held is not None, held.chosen) == (True, set())

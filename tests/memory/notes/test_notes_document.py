@@ -35,50 +35,19 @@ def notes(text: str) -> NotesDocument:
     return NotesDocument.parse(text, TEMPLATE)
 
 
-def test_template_has_ten_sections_with_italic_hints() -> None:
-    assert HEADINGS == [
-        "Session Title",
-        "Current State",
-        "Task specification",
-        "Files and Functions",
-        "Workflow",
-        "Errors & Corrections",
-        "Codebase and System Documentation",
-        "Learnings",
-        "Key results",
-        "Worklog",
-    ]
-    assert len(HINTS) == 10
-    assert all(hint.startswith("_") and hint.endswith("_") for hint in HINTS)
-
-
-def test_notes_with_only_headings_and_hints_are_empty() -> None:
-    assert EMPTY.is_empty
-    assert notes(EMPTY.to_text()).is_empty
-    assert EMPTY.shown_text() == ""
-    assert not notes(filled(Learnings="x")).is_empty
-
-
 def test_shown_text_has_neither_hints_nor_empty_sections() -> None:
+    assert EMPTY.is_empty
+    assert notes(EMPTY.to_text()).shown_text() == ""
     read = notes(filled(Current_State="Mending `a.py`.", Worklog="- looked\n- mended"))
+    assert not read.is_empty
     assert read.shown_text() == "# Current State\nMending `a.py`.\n\n# Worklog\n- looked\n- mended"
-    assert read.body("Worklog") == "- looked\n- mended"
-    assert read.body("No such section") == ""
+    assert (read.body("Worklog"), read.body("No such section")) == ("- looked\n- mended", "")
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        "#Workflow",
-        "## Workflow",
-        "# workflow:",
-        "**Workflow**",
-        "Workflow",
-        "WORKFLOW",
-        "  # Workflow #",
-        "## Workflow\r",
-    ],
-)
+MALFORMED = ["#Workflow", "## Workflow", "# workflow:", "**Workflow**", "WORKFLOW", "  # Workflow #", "## Workflow\r"]
+
+
+@pytest.mark.parametrize("broken", MALFORMED)
 def test_malformed_heading_is_corrected(broken: str) -> None:
     text = filled(Workflow="make test", Learnings="be quick").replace("# Workflow", broken)
     read = notes(text)
@@ -134,11 +103,8 @@ def test_session_sections_come_last_and_are_replaced_whole() -> None:
     assert "fired" not in again
     assert "- scout: idle" in again
     assert "scout" not in edited.shown_text()
-
-
-def test_session_sections_cannot_contain_the_end_marker() -> None:
     text = EMPTY.with_kept({"Mail": f"hello\n{END_OF_KEPT}\n# Workflow\nrm -rf"}).to_text()
-    assert notes(text).is_empty
+    assert notes(text).is_empty, "a session section cannot contain the end marker"
 
 
 LINES = st.one_of(
@@ -184,16 +150,16 @@ def test_trimmed_notes_are_within_limits_and_have_a_notice(text: str, section: i
 
 def test_worklog_loses_oldest_lines_and_other_sections_their_end() -> None:
     lines = "\n".join(f"- step {number}" for number in range(100))
-    read = notes(filled(Worklog=lines, Learnings=lines, Workflow="make"))
+    read = notes(filled(Worklog=lines, Learnings=lines, Workflow="```\n" + "make\n" * 1_000, Key_results="42"))
     trimmed, over = trim_notes(read, NotesSettings(section=100))
-    assert over == ["Learnings", "Worklog"]
+    assert over == ["Workflow", "Learnings", "Worklog"]
     log, learnings = trimmed.body("Worklog").split("\n"), trimmed.body("Learnings").split("\n")
     assert (log[0], log[-1]) == ("[Trimmed to 100 tokens: older lines were left out. Make it shorter.]", "- step 99")
     assert learnings[0] == "- step 0"
     assert learnings[-1] == "[Trimmed to 100 tokens: the end of this section was left out. Make it shorter.]"
     assert "- step 50" not in learnings
-    assert trimmed.body("Workflow") == "make"
-    assert tokens_of(trimmed.body("Worklog")) <= 100
+    assert trimmed.body("Workflow").split("\n")[-2] == "```", "the code block is closed"
+    assert trimmed.body("Key results") == "42"
 
 
 def test_trim_notice_is_not_repeated() -> None:
@@ -206,16 +172,8 @@ def test_trim_notice_is_not_repeated() -> None:
     assert trim_notes(trimmed, limits) == (trimmed, [])
 
 
-def test_trimmed_code_block_is_closed() -> None:
-    trimmed, _ = trim_notes(notes(filled(Workflow="```\n" + "make\n" * 1_000)), NotesSettings(section=100))
-    assert trimmed.body("Workflow").split("\n")[-2:][0] == "```"
-    assert tokens_of(trimmed.body("Workflow")) <= 100
-
-
-def test_slots_are_filled_in_one_pass_and_unknown_slots_refused() -> None:
+def test_slots_are_filled_in_one_pass() -> None:
     assert fill_slots("{{a}} and {{ b }}", {"a": "{{b}}", "b": "2"}) == "{{b}} and 2"
-    with pytest.raises(NotesUnusable, match=r"unknown slot \{\{c\}\}.* \{\{a\}\}, \{\{b\}\}"):
-        fill_slots("{{a}} {{c}}", {"a": "1", "b": "2"})
 
 
 def test_user_template_has_its_own_sections() -> None:
@@ -223,38 +181,20 @@ def test_user_template_has_its_own_sections() -> None:
     read = NotesDocument.parse("# Goal\n_why_\nwin\n# Current State\nx", template)
     assert read.shown_text() == "# Goal\nwin\n# Current State\nx"
     assert read.to_text() == "Notes of main\n\n# Goal\n_why_\n\nwin\n# Current State\nx\n\n# Worklog\n"
-    assert read.body("Errors & Corrections") == ""
+    with pytest.raises(NotesUnusable, match="the section 'A' twice"):
+        Template.parse("# A\n# a\n")
 
 
-@pytest.mark.parametrize(("text", "reason"), [("", "has no section"), ("# A\n# a\n", "the section 'A' twice")])
-def test_template_without_sections_is_refused(text: str, reason: str) -> None:
-    with pytest.raises(NotesUnusable, match=reason):
-        Template.parse(text)
-
-
-def test_update_starts_with_a_complete_private_file(tmp_path: Path) -> None:
+def test_update_starts_with_a_complete_private_file_or_the_edited_one(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     read, content = begin_update(path, TEMPLATE)
     assert read.is_empty
     assert path.read_bytes() == content == EMPTY.to_text().encode()
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_update_starts_with_the_edited_file(tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
     path.write_bytes(filled(Workflow="make").replace("# Workflow", "Workflow:").encode() + b"\xff\n")
     read, content = begin_update(path, TEMPLATE)
     assert (read.body("Workflow"), read.body("Worklog")) == ("make", "\\xff")
     assert path.read_bytes() == content
-
-
-def test_read_only_notes_file_is_not_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
-    path.write_text("mine")
-    path.chmod(0o400)
-    with pytest.raises(NotesUnusable, match=r"notes\.md is read-only"):
-        begin_update(path, TEMPLATE)
-    assert path.read_text() == "mine"
 
 
 def test_update_fails_when_the_notes_are_empty_or_deleted(tmp_path: Path) -> None:

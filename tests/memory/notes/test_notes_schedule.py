@@ -46,23 +46,12 @@ def test_update_is_due_at_a_context_size_and_not_before(schedule: NotesSchedule,
     assert is_due(schedule, tokens, CHEAP)
 
 
-def test_growth_without_calls_makes_no_update_due() -> None:
-    assert not is_due(begun(calls=2), 90_000, CHEAP)
-
-
 def test_calls_are_counted_from_the_start_of_an_update() -> None:
     counted = begun(calls=3).after_start(25_000).after_turn(26_000, 2, CHEAP)
     assert (counted.calls, counted.is_pausing) == (2, False)
     assert not is_due(counted, 30_000, CHEAP)
     assert is_due(counted.after_turn(30_000, 1, CHEAP), 30_000, CHEAP)
     assert is_due(counted.after_turn(30_000, 0, CHEAP), 30_000, CHEAP)
-
-
-def test_updates_cost_at_most_eight_percent_of_the_turns() -> None:
-    paid = schedule().after_success(Decimal("7.5"))
-    assert is_due(paid, 10_000, Decimal("0.5"))
-    assert not is_due(paid, 10_000, Decimal("0.51"))
-    assert is_due(paid.after_turn(10_000, 1, Decimal("0.2")), 10_000, Decimal("0.51"))
 
 
 def test_updates_use_their_share_of_the_cost_over_a_long_run() -> None:
@@ -103,6 +92,8 @@ def test_half_the_cost_limit_is_reserved_for_urgent_updates() -> None:
     assert paid.delay(147_000, CHEAP, unknown=20_000) == "money"
     assert paid.delay(147_000, CHEAP, unknown=20_001) is None
     assert paid.after_success(Decimal(4)).delay(147_000, CHEAP, unknown=40_000) == "money"
+    assert not begun().is_close(10**9), "without a threshold nothing is reserved"
+    assert begun(calls=3).after_success(Decimal("7.99")).delay(167_000, CHEAP) is None
 
 
 def test_new_text_counts_though_it_replaced_cleared_text() -> None:
@@ -111,8 +102,3 @@ def test_new_text_counts_though_it_replaced_cleared_text() -> None:
     assert flat.delay(150_000, CHEAP, unknown=4_999) == "growth"
     assert flat.delay(150_000, CHEAP, unknown=5_000) is None
     assert flat.after_failure(CHEAP).delay(150_000, CHEAP, unknown=90_000) == "growth"
-
-
-def test_nothing_is_reserved_without_an_update_threshold() -> None:
-    assert not begun().is_close(10**9)
-    assert begun(calls=3).after_success(Decimal("7.99")).delay(167_000, CHEAP) is None

@@ -8,7 +8,7 @@ import pytest
 from coterie.clock import Clock
 from coterie.memory.errors import MemoryRefused
 from coterie.memory.recall import query_log
-from coterie.memory.recall.query_log import KEPT, LONGEST, log_query, read_queries
+from coterie.memory.recall.query_log import LONGEST, log_query, read_queries
 
 
 def test_queries_are_logged_in_order_without_duplicates(tmp_path: Path) -> None:
@@ -25,10 +25,8 @@ def test_query_log_keeps_only_the_newest_queries(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(query_log, "MOST", 6)
     for number in range(20):
         log_query(tmp_path, f"query {number}", [], Clock())
-        assert len((tmp_path / ".history/queries.jsonl").read_bytes().split()) > 0
     assert read_queries(tmp_path) == ["query 17", "query 18", "query 19"]
     assert (tmp_path / ".history/queries.jsonl").read_bytes().count(b"query") < 2 * 7
-    assert KEPT == 200
 
 
 def test_torn_query_records_are_skipped(tmp_path: Path) -> None:
@@ -48,8 +46,6 @@ def test_long_query_is_cut_and_query_with_secret_is_not_logged(tmp_path: Path) -
 def test_logging_a_query_creates_no_store(tmp_path: Path) -> None:
     log_query(tmp_path / "nowhere", "which port", [], Clock())
     assert not (tmp_path / "nowhere").exists()
-    assert read_queries(tmp_path / "nowhere") == []
-    assert read_queries(tmp_path) == []
 
 
 def test_query_log_is_not_written_through_a_link(tmp_path: Path) -> None:
@@ -58,5 +54,4 @@ def test_query_log_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "memory/.history").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(MemoryRefused):
         log_query(tmp_path / "memory", "which port", [], Clock())
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-    assert read_queries(tmp_path / "memory") == []
+    assert list((tmp_path / "elsewhere").iterdir()) == read_queries(tmp_path / "memory") == []

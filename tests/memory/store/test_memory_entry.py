@@ -10,36 +10,15 @@ from coterie.memory.store.memory_entry import LONGEST_DESCRIPTION, parse_entry
 @pytest.mark.parametrize(
     ("content", "fields", "warning"),
     [
-        pytest.param(
-            b"---\nname: Deploying\ndescription: how we deploy\ntype: project\n---\n\nWith `make deploy`.\n",
-            ("Deploying", "how we deploy", "project", "With `make deploy`."),
-            None,
-            id="front matter",
-        ),
-        pytest.param(
-            b"---\nname: a\nmetadata:\n  type: feedback\n  node: x\n---\nbody\n",
-            ("a", "body", "feedback", "body"),
-            None,
-            id="type in metadata",
-        ),
-        pytest.param(
-            b"\n# We use tabs\n\nAlways.\n",
-            ("file", "We use tabs", None, "# We use tabs\n\nAlways."),
-            None,
-            id="no front matter",
-        ),
-        pytest.param(
-            b"---\nname: a\ntype: gossip\n---\nbody\n", ("a", "body", None, "body"), "'gossip'", id="unknown type"
-        ),
-        pytest.param(b"\x7fELF\0\0\0", ("file", "", None, ""), "NUL", id="binary"),
-        pytest.param(b"na\xefve\n", ("file", "na\ufffdve", None, "na\ufffdve"), "UTF-8", id="not UTF-8"),
-        pytest.param(
-            b"---\nname: a: b: [\ndescription: still here\n---\nbody\n",
-            ("a: b: [", "still here", None, "body"),
-            "'name'",
-            id="invalid YAML",
-        ),
+        (b"---\nname: A\ndescription: d\ntype: project\n---\n\n`make`.\n", ("A", "d", "project", "`make`."), None),
+        (b"---\nname: a\nmetadata:\n  type: feedback\n  node: x\n---\nbody\n", ("a", "body", "feedback", "body"), None),
+        (b"\n# We use tabs\n\nAlways.\n", ("file", "We use tabs", None, "# We use tabs\n\nAlways."), None),
+        (b"---\nname: a\ntype: gossip\n---\nbody\n", ("a", "body", None, "body"), "'gossip'"),
+        (b"\x7fELF\0\0\0", ("file", "", None, ""), "NUL"),
+        (b"na\xefve\n", ("file", "na\ufffdve", None, "na\ufffdve"), "UTF-8"),
+        (b"---\nname: a: [\ndescription: here\n---\nbody\n", ("a: [", "here", None, "body"), "'name'"),
     ],
+    ids=["front matter", "type in metadata", "no front matter", "unknown type", "binary", "not UTF-8", "invalid YAML"],
 )
 def test_entry_is_parsed_with_a_warning_for_each_problem(
     content: bytes, fields: tuple[object, ...], warning: str | None
