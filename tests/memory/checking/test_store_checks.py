@@ -117,8 +117,12 @@ def test_compatible_statements_are_not_a_contradiction(one: str, other: str) -> 
 
 
 def test_pollution_counts_each_memory_once() -> None:
-    issues = ("a.md duplicate", "a.md dead_claim", "a.md dead_claim", "b.md contradiction", "c.md orphan")
-    findings = [StoreIssue(path=path, kind=kind, reason="") for path, kind in map(str.split, issues)]
+    findings = [
+        StoreIssue(path="a.md", kind="duplicate", reason=""),
+        *[StoreIssue(path="a.md", kind="dead_claim", reason="")] * 2,
+        StoreIssue(path="b.md", kind="contradiction", reason=""),
+        StoreIssue(path="c.md", kind="orphan", reason=""),
+    ]
     counted = measure_issue_rate(["a.md", "b.md", "c.md", "d.md"], findings, claims=7)
     assert (counted.contradicted, counted.duplicate, counted.dead, counted.polluted) == (1, 1, 1, 2)
     assert (counted.claims, counted.dead_claims, counted.share) == (7, 2, 0.5)

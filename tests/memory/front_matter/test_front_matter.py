@@ -108,12 +108,7 @@ def test_bom_comments_and_line_ends_are_accepted() -> None:
     [
         ("---\nname: x\ntools: x\n# Title\ntext\n", "name tools", "# Title\ntext\n", "3: the closing"),
         ("---\nname: x\ntools: x\n\n# Title\n", "name tools", "\n# Title\n", "3: the closing"),
-        (
-            "---\nname: x\n\n# Title\n\nText.\n\n---\nMore.\n",
-            "name",
-            "# Title\n\nText.\n\n---\nMore.\n",
-            "4: the closing",
-        ),
+        ("---\nname: x\n\n# Title\n\nText.\n---\n", "name", "# Title\n\nText.\n---\n", "4: the closing"),
         ("---\nname: x\n-------\nbody", "name", "body", "3: '-------' is read as the closing"),
         ("---\nsome words\nname: x\n---\nb", "name", "b", "2: 'some words' is not a `key: value` line"),
         ("---\n---\nbody", "", "body", None),

@@ -54,4 +54,5 @@ def test_query_log_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "memory/.history").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(MemoryRefused):
         log_query(tmp_path / "memory", "which port", [], Clock())
-    assert list((tmp_path / "elsewhere").iterdir()) == read_queries(tmp_path / "memory") == []
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert not read_queries(tmp_path / "memory")
