@@ -25,7 +25,6 @@ from coterie.memory.compaction.cut_point import (
     find_starts,
     first_unknown,
     last_start,
-    nearest_start,
     oldest_rounds,
     split_messages,
 )
@@ -161,13 +160,6 @@ def test_oldest_rounds_are_removed_whole_and_no_more_than_needed(
     assert end in places
     assert sum(sizes[:end]) >= tokens or end == len(messages)
     assert all(sum(sizes[:earlier]) < tokens for earlier in places[: places.index(end)])
-
-
-@given(DIALOGUES, st.integers(0, 30))
-def test_manual_cut_moves_back_to_the_nearest_cut_point(letters: str, number: int) -> None:
-    messages = dialogue(letters)
-    start = nearest_start(messages, number)
-    assert start == max([0, *(place for place in find_starts(messages) if place <= number)])
 
 
 def test_small_context_keeps_less() -> None:

@@ -61,15 +61,6 @@ def test_clearable_results_are_found_in_order_without_small_and_cache_deleted_on
     assert clearable(of) == ["b"]
 
 
-def test_cleared_result_counts_among_the_newest_and_is_not_cleared_again() -> None:
-    of = conversation(user("go"), calls("a"), results("a"), calls("b"), results("b"))
-    text = f"{PLACEHOLDER} The same was read again below, in the result of a later call." + " It is long." * 20
-    of.rewrite(clear_results(of.segments, {"b"}, placeholder=text))
-    tracker = ClearableResults(lambda _name: True)
-    assert [result.id for result in tracker.update(of.prefix, of.epoch)] == ["a"]
-    assert tracker.newest(1) == {"b"}
-
-
 def test_update_reads_only_new_segments_until_a_new_epoch() -> None:
     of = conversation(user("go"), calls("a"), results("a"))
     tracker = ClearableResults(lambda _: True)
@@ -77,8 +68,12 @@ def test_update_reads_only_new_segments_until_a_new_epoch() -> None:
     for role, blocks in (calls("b", thinks=False), results("b")):
         of.append(role, [json.dumps(block).encode() for block in blocks])
     assert [r.id for r in tracker.update(of.prefix, of.epoch)] == ["a", "b"]
-    of.rewrite(clear_results(of.segments, {"a"}))
-    assert [r.id for r in tracker.update(of.prefix, of.epoch)] == ["b"]
+    text = f"{PLACEHOLDER} The same was read again below, in the result of a later call." + " It is long." * 20
+    of.rewrite(clear_results(of.segments, {"a"}, placeholder=text))
+    assert [r.id for r in tracker.update(of.prefix, of.epoch)] == ["b"], "a cleared result is not cleared again"
+    of.rewrite(clear_results(of.segments, {"b"}, placeholder=text))
+    assert tracker.update(of.prefix, of.epoch) == []
+    assert tracker.newest(1) == {"b"}, "a cleared result counts among the newest"
 
 
 def test_clearing_drops_thinking_after_the_first_change_and_keeps_earlier_blocks() -> None:

@@ -1,5 +1,4 @@
 import string
-import time
 
 import pytest
 from hypothesis import HealthCheck, example, given
@@ -149,9 +148,7 @@ def test_aliases_do_not_expand_exponentially() -> None:
 )
 def test_deep_brackets_do_not_crash_the_process(block: str) -> None:
     """The composer of libyaml overflows the C stack here, and crashes the process."""
-    begun = time.monotonic()
-    _read(block)
-    assert time.monotonic() - begun < 5
+    assert len(_read(block).fields) < 2
 
 
 def test_too_deep_mapping_is_text() -> None:

@@ -77,10 +77,14 @@ def test_files_are_ordered_from_general_to_specific(places: InstructionPaths, tm
     assert not loaded.notes
 
 
-def test_no_files_give_an_empty_text(places: InstructionPaths) -> None:
-    missing = attrs.evolve(places, managed=places.managed / "no", home=places.home / "no")
-    assert _load(missing) == Instructions(files=(), notes=(), unapproved=())
-    assert not _load(missing).to_text()
+@pytest.mark.skipif(
+    not Path("/proc/self/mem").exists(),
+    reason="needs /proc/self/mem, a file that exists and cannot be read; mount /proc",
+)
+def test_unreadable_file_causes_a_warning(places: InstructionPaths) -> None:
+    (places.home / "CLAUDE.md").symlink_to("/proc/self/mem")
+    loaded = _load(places)
+    assert (_reasons(loaded), loaded.to_text()) == (["cannot be read: Input/output error"], "")
 
 
 def test_file_reached_twice_keeps_its_first_position(places: InstructionPaths) -> None:
@@ -192,28 +196,20 @@ def test_links_are_resolved_before_the_scope_check(places: InstructionPaths, tmp
     assert (loaded.unapproved, len(loaded.notes)) == ((outside,), 3)
 
 
-def test_long_file_is_loaded_whole_with_a_warning(places: InstructionPaths) -> None:
-    _write(places.project, CLAUDE="x" * LONG, AGENTS="y" * (LONG + 1))
-    loaded = _load(places)
-    assert [len(file.text) for file in loaded.files] == [LONG, LONG + 1]
-    (note,) = loaded.notes
-    assert (note.path.name, note.line) == ("AGENTS.md", None)
-    assert "40,001" in note.reason
-
-
-def test_binary_file_is_left_out_with_a_warning(places: InstructionPaths) -> None:
+def test_binary_and_huge_files_are_left_out_with_a_warning(places: InstructionPaths) -> None:
     contents = {"nul": b"a\0b", "latin": b"caf\xe9", "huge": b"x" * (SIZE_LIMIT + 1), "utf-16": "a".encode("utf-16")}
     (places.project / ".claude/rules").mkdir(parents=True)
     for name, content in contents.items():
         (places.project / f".claude/rules/{name}.md").write_bytes(content)
-    _write(places.project, CLAUDE="@.claude/rules/nul.md kept", AGENTS="\ufeffbom")
+    _write(places.project, CLAUDE="@.claude/rules/nul.md" + "x" * LONG, AGENTS="\ufeff" + "y" * LONG)
     loaded = _load(places)
-    assert [file.text for file in loaded.files] == ["@.claude/rules/nul.md kept", "bom"]
-    assert {note.path.stem: note.reason for note in loaded.notes} == {
+    assert [len(file.text) for file in loaded.files] == [LONG + 21, LONG]
+    assert {note.path.stem: note.reason.partition(", and")[0] for note in loaded.notes} == {
         "nul": "is left out: it is not text: it holds a NUL",
         "latin": "is left out: it is not text in UTF-8",
         "huge": "is left out: it is larger than 1,000,000 bytes",
         "utf-16": "is left out: it is not text in UTF-8",
+        "CLAUDE": "has 40,021 characters",
     }
 
 

@@ -197,17 +197,13 @@ def test_update_starts_with_a_complete_private_file_or_the_edited_one(tmp_path: 
     assert path.read_bytes() == content
 
 
-def test_update_fails_when_the_notes_are_empty_or_deleted(tmp_path: Path) -> None:
+def test_failed_update_leaves_the_notes_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     with pytest.raises(NotesUnusable, match="was deleted"):
         end_update(path, TEMPLATE, NotesSettings(), {})
     begin_update(path, TEMPLATE)
     with pytest.raises(NotesUnusable, match="nothing was written"):
         end_update(path, TEMPLATE, NotesSettings(), {"Team": "- scout"})
-
-
-def test_full_disk_leaves_the_notes_file_unchanged(tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
     path.write_text(filled(Workflow="make"))
     with file_faults(SeededFaults(seed=1, full=1.0)), pytest.raises(OSError, match="No space"):
         end_update(path, TEMPLATE, NotesSettings(), {"Team": "- scout"})

@@ -46,6 +46,7 @@ def test_long_query_is_cut_and_query_with_secret_is_not_logged(tmp_path: Path) -
 def test_logging_a_query_creates_no_store(tmp_path: Path) -> None:
     log_query(tmp_path / "nowhere", "which port", [], Clock())
     assert not (tmp_path / "nowhere").exists()
+    assert read_queries(tmp_path / "nowhere") == []
 
 
 def test_query_log_is_not_written_through_a_link(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 import attrs
-import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coterie.memory.layer_settings import RecallSettings
@@ -34,6 +33,7 @@ def test_scan_returns_the_newest_memories_first_up_to_the_limit(tmp_path: Path) 
     write(tmp_path, "MEMORY.md", "index", at=1_800_000_000)
     write(tmp_path, "logs/today.md", "log", at=1_800_000_000)
     assert [scanned.path for scanned in scan_newest(tmp_path, 3)] == ["4.md", "3.md", "2.md"]
+    assert scan_newest(tmp_path / "nowhere") == []
 
 
 def test_scan_line_shows_type_file_time_and_description(tmp_path: Path) -> None:
@@ -58,37 +58,25 @@ def test_scan_skips_links_and_non_files(tmp_path: Path) -> None:
     assert load(store, "link.md", "away/secret.md", "../secret.md", "pipe.md", "gone.md") == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "---\nname: a\ndescription: b c\ntype: user\n---\n\nbody\n",
-        "---\nname: a\ndescription: b c\nmetadata:\n  type: Project\n---\nbody",
-        "---\nname: a\ndescription: Use when: always\n---\nbody",
-        "---\nname: a\nname: b\ndescription: c\n---\nbody",
-        "---\nname: a\ndescription: issue #3 and x#4 at 10:30\n---\nbody",
-        "---\nname: a\ndescription: '    '\ntype: dream\n---\n",
-        f"---\nname: a\ndescription: {'long ' * 100}\n---\nbody",
-        "---\r\nname: a\r\ndescription: b\r\n---\r\nbody\r\n",
-        "no head\n---\n",
-        "---\nname: a\ndescription: b\n",
-        "\0",
-        "",
-    ],
-)
-def test_fast_parser_agrees_with_the_full_parser(text: str) -> None:
-    quickly = parse_entry_fast(text.encode(), "dir/file.md")
-    assert attrs.evolve(parse_entry(text.encode(), "dir/file.md"), notes=()) == attrs.evolve(quickly, notes=())
-
-
 VALUES = st.text(st.sampled_from("ab1 :#'\"-_,[]{}&*!|>%@`~\\\t\xa0\u2028é猫"), max_size=12)
 
 
-@given(name=VALUES, description=VALUES, type_=VALUES | st.sampled_from(["user", "Feedback"]), body=VALUES)
-def test_fast_parser_agrees_with_the_full_parser_on_any_text(
-    name: str, description: str, type_: str, body: str
+@given(
+    name=VALUES,
+    description=VALUES | st.sampled_from(["'    '", "Use when: always", "issue #3 and x#4 at 10:30", "long " * 100]),
+    more=VALUES.map("type: {}".format)
+    | st.sampled_from(["type: user", "metadata:\n  type: Project", "name: b", "", "---\r\n", "\0"]),
+    body=VALUES,
+    cut=st.none() | st.integers(0, 60),
+)
+@example(name="a", description="b", more="type: Feedback", body="x\r\n", cut=None)
+def test_fast_parser_agrees_with_the_full_parser(
+    name: str, description: str, more: str, body: str, cut: int | None
 ) -> None:
-    text = f"---\nname: {name}\ndescription: {description}\ntype: {type_}\n---\n{body}".encode()
-    assert attrs.evolve(parse_entry(text, "f.md"), notes=()) == attrs.evolve(parse_entry_fast(text, "f.md"), notes=())
+    lines = f"---\nname: {name}\ndescription: {description}\n{more}\n---\n{body}"
+    for text in (lines[:cut].encode(), lines.replace("\n", "\r\n").encode()):
+        quickly = parse_entry_fast(text, "dir/f.md")
+        assert attrs.evolve(parse_entry(text, "dir/f.md"), notes=()) == attrs.evolve(quickly, notes=())
 
 
 def test_age_is_shown_as_text() -> None:

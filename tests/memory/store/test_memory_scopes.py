@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from coterie.memory.errors import MemoryRefused
-from coterie.memory.store.scopes import agent_scope, check_directory, directory_name, project_scope, snapshot_directory
+from coterie.memory.store.scopes import check_directory, directory_name, project_scope, snapshot_directory
 
 
 def test_project_scope_is_in_the_home_directory_by_default(tmp_path: Path) -> None:
@@ -15,28 +15,13 @@ def test_project_scope_is_in_the_home_directory_by_default(tmp_path: Path) -> No
     assert project_scope(home, "p", variable=str(given), setting=setting).directory == given
 
 
-def test_agent_scopes_have_their_directories(tmp_path: Path) -> None:
-    home, project = tmp_path / "home", tmp_path / "project" / ".coterie"
-
-    def directory(scope: str) -> Path:
-        return agent_scope("reviewer", scope, home=home, project=project).directory  # type: ignore[arg-type]  # from a list
-
-    assert directory("user") == home / "agent-memory/reviewer"
-    assert directory("project") == project / "agent-memory/reviewer"
-    assert directory("local") == project / "agent-memory-local/reviewer"
-    assert snapshot_directory("reviewer", project) == project / "agent-memory-snapshots/reviewer"
-
-
-def test_agent_type_has_a_unique_directory() -> None:
-    assert directory_name("plugin:reviewer") == "plugin-reviewer"
+def test_agent_type_has_a_unique_directory(tmp_path: Path) -> None:
+    assert snapshot_directory("plugin:reviewer", tmp_path) == tmp_path / "agent-memory-snapshots/plugin-reviewer"
     assert directory_name("Prüfer") == directory_name("Pru\N{COMBINING DIAERESIS}fer") == "Prüfer"
     strange = ["a/b", "a b", "a\\b", "..", ".", "../a", ".hidden", "a\nb", "x" * 200, "x" * 201]
     names = [directory_name(kind) for kind in strange]
     assert len(set(names)) == len(strange)
-    for name in names:
-        assert name == Path(name).name
-        assert name not in (".", "..")
-        assert not name.startswith(".")
+    assert all(name == Path(name).name and not name.startswith(".") for name in names)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Writes need the current content as their base, and every change is recorded."""
+"""Writes need the current content as their base, and every change is recorded; the start of a store."""
 
 import stat
 import subprocess
@@ -14,7 +14,7 @@ from coterie.memory.errors import BaseChanged, MemoryRefused, StoreBusy
 from coterie.memory.store import store_lock
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.change_log import _change, _stored
-from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.memory_store import MemoryStore, exclude_from_git, seed_store
 from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.transaction import LARGEST, PendingEdit
 from coterie.memory.store.undo import replay
@@ -214,3 +214,31 @@ def test_change_log_round_trips_any_bytes(before: bytes, after: bytes, why: str)
     for old, new in ((before, after), (before, before + after), (None, after), (before, None)):
         change = MemoryChange(id="7", at=1.5, author=Author(by="user", why=why), path="a.md", before=old, after=new)
         assert _change(_stored(change)) == change
+
+
+def test_empty_store_starts_with_the_snapshot(store: MemoryStore, tmp_path: Path) -> None:
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    (snapshot / "style.md").write_text("Briefly.\n")
+    (snapshot / "MEMORY.md").write_text("- [Style](style.md) \N{EM DASH} before you write anything\n")
+    (tmp_path / "link").symlink_to(snapshot)
+    with pytest.raises(MemoryRefused, match="link"):
+        seed_store(store, tmp_path / "link")
+    assert seed_store(store, snapshot) == ["style.md"]
+    assert (store.read("style.md"), store.index()) == (b"Briefly.\n", (snapshot / "MEMORY.md").read_text())
+    assert {change.author.why for change in store.changes()} == {"seeded from the project's snapshot"}
+    (snapshot / "more.md").write_text("More.\n")
+    assert seed_store(store, snapshot) == [], "a store with memories is not seeded"
+
+
+def test_local_memory_is_excluded_from_git_once(tmp_path: Path) -> None:
+    directory = tmp_path / ".coterie" / "agent-memory-local"
+    assert not exclude_from_git(tmp_path, directory), "there is no repository"
+    (tmp_path / ".git").mkdir()
+    exclude = tmp_path / ".git" / "info" / "exclude"
+    assert exclude_from_git(tmp_path, directory)
+    assert exclude.read_text() == "/.coterie/agent-memory-local/\n"
+    exclude.write_text("*.log")
+    assert exclude_from_git(tmp_path, directory)
+    assert exclude.read_text() == "*.log\n/.coterie/agent-memory-local/\n"
+    assert not exclude_from_git(tmp_path, directory)
