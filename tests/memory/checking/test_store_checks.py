@@ -14,15 +14,11 @@ from coterie.memory.checking.project_references import find_missing, find_refere
 from coterie.memory.store.memory_entry import parse_entry
 
 
-def file_text(body: str, *, name: str = "A name", type_: str = "project") -> str:
-    """Return the text of a valid memory file."""
-    return f"---\nname: {name}\ndescription: What {name} is about.\ntype: {type_}\n---\n\n{body}\n"
-
-
-def memory(path: str, body: str, **facts: str) -> CheckedMemory:
+def memory(path: str, body: str, *, name: str = "") -> CheckedMemory:
     """Return a memory whose body begins in line 7."""
-    content = file_text(body, **{"name": path.removesuffix(".md"), **facts}).encode()
-    return CheckedMemory(path=path, content=content, entry=parse_entry(content, path))
+    name = name or path.removesuffix(".md")
+    head = f"---\nname: {name}\ndescription: What {name} is about.\ntype: project\n---\n\n"
+    return raw_memory(f"{head}{body}\n".encode(), path)
 
 
 def raw_memory(content: bytes, path: str = "raw.md") -> CheckedMemory:
@@ -217,14 +213,10 @@ def test_unknown_files_and_symbols_are_missing(project: Path, body: str, missing
     assert [claim.name for claim in found.claims] == missing.split()
 
 
-def test_name_with_slashes_outside_the_tree_is_not_judged(project: Path) -> None:
+def test_names_that_cannot_be_looked_up_are_not_judged(project: Path, tmp_path: Path) -> None:
     found = find_missing(find_references(memory("a.md", "`feature/login`, `application/json`")), project, [])
     assert (found.claims, found.judged) == ((), 0)
-
-
-def test_symbols_are_not_judged_without_sources(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("Words.")
-    found = find_missing(find_references(memory("a.md", "`some_symbol`, `gone.py`")), tmp_path, [])
-    assert [claim.name for claim in found.claims] == ["gone.py"]
-    assert found.judged == 1
+    (tmp_path / "words").mkdir()
+    found = find_missing(find_references(memory("a.md", "`some_symbol`, `gone.py`")), tmp_path / "words", [])
+    assert ([claim.name for claim in found.claims], found.judged) == (["gone.py"], 1)
     assert found.note == "symbols were not looked for: the project has no sources"

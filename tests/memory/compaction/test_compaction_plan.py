@@ -60,7 +60,12 @@ def dialogue(letters: str) -> Messages:
 
 
 DIALOGUES = st.lists(st.sampled_from(["u", "a", "cr", "cr", "au"]), max_size=12).map(lambda parts: "u" + "".join(parts))
-SIZES = st.integers(0, 100)
+SIZED = DIALOGUES.map(dialogue).flatmap(
+    lambda messages: st.tuples(
+        st.just(messages), st.lists(st.integers(0, 100), min_size=len(messages), max_size=len(messages))
+    )
+)
+Sized = tuple[Messages, list[int]]
 SETTINGS = st.builds(
     CompactionSettings, keep_least=st.integers(0, 300), keep_texts=st.integers(0, 6), keep_most=st.integers(0, 500)
 )
@@ -107,12 +112,9 @@ def test_cache_deleted_results_and_thinking_have_no_size() -> None:
     assert kept_size_after(conversation.prefix, 3, len) == known + len(tool_result("toolu_0")) + 2 * PLACEHOLDER_TOKENS
 
 
-@given(DIALOGUES, st.data(), SETTINGS)
-def test_cut_keeps_whole_rounds_and_no_more_than_needed(
-    letters: str, data: st.DataObject, settings: CompactionSettings
-) -> None:
-    messages = dialogue(letters)
-    sizes = data.draw(st.lists(SIZES, min_size=len(messages), max_size=len(messages)))
+@given(SIZED, SETTINGS)
+def test_cut_keeps_whole_rounds_and_no_more_than_needed(sized: Sized, settings: CompactionSettings) -> None:
+    messages, sizes = sized
     start = choose_start(messages, sizes, settings)
     assert start is not None
     places = [*find_starts(messages), len(messages)]
@@ -128,13 +130,10 @@ def test_cut_keeps_whole_rounds_and_no_more_than_needed(
         assert sum(sizes[before:]) > settings.keep_most
 
 
-@given(DIALOGUES, st.data(), SETTINGS, st.integers(0, 20))
-def test_unknown_messages_are_kept_or_nothing_is_cut(
-    letters: str, data: st.DataObject, settings: CompactionSettings, unknown: int
-) -> None:
-    messages = dialogue(letters)
+@given(SIZED, SETTINGS, st.integers(0, 20))
+def test_unknown_messages_are_kept_or_nothing_is_cut(sized: Sized, settings: CompactionSettings, unknown: int) -> None:
+    messages, sizes = sized
     unknown = min(unknown, len(messages))
-    sizes = data.draw(st.lists(SIZES, min_size=len(messages), max_size=len(messages)))
     start = choose_start(messages, sizes, settings, unknown)
     known = [place for place in (*find_starts(messages), len(messages)) if place <= unknown]
     if start is not None:
@@ -149,12 +148,9 @@ def _is_enough(messages: Messages, sizes: Sequence[int], settings: CompactionSet
     return sum(sizes[start:]) >= settings.keep_least and texts >= settings.keep_texts
 
 
-@given(DIALOGUES, st.data(), st.integers(0, 1_500))
-def test_oldest_rounds_are_removed_whole_and_no_more_than_needed(
-    letters: str, data: st.DataObject, tokens: int
-) -> None:
-    messages = dialogue(letters)
-    sizes = data.draw(st.lists(SIZES, min_size=len(messages), max_size=len(messages)))
+@given(SIZED, st.integers(0, 1_500))
+def test_oldest_rounds_are_removed_whole_and_no_more_than_needed(sized: Sized, tokens: int) -> None:
+    messages, sizes = sized
     end = oldest_rounds(messages, sizes, tokens)
     places = [*find_starts(messages), len(messages)]
     assert end in places

@@ -109,11 +109,6 @@ def test_long_index_is_cut_with_a_warning(text: str, warning: str | None) -> Non
     assert warning is None or re.search(warning, loaded.warning or "")
 
 
-@given(st.text(max_size=400))
-def test_loaded_index_is_a_prefix(text: str) -> None:
-    assert text.startswith(load_index(text * 100).text[: len(text)])
-
-
 LINKED = "# By topic\n* [How we indent](./tabs.md)"
 OWN_LINE = "- [Mine](a.md): as I want it"
 
