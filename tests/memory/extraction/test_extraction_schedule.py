@@ -4,14 +4,10 @@ from typing import Any
 
 import pytest
 
-from coterie.memory.extraction.extraction_schedule import ExtractionSchedule, agent_already_wrote
+from coterie.memory.extraction.extraction_schedule import agent_already_wrote
 from coterie.memory.store.change import Author, MemoryChange
 
 WRITER = Author(by="agent", agent="main", session="s", turn=9)
-
-
-def test_extraction_cursor_never_moves_back() -> None:
-    assert ExtractionSchedule(every=1, cursor=5).after_extraction(3).cursor == 5
 
 
 @pytest.mark.parametrize(

@@ -24,14 +24,8 @@ def change(path: str, after: bytes | None, by: Writer) -> MemoryChange:
 
 CHANGES = st.builds(
     change,
-    st.sampled_from(["a.md", "b.md", "sub/a.md", "logs/a.md"]),
-    st.sampled_from([None, b"about it\n", b"---\nname: N\ndescription: d\n---\n"]),
-    st.sampled_from(["agent", "outside"]),
-)
-INDEXES = st.builds(
-    change,
-    st.just(INDEX),
-    st.sampled_from([None, b"", b"# Mine\n", b"- [A](a.md)", b"- [a](a.md)\n- [b](b.md)\n", b"\xff\n"]),
+    st.sampled_from(["a.md", "b.md", "sub/a.md", "logs/a.md", INDEX, INDEX]),
+    st.sampled_from([None, b"", b"about it\n", b"- [A](a.md)", b"- [a](a.md)\n- [b](b.md)\n", b"\xff\n"]),
     st.sampled_from(["agent", "outside"]),
 )
 
@@ -41,7 +35,7 @@ def outside_first(batch: list[MemoryChange]) -> list[MemoryChange]:
     return sorted(batch, key=lambda change: change.author.by != "outside")
 
 
-BATCHES = st.lists(CHANGES | INDEXES, min_size=1, max_size=3).map(outside_first)
+BATCHES = st.lists(CHANGES, min_size=1, max_size=3).map(outside_first)
 
 
 @pytest.mark.slow
