@@ -130,10 +130,16 @@ def test_text_without_front_matter_is_all_body(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "lost"), [("a: issue #3 is open", "'#3 is open'"), ("a: !now go", "'!now'"), ("a: &all of it", "'&all'")]
+    ("block", "warning"),
+    [
+        ("a: issue #3 is open", "'#3 is open'"),
+        ("a: !now go", "'!now'"),
+        ("a: &all of it", "'&all'"),
+        ("a:\n\tb: c", "indented with tabs"),
+    ],
 )
-def test_yaml_syntax_in_a_value_causes_a_warning(block: str, lost: str) -> None:
-    assert lost in _reasons(_read(block))
+def test_yaml_syntax_in_a_value_causes_a_warning(block: str, warning: str) -> None:
+    assert warning in _reasons(_read(block))
 
 
 def test_aliases_do_not_expand_exponentially() -> None:

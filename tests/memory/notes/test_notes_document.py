@@ -64,22 +64,13 @@ CODE = "```sh\n## Workflow\nmake\n```"
 @pytest.mark.parametrize(
     ("text", "bodies"),
     [
-        pytest.param(filled(Workflow="make").replace("# Workflow\n", ""), {"Workflow": "make"}, id="hint only"),
-        pytest.param(f"{filled(Workflow='make')}\n# Workflow\ncheck\n", {"Workflow": "make\n\ncheck"}, id="duplicate"),
-        pytest.param(
-            filled(Current_State="## Workflow\nhow it flows", Workflow="make"),
-            {"Current State": "## Workflow\nhow it flows", "Workflow": "make"},
-            id="heading of an existing section",
-        ),
-        pytest.param(
-            filled(Learnings=CODE).replace(f"# Workflow\n{HINTS[4]}\n", ""), {"Learnings": CODE}, id="heading in code"
-        ),
-        pytest.param(
-            filled(Workflow="~~~~\nmake", Learnings="be quick"),
-            {"Workflow": "~~~~\nmake\n~~~~", "Learnings": "be quick"},
-            id="open code block",
-        ),
+        (filled(Workflow="make").replace("# Workflow\n", ""), {"Workflow": "make"}),
+        (f"{filled(Workflow='make')}\n# Workflow\ncheck\n", {"Workflow": "make\n\ncheck"}),
+        (filled(Learnings="## Workflow\nso", Workflow="make"), {"Workflow": "make", "Learnings": "## Workflow\nso"}),
+        (filled(Learnings=CODE).replace(f"# Workflow\n{HINTS[4]}\n", ""), {"Learnings": CODE}),
+        (filled(Workflow="~~~~\nmake", Learnings="so"), {"Workflow": "~~~~\nmake\n~~~~", "Learnings": "so"}),
     ],
+    ids=["hint only", "duplicate", "heading of an existing section", "heading in code", "open code block"],
 )
 def test_sections_are_found_in_edited_notes(text: str, bodies: dict[str, str]) -> None:
     read = notes(text)

@@ -230,6 +230,9 @@ def test_frequent_words_are_counted_in_the_best_files(tmp_path: Path, monkeypatc
         (quick,) = ranker.rank("port giraffe server", 1)
         assert quick.path == exact.path == "best.md"
         assert quick.score == pytest.approx(exact.score)
+    monkeypatch.setattr(bm25, "LOOKED_AT", 3)
+    with Bm25Ranker.open(store, tmp_path / "cache.db") as ranker:
+        assert set(paths(ranker, "server")) == {"8.md", "9.md", "best.md"}, "alone, it is looked up in the last files"
 
 
 def test_interrupted_refresh_keeps_its_finished_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
