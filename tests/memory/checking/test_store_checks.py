@@ -165,6 +165,8 @@ def test_files_and_symbols_are_found_in_code_spans_and_files_in_prose() -> None:
     symbols = ("run_all", "paint", "MAX_RETRIES", "HttpClient", "--dry-run")
     assert _named(body) == [("file", "src/app/main.py"), *(("symbol", name) for name in symbols)]
     assert _named("It is in ./src/app/main.py. It costs and/or gains nothing.") == [("file", "src/app/main.py")]
+    (claim,) = find_references(memory("a.md", "First.\n\nThen `src/gone.py`, and `src/gone.py` again."))
+    assert (claim.path, claim.line) == ("a.md", 9)
 
 
 @pytest.mark.parametrize(
@@ -180,11 +182,6 @@ def test_files_and_symbols_are_found_in_code_spans_and_files_in_prose() -> None:
 )
 def test_other_text_is_not_a_reference(body: str) -> None:
     assert _named(body) == []
-
-
-def test_reference_has_its_line_in_the_file() -> None:
-    (claim,) = find_references(memory("a.md", "First.\n\nThen `src/gone.py`, and `src/gone.py` again."))
-    assert (claim.path, claim.line) == ("a.md", 9)
 
 
 @pytest.mark.parametrize(

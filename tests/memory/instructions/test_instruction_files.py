@@ -253,7 +253,6 @@ def test_text_names_each_file_and_its_owner(places: InstructionPaths) -> None:
         f'<instructions file="{places.project}/AGENTS.local.md" of="the user, for this project">\n'
         "Use spaces.\n</instructions>"
     )
-    assert _load(places).to_text() == _load(places).to_text()
 
 
 @pytest.mark.parametrize("name", ["claude.md", "Claude.md", "agents.md", "Agents.MD", ".claude/claude.md"])
