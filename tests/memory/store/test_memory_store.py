@@ -27,11 +27,6 @@ def store(tmp_path: Path) -> MemoryStore:
     return MemoryStore.at(tmp_path / "projects" / "x" / "memory")
 
 
-def seen(store: MemoryStore) -> list[tuple[str, str, str]]:
-    """Return the change log in short form."""
-    return [(change.author.by, change.action, change.path) for change in store.changes()]
-
-
 def test_write_adds_an_index_line_and_a_change(store: MemoryStore) -> None:
     content = b"---\nname: Tabs\ndescription: we use tabs\ntype: feedback\n---\nAlways.\n"
     change = store.write("style/tabs.md", content, AUTHOR, base=None)
@@ -60,22 +55,13 @@ def test_write_with_outdated_base_raises_with_current_content(store: MemoryStore
     assert len(store.changes()) == 2
 
 
-def test_index_can_be_written_like_any_file(store: MemoryStore) -> None:
-    store.write("a.md", b"a\n", AUTHOR, base=None)
-    base = store.read(INDEX)
-    store.write(INDEX, b"# Mine\n- [A](a.md): as I like it\n", AUTHOR, base=base)
-    store.write("b.md", b"b\n", AUTHOR, base=None)
-    assert store.index() == "# Mine\n- [A](a.md): as I like it\n- [b](b.md) \N{EM DASH} b\n"
-    with pytest.raises(BaseChanged):
-        store.write(INDEX, b"", AUTHOR, base=base)
-    assert seen(store) == [("agent", "added", "a.md"), ("agent", "changed", INDEX), ("agent", "added", "b.md")]
-
-
 def test_external_edit_is_recorded_before_it_is_overwritten(store: MemoryStore) -> None:
     store.write("a.md", b"ours\n", AUTHOR, base=None)
     index = store.read(INDEX)
     for path in (INDEX, "a.md", "b.md"):
         (store.directory / path).write_bytes(b"by hand\n")
+    with pytest.raises(BaseChanged):
+        store.write(INDEX, b"", AUTHOR, base=index)
     store.write(INDEX, b"yours\n", AUTHOR, base=b"by hand\n")
     store.write("a.md", b"ours again\n", AUTHOR, base=b"by hand\n")
     store.delete("b.md", AUTHOR, base=b"by hand\n")
@@ -172,7 +158,7 @@ def test_deleted_store_or_change_log_is_created_again(store: MemoryStore) -> Non
     (store.directory / ".history" / "changes.jsonl").unlink()
     assert (store.paths(), store.changes()) == (["b.md"], [])
     store.write("b.md", b"c\n", AUTHOR, base=b"b\n")
-    assert seen(store) == [("outside", "added", "b.md"), ("agent", "changed", "b.md")]
+    assert [change.author.by for change in store.changes()] == ["outside", "agent"]
 
 
 def test_lock_held_by_another_process_raises_after_a_timeout(
