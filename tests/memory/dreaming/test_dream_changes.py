@@ -83,7 +83,6 @@ def test_sentences_contain_all_words_of_a_text(text: str) -> None:
 
 
 USER = Author(by="user")
-DREAM = Author(by="dream")
 
 
 def topic(name: str, body: str, description: str = "") -> str:
@@ -130,7 +129,7 @@ class ManualDream:
     def apply_changes(self, deletions: DeletionPolicy = "ask") -> DreamChange:
         """Apply the hunks that need no approval."""
         proposal = self.propose(deletions=deletions)
-        return apply_hunks(self.store, proposal.change, proposal.chosen, DREAM)
+        return apply_hunks(self.store, proposal.change, proposal.chosen, Author(by="dream"))
 
     def approve(self, change: DreamChange) -> DreamChange:
         """Apply all waiting hunks."""

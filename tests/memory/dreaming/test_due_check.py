@@ -34,14 +34,12 @@ def gates(directory: Path, clock: Clock, count: int = 5) -> tuple[DueCheck, list
     return DueCheck(directory, sessions, DreamingSettings(), clock), looked
 
 
-def held_by(path: Path, owner: dict[str, object], before: float | None, at: float) -> None:
-    path.write_text(json.dumps({"v": 1, "owner": owner, "before": before}))
-    os.utime(path, (at, at))
-
-
-def us() -> dict[str, object]:
+def held_by(path: Path, before: float | None, at: float, **owner: object) -> None:
+    """Write the lock file of this process, or of one that differs in *owner*."""
     this = LockOwner.this()
-    return {"pid": this.pid, "began": this.began, "place": this.place}
+    facts = {"pid": this.pid, "began": this.began, "place": this.place, **owner}
+    path.write_text(json.dumps({"v": 1, "owner": facts, "before": before}))
+    os.utime(path, (at, at))
 
 
 def test_cheap_conditions_are_checked_first(tmp_path: Path) -> None:
@@ -101,9 +99,9 @@ def test_released_lock_restores_the_previous_time(tmp_path: Path, before: float 
 def test_lock_of_a_dead_owner_is_taken_over(tmp_path: Path, owner: dict[str, object]) -> None:
     clock = Clock()
     for before in (5_000.0, None):
-        held_by(tmp_path / LOCK, {**us(), **owner}, before, clock.now())
+        held_by(tmp_path / LOCK, before, clock.now(), **owner)
         assert last_dream_time(tmp_path, clock) == before
-    held_by(tmp_path / LOCK, {**us(), **owner}, 5_000.0, clock.now())
+    held_by(tmp_path / LOCK, 5_000.0, clock.now(), **owner)
     acquire_dream_lock(tmp_path, clock).release()
     assert (tmp_path / LOCK).stat().st_mtime == 5_000.0
 
@@ -111,7 +109,7 @@ def test_lock_of_a_dead_owner_is_taken_over(tmp_path: Path, owner: dict[str, obj
 def test_lock_of_a_living_owner_is_never_taken_over(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / LOCK
     for at in (clock.now(), 1_000.0, clock.now() + YEAR):
-        held_by(path, us(), 5.0, at)
+        held_by(path, 5.0, at)
         with pytest.raises(DreamRefused):
             acquire_dream_lock(tmp_path, clock)
     path.write_text(str(os.getpid()))  # a bare process id
@@ -124,12 +122,11 @@ def test_lock_of_a_living_owner_is_never_taken_over(tmp_path: Path) -> None:
 
 def test_lock_of_a_remote_owner_is_respected_for_an_hour(tmp_path: Path) -> None:
     clock = Clock()
-    elsewhere = {**us(), "place": "another machine"}
-    held_by(tmp_path / LOCK, elsewhere, 5.0, clock.now() - ABANDONED + 60)
+    held_by(tmp_path / LOCK, 5.0, clock.now() - ABANDONED + 60, place="another machine")
     with pytest.raises(DreamRefused):
         acquire_dream_lock(tmp_path, clock)
     for at in (clock.now() - ABANDONED - 60, clock.now() + YEAR):
-        held_by(tmp_path / LOCK, elsewhere, 5.0, at)
+        held_by(tmp_path / LOCK, 5.0, at, place="another machine")
         acquire_dream_lock(tmp_path, clock).release()
         assert (tmp_path / LOCK).stat().st_mtime == 5.0
 

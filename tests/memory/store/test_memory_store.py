@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 from filelock import lock_descriptor
-from hypothesis import given
-from hypothesis import strategies as st
 
 from coterie.memory.errors import BaseChanged, MemoryRefused, StoreBusy
 from coterie.memory.store import store_lock
-from coterie.memory.store.change import Author, MemoryChange
-from coterie.memory.store.change_log import _change, _stored
+from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore, exclude_from_git, seed_store
 from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.transaction import LARGEST, PendingEdit
@@ -193,13 +190,6 @@ def test_lock_deleted_during_the_wait_is_not_used(store: MemoryStore, monkeypatc
     store.write("b.md", b"b\n", AUTHOR, base=None)
     assert len(taken) == 2
     assert [change.path for change in store.changes()] == ["b.md"]
-
-
-@given(st.binary(max_size=50), st.binary(max_size=50), st.text(max_size=20))
-def test_change_log_round_trips_any_bytes(before: bytes, after: bytes, why: str) -> None:
-    for old, new in ((before, after), (before, before + after), (None, after), (before, None)):
-        change = MemoryChange(id="7", at=1.5, author=Author(by="user", why=why), path="a.md", before=old, after=new)
-        assert _change(_stored(change)) == change
 
 
 def test_empty_store_starts_with_the_snapshot(store: MemoryStore, tmp_path: Path) -> None:

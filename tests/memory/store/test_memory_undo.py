@@ -49,10 +49,11 @@ def test_replay_of_batches_equals_replay_of_single_changes(batches: list[list[Me
     assert replay(batches) == {path: content for path, content in files.items() if content is not None}
 
 
-STEPS = st.tuples(
-    st.sampled_from(["write", "by hand"]),
-    st.sampled_from(["a.md", "b.md", "sub/a.md", "logs/a.md"]),
-    st.sampled_from([None, b"one\n", b"two\n", b"---\nname: N\ndescription: d\n---\n"]),
+TEXTS = [None, b"one\n", b"one\ntwo\n", b"---\nname: N\ndescription: d\n---\n"]
+PATHS = st.sampled_from(["a.md", "b.md", "sub/a.md", "logs/a.md"])
+STEPS = st.one_of(
+    st.tuples(st.just("write"), PATHS, st.sampled_from(TEXTS)),
+    st.tuples(st.just("by hand"), PATHS, st.sampled_from(TEXTS) | st.binary(max_size=20)),
 )
 
 
