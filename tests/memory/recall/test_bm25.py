@@ -150,6 +150,14 @@ def test_locked_cache_is_left_to_its_owner(
     other.close()
 
 
+def test_closed_ranker_raises_and_keeps_its_cache(store: Path, tmp_path: Path) -> None:
+    ranker = Bm25Ranker.open(store, tmp_path / "cache.db")
+    ranker.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        ranker.rank("ports and servers")
+    assert (tmp_path / "cache.db").exists()
+
+
 @pytest.mark.slow
 def test_several_processes_can_index_one_store_concurrently(tmp_path: Path) -> None:
     store = tmp_path / "memory"
