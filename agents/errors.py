@@ -25,7 +25,6 @@ from coterie.errors import AgentError
 
 BudgetScope = Literal["session", "subtree", "agent"]
 """Scope of a budget: all agents, one agent with its descendants, or one agent alone."""
-BudgetUnit = Literal["dollars", "tokens"]
 
 
 @attrs.define(eq=False)
@@ -85,12 +84,7 @@ class BudgetSpent(AgentError):
     scope: BudgetScope = "session"
     name: str | None = None
     """Owner of the budget; None for the budget of the session."""
-    unit: BudgetUnit = "dollars"
-
-    @property
-    def left(self) -> Decimal:
-        """Rest of the budget; zero if a call has cost more than its maximum."""
-        return max(self.budget - self.spent, Decimal(0))
+    unit: Literal["dollars", "tokens"] = "dollars"
 
     def __str__(self) -> str:
         whose = {"session": "", "subtree": f" for {self.name} and its descendants", "agent": f" for {self.name}"}
@@ -119,7 +113,7 @@ class ModelError(AgentError):
     begun: bool = False
     """True if the reply had begun before the call failed: its cache entry exists and its input is billed."""
 
-    retryable = False
+    retryable = True
 
     def __str__(self) -> str:
         status = f"{self.status} " if self.status is not None else ""
@@ -129,26 +123,20 @@ class ModelError(AgentError):
 class ModelRefusedRequest(ModelError):
     """Error: the request is invalid; the same bytes would fail again."""
 
+    retryable = False
+
 
 class ModelRateLimited(ModelError):
     """Error: too many requests or tokens; all users of the API key should wait."""
-
-    retryable = True
 
 
 class ModelOverloaded(ModelError):
     """Error: the service is overloaded; all users of the API key should wait."""
 
-    retryable = True
-
 
 class ModelFailed(ModelError):
     """Error: the service failed temporarily."""
 
-    retryable = True
-
 
 class ModelUnreachable(ModelError):
     """Error: no connection, a dropped connection, or a stream without data."""
-
-    retryable = True

@@ -216,12 +216,9 @@ def _settings(section: type, prefix: str) -> Iterator[tuple[str, Setting]]:
         if field.name in tables:
             yield from _settings(tables[field.name], f"{prefix}{field.name}.")
         elif not field.name.startswith("_"):
-            yield prefix + field.name, Setting(_strip_optional(field.type), field.default)
-
-
-def _strip_optional(kind: Any) -> Any:
-    alternatives = get_args(kind)
-    return alternatives[0] if type(None) in alternatives else kind
+            alternatives = get_args(field.type)
+            kind = alternatives[0] if type(None) in alternatives else field.type
+            yield prefix + field.name, Setting(kind, field.default)
 
 
 def _build(section: type, prefix: str, values: Mapping[str, Any]) -> Any:
@@ -250,7 +247,7 @@ def dump_settings(settings: Settings) -> Mapping[str, Any]:
 def load_settings_dump(dump: Mapping[str, Any]) -> Settings:
     """Build settings from the result of `dump_settings`, decoded from JSON."""
     values = {
-        key: msgspec.convert(value, SETTINGS[key].kind, dec_hook=_from_text, strict=False)
+        key: msgspec.convert(value, SETTINGS[key].kind, dec_hook=path_from_json, strict=False)
         for key, value in dump["values"].items()
         if value is not None
     }
@@ -258,8 +255,9 @@ def load_settings_dump(dump: Mapping[str, Any]) -> Settings:
     return Settings.build(values, sources, frozenset(dump["final"]))
 
 
-def _from_text(kind: type, value: Any) -> Any:
-    assert kind is Path, f"no setting is a {kind.__name__}"
+def path_from_json(kind: type, value: Any) -> Any:
+    """Decode a path, the only type in settings and specs that msgspec does not know; a `dec_hook` of msgspec."""
+    assert kind is Path, f"no member is a {kind.__name__}"
     return Path(value)
 
 

@@ -1,7 +1,7 @@
 """Teams of real agents on the embedded server, with or without the session's gateway; every request is recorded."""
 
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from decimal import Decimal
 from functools import partial
@@ -31,9 +31,10 @@ from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.loop.pipeline import Steps, arrange
 from coterie.agents.loop.run_result import RunLimits
-from coterie.agents.tools.tool import RESULT_CAP, Access, Tool, ToolResult, Workspace, allow_all, tool_definition
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace, allow_all, tool_definition
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
+from coterie.scenarios.api_server.api.messages_endpoint import ServerOptions
+from coterie.scenarios.api_server.app import EmbeddedServer
 from coterie.scenarios.api_server.http.http_connection import HttpLimits, HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder, serve_http
 from coterie.scenarios.api_server.request.errors import ApiError
@@ -59,7 +60,7 @@ class NoInput:
 
 
 @attrs.frozen(kw_only=True)
-class FixedResultTool:
+class FixedResultTool(Tool):
     """A tool with one result."""
 
     name: str
@@ -68,11 +69,6 @@ class FixedResultTool:
     input_type: type[attrs.AttrsInstance] = NoInput
     access: Access = "read"
     is_clearable: bool = True
-    result_cap: int | None = RESULT_CAP
-
-    def paths_affected(self, _arguments: NoInput, _workspace: Workspace) -> Iterable[Path]:
-        """Return no path."""
-        return ()
 
     async def run(self, _arguments: NoInput, _workspace: Workspace) -> ToolResult:
         """Return the result."""

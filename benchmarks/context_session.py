@@ -62,7 +62,7 @@ async def remembering_tools(session: LongSession, workspace: Workspace) -> dict[
 
 
 @attrs.define(eq=False)
-class RememberingTool:
+class RememberingTool(Tool):
     """Built-in tool that repeats its first result of a call, so that only the agent's own time is measured."""
 
     _tool: Tool

@@ -5,8 +5,7 @@ from contextlib import asynccontextmanager, nullcontext
 
 import attrs
 
-from coterie.agents.layers.layer3_notes_update import load_writer
-from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
+from coterie.agents.layers.layer3_session_notes import SessionNotesLayer, load_writer
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.conversation.blocks import text_block
@@ -26,7 +25,9 @@ from coterie.memory.layer_settings import (
 )
 
 LEFT_OUT = "(The oldest part of this conversation has been left out.)"
-NO_LAYERS = LayersSettings(results=ResultSettings(enabled=False), clearing=ClearingSettings.none())
+NO_LAYERS = LayersSettings(
+    results=ResultSettings(enabled=False), clearing=ClearingSettings(by_time=False, by_cache=False, by_api=False)
+)
 EDITING_ONLY = attrs.evolve(NO_LAYERS, clearing=ClearingSettings(by_time=False, by_cache=False))
 TWO_LAYERS = LayersSettings()
 
@@ -48,7 +49,7 @@ class Strategy:
         workspace, notes = agent.workspace, None
         if self.has_notes:
             writer = load_writer(agent.identity.agent, workspace.root, workspace.scratch, NotesSettings())
-            notes = SessionNotesLayer.build(agent, writer, compaction=self.compaction)
+            notes = SessionNotesLayer(agent, writer, compaction=self.compaction)
         compact = None if self.compaction is None else CompactionStep(settings=self.compaction, notes=notes)
         steps = attrs.evolve(
             context_steps(self.layers, dict(agent.tools), agent.workspace.scratch, compact), session_notes=notes

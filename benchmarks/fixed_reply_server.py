@@ -23,9 +23,7 @@ from coterie.scenarios.api_server.request.errors import ApiError
 TEXT = "The clock moves for every process that reads its file."
 """Reply of the model in both servers, so that their responses have the same size."""
 
-_VERDICT = CacheResult(
-    hit=None, read=0, write_5m=0, write_1h=0, uncached=12, writes=(), started=0.0, lookups=0, deleted=None
-)
+_VERDICT = CacheResult(hit=None, read=0, write_5m=0, write_1h=0, uncached=12, writes=(), started=0.0, deleted=None)
 _MESSAGE = {
     "id": "msg_0123456789abcdef01234567",
     "type": "message",

@@ -7,7 +7,7 @@ from coterie.agents.loop.agent import Agent, Pipeline
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
-from coterie.agents.loop.forks.fork import begin_fork, fork_workspace
+from coterie.agents.loop.forks.fork import begin_fork
 from coterie.agents.loop.forks.fork_point import ForkPoint
 from coterie.agents.tools.tool import Workspace
 
@@ -31,7 +31,7 @@ def fork_agent(
     given = {name: getattr(parent, name) for name in common} | changes
     meter = WindowMeter(parent.meter.thresholds)
     point.restore_meter(meter)
-    fork_workspace(point, workspace)
+    workspace.restore(point.workspace_state)
     fork = Agent(
         conversation=begin_fork(point, directive),
         transcript=transcript,

@@ -9,9 +9,8 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 import msgspec
@@ -36,8 +35,7 @@ from coterie.agents.loop.model.request import Identity
 from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.settings import Settings
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, allow_all, tool_definition
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace, allow_all, tool_definition
 from coterie.clock import Clock
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 from coterie.orchestrator.gateway.cost_totals import sum_costs
@@ -52,13 +50,13 @@ SECONDS = 900
 
 @attrs.frozen(kw_only=True)
 class _Reading:
-    path: str = attrs.field(metadata=described("The file."))
-    first: int = attrs.field(metadata=described("The first line."))
-    last: int = attrs.field(metadata=described("The last line."))
+    path: Annotated[str, "The file."]
+    first: Annotated[int, "The first line."]
+    last: Annotated[int, "The last line."]
 
 
 @attrs.frozen(kw_only=True)
-class _Read:
+class _Read(Tool):
     """The tool that all frameworks have."""
 
     name: str = "read"
@@ -66,10 +64,6 @@ class _Read:
     input_type: type[attrs.AttrsInstance] = _Reading
     access: Access = "read"
     is_clearable: bool = True
-    result_cap: int | None = RESULT_CAP
-
-    def paths_affected(self, _arguments: _Reading, _workspace: Workspace) -> Iterable[Path]:
-        return ()
 
     async def run(self, arguments: _Reading, _workspace: Workspace) -> ToolResult:
         return ToolResult(text=read(arguments.path, arguments.first, arguments.last))

@@ -119,6 +119,7 @@ def _speed(corpora: Sequence[Corpus], directory: Path) -> list[Figure]:
         exact = _agreement(ranker, store, queries)
         (store / "one-more.md").write_text("---\nname: one more\ndescription: a word\n---\nzyxwvut\n")
         adding, refreshed = _timed(ranker.refresh)
+        read_again = refreshed.added + refreshed.changed + refreshed.removed
         assert [ranked.path for ranked in ranker.rank("zyxwvut")] == ["one-more.md"]
     scanning = min(_timed(lambda: scan_newest(small, SCANNED))[0] for _ in range(ROUNDS))
     return [
@@ -134,7 +135,7 @@ def _speed(corpora: Sequence[Corpus], directory: Path) -> list[Figure]:
         Figure(name=f"{LARGE:,} files: of the five of BM25 over all", value=exact, unit="%", digits=1),
         Figure(name=f"{LARGE:,} files: looking for changes, none", value=idle, unit="ms"),
         Figure(name=f"{LARGE:,} files: looking for changes, one", value=adding, unit="ms"),
-        Figure(name="files read again for one that is new", value=refreshed.total, unit="", digits=0, goal=at_most(1)),
+        Figure(name="files read again for one that is new", value=read_again, unit="", digits=0, goal=at_most(1)),
         Figure(name=f"{SCANNED} files: a scan", value=scanning, unit="ms", goal=at_most(10)),
     ]
 

@@ -1,8 +1,7 @@
 """Tools of a long session: built-in ones, which run for real, and recorded ones, which are replayed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -11,11 +10,11 @@ import msgspec
 from benchmarks.long_session import LongSession
 from benchmarks.recorded_runs import Call
 from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
-from coterie.agents.tools.tool import RESULT_CAP, Access, Tool, ToolResult, Workspace, tool_definition
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace, tool_definition
 
 
 @attrs.frozen(kw_only=True)
-class Replayed:
+class Replayed(Tool):
     """A recorded tool. Its calls come in the order of the recording, so its results do, too."""
 
     name: str
@@ -25,11 +24,6 @@ class Replayed:
     """Results not replayed yet; used up by one run of the session."""
     description: str = "A tool of a recorded run."
     access: Access = "run"
-    result_cap: int | None = RESULT_CAP
-
-    def paths_affected(self, _arguments: Any, _workspace: Workspace) -> Iterable[Path]:
-        """Return no path of this machine."""
-        return ()
 
     async def run(self, _arguments: Any, _workspace: Workspace) -> ToolResult:
         """Return the next recorded result."""

@@ -4,7 +4,7 @@ All loops start with the same history and get the same replies: some text and on
 """
 
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from coterie.agents.loop.model.request import Identity, ModelRequest
 from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
 from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.settings import Settings
-from coterie.agents.tools.tool import RESULT_CAP, Access, ToolResult, Workspace, allow_all
+from coterie.agents.tools.tool import Access, Tool, ToolResult, Workspace, allow_all
 from coterie.clock import Clock
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
 
@@ -73,7 +73,8 @@ def _agent(client: ModelClient, transcript: TranscriptWriter, directory: Path, c
     )
     thresholds = Thresholds.for_window(model.window, model.max_output)
     header = api_clearing(KeyHeader(model=MODEL), model, thresholds, settings.clearing, tools)
-    conversation.evolve_header(betas=header.betas, context_management=header.context_management)
+    changed = attrs.evolve(conversation.header, betas=header.betas, context_management=header.context_management)
+    conversation.rewrite(conversation.messages, changed)
     return Agent(
         identity=Identity(agent="main"),
         model=model,
@@ -103,7 +104,7 @@ class _Reading:
 
 
 @attrs.frozen(kw_only=True)
-class _Read:
+class _Read(Tool):
     """A tool that does nothing, because only the loop is measured."""
 
     name: str = "read"
@@ -111,10 +112,6 @@ class _Read:
     input_type: type[attrs.AttrsInstance] = _Reading
     access: Access = "read"
     is_clearable: bool = True
-    result_cap: int | None = RESULT_CAP
-
-    def paths_affected(self, _arguments: _Reading, _workspace: Workspace) -> Iterable[Path]:
-        return ()
 
     async def run(self, _arguments: _Reading, _workspace: Workspace) -> ToolResult:
         return ToolResult(text=RESULT)

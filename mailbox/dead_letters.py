@@ -56,17 +56,15 @@ class DeadLetters:
     """The dead letters of a session, in `dead/` of its mail directory. Any process may append to them."""
 
     directory: Path
-    is_durable: bool = attrs.field(default=False, kw_only=True)
-    """True if `add` returns only when the dead letter survives a power cut."""
 
     def add(self, letter: DeadLetter) -> None:
         """Append *letter* and flush it before returning. Raises `OSError`."""
         # msgspec encodes bytes in base64, so the raw bytes may be invalid UTF-8.
         self._append({**attrs.asdict(letter, recurse=False), "v": VERSION})
 
-    def pending(self, *, after: DeadLetterNumber | None = None) -> list[tuple[DeadLetterNumber, DeadLetter]]:
-        """Return the dead letters that were not sent again, selected as by `history`. Raises `OSError`."""
-        return [(record.number, record.letter) for record in self.history(after=after) if record.resent is None]
+    def pending(self) -> list[tuple[DeadLetterNumber, DeadLetter]]:
+        """Return the dead letters that were not sent again. Raises `OSError`."""
+        return [(record.number, record.letter) for record in self.history() if record.resent is None]
 
     def history(self, *, after: DeadLetterNumber | None = None) -> list[DeadLetterRecord]:
         """Return all dead letters, oldest first, or only those behind *after*. Raises `OSError`.
@@ -108,8 +106,6 @@ class DeadLetters:
         # Opened for each record: records are rare, and the directory may have been deleted since the last one.
         with Appender.open(self._path) as log:
             log.append(frame_record(msgspec.json.encode(record)))
-            if self.is_durable:
-                log.sync()
 
     def _records(self, after: DeadLetterNumber | None) -> Iterator[tuple[DeadLetterNumber, DeadLetter | _StoredResend]]:
         """Yield the records behind the dead letter *after*, each with its offset."""

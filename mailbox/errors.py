@@ -20,11 +20,25 @@ MailboxError
 └── TaskError           errors of the task list; `coterie.mailbox.tasks.errors` draws their tree
 """
 
+from pathlib import Path
+
 import attrs
 
 
 class MailboxError(Exception):
     """Base of all errors that `coterie.mailbox` raises on purpose."""
+
+
+@attrs.define(eq=False)
+class PathError(MailboxError):
+    """Base of the errors about one file or directory."""
+
+    path: Path
+    reason: str
+    """Problem and, if there is one, its solution, in one line."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
 
 
 @attrs.define(eq=False)

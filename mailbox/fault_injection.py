@@ -21,13 +21,12 @@ from coterie.files import Operation
 from coterie.mailbox.fault_points import MailFault, MailRoute
 
 FileFault = Literal["torn_write", "disk_full", "fsync_fails", "rename_fails"]
-_OPERATIONS: dict[FileFault, Operation] = {
+_OPERATIONS: dict[MailFault | FileFault, Operation] = {
     "torn_write": "write",
     "disk_full": "write",
     "fsync_fails": "fsync",
     "rename_fails": "rename",
 }
-RECORD_BYTES = 4096
 
 
 class FaultRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,7 +75,7 @@ def read_injected_faults(path: Path) -> list[InjectedFault]:
 
 @attrs.define(eq=False)
 class FaultRules:
-    """Fault rules in a file, as one process applies them."""
+    """Fault rules in a file, as one process applies them: a `FaultHook` for files, and `MailFaults`."""
 
     path: Path
     process: str
@@ -97,7 +96,9 @@ class FaultRules:
     def should_inject(self, rule: FaultRule, what: str) -> bool:
         """Count a match of *rule*, record it, and return True if the fault is to be injected."""
         with _locked(_record_path(self.path)) as record_file:
-            matches = [record for record in _read(record_file) if record.id == rule.id]
+            lines = os.pread(record_file, os.fstat(record_file).st_size, 0).splitlines()
+            records = (msgspec.json.decode(line, type=InjectedFault) for line in lines)
+            matches = [record for record in records if record.id == rule.id]
             injected_count = sum(not record.is_passed for record in matches)
             if rule.times is not None and injected_count >= rule.times:
                 return False
@@ -106,49 +107,28 @@ class FaultRules:
             os.write(record_file, msgspec.json.encode(record) + b"\n")
             return not is_passed
 
-
-@attrs.frozen
-class FileFaultInjector:
-    """`FaultHook` that follows fault rules."""
-
-    _rules: FaultRules
-
     def before(self, operation: Operation, path: Path, size: int) -> int:
         """As `FaultHook.before`."""
-        for rule in self._rules.current():
-            if (fault := _as_file_fault(rule)) is None or _OPERATIONS[fault] != operation:
+        for rule in self.current():
+            if _OPERATIONS.get(rule.do) != operation:
                 continue
-            if rule.target not in ("", self._rules.process) or not path.match(rule.files):
+            if rule.target not in ("", self.process) or not path.match(rule.files):
                 continue
-            if self._rules.should_inject(rule, f"{fault}: {path}"):
-                return _inject(fault, path, size, rule.seed)
+            if not self.should_inject(rule, f"{rule.do}: {path}"):
+                continue
+            if rule.do == "torn_write":
+                return random.Random(rule.seed).randrange(size) if size else 0  # noqa: S311 - repeatable, not secret
+            number = errno.ENOSPC if rule.do == "disk_full" else errno.EIO
+            raise OSError(number, os.strerror(number), str(path))
         return size
-
-
-@attrs.frozen
-class MailFaultInjector:
-    """`MailFaults` that follow fault rules."""
-
-    _rules: FaultRules
 
     def trigger(self, fault: MailFault, route: MailRoute, recipient: str) -> float | None:
         """As `MailFaults.trigger`."""
-        for rule in self._rules.current():
+        for rule in self.current():
             is_match = rule.do == fault and rule.transport == route and rule.target in ("", recipient)
-            if is_match and self._rules.should_inject(rule, f"{fault}: mail to {recipient} by {route}"):
+            if is_match and self.should_inject(rule, f"{fault}: mail to {recipient} by {route}"):
                 return rule.seconds
         return None
-
-
-def _as_file_fault(rule: FaultRule) -> FileFault | None:
-    return next((fault for fault in _OPERATIONS if fault == rule.do), None)
-
-
-def _inject(fault: FileFault, path: Path, size: int, seed: int) -> int:
-    if fault == "torn_write":
-        return random.Random(seed).randrange(size) if size else 0  # noqa: S311 - repeatable, not secret
-    number = errno.ENOSPC if fault == "disk_full" else errno.EIO
-    raise OSError(number, os.strerror(number), str(path))
 
 
 def _record_path(path: Path) -> Path:
@@ -163,10 +143,3 @@ def _locked(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _read(record_file: int) -> list[InjectedFault]:
-    content, offset = b"", 0
-    while chunk := os.pread(record_file, RECORD_BYTES, offset):
-        content, offset = content + chunk, offset + len(chunk)
-    return [msgspec.json.decode(line, type=InjectedFault) for line in content.splitlines()]

@@ -47,12 +47,6 @@ def trigger(fault: MailFault, route: MailRoute, recipient: str) -> float | None:
     return None if _hook is None else _hook.trigger(fault, route, recipient)
 
 
-async def delay(route: MailRoute, recipient: str) -> None:
-    """Sleep if the scenario delays messages to *recipient*."""
-    if (seconds := trigger("delay", route, recipient)) is not None:
-        await trio.sleep(seconds)
-
-
 @attrs.define(eq=False)
 class FaultPoint:
     """Fault point between a mailbox and its reader: a read may fail or be delayed, and messages may be reordered."""
@@ -109,8 +103,8 @@ def inject_faults(process: str) -> Iterator[None]:
         yield
         return
     # Imported here, so that a process without a scenario never loads the module.
-    from coterie.mailbox.fault_injection import FaultRules, FileFaultInjector, MailFaultInjector  # noqa: PLC0415
+    from coterie.mailbox.fault_injection import FaultRules  # noqa: PLC0415
 
     fault_rules = FaultRules(Path(rules), process)
-    with file_faults(FileFaultInjector(fault_rules)), mail_faults(MailFaultInjector(fault_rules)):
+    with file_faults(fault_rules), mail_faults(fault_rules):
         yield

@@ -34,10 +34,13 @@ class MergedInbox:
             left = None if limit is None else limit - len(taken)
             for delivery in inbox.take_nowait(left):
                 self._taken[delivery.envelope.id] = inbox
-                if inbox is self.local or delivery.envelope.kind not in AUTHORITY:
+                envelope = delivery.envelope
+                if inbox is self.local or envelope.kind not in AUTHORITY:
                     taken.append(delivery)
-                else:
-                    self._refuse(delivery)
+                    continue
+                detail = f"{envelope.kind} is accepted only inside one process, and this message came from outside"
+                self._store_dead_letter(DeadLetter.of(envelope, "refused", detail, self.name, self._clock.now()))
+                self._refused.append(envelope.id)
         return taken
 
     async def wait(self) -> None:
@@ -62,9 +65,3 @@ class MergedInbox:
         self._refused.clear()
         while len(self._taken) > REMEMBERED:
             del self._taken[next(iter(self._taken))]
-
-    def _refuse(self, delivery: Delivery) -> None:
-        envelope = delivery.envelope
-        detail = f"{envelope.kind} is accepted only inside one process, and this message came from outside"
-        self._store_dead_letter(DeadLetter.of(envelope, "refused", detail, self.name, self._clock.now()))
-        self._refused.append(envelope.id)

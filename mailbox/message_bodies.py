@@ -122,18 +122,5 @@ class Idle(MessageBody, frozen=True):
     """Outcome of its last run; None if it had none."""
 
 
-BODIES: Mapping[MessageKind, type[MessageBody]] = {
-    body.kind: body
-    for body in (
-        ShutdownRequest,
-        ShutdownResponse,
-        PlanApprovalRequest,
-        PlanApprovalResponse,
-        PermissionRequest,
-        PermissionResponse,
-        TaskAssignment,
-        TaskNotification,
-        Idle,
-    )
-}
+BODIES: Mapping[MessageKind, type[MessageBody]] = {body.kind: body for body in MessageBody.__subclasses__()}
 assert {"message", *BODIES} == set(get_args(MessageKind)), "every kind but plain text has its own body type"

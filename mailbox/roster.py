@@ -1,6 +1,5 @@
 """Rosters: members of a session, with unique names and incarnations that only increase."""
 
-import difflib
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -15,23 +14,15 @@ from filelock import FileLock, Timeout
 from coterie.files import replace_file
 from coterie.mailbox.address import USER, check_name
 from coterie.mailbox.contract import Member, MemberOrigin, MemberState, Roster
-from coterie.mailbox.errors import MailboxError, NameInvalid, UnknownRecipient
+from coterie.mailbox.errors import NameInvalid, PathError, UnknownRecipient
+from coterie.suggestions import closest_match
 
 VERSION = 1
 LOCK_TIMEOUT = 10.0
-SIMILARITY = 0.5
-NEAREST = 3
 
 
-@attrs.define(eq=False)
-class RosterFailed(MailboxError):
+class RosterFailed(PathError):
     """The roster file cannot be read, changed or locked."""
-
-    path: Path
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 def find_member(roster: Roster, name: str) -> Member:
@@ -40,9 +31,7 @@ def find_member(roster: Roster, name: str) -> Member:
     if (member := members.get(name)) is not None:
         return member
     check_name(name)
-    by_folded = {known.casefold(): known for known in members}
-    matches = difflib.get_close_matches(name.casefold(), by_folded, n=NEAREST, cutoff=SIMILARITY)
-    raise UnknownRecipient(name, tuple(by_folded[match] for match in matches), tuple(sorted(members)))
+    raise UnknownRecipient(name, tuple(closest_match(name, members)), tuple(sorted(members)))
 
 
 @attrs.frozen(kw_only=True)

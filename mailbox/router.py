@@ -10,7 +10,8 @@ from coterie.mailbox.address import MAIN, Address, Everyone, OtherSession, Socke
 from coterie.mailbox.contract import Keys, Receipt, Roster, Transport
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender, new_message_id, sign_new
 from coterie.mailbox.errors import BridgeRefused, NotAllowed, SendRefused
-from coterie.mailbox.policy import AUTHORITY, REFERRED, check_send
+from coterie.mailbox.message_bodies import BODIES
+from coterie.mailbox.policy import ANSWERS, AUTHORITY, REFERRED, SENDERS
 
 TIME_TO_LIVE = 7 * 24 * 3600.0
 """Seconds after which an undelivered message expires."""
@@ -68,7 +69,8 @@ class Router:
     """
 
     roster: Roster
-    keys: Keys
+    keys: Keys | None
+    """None: messages are not signed."""
     local: Transport
     """Transport for recipients that are tasks of this process; only it carries authority."""
     files: Transport | None = None
@@ -113,21 +115,37 @@ class Router:
     async def _send_one(
         self, sender: Sender, name: str, draft: OutgoingMessage, address: Address, group: str | None = None
     ) -> Receipt:
-        check_send(
-            sender,
-            name,
-            draft.kind,
-            draft.body,
-            is_named=isinstance(address, str),
-            is_answer=draft.in_reply_to is not None,
-            is_referred=draft.kind in REFERRED and self.authority is not None,
-        )
+        self._check_allowed(sender, name, draft, address)
         envelope = self._envelope(sender, name, draft, group)
         if isinstance(address, Socket | OtherSession):
             if self.bridge is None:
                 raise BridgeRefused(draft.to, "this session has no bridge")
             return await self.bridge.send(envelope, address)
         return await self._select_transport(sender, name, draft.kind).send(envelope)
+
+    def _check_allowed(self, sender: Sender, name: str, draft: OutgoingMessage, address: Address) -> None:
+        """Raise `NotAllowed` unless *sender* may send *draft* to *name* at this *address*."""
+
+        def refusal(reason: str) -> NotAllowed:
+            return NotAllowed(sender.name, name, draft.kind, reason)
+
+        if draft.kind == "message":
+            return
+        allowed = SENDERS[draft.kind]
+        # The root decides if the sender of such a message is allowed.
+        is_referred = draft.kind in REFERRED and self.authority is not None
+        if sender.kind not in allowed and not is_referred:
+            raise refusal(f"only {' or '.join(sorted(allowed))} may")
+        if not isinstance(address, str):
+            raise refusal("it must be addressed to one agent of this session by name")
+        if draft.kind in ANSWERS and draft.in_reply_to is None:
+            raise refusal("it must name the request that it answers")
+        if name == sender.name and not is_referred:
+            raise refusal("an agent cannot approve its own request")
+        try:
+            BODIES[draft.kind].from_body(draft.body)
+        except ValueError as exc:
+            raise refusal(f"its body is not valid for this kind: {exc}") from exc
 
     def _select_transport(self, sender: Sender, name: str, kind: MessageKind) -> Transport | AuthorityPort:
         if self.authority is not None and kind in REFERRED:
@@ -162,5 +180,5 @@ class Router:
             traceparent=draft.traceparent,
             id=draft.id or new_message_id(),
         )
-        secret = self.keys.key_of(sender)
+        secret = None if self.keys is None else self.keys.key_of(sender)
         return envelope if secret is None else sign_new(envelope, secret)

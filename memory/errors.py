@@ -12,25 +12,18 @@ StoreError
 
 import attrs
 
+from coterie.errors import ReasonError
+
 
 class StoreError(Exception):
     """Base class of the exceptions that `coterie.memory` raises on purpose."""
 
 
-@attrs.define(eq=False)
-class _ErrorWithReason(StoreError):
-    reason: str
-    """One line: the problem and the expected form."""
-
-    def __str__(self) -> str:
-        return self.reason
-
-
-class NotesUnusable(_ErrorWithReason):
+class NotesUnusable(StoreError, ReasonError):
     """Session notes, their template or their prompt are invalid, or an update of the notes failed."""
 
 
-class SummaryUnusable(_ErrorWithReason):
+class SummaryUnusable(StoreError, ReasonError):
     """A summary cannot replace a conversation."""
 
 
@@ -82,5 +75,5 @@ class CannotUndo(StoreError):
         return f"change {self.change} {self.reason}"
 
 
-class DreamRefused(_ErrorWithReason):
+class DreamRefused(StoreError, ReasonError):
     """No dream can start now."""

@@ -47,11 +47,6 @@ class ClearingSettings:
     expected_turns: int = 50
     """Number of further turns over which clearing must pay for rewriting the cache."""
 
-    @classmethod
-    def none(cls) -> "ClearingSettings":
-        """Return settings with every mechanism off."""
-        return cls(**{field.name: False for field in attrs.fields(cls) if field.name.startswith("by_")})
-
 
 @attrs.frozen(kw_only=True)
 class NotesSettings:

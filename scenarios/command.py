@@ -25,7 +25,6 @@ from coterie.scenarios.runner.parsing.scenario_parser import (
     shipped_files,
 )
 from coterie.scenarios.runner.run_record import failure_lines
-from coterie.scenarios.runner.scenario import Scenario
 from coterie.scenarios.runner.scenario_result import ScenarioResult, run_repeatedly
 from coterie.session_directory import SessionDirectory
 
@@ -37,12 +36,8 @@ def complete_scenario(_ctx: click.Context, _param: click.Parameter, incomplete: 
     if "/" in incomplete or "." in incomplete:
         return [CompletionItem(incomplete, type="file")]
     paths = [path for path in shipped_files() if path.stem.startswith(incomplete)]
-    return [CompletionItem(path.stem, help=_about(path)) for path in paths]
-
-
-def _about(path: Path) -> str | None:
-    found = _ABOUT.search(path.read_text())
-    return found[1].strip("\"' ") if found else None
+    found = ((path.stem, _ABOUT.search(path.read_text())) for path in paths)
+    return [CompletionItem(name, help=about[1].strip("\"' ") if about else None) for name, about in found]
 
 
 @click.command()
@@ -64,8 +59,8 @@ def record(*, session: str, output: Path | None, force: bool) -> None:
         found = SessionDirectory.find(session)
         path = output or Path(f"{found.id}{SUFFIX}")
         is_printed = str(path) == "-"
-        if not force and not is_printed:
-            _check_free(path)
+        if not force and not is_printed and path.exists():
+            raise UsageRefused(f"{path}: exists already; overwrite it with --force")
         recording = record_session(found, "recorded" if is_printed or output is None else path.stem)
         if not is_printed:
             path.write_text(recording.text)
@@ -80,36 +75,6 @@ def record(*, session: str, output: Path | None, force: bool) -> None:
             click.echo(recording.text, nl=False)
         else:
             click.echo(f"recorded session {found.id} in {path}; run it with `coterie scenario run {path}`")
-
-
-def _check_free(path: Path) -> None:
-    if path.exists():
-        raise ConfigInvalid(str(path), "exists already; overwrite it with --force")
-
-
-def fuzz_scenario(scenario: Scenario, *, plans: int, seed: int, is_kept: bool, is_json: bool) -> None:
-    """Run *scenario* under *plans* fault plans, with seeds from *seed* on, print the results and exit."""
-    try:
-        targets = find_targets(scenario)
-    except ScenarioInvalid as exc:
-        raise UsageRefused(str(exc)) from exc
-    trials = []
-    for trial in run_plans(scenario, targets, range(seed, seed + plans), is_kept=is_kept):
-        trials.append(trial)
-        _print_trial(trial)
-    passed = sum(not trial.failures for trial in trials)
-    with open_output():
-        if is_json:
-            summary = {
-                "name": scenario.name,
-                "passed": passed,
-                "struck": count_kinds(trials),
-                "plans": [trial.to_mapping() for trial in trials],
-            }
-            click.echo(msgspec.json.encode(summary))
-        else:
-            click.echo(summarize_trials(trials))
-    sys.exit(ExitCode.DONE if passed == len(trials) else ExitCode.FAILED)
 
 
 def summarize_trials(trials: list[FuzzTrial]) -> str:
@@ -156,7 +121,12 @@ def run(
 ) -> None:
     """Run shipped scenarios by NAME, or a scenario FILE. Exits 1 if one of them fails."""
     with _usage_errors():
-        chosen = _load_selected(names, is_all=is_all)
+        paths = [*(shipped_files() if is_all else ()), *map(find_scenario, names)]
+        if not paths:
+            hint = "pass names, files or --all; `coterie scenario list` prints the names"
+            raise ConfigInvalid("scenario", f"none given; {hint}")
+        # All are loaded before any of them runs.
+        chosen = [load_scenario(path) for path in paths]
         chosen = [each if faults is None else load_faults(faults, each) for each in chosen]
     results = []
     for each in chosen:
@@ -222,7 +192,24 @@ def fuzz(*, name: str, plans: int, seed: int, is_kept: bool, is_json: bool) -> N
     """
     with _usage_errors():
         chosen = load_scenario(find_scenario(name))
-    fuzz_scenario(chosen, plans=plans, seed=seed, is_kept=is_kept, is_json=is_json)
+        targets = find_targets(chosen)
+    trials = []
+    for trial in run_plans(chosen, targets, range(seed, seed + plans), is_kept=is_kept):
+        trials.append(trial)
+        _print_trial(trial)
+    passed = sum(not trial.failures for trial in trials)
+    with open_output():
+        if is_json:
+            summary = {
+                "name": chosen.name,
+                "passed": passed,
+                "struck": count_kinds(trials),
+                "plans": [trial.to_mapping() for trial in trials],
+            }
+            click.echo(msgspec.json.encode(summary))
+        else:
+            click.echo(summarize_trials(trials))
+    sys.exit(ExitCode.DONE if passed == len(trials) else ExitCode.FAILED)
 
 
 @contextmanager
@@ -231,16 +218,6 @@ def _usage_errors() -> Iterator[None]:
         yield
     except (ScenarioInvalid, ConfigInvalid) as exc:
         raise UsageRefused(str(exc)) from exc
-
-
-def _load_selected(names: tuple[str, ...], *, is_all: bool) -> list[Scenario]:
-    """Load all chosen scenarios before any of them runs."""
-    paths = [*(shipped_files() if is_all else ()), *map(find_scenario, names)]
-    if not paths:
-        raise ConfigInvalid(
-            "scenario", "none given; pass names, files or --all; `coterie scenario list` prints the names"
-        )
-    return [load_scenario(path) for path in paths]
 
 
 def _print_result(result: ScenarioResult, faults: Path | None) -> None:

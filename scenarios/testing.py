@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 
 from coterie.agents.events.event_reader import SessionEvent
-from coterie.errors import ConfigInvalid
+from coterie.errors import ConfigInvalid, ReasonError
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.scenarios.api_server.script.located_yaml import LineInvalid, read_yaml
 from coterie.scenarios.runner.parsing.parse_errors import ScenarioInvalid
@@ -19,15 +19,8 @@ LARGEST = 1_000_000
 """Size limit in bytes of a workspace file in `ScenarioOutcome.files`."""
 
 
-@attrs.define(eq=False)
-class ScenarioUnusable(Exception):
-    """A scenario file that cannot be used; the user must change it."""
-
-    reason: str
-    """Error text with file and line."""
-
-    def __str__(self) -> str:
-        return self.reason
+class ScenarioUnusable(ReasonError):
+    """A scenario file that cannot be used; the user must change it. The reason has file and line."""
 
 
 @attrs.frozen(kw_only=True)

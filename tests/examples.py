@@ -12,5 +12,4 @@ DEFAULT = 40
 
 
 def examples(count: int, **options: Any) -> settings:
-    """Settings of a property with *count* examples in `make test`."""
     return settings(max_examples=count * (10 if EXPLORING else 1), **{"deadline": None, **options})

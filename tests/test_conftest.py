@@ -14,47 +14,67 @@ from tests.descendants import descendants
 
 ROOT = Path(__file__).parents[1]
 
-LEAVES_A_CHILD = """
+INTERRUPTS_A_CHILD = """
+import signal, subprocess
+
+def test_interrupts_a_child():
+    child = subprocess.Popen(["sleep", "60"])
+    child.send_signal(signal.SIGINT)
+    try:
+        assert child.wait(10) == -signal.SIGINT
+    finally:
+        child.kill()
+        child.wait()
+"""
+BREAKS_RULES = """
 import subprocess
 from pathlib import Path
+
+import pytest
 
 def test_leaves_a_child():
     child = subprocess.Popen(["sleep", "60"])
     Path(__file__).with_name("pid").write_text(str(child.pid))
     child.returncode = 0  # its destructor is not to warn
+
+def test_skips():
+    pytest.skip("no quartz; install quartz")
+
+async def test_skips_in_a_task():
+    pytest.skip("no quartz; install quartz")
+
+@pytest.mark.skipif(True, reason="no moon")
+def test_is_skipped():
+    pass
 """
 
 
-def run_pytest(directory: Path, text: str, *options: str, start: str = "exec") -> subprocess.CompletedProcess[str]:
-    """Run the test file *text* with the rules of this directory; *start* is the beginning of the shell command."""
+def run_pytest(directory: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the test file *text* with the rules of this directory, from a shell that ignores SIGINT."""
     path = directory / "test_inner.py"
     path.write_text(text)
-    command = [
-        "/bin/sh",
-        "-c",
-        f'{start} "$0" "$@"',
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "tests.conftest",
-        "-c",
-        str(ROOT / "pyproject.toml"),
-    ]
+    rules = ["-q", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml")]
+    command = ["/bin/sh", "-c", """trap '' INT; exec "$0" "$@\"""", sys.executable, "-m", "pytest", *rules]
     return subprocess.run(
         [*command, *options, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
 
 
 @pytest.mark.slow
-def test_leftover_child_fails_the_test_and_is_named(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, LEAVES_A_CHILD)
+def test_leftover_child_fails_a_test_and_skip_reasons_are_counted(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, BREAKS_RULES + INTERRUPTS_A_CHILD)
     pid = int((tmp_path / "pid").read_text())
     os.kill(pid, signal.SIGKILL)
     assert done.returncode == 1, done.stdout
-    assert "1 passed, 1 error" in done.stdout
+    assert "2 passed, 3 skipped, 1 error" in done.stdout
     assert f"left behind: {pid} sleep 60" in done.stdout
+    assert "skipped 2: no quartz; install quartz\nskipped 1: no moon\n" in done.stdout
+
+
+@pytest.mark.slow
+def test_sigint_reaches_children_of_workers_when_the_shell_ignores_it(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, INTERRUPTS_A_CHILD, "-n", "1")
+    assert done.returncode == 0, done.stdout
 
 
 GRANDCHILD = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
@@ -88,45 +108,3 @@ def test_descendants_include_zombies() -> None:
     assert f"{child.pid} true" in map(str, descendants())
     child.wait()
     assert child.pid not in {one.pid for one in descendants()}
-
-
-INTERRUPTS_A_CHILD = """
-import signal, subprocess
-
-def test_interrupts_a_child():
-    child = subprocess.Popen(["sleep", "60"])
-    child.send_signal(signal.SIGINT)
-    try:
-        assert child.wait(10) == -signal.SIGINT
-    finally:
-        child.kill()
-        child.wait()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_sigint_reaches_children_when_the_shell_ignores_it(tmp_path: Path, workers: str) -> None:
-    done = run_pytest(tmp_path, INTERRUPTS_A_CHILD, "-n", workers, start="trap '' INT; exec")
-    assert done.returncode == 0, done.stdout
-
-
-SKIPS = """
-import pytest
-
-def test_skips():
-    pytest.skip("no quartz; install quartz")
-
-async def test_skips_in_a_task():
-    pytest.skip("no quartz; install quartz")
-
-@pytest.mark.skipif(True, reason="no moon")
-def test_is_skipped():
-    pass
-"""
-
-
-@pytest.mark.slow
-def test_each_skip_reason_is_printed_once(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, SKIPS)
-    assert "skipped 2: no quartz; install quartz\nskipped 1: no moon\n" in done.stdout

@@ -17,8 +17,8 @@ from coterie.scenarios.runner.parsing.scenario_parser import load_scenario
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 README_WORDS = 1200
+TOPS = ("agents", "mailbox", "memory", "orchestrator", "scenarios", "src/coterie")
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -65,7 +65,7 @@ def _split(words: list[str]) -> Iterator[list[str]]:
 def parse(arguments: list[str]) -> None:
     """Parse a command line as click does, without converting values or running it. Raises `click.UsageError`."""
     command: click.Command = main
-    context = click.Context(main, info_name="coterie")
+    context = click.Context(main, info_name="coterie", **main.context_settings)
     rest = arguments
     while isinstance(command, click.Group):
         _, rest, _ = command.make_parser(context).parse_args(list(rest))
@@ -77,24 +77,12 @@ def parse(arguments: list[str]) -> None:
     command.make_parser(context).parse_args(list(rest))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_links_and_anchors_lead_somewhere(name: str) -> None:
-    path = ROOT / name
-    dead = []
-    for target in _LINK.findall(without_code(path.read_text())):
-        if re.match(r"[a-z]+:", target):
-            continue
-        file, _, anchor = target.partition("#")
-        linked = (path.parent / file) if file else path
-        if not linked.exists() or (anchor and anchor not in anchors(linked.read_text())):
-            dead.append(target)
-    assert dead == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_command_lines_parse(name: str) -> None:
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_command_lines_and_blocks_of_a_document_are_valid(path: Path) -> None:
+    text = path.read_text()
+    assert [target for target in _LINK.findall(without_code(text)) if is_dead(path, target)] == []
     refused = {}
-    for arguments in command_lines((ROOT / name).read_text()):
+    for arguments in command_lines(text):
         try:
             parse(arguments)
         except click.BadOptionUsage:  # `run --team` names the option alone
@@ -102,15 +90,20 @@ def test_command_lines_parse(name: str) -> None:
         except click.UsageError as exc:
             refused[shlex.join(arguments)] = exc.format_message()
     assert refused == {}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_blocks_of_toml_and_yaml_parse(name: str) -> None:
-    for language, block in _FENCE.findall((ROOT / name).read_text()):
+    for language, block in _FENCE.findall(text):
         if language == "toml":
             tomllib.loads(block)
         elif language == "yaml":
             yaml.safe_load(block)
+
+
+def is_dead(path: Path, target: str) -> bool:
+    """True if a link in the document *path* is relative and leads nowhere."""
+    if re.match(r"[a-z]+:", target):
+        return False
+    file, _, anchor = target.partition("#")
+    linked = (path.parent / file) if file else path
+    return not linked.exists() or bool(anchor and anchor not in anchors(linked.read_text()))
 
 
 def test_readme_is_short_and_lists_every_exit_code() -> None:
@@ -134,3 +127,31 @@ def test_index_of_documents_names_every_page() -> None:
     index = (ROOT / "docs/README.md").read_text()
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert {target.partition("#")[0] for target in _LINK.findall(index)} >= pages
+
+
+def mapped_folders() -> list[str]:
+    document = (ROOT / "ARCHITECTURE.md").read_text()
+    [code_map] = re.findall(r"^## Code map$(.*?)^## ", document, re.MULTILINE | re.DOTALL)
+    return re.findall(r"^\| (?:\*\*)?`([\w/]+)/`", code_map, re.MULTILINE)
+
+
+def package_folders() -> set[str]:
+    """Return the folders with modules; the links in the kernel are not followed."""
+    return {
+        module.parent.relative_to(ROOT).as_posix()
+        for top in TOPS
+        for module in (ROOT / top).rglob("*.py")
+        if not any(parent.is_symlink() for parent in module.parents)
+    }
+
+
+def test_every_folder_of_the_code_map_exists() -> None:
+    folders = mapped_folders()
+    assert [folder for folder in folders if not (ROOT / folder).is_dir()] == []
+    assert len(folders) == len(set(folders))
+
+
+def test_every_package_folder_is_in_the_code_map() -> None:
+    """The five top folders are included, although some hold no modules."""
+    assert sorted(package_folders() - set(mapped_folders())) == []
+    assert set(TOPS) <= set(mapped_folders())

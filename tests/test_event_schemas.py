@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from coterie.agents.events.agent_events import Event, Retrying, TextEmitted, ToolEnded, ToolStarted
+from coterie.agents.events.agent_events import Retrying, TextEmitted, ToolEnded, ToolStarted
 from coterie.agents.events.event_log import EVENTS
 from coterie.agents.events.event_reader import DERIVED_EVENTS
 from coterie.agents.loop.conversation.conversation import Conversation
@@ -20,7 +20,6 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 SCHEMAS = {"events": event_schema(), "transcript": transcript_schema()}
 EVENT = Draft202012Validator(SCHEMAS["events"])
-RECORD = Draft202012Validator(SCHEMAS["transcript"])
 EVENT_KINDS = [kind.__struct_config__.tag for kind in (*EVENTS, *DERIVED_EVENTS)]
 RECORD_KINDS = [kind.__struct_config__.tag for kind in get_args(Record)]
 
@@ -59,7 +58,6 @@ def example(schema: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def value(definitions: dict[str, Any], schema: dict[str, Any]) -> Any:
-    """Return a value that *schema* accepts."""
     if "$ref" in schema:
         schema = definitions[schema["$ref"].rpartition("/")[2]]
         return {name: value(definitions, schema["properties"][name]) for name in schema.get("required", [])}
@@ -77,25 +75,12 @@ def test_schema_files_are_up_to_date(tmp_path: Path) -> None:
         )
 
 
-def test_schema_files_are_valid_json_schemas() -> None:
-    for schema in SCHEMAS.values():
-        Draft202012Validator.check_schema(schema)
-
-
 def test_every_event_of_a_session_matches_the_schema(session: Path) -> None:
     lines = [msgspec.json.decode(event.line) for event in read_session(session)]
     for line in lines:
         EVENT.validate(line)
     presented = {kind.__struct_config__.tag for kind in DERIVED_EVENTS}
     assert {line["kind"] for line in lines} > presented
-
-
-def test_every_transcript_record_matches_the_schema(session: Path) -> None:
-    lines = (session / "agents/main/transcript.jsonl").read_bytes().split(b"\n")
-    records = [msgspec.json.decode(line) for line in lines if line]
-    for record in records:
-        RECORD.validate(record)
-    assert {record["kind"] for record in records} == {"epoch", "message", "reply", "state", "mail"}
 
 
 @pytest.mark.parametrize(
@@ -108,12 +93,3 @@ def test_schema_accepts_new_members_and_requires_the_known(name: str, kind: str)
     for member in line:
         with pytest.raises(ValidationError):
             validator.validate({key: line[key] for key in line if key != member})
-
-
-@pytest.mark.parametrize("event", [STARTED, FINISHED])
-def test_schema_rejects_a_member_of_another_type(event: Event) -> None:
-    members = msgspec.to_builtins(event) | {"v": 1, "at": 1.0, "agent": "main", "session": "s"}
-    EVENT.validate(members)
-    for name in ("at", "agent", "session", "kind"):
-        with pytest.raises(ValidationError):
-            EVENT.validate({**members, name: None})

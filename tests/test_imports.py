@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,41 +27,34 @@ def _modules(directory: str) -> list[Path]:
     return sorted((ROOT / directory).rglob("*.py"))
 
 
-def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+@cache
+def _imports(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    others = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module is not None]
+    return plain | {f"{node.module}.{alias.name}" for node in others for alias in node.names}
 
 
 @pytest.mark.parametrize("directory", ALLOWED)
 def test_a_directory_imports_only_what_lies_below_it(directory: str) -> None:
+    host = ROOT / "orchestrator/mcp/host"
     for path in _modules(directory):
         for name in _imports(path):
             package, _, rest = name.partition(".")
             below = rest.partition(".")[0]
             if package == "coterie" and below in ALLOWED:
                 assert below in ALLOWED[directory], f"{path.relative_to(ROOT)} imports {name}"
+            assert package != "asyncio", f"{path.relative_to(ROOT)} imports another event loop"
+            assert package not in {"mcp", "mcp_types"} or path.is_relative_to(host), f"{path.relative_to(ROOT)}: {name}"
 
 
-def test_clock_and_files_import_no_other_module() -> None:
+def test_kernel_and_embedded_server_import_nothing_but_what_they_share() -> None:
     for module in ("clock.py", "files.py"):
         ours = {name for name in _imports(ROOT / "src/coterie" / module) if name.startswith("coterie.")}
         assert all(name.startswith(("coterie.clock", "coterie.files")) for name in ours), (module, ours)
-
-
-def test_the_embedded_server_shares_only_the_table_of_models_with_agents() -> None:
     for path in _modules("scenarios/api_server"):
-        for name in _imports(path):
-            if name.startswith("coterie.agents"):
-                assert name.rpartition(".")[0] in SHARED_WITH_SERVER, f"{path.relative_to(ROOT)} imports {name}"
-
-
-def test_no_module_imports_another_event_loop() -> None:
-    for directory in ALLOWED:
-        for path in _modules(directory):
-            assert not {name for name in _imports(path) if name.partition(".")[0] == "asyncio"}, path
+        shared = {name.rpartition(".")[0] for name in _imports(path) if name.startswith("coterie.agents")}
+        assert shared <= SHARED_WITH_SERVER, path
 
 
 def _loaded_by(code: str) -> set[str]:
@@ -74,16 +67,14 @@ def test_importing_coterie_loads_no_other_module() -> None:
     assert {name for name in _loaded_by("import coterie") if name.startswith("coterie")} == {"coterie"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], [], ["run", "--help"], ["run", "x", "--model", "no"]])
-def test_help_loads_neither_the_sdk_nor_trio(arguments: list[str]) -> None:
-    code = f"""
+def test_help_and_usage_errors_load_neither_the_sdk_nor_trio() -> None:
+    code = """
 import contextlib, io, sys
 from coterie.orchestrator.cli.main import main
-with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-    try:
-        main({arguments!r}, standalone_mode=True)
-    except SystemExit:
-        pass
+for arguments in ["--help"], ["--version"], [], ["run", "--help"], ["run", "x", "--model", "no"]:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.suppress(SystemExit):
+            main(arguments, standalone_mode=True)
 """
     assert not {"anthropic", "trio", "httpx2"} & _loaded_by(code)
 
@@ -93,7 +84,7 @@ CLIENTS = (
     *("orchestrator.cli.live.view_choice", "orchestrator.cli.views.prompts", "orchestrator.cli.views.session_client"),
     *("orchestrator.control.client", "orchestrator.control.requests", "orchestrator.control.launch_client"),
     *("orchestrator.api.errors", "orchestrator.api.live_session", "orchestrator.api.open_session"),
-    *("orchestrator.api.options", "orchestrator.api.public", "orchestrator.api.session_result"),
+    *("orchestrator.api.options", "orchestrator.api.public"),
 )
 """Modules of clients, with those that `coterie run` imports when it starts a session."""
 AGENT_ONLY = (
@@ -124,12 +115,7 @@ def test_no_command_waits_for_the_sdk() -> None:
     assert "anthropic" not in _loaded_by("\n".join(f"import coterie.{module}" for module in modules))
 
 
-def test_only_the_process_that_holds_mcp_servers_imports_their_package() -> None:
-    host = ROOT / "orchestrator/mcp/host"
-    for directory in ALLOWED:
-        for path in _modules(directory):
-            packages = {name.partition(".")[0] for name in _imports(path)}
-            assert path.is_relative_to(host) or not packages & {"mcp", "mcp_types"}, path
+def test_only_the_process_that_holds_mcp_servers_loads_their_package() -> None:
     loaded = _loaded_by("import coterie.orchestrator.root.root, coterie.agents.runtime.agent_main")
     assert not {"mcp", "mcp_types", "coterie.orchestrator.mcp.host"} & loaded
 

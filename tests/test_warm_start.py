@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 PROGRAM = [sys.executable, "-P", "-m", "coterie"]
 
 
-@pytest.mark.parametrize("arguments", ["--version", "run", "nonsense", "scenario list", "report none"])
+@pytest.mark.parametrize("arguments", ["run", "scenario list", "report none"])
 def test_forked_program_prints_and_exits_like_a_new_interpreter(home: Path, tmp_path: Path, arguments: str) -> None:
     def run() -> tuple[int, bytes, bytes]:
         done = subprocess.run(
@@ -45,13 +45,12 @@ def serving(directory: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]
             server.kill()
 
 
-@pytest.mark.parametrize("is_cold", [False, True], ids=["forked", "cold"])
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_proc_shows_arguments_environment_and_directory_of_the_program(
-    tmp_path: Path, number: signal.Signals, status: int, *, is_cold: bool
+    tmp_path: Path, number: signal.Signals, status: int
 ) -> None:
     environment = {**os.environ, "COTERIE_HOME": str(tmp_path), "MARK": "x" * 1000, "EMPTY": ""}
-    with warm_start.cold_start(is_cold=is_cold), serving(tmp_path, env=environment) as server:
+    with serving(tmp_path, env=environment) as server:
         process = psutil.Process(server.pid)
         assert [part for part in process.cmdline() if part] == [*PROGRAM, "serve", "--port", "0", "--json"]
         assert process.environ() == environment

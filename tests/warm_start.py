@@ -120,9 +120,9 @@ def uninstall() -> None:
 
 
 @contextlib.contextmanager
-def cold_start(*, is_cold: bool = True) -> Iterator[None]:
-    """Start programs with new interpreters within the block; if not *is_cold*, fork them."""
-    before, _Forking.is_enabled = _Forking.is_enabled, not is_cold
+def cold_start() -> Iterator[None]:
+    """Start programs with new interpreters within the block."""
+    before, _Forking.is_enabled = _Forking.is_enabled, False
     try:
         yield
     finally:

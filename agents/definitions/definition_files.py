@@ -1,6 +1,7 @@
 """Definition files: finding and reading them, and the problems in them."""
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,9 @@ import attrs
 
 Severity = Literal["error", "warning", "note"]
 """"error": the file defines no agent. "warning": an entry has no effect. "note": an entry was ignored."""
+MAX_BYTES = 1_000_000
+
+_CANDIDATE = re.compile(r"(?!readme\.md$)[^.].*\.md", re.IGNORECASE | re.DOTALL)
 
 
 @attrs.frozen(kw_only=True)
@@ -17,8 +21,8 @@ class FileProblem:
     """A problem in a file."""
 
     path: Path
-    line: int
-    severity: Severity
+    line: int = 1
+    severity: Severity = "error"
     reason: str
     """Problem and correction, in one line."""
 
@@ -26,18 +30,9 @@ class FileProblem:
         return f"{self.path}:{self.line}: {self.severity}: {self.reason}"
 
 
-MAX_BYTES = 1_000_000
-
-
-def file_error(path: Path, reason: str, line: int = 1) -> FileProblem:
-    """Return an error in *path*."""
-    return FileProblem(path=path, line=line, severity="error", reason=reason)
-
-
 def replacement_problem(path: Path, replaced: str, *, is_same_scope: bool) -> FileProblem:
     """Return the problem that *path* replaces another item: a warning within one directory, else a note."""
-    severity: Severity = "warning" if is_same_scope else "note"
-    return FileProblem(path=path, line=1, severity=severity, reason=f"replaces {replaced}")
+    return FileProblem(path=path, severity="warning" if is_same_scope else "note", reason=f"replaces {replaced}")
 
 
 def find_files(top: Path) -> Iterator[Path | FileProblem]:
@@ -58,11 +53,12 @@ def find_files(top: Path) -> Iterator[Path | FileProblem]:
         real = directory.resolve()
         if real in entered:
             directories.clear()
-            yield file_error(directory, f"the link leads to {real}, which has already been searched")
+            reason = f"the link leads to {real}, which has already been searched"
+            yield FileProblem(path=directory, reason=reason)
             continue
         entered.add(real)
         directories[:] = sorted(each for each in directories if not each.startswith("."))
-        yield from (directory / file for file in sorted(files) if _is_candidate(file))
+        yield from (directory / file for file in sorted(files) if _CANDIDATE.fullmatch(file))
     yield from unreadable
 
 
@@ -71,9 +67,9 @@ def read_text(path: Path) -> str | FileProblem:
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode):
-            return file_error(path, "not a regular file")
+            return FileProblem(path=path, reason="not a regular file")
         if facts.st_size > MAX_BYTES:
-            return file_error(path, f"too large: {facts.st_size:,} bytes, the limit is {MAX_BYTES:,}")
+            return FileProblem(path=path, reason=f"too large: {facts.st_size:,} bytes, the limit is {MAX_BYTES:,}")
         content = path.read_bytes()
     except OSError as exc:
         return _unreadable(path, exc)
@@ -81,13 +77,9 @@ def read_text(path: Path) -> str | FileProblem:
         return content.decode()
     except UnicodeDecodeError as exc:
         line = content.count(b"\n", 0, exc.start) + 1
-        return file_error(path, f"not UTF-8: byte 0x{content[exc.start]:02x} here; save the file as UTF-8", line)
-
-
-def _is_candidate(name: str) -> bool:
-    stem, suffix = os.path.splitext(name.casefold())  # noqa: PTH122 - os.walk returns names, not paths
-    return suffix == ".md" and stem != "readme" and not name.startswith(".")
+        reason = f"not UTF-8: byte 0x{content[exc.start]:02x} here; save the file as UTF-8"
+        return FileProblem(path=path, line=line, reason=reason)
 
 
 def _unreadable(path: Path, exc: OSError) -> FileProblem:
-    return file_error(path, f"cannot be read: {exc.strerror}")
+    return FileProblem(path=path, reason=f"cannot be read: {exc.strerror}")

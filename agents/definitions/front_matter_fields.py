@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 import attrs
 
 from coterie.agents.definitions.definition_files import FileProblem, Severity
-from coterie.memory.front_matter.front_matter import FrontMatter
+from coterie.memory.front_matter.front_matter import FrontMatter, parse_front_matter
 from coterie.memory.front_matter.yaml_fields import Value, quote_text
 
 SIMILARITY = 0.75
@@ -20,6 +20,27 @@ It is high because files contain many keys and tools of other products.
 FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 Choice = TypeVar("Choice", bound=str)
+COLORS = {
+    "red": "#ef4444",
+    "orange": "#f97316",
+    "amber": "#f59e0b",
+    "gold": "#eab308",
+    "yellow": "#facc15",
+    "green": "#22c55e",
+    "teal": "#14b8a6",
+    "cyan": "#06b6d4",
+    "blue": "#3b82f6",
+    "indigo": "#6366f1",
+    "violet": "#8b5cf6",
+    "purple": "#a855f7",
+    "magenta": "#d946ef",
+    "pink": "#ec4899",
+    "gray": "#9ca3af",
+    "white": "#f9fafb",
+}
+"""Color codes by common color names; readable on dark and on light terminals."""
+
+_HEX = re.compile(r"#[0-9a-fA-F]{6}")
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -27,9 +48,12 @@ class FrontMatterFields:
     """Parses the fields of one file; subclasses define the known keys."""
 
     path: Path
-    front: FrontMatter
-    problems: list[FileProblem] = attrs.field(factory=list)
-    spelling: dict[str, str] = attrs.field(factory=dict)
+    content: str
+    front: FrontMatter = attrs.field(
+        default=attrs.Factory(lambda self: parse_front_matter(self.content), takes_self=True), init=False
+    )
+    problems: list[FileProblem] = attrs.field(factory=list, init=False)
+    spelling: dict[str, str] = attrs.field(factory=dict, init=False)
     """Known keys of the file, each with its spelling in the file."""
 
     keys: ClassVar[Sequence[str]] = ()
@@ -47,21 +71,19 @@ class FrontMatterFields:
 
     def add_error(self, key: str, severity: Severity, reason: str) -> None:
         """Add a problem of *key*, with the line of the key."""
-        self.add_problem(severity, self.front.lines.get(self.spelling.get(key, key), self.front.line or 1), reason)
+        self.add_problem(severity, self.line_of(key), reason)
 
     def has_front_matter(self) -> bool:
-        """True if the file has front matter. Reports its notes and unused keys, or else an error."""
+        """True if the file has front matter. Reports its notes and unused keys, or else an error.
+
+        Matches the keys of the file with the known keys, including other spellings.
+        """
         for note in self.front.notes:
             self.add_problem("note", note.line, note.reason)
         if self.front.line is None:
             reason = "no front matter: start with a line `---`, then name and description, then `---`"
             self.add_problem("error", 1, reason)
             return False
-        self._match_keys()
-        return True
-
-    def _match_keys(self) -> None:
-        """Match the keys of the file with the known keys, including other spellings, and report all others."""
         squashed = {squash(key): key for key in self.keys}
         self.spelling = {key: key for key in self.keys if key in self.front.fields}
         for written, line in self.front.lines.items():
@@ -73,6 +95,7 @@ class FrontMatterFields:
                 self.add_problem("note", line, f"{quote_text(written)} is interpreted as {known_key!r}")
             else:
                 self.report_unknown(written, line)
+        return True
 
     def report_unknown(self, key: str, line: int) -> None:
         """Report an unused *key*, with a suggestion if it may be misspelled."""
@@ -81,6 +104,10 @@ class FrontMatterFields:
             return
         hint = spelling_hint(key, self.keys)
         self.add_problem("warning" if hint else "note", line, f"unknown key {quote_text(key)} is ignored{hint}")
+
+    def line_of(self, key: str) -> int:
+        """Return the line of *key*, or else of the front matter."""
+        return self.front.lines.get(self.spelling.get(key, key), self.front.line or 1)
 
     def value(self, key: str) -> Value | None:
         """Return the value of *key*; None if it is missing or empty."""
@@ -132,28 +159,6 @@ def spelling_hint(name: str, known: Iterable[str]) -> str:
 def squash(key: str) -> str:
     """Normalize *key*, so that `maxTurns`, `max-turns` and `max_turns` are equal."""
     return key.casefold().replace("-", "").replace("_", "")
-
-
-COLORS = {
-    "red": "#ef4444",
-    "orange": "#f97316",
-    "amber": "#f59e0b",
-    "gold": "#eab308",
-    "yellow": "#facc15",
-    "green": "#22c55e",
-    "teal": "#14b8a6",
-    "cyan": "#06b6d4",
-    "blue": "#3b82f6",
-    "indigo": "#6366f1",
-    "violet": "#8b5cf6",
-    "purple": "#a855f7",
-    "magenta": "#d946ef",
-    "pink": "#ec4899",
-    "gray": "#9ca3af",
-    "white": "#f9fafb",
-}
-"""Color codes by common color names; readable on dark and on light terminals."""
-_HEX = re.compile(r"#[0-9a-fA-F]{6}")
 
 
 def color_code(word: str) -> str | None:

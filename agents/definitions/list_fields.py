@@ -7,8 +7,7 @@ from itertools import pairwise
 import attrs
 
 from coterie.agents.definitions.front_matter_fields import FrontMatterFields
-from coterie.agents.hooks.hook import Hook
-from coterie.agents.hooks.hook_parser import HookParser
+from coterie.agents.hooks.hook import Hook, HookParser
 from coterie.agents.mcp.server_config import ReportProblem, ServerConfig, parse_server
 from coterie.agents.mcp.tool_names import plain_name
 from coterie.memory.front_matter.yaml_fields import Value
@@ -23,6 +22,7 @@ OTHER_NAMES = {
     "TodoWrite": ("TaskCreate", "TaskUpdate"),
 }
 """Tools of other products or older versions, with the tools that replace them; limits that name them must hold."""
+FIELD = "hooks"
 
 
 def tool_names(value: Value) -> list[str] | None:
@@ -64,18 +64,11 @@ def _split(text: str) -> list[str]:
     return [entry for entry in entries if entry]
 
 
-@attrs.frozen(kw_only=True)
-class ServerList:
-    """Parsed value of `mcpServers`."""
+def parse_server_list(value: Value, report: ReportProblem) -> tuple[tuple[str, ...], tuple[ServerConfig, ...]]:
+    """Parse the names of all servers that may be used, and the servers that the definition itself configures.
 
-    names: tuple[str, ...]
-    """Plain names of all servers that an agent of this type may use."""
-    own: tuple[ServerConfig, ...]
-    """Servers that the definition itself configures."""
-
-
-def parse_server_list(value: Value, report: ReportProblem) -> ServerList:
-    """Parse server names and server configurations; invalid entries are reported and left out."""
+    Invalid entries are reported and left out.
+    """
     names: list[str] = []
     own: dict[str, ServerConfig] = {}
     for name, config in _entries(value):
@@ -85,7 +78,7 @@ def parse_server_list(value: Value, report: ReportProblem) -> ServerList:
             names.append(server.name)
             # Only agents of one type use this server, so each gets its own connection.
             own[server.name] = attrs.evolve(server, is_shared=False)
-    return ServerList(names=tuple(dict.fromkeys(filter(None, names))), own=tuple(own.values()))
+    return tuple(dict.fromkeys(filter(None, names))), tuple(own.values())
 
 
 def _entries(value: Value) -> Iterator[tuple[str, Value | None]]:
@@ -99,29 +92,25 @@ def _entries(value: Value) -> Iterator[tuple[str, Value | None]]:
         yield from value.items()
 
 
-FIELD = "hooks"
-
-
-def parse_hook_field(reader: FrontMatterFields, text: str) -> tuple[Hook, ...]:
-    """Parse the `hooks` field; problems are added to *reader*, with their line in *text*."""
+def parse_hook_field(reader: FrontMatterFields) -> tuple[Hook, ...]:
+    """Parse the `hooks` field; problems are added to *reader*."""
     value = reader.value(FIELD)
     if value is None:
         return ()
     hooks = HookParser(str(reader.path))
     found = hooks.parse(value)
     for problem in hooks.problems:
-        reader.add_problem("warning", _line(reader, text, problem.place), problem.reason)
+        reader.add_problem("warning", _line(reader, problem.place), problem.reason)
     for event in hooks.elsewhere:
-        reader.add_problem(
-            "note", _line(reader, text, (event,)), f"the event {event} does not exist here, so its hooks do not run"
-        )
+        reason = f"the event {event} does not exist here, so its hooks do not run"
+        reader.add_problem("note", _line(reader, (event,)), reason)
     return found
 
 
-def _line(reader: FrontMatterFields, text: str, place: JsonKeyPath) -> int:
+def _line(reader: FrontMatterFields, place: JsonKeyPath) -> int:
     """Return the line of the keys that lead to *place*; if several match, the first one."""
-    lines = text.splitlines()
-    line = reader.front.lines.get(reader.spelling.get(FIELD, FIELD), reader.front.line or 1)
+    lines = reader.content.splitlines()
+    line = reader.line_of(FIELD)
     for key in (step for step in place if isinstance(step, str)):
         key_line = re.compile(rf"""\s*(?:-\s+)?["']?{re.escape(key)}["']?\s*:""")
         line = next((at for at in range(line + 1, len(lines) + 1) if key_line.match(lines[at - 1])), line)

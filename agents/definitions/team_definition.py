@@ -1,6 +1,6 @@
 """Team definition: lead, members and first tasks, and the briefing of the lead about them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
 import attrs
@@ -11,6 +11,12 @@ from coterie.agents.prompts import render
 from coterie.agents.root_link.spawn_request import SpawnOptions, SpawnRequest
 from coterie.errors import ConfigInvalid
 from coterie.session_directory import COORDINATOR, SessionDirectory
+
+PURPOSE_LENGTH = 200
+"""Maximum length of a member's prompt in the briefing of the lead, in characters."""
+APPROVERS = {"lead": "the lead", "human": "the user", None: "the approver in the settings"}
+TEAM_FILE = "team.json"
+"""File name in the directory of a session that began with a team."""
 
 
 @attrs.frozen(kw_only=True)
@@ -95,14 +101,15 @@ class TeamDefinition:
 
         The first message of a member contains the tasks that are meant for it.
         """
-        return tuple(self._request(member) for member in self.members)
-
-    def _request(self, member: TeamMember) -> SpawnRequest:
-        request, numbers = member.request(), self.numbers
-        assigned = [f"{numbers[task.key]} ({task.subject})" for task in self.tasks if task.owner == member.name]
-        if not request.task or not assigned:
-            return request
-        return attrs.evolve(request, task=f"{request.task}\n\nTasks on the task list for you: {', '.join(assigned)}.")
+        numbers, requests = self.numbers, []
+        for member in self.members:
+            request = member.request()
+            assigned = [f"{numbers[task.key]} ({task.subject})" for task in self.tasks if task.owner == member.name]
+            if request.task and assigned:
+                text = f"{request.task}\n\nTasks on the task list for you: {', '.join(assigned)}."
+                request = attrs.evolve(request, task=text)
+            requests.append(request)
+        return tuple(requests)
 
     def to_bytes(self) -> bytes:
         """Encode the team as indented JSON, with the fields in the order of their declaration."""
@@ -112,16 +119,9 @@ class TeamDefinition:
     def from_bytes(cls, data: bytes) -> "TeamDefinition":
         """Decode the result of `to_bytes`. Raises `ValueError` for any invalid *data*."""
         try:
-            return _decoder.decode(data)
+            return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, RecursionError) as exc:
             raise ValueError(str(exc)) from exc
-
-
-_decoder = msgspec.json.Decoder(TeamDefinition)
-
-PURPOSE_LENGTH = 200
-"""Maximum length of a member's prompt in the briefing of the lead, in characters."""
-APPROVERS = {"lead": "the lead", "human": "the user", None: "the approver in the settings"}
 
 
 def team_briefing(team: TeamDefinition) -> str:
@@ -130,7 +130,7 @@ def team_briefing(team: TeamDefinition) -> str:
     if team.members:
         texts.append(render("team", name=team.name, members="\n".join(map(_member, team.members))))
     if team.tasks:
-        texts.append(render("team_tasks", tasks="\n".join(_tasks(team))))
+        texts.append(render("team_tasks", tasks="\n".join(_task(team, task) for task in team.tasks)))
     return "\n\n".join(texts)
 
 
@@ -154,19 +154,11 @@ def _member(member: TeamMember) -> str:
     return f"- {member.name} ({about}). {f'Its task: {purpose}' if purpose else 'It waits for messages.'}"
 
 
-def _tasks(team: TeamDefinition) -> Iterator[str]:
-    for task in team.tasks:
-        yield f"- {team.numbers[task.key]} [{_state(team, task)}] {escape(task.subject)}"
-
-
-def _state(team: TeamDefinition, task: TeamTask) -> str:
+def _task(team: TeamDefinition, task: TeamTask) -> str:
     blockers = ", ".join(str(team.numbers[key]) for key in task.blocked_by)
     state = f"blocked by {blockers}" if blockers else "open"
-    return f"{state}, meant for {task.owner}" if task.owner else state
-
-
-TEAM_FILE = "team.json"
-"""File name in the directory of a session that began with a team."""
+    owner = f", meant for {task.owner}" if task.owner else ""
+    return f"- {team.numbers[task.key]} [{state}{owner}] {escape(task.subject)}"
 
 
 def load_recorded_team(session: SessionDirectory) -> TeamDefinition | None:

@@ -124,17 +124,3 @@ class Finished(Event, tag="finished", frozen=True):
     error: str | None = None
     is_unreachable: bool = False
     """True if the run failed because no model could be reached."""
-
-
-AgentEvent = (
-    RunStarted
-    | TextEmitted
-    | Retrying
-    | ToolStarted
-    | ToolEnded
-    | PermissionDecided
-    | HookRan
-    | ProgressSummarized
-    | Noticed
-    | Finished
-)

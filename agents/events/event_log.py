@@ -4,23 +4,25 @@ Events contain only what no other file records. Messages, and the usage of each 
 of a session merges both.
 """
 
+import os
 from pathlib import Path
-from typing import Self, get_args
+from typing import Any, Self, Union
 
 import attrs
 import msgspec
 
-from coterie.agents.events.agent_events import AgentEvent, Event
-from coterie.agents.events.layer_events import LayerEvent
-from coterie.agents.events.root_events import RootEvent
+from coterie.agents.events import agent_events, layer_events, root_events
+from coterie.agents.events.agent_events import Event
 from coterie.clock import Clock
 from coterie.files import Appender
 
 VERSION = 1
 
 
-AnyEvent = AgentEvent | LayerEvent | RootEvent
-EVENTS: tuple[type[Event], ...] = get_args(AnyEvent)
+_DEFINED = (kind for module in (agent_events, layer_events, root_events) for kind in vars(module).values())
+EVENTS = tuple(kind for kind in _DEFINED if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event)
+"""All types of events in an event log."""
+AnyEvent: Any = Union[EVENTS]  # noqa: UP007 - built from the tuple
 
 
 @attrs.define(eq=False)
@@ -35,8 +37,10 @@ class EventLog:
     def open(cls, path: Path, agent: str, clock: Clock) -> "EventLog":
         """Open or create *path*; terminate a line that a crash left unfinished. Raises `OSError`."""
         appender = Appender.open(path)
-        if not _ends_with_newline(path):
-            appender.append(b"\n")
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            if file.read() not in (b"", b"\n"):
+                appender.append(b"\n")
         return cls(agent, clock, appender)
 
     def emit(self, event: Event) -> None:
@@ -62,12 +66,3 @@ def write_event(event: Event, agent: str, at: float) -> bytes:
 
 def discard_event(_event: Event) -> None:
     """Ignore an event; for agents without an event log."""
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        if size == 0:
-            return True
-        file.seek(size - 1)
-        return file.read(1) == b"\n"

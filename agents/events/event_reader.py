@@ -80,9 +80,6 @@ class _Head(msgspec.Struct):
     kind: str
 
 
-_anything = msgspec.json.Decoder(dict[str, Any])
-
-
 @attrs.frozen(kw_only=True)
 class SessionEvent:
     """One event of a session."""
@@ -113,7 +110,7 @@ def make_session_event(event: Event, *, session: str, agent: str, at: float) -> 
 def parse_event(line: bytes, *, session: str) -> SessionEvent:
     """Decode one line of an event log. Raises `ValueError` for a damaged line."""
     try:
-        content = _anything.decode(line)
+        content = msgspec.json.decode(line, type=dict[str, Any])
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
     head = msgspec.convert(content, _Head)

@@ -169,20 +169,3 @@ class LayerFailed(Event, tag="layer_failed", frozen=True):
 
     layer: str
     reason: str
-
-
-LayerEvent = (
-    ResultsStored
-    | ResultsCleared
-    | NotesUpdated
-    | Compacted
-    | SkillLoaded
-    | MemoryChanged
-    | Recalled
-    | MemoryExtracted
-    | Dreamed
-    | BreakerTripped
-    | CacheBroke
-    | WindowFilling
-    | LayerFailed
-)

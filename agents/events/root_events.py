@@ -87,6 +87,3 @@ class CleanedUp(Event, tag="cleaned_up", frozen=True):
     """Processes and files that could not be killed or repaired, with the reason."""
     is_taken_over: bool = False
     """True if a new root started first and does the remaining repairs."""
-
-
-RootEvent = ApprovalAsked | ApprovalDecided | ApprovalRejected | McpChanged | Budgeted | AgentChanged | CleanedUp

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import attrs
 
 from coterie.agents.definitions.definition import AgentDefinition
-from coterie.agents.hooks.hook import Hook, content_of
-from coterie.agents.hooks.hook_parser import HookParser
+from coterie.agents.hooks.hook import Hook, HookParser, content_of
 from coterie.agents.settings import LOCAL_SETTINGS_FILE, MANAGED_FILE, SETTINGS_FILE, HookSettings
 from coterie.paths import home_directory, project_directory, project_root
 from coterie.source_positions import JsonPositions, TomlPositions
@@ -90,13 +89,10 @@ def _claude_sources(root: Path) -> list[HookSource | None]:
 
 
 def _read_json(path: Path, owner: FileOwner) -> HookSource | None:
-    text = _text(path, owner)
-    if not isinstance(text, str):
-        return text
-    try:
-        table = json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        return HookSource(path=path, owner=owner, problems=(f"{path}: not valid JSON, so its hooks do not run: {exc}",))
+    parsed = _parse(path, owner, "JSON", json.loads)
+    if not isinstance(parsed, tuple):
+        return parsed
+    text, table = parsed
     if not isinstance(table, dict):
         return HookSource(path=path, owner=owner, problems=(f"{path}: must be a JSON object; its hooks do not run",))
     is_off = table.get("disableAllHooks") is True
@@ -105,13 +101,10 @@ def _read_json(path: Path, owner: FileOwner) -> HookSource | None:
 
 
 def _read_toml(path: Path, owner: FileOwner) -> HookSource | None:
-    text = _text(path, owner)
-    if not isinstance(text, str):
-        return text
-    try:
-        table = tomllib.loads(text)
-    except (ValueError, RecursionError) as exc:
-        return HookSource(path=path, owner=owner, problems=(f"{path}: not valid TOML, so its hooks do not run: {exc}",))
+    parsed = _parse(path, owner, "TOML", tomllib.loads)
+    if not isinstance(parsed, tuple):
+        return parsed
+    text, table = parsed
     hooks = table.get("hooks", {})
     if isinstance(hooks, dict):
         hooks = {name: value for name, value in hooks.items() if name not in SWITCH_KEYS}
@@ -129,17 +122,25 @@ def _read_hooks(path: Path, owner: FileOwner, value: Any, line_of: LineOf) -> Ho
     return HookSource(path=path, owner=owner, hooks=hooks, problems=problems, note=note)
 
 
-def _text(path: Path, owner: FileOwner) -> str | HookSource | None:
-    """Return the text of *path*, None if it does not exist, or a source with a problem. Never blocks on a pipe."""
+def _parse(
+    path: Path, owner: FileOwner, language: str, parse: Callable[[str], Any]
+) -> tuple[str, Any] | HookSource | None:
+    """Return text and value of *path*, None if it does not exist, or a source with a problem.
+
+    Never blocks on a pipe.
+    """
+    problem = "cannot be read"
     try:
         if not path.exists():
             return None
         if not path.is_file() or path.stat().st_size > MAX_HOOK_FILE_BYTES:
             reason = f"not a file of at most {MAX_HOOK_FILE_BYTES:,} bytes"
             return HookSource(path=path, owner=owner, problems=(f"{path}: {reason}; its hooks do not run",))
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as exc:
-        return HookSource(path=path, owner=owner, problems=(f"{path}: cannot be read, so its hooks do not run: {exc}",))
+        text = path.read_text(encoding="utf-8")
+        problem = f"not valid {language}"
+        return text, parse(text)
+    except (OSError, ValueError, RecursionError) as exc:
+        return HookSource(path=path, owner=owner, problems=(f"{path}: {problem}, so its hooks do not run: {exc}",))
 
 
 def count_hooks(sources: list[HookSource]) -> Iterator[str]:
@@ -174,10 +175,8 @@ def select_hooks(directory: Path, sources: Iterable[HookSource]) -> HookSelectio
     record = TrustedContents.of(project_root(directory), "hooks")
     found = [source for source in sources if source.hooks]
     waiting = [source for source in found if source.owner == "project" and source.content not in record]
-    return HookSelection(
-        approved=tuple(source for source in found if source not in waiting),
-        waiting=tuple(waiting),
-    )
+    approved = tuple(source for source in found if source not in waiting)
+    return HookSelection(approved=approved, waiting=tuple(waiting))
 
 
 def approve_sources(directory: Path, sources: Iterable[HookSource]) -> None:

@@ -48,10 +48,8 @@ class StopHook:
             return ()
         if self._objections == MAX_OBJECTIONS:
             self._objections = 0
-            reason = (
-                f"hooks of {self.event} have objected {MAX_OBJECTIONS} times in a row; the agent stops nevertheless"
-            )
-            agent.emit(LayerFailed(layer="hooks", reason=reason))
+            reason = f"hooks of {self.event} have objected {MAX_OBJECTIONS} times in a row"
+            agent.emit(LayerFailed(layer="hooks", reason=f"{reason}; the agent stops nevertheless"))
             return ()
         self._objections += 1
         return (text_block(render("hook_objection", event=self.event, text="\n".join(decision.objections))),)
@@ -68,9 +66,8 @@ class CompactionHook:
 
     async def objection(self, agent: Agent, trigger: Trigger) -> str | None:
         """Return the objection to a compaction; None if it may proceed, or must because the window is full."""
-        decision = await self.hooks.fire(
-            "PreCompact", _trigger_name(trigger), trigger=_trigger_name(trigger), custom_instructions=""
-        )
+        name = _trigger_name(trigger)
+        decision = await self.hooks.fire("PreCompact", name, trigger=name, custom_instructions="")
         if decision.refusal is None:
             self._objections = 0
             return None
@@ -87,13 +84,8 @@ class CompactionHook:
     async def on_compacted(self, agent: Agent, compacted: Compacted) -> None:
         """Run the PostCompact hooks."""
         trigger = _trigger_name(compacted.trigger)
-        await self.hooks.fire(
-            "PostCompact",
-            trigger,
-            trigger=trigger,
-            tokens_before=compacted.tokens_before,
-            tokens_after=compacted.tokens_after,
-        )
+        tokens = {"tokens_before": compacted.tokens_before, "tokens_after": compacted.tokens_after}
+        await self.hooks.fire("PostCompact", trigger, trigger=trigger, **tokens)
         if self.on_restarted is not None:
             await self.on_restarted(agent)
 

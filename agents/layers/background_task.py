@@ -1,8 +1,9 @@
 """Background work of a layer: one request at a time, next to the turns of its agent."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import attrs
 import trio
@@ -22,11 +23,10 @@ async def run_in_background(function: Callable[[], Awaitable[None]], name: str) 
 
 
 @attrs.define(eq=False)
-class BackgroundTask(Generic[Request]):
-    """Task that handles requests one at a time; a pending request is replaced by a newer one."""
+class BackgroundTask(ABC, Generic[Request]):
+    """Base of a task that handles requests one at a time; a pending request is replaced by a newer one."""
 
-    _name: str
-    _handle: Callable[[Request], Awaitable[object]]
+    name: ClassVar[str]
     is_open: bool = attrs.field(default=True, init=False)
     """False after the block of `open` has ended; requests are then ignored."""
     _pending: Request | None = attrs.field(default=None, init=False)
@@ -34,6 +34,10 @@ class BackgroundTask(Generic[Request]):
     """True while a request or an exclusive block runs."""
     _submitted: trio.Event = attrs.field(factory=trio.Event, init=False)
     _finished: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @abstractmethod
+    async def handle(self, request: Request) -> None:
+        """Handle one request."""
 
     @property
     def is_busy(self) -> bool:
@@ -69,9 +73,16 @@ class BackgroundTask(Generic[Request]):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Handle requests in the background until the block ends; the end of the block cancels a running request."""
-        async with run_in_background(self._run, self._name):
+        """Handle requests in the background until the block ends.
+
+        The end of the block cancels a running request, after `before_end` unless an error ends the block.
+        """
+        async with run_in_background(self._run, self.name):
             yield
+            await self.before_end()
+
+    async def before_end(self) -> None:
+        """Do nothing; a subclass may wait here for a running request."""
 
     async def _run(self) -> None:
         try:
@@ -82,7 +93,7 @@ class BackgroundTask(Generic[Request]):
                     await self._finished.wait()
                 while self._pending is not None:
                     request, self._pending, self._is_active = self._pending, None, True
-                    await self._handle(request)
+                    await self.handle(request)
                     self._finish()
         finally:
             self.is_open, self._pending = False, None

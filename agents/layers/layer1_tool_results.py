@@ -6,7 +6,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import LayerFailed, ResultsStored
+from coterie.agents.events.layer_events import ResultsStored
 from coterie.agents.loop.agent import Agent, ToolAnswer
 from coterie.agents.tools.tool import ExternalTool, Tool
 from coterie.memory.compaction.result_storage import LongResult, select_results, store_results
@@ -32,7 +32,7 @@ class ToolResultStorage:
         try:
             stored = await trio.to_thread.run_sync(store_results, chosen, self.directory, self.settings)
         except OSError as exc:
-            agent.emit(LayerFailed(layer="tool results", reason=str(exc)))
+            agent.report_failure("tool results", exc)
             return answers
         agent.emit(
             ResultsStored(

@@ -154,11 +154,6 @@ def api_trigger(thresholds: Thresholds) -> int:
     return max(1, thresholds.compact - min(API_MARGIN, thresholds.compact // API_MARGIN_PART))
 
 
-def clearable_results(tools: Mapping[str, Tool]) -> ClearableResults:
-    """Create the finder of clearable results for an agent with *tools*."""
-    return ClearableResults(lambda name: name in tools and tools[name].is_clearable)
-
-
 def result_tokens(agent: Agent, results: Sequence[ClearableResult]) -> int:
     """Estimate the tokens of *results*."""
     return sum(estimate_block(agent.conversation.prefix[result.index].data) for result in results)

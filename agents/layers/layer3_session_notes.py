@@ -1,31 +1,182 @@
-"""Layer 3: session notes, which a helper updates while the agent works."""
+"""Layer 3: session notes, which a helper that may edit only the notes file updates while the agent works."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, ClassVar
 
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import Compacted, LayerFailed, NotesUpdated
+from coterie.agents.events.layer_events import Compacted, NotesUpdated
 from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.layers.layer2_clearing import cleared_by_api
-from coterie.agents.layers.layer3_notes_update import PURPOSE, NotesUpdate, NotesWriter, UpdateCost
-from coterie.agents.loop.agent import Agent
+from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection, section_text
+from coterie.agents.loop.agent import Agent, ToolAnswer
 from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import NotesRecord
-from coterie.agents.loop.forks.helper import HelperStart
+from coterie.agents.loop.forks.helper import HelperStart, run_helper
+from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.client import CALL_FAILURES
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.usage import Usage
-from coterie.memory.compaction.kept_size import kept_size_after
+from coterie.agents.prompts import render
+from coterie.agents.tools.files.edit import Edit
+from coterie.agents.tools.tool import Tool, Workspace
+from coterie.errors import ConfigInvalid
+from coterie.memory.compaction.result_clearing import kept_size_after
 from coterie.memory.errors import NotesUnusable
 from coterie.memory.layer_settings import CompactionSettings, NotesSettings
-from coterie.memory.notes.notes_file import read_notes
+from coterie.memory.notes.document import NotesDocument
+from coterie.memory.notes.notes_file import begin_update, end_update, read_file, read_notes, tokens_of, trim_notes
 from coterie.memory.notes.notes_schedule import Delay, NotesSchedule, UpdateThreshold
-from coterie.memory.notes.notes_size import tokens_of, trim_notes
-from coterie.memory.notes.template import ERRORS
+from coterie.memory.notes.template import ERRORS, Template, default_template, fill_slots, find_slots
+
+PURPOSE = "notes"
+ROUNDS = 2
+"""Replies whose edits are executed: the second one can correct failed edits of the first."""
+_REQUIRED = ("path", "notes")
+"""Slots that a prompt of the user must have, because the model needs them to edit the notes."""
+
+
+@attrs.define(eq=False)
+class UpdateCost:
+    """Cost and edits of one helper so far."""
+
+    _model: Model
+    cost: Decimal = Decimal(0)
+    output: int = 0
+    """Output tokens."""
+    replies: int = 0
+    edits: int = 0
+    failure: str | None = None
+    """Error of the last edit; None if it succeeded."""
+
+    def count_reply(self, reply: Reply, answers: Sequence[ToolAnswer]) -> bool:
+        """Count *reply*; return True if all its edits succeeded or it was the last reply."""
+        self.replies += 1
+        self.cost += self._model.cost(reply.usage)
+        self.output += reply.usage.output
+        edits = [answer.result for answer in answers if answer.call["name"] == Edit.name]
+        failed = [result for result in edits if result.is_error]
+        self.edits += len(edits) - len(failed)
+        if edits:
+            self.failure = failed[-1].text.partition("\n")[0] if len(failed) == len(edits) else None
+        return self.replies == ROUNDS or (bool(edits) and not failed)
+
+
+@attrs.frozen(kw_only=True)
+class NotesWriter:
+    """Writer of the notes file of one agent."""
+
+    path: Path
+    """Path of the notes file, with links of its directory resolved."""
+    template: Template
+    prompt: str | None
+    """The user's own prompt with `{{slots}}`; None for the built-in prompt."""
+    settings: NotesSettings
+    facts: Mapping[str, str]
+    """Values for the slots of the user's own prompt."""
+    pinned_sections: Sequence[PinnedSection]
+
+    async def update(self, agent: Agent, start: HelperStart, spending: UpdateCost) -> tuple[NotesDocument, list[str]]:
+        """Let a helper update the notes to the state of *start*, then write the pinned sections.
+
+        Returns the notes, and the headings of the sections that were truncated to their limit. Each edit and the end of
+        the update replace the whole file; cancellation keeps the edits made so far. Raises `NotesUnusable` and
+        `OSError`, and as `run_helper` does.
+        """
+        notes, content = await trio.to_thread.run_sync(begin_update, self.path, self.template)
+        reply = await run_helper(
+            agent,
+            self._directive(notes),
+            PURPOSE,
+            max_turns=ROUNDS + 1,
+            denial=self._denial,
+            start=attrs.evolve(start, known={self.path: content}),
+            until=spending.count_reply,
+        )
+        if spending.failure is not None:
+            raise NotesUnusable(f"an edit failed: {spending.failure}")
+        if not spending.edits:
+            raise NotesUnusable(f"the model made no edit and stopped with {reply.stop_reason}")
+        kept = {section.heading: await section_text(section, agent, PURPOSE) for section in self.pinned_sections}
+        end = partial(end_update, self.path, self.template, self.settings, kept)
+        return await trio.to_thread.run_sync(end)
+
+    def _directive(self, notes: NotesDocument) -> str:
+        facts = {
+            "path": str(self.path),
+            "notes": attrs.evolve(notes, kept="").to_text().strip(),
+            "section": f"{self.settings.section:,}",
+            "total": f"{self.settings.total:,}",
+        }
+        if self.prompt is None:
+            return render("notes", **facts)
+        return fill_slots(self.prompt, {**self.facts, **facts})
+
+    async def _denial(self, tool: Tool, arguments: Any, workspace: Workspace) -> str | None:
+        """Deny all calls but edits of the notes file: the `Denial` of the helper."""
+        if tool.name == Edit.name and list(tool.paths_affected(arguments, workspace)) == [self.path]:
+            return None
+        return f"Only Edit can be used here, and only on {self.path}."
+
+
+def load_writer(
+    agent: str, project: Path, scratch: Path, settings: NotesSettings, pinned: Sequence[PinnedSection] = ()
+) -> NotesWriter:
+    """Create the writer of *agent*'s notes in the directory *scratch*.
+
+    The notes contain the text of the *pinned* sections verbatim. Blocks on the disk. Raises `ConfigInvalid` for an
+    unusable template or prompt file.
+    """
+    facts = {"agent": agent, "project": str(project)}
+    return NotesWriter(
+        path=scratch.resolve() / "notes.md",
+        template=default_template() if settings.template is None else _template(settings.template, facts),
+        prompt=None if settings.prompt is None else _prompt(settings.prompt, facts),
+        settings=settings,
+        facts=facts,
+        pinned_sections=pinned,
+    )
+
+
+def _template(path: Path, facts: Mapping[str, str]) -> Template:
+    text = _user_text(path)
+    try:
+        return Template.parse(fill_slots(text, facts))
+    except NotesUnusable as exc:
+        raise ConfigInvalid(str(path), f"{exc}") from exc
+
+
+def _prompt(path: Path, facts: Mapping[str, str]) -> str:
+    text = _user_text(path)
+    try:
+        fill_slots(text, {**facts, **dict.fromkeys((*_REQUIRED, "section", "total"), "")})
+    except NotesUnusable as exc:
+        raise ConfigInvalid(str(path), f"{exc}") from exc
+    for name in _REQUIRED:
+        if name not in find_slots(text):
+            raise ConfigInvalid(
+                str(path), f"has no slot {{{{{name}}}}}, which the model needs to edit the notes; add it"
+            )
+    return text
+
+
+def _user_text(path: Path) -> str:
+    try:
+        content = read_file(path, follow=True)
+        if content is None:
+            raise ConfigInvalid(
+                str(path),
+                "does not exist, but a setting in [layers.notes] names it; create the file or change the setting",
+            )
+        return content.decode()
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
+        raise ConfigInvalid(str(path), f"cannot be read: {reason}") from exc
+
 
 DIRECTIVE = 1_000
 """Estimated tokens of the directive without the notes."""
@@ -51,61 +202,48 @@ class NotesState:
     """Failed attempts that must not be repeated; may be empty."""
 
 
-@attrs.frozen(kw_only=True)
-class _DueUpdate:
-    """One requested update."""
-
-    start: HelperStart
-    turn: int
-
-
 @attrs.define(eq=False)
-class SessionNotesLayer:
+class SessionNotesLayer(BackgroundTask[HelperStart]):
     """Pipeline step that updates the session notes of one agent in the background, one update at a time.
 
-    A failure becomes an event and never reaches the agent. Created by `build`.
+    A failure becomes an event and never reaches the agent. The end of the block of `open` cancels a running update; to
+    keep it, await `wait_until_written` first. Continues the state of an earlier incarnation.
     """
 
+    name: ClassVar[str] = "session notes"
     _agent: Agent
     _writer: NotesWriter
-    _schedule: NotesSchedule
-    _turn: int | None
+    _compaction: CompactionSettings | None = None
+    """Settings of a compaction that uses the notes as its summary; None if there is none.
+
+    The schedule reserves money for an update shortly before that compaction.
+    """
+    _is_teammate: bool = True
+    """False if the agent ends after a reply without tool calls, so that an update after it would be useless."""
+    _schedule: NotesSchedule = attrs.field(init=False)
+    _turn: int | None = attrs.field(init=False)
     """The first turn that the notes do not cover; None before the first update."""
     _tokens: int = attrs.field(default=0, init=False)
     """Tokens of the notes."""
     _output: int = attrs.field(default=OUTPUT, init=False)
     """Output tokens of the last update."""
-    _is_teammate: bool = True
-    """False if the agent ends after a reply without tool calls, so that an update after it would be useless."""
-    _task: BackgroundTask[_DueUpdate] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._task = BackgroundTask("session notes", self._update)
-
-    @classmethod
-    def build(
-        cls,
-        agent: Agent,
-        writer: NotesWriter,
-        *,
-        compaction: CompactionSettings | None = None,
-        is_teammate: bool = True,
-    ) -> Self:
-        """Create the layer of *agent*; it continues the state of an earlier incarnation.
-
-        *compaction* has the settings of a compaction that uses the notes as its summary; the schedule then reserves
-        money for an update shortly before that compaction.
-        """
-        record = agent.transcript.loaded.notes
-        turn = None if record is None else record.turn
-        return cls(agent, writer, _schedule(agent, writer.settings, compaction), turn, is_teammate)
-
-    def open(self) -> AbstractAsyncContextManager[None]:
-        """Update the notes in the background until the block ends.
-
-        The end of the block cancels a running update; to keep it, await `wait_until_written` first.
-        """
-        return self._task.open()
+        agent, record = self._agent, self._agent.transcript.loaded.notes
+        full = agent.meter.thresholds.compact
+        most = None if self._compaction is None else self._compaction.within(full).keep_most
+        need = None if most is None else UpdateThreshold(tokens=full, most=most)
+        self._turn = None if record is None else record.turn
+        # The notes of the parent cover what a fork inherited.
+        prefix, count = agent.conversation.prefix, min(agent.inherited, len(agent.conversation))
+        inherited = sum(estimate_block(prefix[index].data) for index in range(count))
+        since = min(inherited, agent.meter.tokens(agent.conversation))
+        self._schedule = NotesSchedule(settings=self._writer.settings, need=need, since=since)
+        if record is not None:
+            turns, notes = Decimal(record.turns_usd), Decimal(record.cost_usd)
+            self._schedule = attrs.evolve(
+                self._schedule, since=record.tokens, has_begun=True, turns_usd=turns, notes_usd=notes
+            )
 
     @property
     def path(self) -> Path:
@@ -118,17 +256,16 @@ class SessionNotesLayer:
         self._schedule = self._schedule.after_turn(tokens, len(reply.tool_calls), agent.model.cost(reply.usage))
         # After a clearing by the API, the helper's prompt would not match the agent's cache entries.
         is_useful = (self._is_teammate or bool(reply.tool_calls)) and not cleared_by_api(reply)
-        is_free = self._task.is_open and not self._task.is_busy
-        if is_useful and is_free and self._delay(tokens) is None:
+        if is_useful and self.is_open and not self.is_busy and self._delay(tokens) is None:
             self._schedule = self._schedule.after_start(tokens)
-            self._task.submit(_DueUpdate(start=HelperStart.of(agent), turn=agent.turn))
+            self.submit(HelperStart.of(agent))
 
     @property
     def delay(self) -> str:
         """The reason why the notes are not up to date."""
-        if not self._task.is_open:
+        if not self.is_open:
             return "they are no longer updated"
-        if self._task.is_busy:
+        if self.is_busy:
             return "an update is still running"
         if self._schedule.failures:
             return "the last update failed"
@@ -136,7 +273,7 @@ class SessionNotesLayer:
 
     async def wait_until_written(self) -> None:
         """Wait until no update is running; this may take several model calls."""
-        await self._task.wait_until_idle()
+        await self.wait_until_idle()
 
     async def current(self) -> NotesState | None:
         """Read the notes from their file; None if they are missing, empty or unreadable."""
@@ -145,7 +282,7 @@ class SessionNotesLayer:
         try:
             notes = await trio.to_thread.run_sync(read_notes, self.path, self._writer.template)
         except OSError as exc:
-            self._fail(exc)
+            self._agent.report_failure(PURPOSE, exc)
             return None
         if notes is None or notes.is_empty:
             return None
@@ -156,74 +293,44 @@ class SessionNotesLayer:
         """Measure the growth of the context from its size after the compaction."""
         self._schedule = self._schedule.after_shrink(self._agent.meter.tokens(self._agent.conversation))
 
-    async def _update(self, due: _DueUpdate) -> None:
+    async def handle(self, start: HelperStart) -> None:
+        """Update the notes to the state of *start*."""
         began, spending = trio.current_time(), UpdateCost(self._agent.model)
         try:
-            updated = await self._writer.update(self._agent, due.start, spending)
-            self._record(due, updated, spending, trio.current_time() - began)
+            notes, trimmed = await self._writer.update(self._agent, start, spending)
+            schedule = self._schedule.after_success(spending.cost)
+            record = NotesRecord(
+                turn=start.turn,
+                tokens=start.tokens,
+                cost_usd=format(schedule.notes_usd, "f"),
+                turns_usd=format(schedule.turns_usd, "f"),
+            )
+            self._agent.transcript.record(self._agent.conversation, record)
         except (*CALL_FAILURES, NotesUnusable, OSError) as exc:
             self._schedule = self._schedule.after_failure(spending.cost)
-            self._fail(exc)
-
-    def _record(self, due: _DueUpdate, updated: NotesUpdate, spending: UpdateCost, seconds: float) -> None:
-        schedule = self._schedule.after_success(spending.cost)
-        record = NotesRecord(
-            turn=due.turn,
-            tokens=due.start.tokens,
-            cost_usd=format(schedule.notes_usd, "f"),
-            turns_usd=format(schedule.turns_usd, "f"),
-        )
-        self._agent.transcript.record(self._agent.conversation, record)
-        self._schedule, self._turn, self._output = schedule, due.turn, spending.output
-        self._tokens = tokens_of(updated.notes.shown_text())
+            self._agent.report_failure(PURPOSE, exc)
+            return
+        self._schedule, self._turn, self._output = schedule, start.turn, spending.output
+        self._tokens = tokens_of(notes.shown_text())
         self._agent.emit(
             NotesUpdated(
                 path=str(self.path),
                 tokens=self._tokens,
                 edits=spending.edits,
-                trimmed=updated.trimmed,
-                seconds=round(seconds, 6),
+                trimmed=trimmed,
+                seconds=round(trio.current_time() - began, 6),
                 cost_usd=format(spending.cost, "f"),
             )
         )
 
     def _delay(self, tokens: int) -> Delay | None:
         """The reason why no update is due now; None if one is due."""
-        unknown = self._unknown() if self._schedule.is_close(tokens) else 0
-        return self._schedule.delay(tokens, self._expected(tokens), unknown)
-
-    def _unknown(self) -> int:
-        """Tokens of the messages that would have to stay if the notes were used as a summary now."""
-        behind = self._agent.turn if self._turn is None else self._agent.turn - self._turn
-        return kept_size_after(self._agent.conversation.prefix, behind, estimate_block)
-
-    def _expected(self, tokens: int) -> Decimal:
-        """Estimated cost of an update in dollars; the helper reads the cache entries of the last reply."""
-        cached = min(tokens, self._agent.meter.cached(self._agent.conversation) or 0)
+        agent, unknown = self._agent, 0
+        if self._schedule.is_close(tokens):
+            # The messages that would have to stay if the notes were used as a summary now.
+            unknown = kept_size_after(agent.conversation.prefix, agent.turn - (self._turn or 0), estimate_block)
+        # The helper reads the cache entries of the last reply.
+        cached = min(tokens, agent.meter.cached(agent.conversation) or 0)
         fresh = tokens - cached + DIRECTIVE + self._tokens
-        return self._agent.model.cost(Usage(input=fresh, read=cached, output=self._output))
-
-    def _fail(self, error: Exception) -> None:
-        self._agent.emit(LayerFailed(layer=PURPOSE, reason=str(error)))
-
-
-def _schedule(agent: Agent, settings: NotesSettings, compaction: CompactionSettings | None) -> NotesSchedule:
-    full, record = agent.meter.thresholds.compact, agent.transcript.loaded.notes
-    need = None if compaction is None else UpdateThreshold(tokens=full, most=compaction.within(full).keep_most)
-    if record is None:
-        return NotesSchedule(settings=settings, need=need, since=_inherited(agent))
-    return NotesSchedule(
-        settings=settings,
-        need=need,
-        since=record.tokens,
-        has_begun=True,
-        turns_usd=Decimal(record.turns_usd),
-        notes_usd=Decimal(record.cost_usd),
-    )
-
-
-def _inherited(agent: Agent) -> int:
-    """Tokens that a fork inherited from its parent, whose notes cover them."""
-    prefix, count = agent.conversation.prefix, min(agent.inherited, len(agent.conversation))
-    estimate = sum(estimate_block(prefix[index].data) for index in range(count))
-    return min(estimate, agent.meter.tokens(agent.conversation))
+        cost = agent.model.cost(Usage(input=fresh, read=cached, output=self._output))
+        return self._schedule.delay(tokens, cost, unknown)

@@ -1,16 +1,15 @@
 """Layer 5: extraction of memories from the conversation, by a helper, when the agent has finished."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Self
+from typing import ClassVar
 from xml.sax.saxutils import escape
 
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import LayerFailed, MemoryChanged, MemoryExtracted
+from coterie.agents.events.layer_events import MemoryChanged, MemoryExtracted
 from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.loop.agent import Agent, ToolAnswer
 from coterie.agents.loop.conversation.transcript_records import ExtractionRecord
@@ -20,7 +19,7 @@ from coterie.agents.loop.model.reply import Reply
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.helper_rights import HelperRights
 from coterie.agents.prompts import render
-from coterie.agents.tools.workspace.memory_files import WritableMemory
+from coterie.agents.tools.workspace.file_change import WritableMemory
 from coterie.memory.compaction.cut_point import split_messages
 from coterie.memory.errors import StoreError
 from coterie.memory.extraction.extraction_schedule import ExtractionSchedule, agent_already_wrote, count_unread
@@ -61,87 +60,44 @@ class ExtractionResult:
         self.changes.append(change)
         self._agent.emit(MemoryChanged(path=change.path, change=change.id, action=change.action, by="extraction"))
 
-    @property
-    def saved(self) -> list[str]:
-        """Paths of the written memories, without duplicates."""
-        return list(dict.fromkeys(change.path for change in self.changes if change.path != INDEX))
-
-
-def _manifest(store: MemoryStore) -> str:
-    return "\n".join(escape(scanned.line) for scanned in scan_newest(store.directory)) or "(none yet)"
-
 
 WROTE_ITSELF = "the agent has written to the memory itself"
 
 
-@attrs.frozen(kw_only=True)
-class _Request:
-    """One requested extraction."""
-
-    start: HelperStart
-    turn: int
-    """The first turn that is not part of the conversation."""
-    is_by_hand: bool = False
-
-
 @attrs.define(eq=False)
-class Extraction:
+class Extraction(BackgroundTask[HelperStart]):
     """Pipeline step that extracts memories from one agent's conversation in the background, one run at a time.
 
-    A failure becomes an event, and the next extraction covers the same turns again. Created by `build`.
+    A failure becomes an event, and the next extraction covers the same turns again. Continues after an earlier
+    incarnation.
     """
 
+    name: ClassVar[str] = "extraction"
     _agent: Agent
     _store: MemoryStore
     _settings: ExtractionSettings
-    _rights: HelperRights
     _author: Callable[[], Author]
-    _schedule: ExtractionSchedule
-    _task: BackgroundTask[_Request] = attrs.field(init=False)
+    """Returns the identity of the agent for the history of the store."""
+    _authority: Authorizer | None = None
+    """Permission rules that also apply to the helper."""
+    _schedule: ExtractionSchedule = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._task = BackgroundTask("extraction", self._serve)
+        record = self._agent.transcript.loaded.extraction
+        self._schedule = ExtractionSchedule(every=self._settings.every, cursor=1 if record is None else record.turn)
 
-    @classmethod
-    def build(
-        cls,
-        agent: Agent,
-        store: MemoryStore,
-        settings: ExtractionSettings,
-        author: Callable[[], Author],
-        *,
-        authority: Authorizer | None = None,
-    ) -> Self:
-        """Create the extraction from *agent*'s conversation to *store*; it continues after an earlier incarnation.
-
-        *author* identifies *agent* in the history of the store. The helper may do nothing that *authority* denies.
-        """
-        rights = HelperRights(writable=(store.directory,), authority=authority)
-        record = agent.transcript.loaded.extraction
-        schedule = ExtractionSchedule(every=settings.every, cursor=1 if record is None else record.turn)
-        return cls(agent, store, settings, rights, author, schedule)
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Extract in the background until the block ends.
-
-        The end of the block waits for a running extraction, up to the limit, and then cancels it; an error that ends
-        the block, or cancellation, does so immediately.
-        """
-        async with self._task.open():
-            yield
-            if not await self._task.drain(self._settings.drain):
-                self._fail(f"the extraction was cancelled {self._settings.drain:g} seconds after the agent's end")
+    async def before_end(self) -> None:
+        """Wait for a running extraction, up to the limit."""
+        if not await self.drain(self._settings.drain):
+            self._agent.report_failure(
+                PURPOSE, f"the extraction was cancelled {self._settings.drain:g} seconds after the agent's end"
+            )
 
     def on_run_finished(self) -> None:
         """Request an extraction if one is due or another one is running; never blocks."""
         self._schedule = self._schedule.after_run()
-        if self._task.is_busy or self._schedule.is_due(self._agent.turn):
-            self._task.submit(self._request())
-
-    async def wait_until_idle(self) -> None:
-        """Wait until no extraction is running; this may take several model calls."""
-        await self._task.wait_until_idle()
+        if self.is_busy or self._schedule.is_due(self._agent.turn):
+            self.submit(HelperStart.of(self._agent))
 
     async def run_now(self) -> MemoryExtracted | None:
         """Extract immediately because the user asked for it, even if the agent wrote memories itself.
@@ -149,45 +105,45 @@ class Extraction:
         If no turn is new, the extraction covers the whole conversation. Returns the emitted event; None on failure.
         Cancellation stops the extraction immediately and keeps the memories written so far.
         """
-        async with self._task.exclusive():
-            return await self._extract(self._request(is_by_hand=True))
+        async with self.exclusive():
+            return await self._extract(HelperStart.of(self._agent), is_by_hand=True)
 
-    def _request(self, *, is_by_hand: bool = False) -> _Request:
-        return _Request(start=HelperStart.of(self._agent), turn=self._agent.turn, is_by_hand=is_by_hand)
-
-    async def _serve(self, request: _Request) -> None:
+    async def handle(self, start: HelperStart) -> None:
         """Run a requested extraction, unless an earlier one has covered its turns."""
-        if request.turn > self._schedule.cursor:
+        if start.turn > self._schedule.cursor:
             self._schedule = self._schedule.after_start()
-            await self._extract(request)
+            await self._extract(start)
 
-    async def _extract(self, request: _Request) -> MemoryExtracted | None:
+    async def _extract(self, start: HelperStart, *, is_by_hand: bool = False) -> MemoryExtracted | None:
         began, taken = trio.current_time(), ExtractionResult(self._agent)
         try:
-            if not request.is_by_hand and await self._wrote_itself():
-                return self._conclude(request, taken, 0.0, skipped=WROTE_ITSELF)
-            if failure := await self._ask(request, taken):
-                self._fail(failure)
-            return self._conclude(request, taken, trio.current_time() - began)
+            if not is_by_hand:
+                changes = await trio.to_thread.run_sync(self._store.changes)
+                if agent_already_wrote(changes, self._author(), self._schedule.cursor):
+                    return self._conclude(start, taken, 0.0, skipped=WROTE_ITSELF)
+            if failure := await self._ask(start, taken):
+                self._agent.report_failure(PURPOSE, failure)
+            return self._conclude(start, taken, trio.current_time() - began)
         except (*CALL_FAILURES, StoreError, OSError) as exc:
-            self._fail(str(exc))
+            self._agent.report_failure(PURPOSE, exc)
             return None
 
-    async def _ask(self, request: _Request, taken: ExtractionResult) -> str | None:
+    async def _ask(self, start: HelperStart, taken: ExtractionResult) -> str | None:
         """Let a helper extract memories from the new messages; return an error text or None.
 
         Cancellation keeps the memories written so far. Raises as `run_helper` does, and `OSError`.
         """
-        messages = split_messages(request.start.conversation.segments)
-        turns = request.turn - self._schedule.cursor
+        messages = split_messages(start.conversation.segments)
+        turns = start.turn - self._schedule.cursor
         count = count_unread(messages, turns) if turns > 0 else len(messages)
-        author = attrs.evolve(self._author(), by="extraction", turn=request.turn - 1)
+        author = attrs.evolve(self._author(), by="extraction", turn=start.turn - 1)
         memory = WritableMemory(stores=(self._store,), author=lambda: author, on_change=taken.changed)
         most = self._settings.turns
+        memories = await trio.to_thread.run_sync(scan_newest, self._store.directory)
         facts = {
             "count": f"{count:,}",
             "directory": str(self._store.directory),
-            "manifest": await trio.to_thread.run_sync(_manifest, self._store),
+            "manifest": "\n".join(escape(scanned.line) for scanned in memories) or "(none yet)",
             "date": time.strftime("%Y-%m-%d", time.localtime(self._agent.clock.now())),
             "turns": str(most),
         }
@@ -196,8 +152,8 @@ class Extraction:
             render("extraction", **facts),
             PURPOSE,
             max_turns=most,
-            denial=self._rights.denial,
-            start=attrs.evolve(request.start, memory=memory),
+            denial=HelperRights(writable=(self._store.directory,), authority=self._authority).denial,
+            start=attrs.evolve(start, memory=memory),
             until=taken.count_reply,
         )
         if taken.failure is not None:
@@ -206,17 +162,13 @@ class Extraction:
             return f"the extraction was not finished after {most} replies"
         return None if reply.stop_reason in COMPLETE else f"the model stopped with {reply.stop_reason}"
 
-    async def _wrote_itself(self) -> bool:
-        changes = await trio.to_thread.run_sync(self._store.changes)
-        return agent_already_wrote(changes, self._author(), self._schedule.cursor)
-
     def _conclude(
-        self, request: _Request, taken: ExtractionResult, seconds: float, skipped: str | None = None
+        self, start: HelperStart, taken: ExtractionResult, seconds: float, skipped: str | None = None
     ) -> MemoryExtracted:
-        self._agent.transcript.record(self._agent.conversation, ExtractionRecord(turn=request.turn))
-        self._schedule = self._schedule.after_extraction(request.turn)
+        self._agent.transcript.record(self._agent.conversation, ExtractionRecord(turn=start.turn))
+        self._schedule = self._schedule.after_extraction(start.turn)
         event = MemoryExtracted(
-            saved=taken.saved,
+            saved=list(dict.fromkeys(change.path for change in taken.changes if change.path != INDEX)),
             turns=taken.replies,
             seconds=round(seconds, 6),
             cost_usd=format(taken.cost, "f"),
@@ -224,6 +176,3 @@ class Extraction:
         )
         self._agent.emit(event)
         return event
-
-    def _fail(self, reason: str) -> None:
-        self._agent.emit(LayerFailed(layer=PURPOSE, reason=reason))

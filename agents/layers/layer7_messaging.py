@@ -1,14 +1,12 @@
 """Layer 7: delivery of other agents' messages to the conversation, and tracking of those that need a reply."""
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import LayerFailed
-from coterie.agents.layers.layer7_team_protocol import PendingReport, ShutdownState
 from coterie.agents.layers.message_blocks import mail_block, message_text
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, ToolAnswer
 from coterie.agents.loop.conversation.transcript_records import Addition, MailRecord, UnansweredMessage, UserTextRecord
@@ -19,8 +17,8 @@ from coterie.mailbox.address import Everyone, OtherSession, Socket, parse_addres
 from coterie.mailbox.contract import Delivery, Inbox
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind
 from coterie.mailbox.errors import MailboxFailed
-from coterie.mailbox.message_bodies import TaskAssignment
-from coterie.mailbox.policy import NEVER_WAKES
+from coterie.mailbox.message_bodies import ShutdownRequest, TaskAssignment
+from coterie.mailbox.policy import NEVER_WAKES, has_authority
 
 REPEATED_BYTES = 2_000
 """Bytes of a message that compaction repeats."""
@@ -34,39 +32,27 @@ _FROM_AGENTS = ("lead", "peer")
 """Kinds of senders that need a reply: the user reads the model's text, and the system expects no reply."""
 
 
-def messages_needing_reply(envelopes: Iterable[Envelope]) -> list[UnansweredMessage]:
-    """Select the messages that need a reply: text of other agents, requests, and task assignments."""
-    return [_open(envelope) for envelope in envelopes if _needs_reply(envelope)]
-
-
-def answered_ids(answers: Iterable[ToolAnswer], open_mail: Mapping[str, UnansweredMessage]) -> list[str]:
-    """Return the ids of the open mail that the calls of *answers* replied to; failed calls do not count."""
-    done = [answer for answer in answers if not answer.result.is_error]
-    return [id_ for id_, mail in open_mail.items() if any(_is_answer(answer, mail) for answer in done)]
-
-
 def _needs_reply(envelope: Envelope) -> bool:
+    """Return True for text of other agents, requests, and task assignments."""
     if envelope.kind == "message":
         return envelope.sender.kind in _FROM_AGENTS
     return envelope.kind == "task_assignment" or envelope.kind in _RESPONSES
 
 
 def _open(envelope: Envelope) -> UnansweredMessage:
+    task = None
+    if envelope.kind == "task_assignment":
+        # A body of another version has no task number: only a message answers it.
+        with contextlib.suppress(ValueError):
+            task = TaskAssignment.from_body(envelope.body).task_id
     return UnansweredMessage(
         id=envelope.id,
         sender=envelope.sender.name,
         session=envelope.sender.session,
         kind=envelope.kind,
-        task=_task_of(envelope),
+        task=task,
         text=message_text(envelope, REPEATED_BYTES),
     )
-
-
-def _task_of(envelope: Envelope) -> int | None:
-    try:
-        return TaskAssignment.from_body(envelope.body).task_id if envelope.kind == "task_assignment" else None
-    except ValueError:
-        return None  # a body of another version has no task number: only a message answers it
 
 
 def _is_answer(answer: ToolAnswer, mail: UnansweredMessage) -> bool:
@@ -95,6 +81,42 @@ def _is_text_answer(tool: SendMessage, arguments: dict[str, Any], mail: Unanswer
             return (mail.session, mail.sender) == (tool.sender.session, name)
 
 
+@attrs.define(eq=False)
+class ShutdownState:
+    """Shutdown requests to one incarnation of an agent. They cannot be withdrawn; the earliest deadline counts."""
+
+    requests: dict[MessageId, Envelope] = attrs.field(factory=dict, init=False)
+    """All requests by id, oldest first; each one needs an answer."""
+    deadline: float = attrs.field(default=float("inf"), init=False)
+    """Time on trio's clock at which a running turn is cancelled."""
+    reason: str = attrs.field(default="", init=False)
+    """Reason of the first request that has one."""
+    is_known: bool = attrs.field(default=False, init=False)
+    """True if a request has entered the conversation."""
+    _last_turn: int | None = attrs.field(default=None, init=False)
+    """Number of the last model call, in which the agent can finish its work."""
+
+    def handle(self, envelope: Envelope) -> None:
+        """Register *envelope* if it is a valid shutdown request from an authorised sender."""
+        if envelope.kind != "shutdown_request" or not has_authority(envelope):
+            return
+        try:
+            request = ShutdownRequest.from_body(envelope.body)
+        except ValueError:
+            return  # the model sees an unreadable request as text; it has no effect
+        self.requests[envelope.id] = envelope
+        self.reason = self.reason or request.reason
+        self.deadline = min(self.deadline, trio.current_time() + request.deadline)
+
+    def reason_to_end(self, turn: int) -> EndReason | None:
+        """Return `shutdown` if *turn* comes after the one turn that the model has since it saw a request."""
+        if not self.is_known:
+            return None
+        if self._last_turn is None:
+            self._last_turn = turn
+        return "shutdown" if turn > self._last_turn else None
+
+
 BATCH = 50
 """Greatest number of messages that enter one turn; the rest waits for the next turn."""
 
@@ -115,7 +137,8 @@ class Messaging:
     """Ids that are in the transcript or were acted upon, and are not acknowledged yet."""
     _waiting: list[Delivery] = attrs.field(factory=list, init=False)
     """Received mail that has not entered a turn yet; never more than a mailbox may hold."""
-    _expectations: list[PendingReport] = attrs.field(factory=list, init=False)
+    _expected: dict[MessageId, Delivery | None] = attrs.field(factory=dict, init=False)
+    """Task reports that tool calls wait for, by their message id; None until the report arrives."""
     reports: set[MessageId] = attrs.field(factory=set, init=False)
     """Ids of the task reports that entered the conversation."""
     _answered: list[MessageId] = attrs.field(factory=list, init=False)
@@ -126,7 +149,8 @@ class Messaging:
     @property
     def has_work(self) -> bool:
         """True if a received message justifies a model call."""
-        return any(map(self._is_worth_a_turn, self._waiting))
+        waiting = (delivery.envelope for delivery in self._waiting)
+        return any(mail.kind not in NEVER_WAKES and mail.id not in self.shutdown.requests for mail in waiting)
 
     @property
     def unacknowledged(self) -> list[MessageId]:
@@ -150,10 +174,30 @@ class Messaging:
         try:
             self._receive_new()
         except MailboxFailed as exc:
-            agent.emit(LayerFailed(layer="mail", reason=str(exc)))
-        deliveries, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-        answered = answered_ids(answers, agent.open_mail) if answers else []
-        return self._enter(deliveries, answered)
+            agent.report_failure("mail", exc)
+        envelopes = [delivery.envelope for delivery in self._waiting[:BATCH]]
+        self._waiting = self._waiting[BATCH:]
+        done = [answer for answer in answers if not answer.result.is_error]  # failed calls answer nothing
+        open_mail = agent.open_mail if done else {}
+        answered = [id_ for id_, mail in open_mail.items() if any(_is_answer(answer, mail) for answer in done)]
+        ids = [*self._answered, *(envelope.id for envelope in envelopes)]
+        if not ids and not answered:
+            return NOTHING
+        self._answered = []
+        self.reports |= {envelope.id for envelope in envelopes if envelope.kind == "task_notification"}
+        self._delivered += ids
+        self.shutdown.is_known |= any(id_ in self.shutdown.requests for id_ in ids)
+        texts = [envelope.body for envelope in envelopes if envelope.sender.kind == "human"]
+        unanswered = [_open(envelope) for envelope in envelopes if _needs_reply(envelope)]
+        record = MailRecord(ids=list(ids), open=unanswered, answered=answered)
+        records: list[Addition] = [record, *([UserTextRecord(texts=texts)] if texts else [])]
+        return AddedBlocks(blocks=(mail_block(envelopes),) if envelopes else (), records=tuple(records))
+
+    def deliver(self, agent: Agent) -> None:
+        """Append received mail to the conversation of *agent* as a message of its own."""
+        added = self.add_blocks(agent, ())
+        if added.blocks:
+            agent.append_message("user", added.blocks, *added.records)
 
     async def before_call(self, agent: Agent) -> EndReason | None:
         """Acknowledge the recorded mail; a failure is retried before the next call.
@@ -191,21 +235,20 @@ class Messaging:
         The next message records its id. If cancelled, the report is delivered like other mail.
         Raises as `receive` does.
         """
-        expected = PendingReport(id_)
-        self._expectations.append(expected)
+        self._expected[id_] = None
         is_answered = False
         try:
             # The report may have arrived before this call.
-            self._waiting = [delivery for delivery in self._waiting if not expected.accept(delivery)]
-            while expected.answer is None:
+            self._waiting = [delivery for delivery in self._waiting if not self._is_expected(delivery)]
+            while (report := self._expected[id_]) is None:
                 await self.receive()
             is_answered = True
         finally:
-            self._expectations.remove(expected)
-            if expected.answer is not None and not is_answered:
-                self._waiting.append(expected.answer)
-        self._answered.append(expected.answer.envelope.id)
-        return expected.answer.envelope
+            received = self._expected.pop(id_)
+            if received is not None and not is_answered:
+                self._waiting.append(received)
+        self._answered.append(id_)
+        return report.envelope
 
     def reason_to_end(self) -> str:
         """Return the reason of a shutdown request, including one that has just arrived; empty if there is none."""
@@ -223,8 +266,16 @@ class Messaging:
     def _receive_new(self) -> None:
         for delivery in self._inbox.take_nowait(BATCH):
             self.shutdown.handle(delivery.envelope)
-            if not any(expected.accept(delivery) for expected in self._expectations):
+            if not self._is_expected(delivery):
                 self._waiting.append(delivery)
+
+    def _is_expected(self, delivery: Delivery) -> bool:
+        """Keep *delivery* if it is the first one with an expected task report; return True if it was kept."""
+        envelope = delivery.envelope
+        if envelope.kind != "task_notification" or self._expected.get(envelope.id, delivery) is not None:
+            return False
+        self._expected[envelope.id] = delivery
+        return True
 
     async def _acknowledge(self, agent: Agent) -> None:
         ids = tuple(self._delivered)
@@ -233,24 +284,6 @@ class Messaging:
         try:
             await self._inbox.acknowledge(ids)
         except MailboxFailed as exc:
-            agent.emit(LayerFailed(layer="mail", reason=str(exc)))
+            agent.report_failure("mail", exc)
         else:
             del self._delivered[: len(ids)]  # more ids may have been appended during the call
-
-    def _is_worth_a_turn(self, delivery: Delivery) -> bool:
-        envelope = delivery.envelope
-        return envelope.kind not in NEVER_WAKES and envelope.id not in self.shutdown.requests
-
-    def _enter(self, deliveries: Iterable[Delivery], answered: list[str]) -> AddedBlocks:
-        envelopes = [delivery.envelope for delivery in deliveries]
-        ids = [*self._answered, *(envelope.id for envelope in envelopes)]
-        if not ids and not answered:
-            return NOTHING
-        self._answered = []
-        self.reports |= {envelope.id for envelope in envelopes if envelope.kind == "task_notification"}
-        self._delivered += ids
-        self.shutdown.mark_delivered(ids)
-        texts = [envelope.body for envelope in envelopes if envelope.sender.kind == "human"]
-        record = MailRecord(ids=list(ids), open=messages_needing_reply(envelopes), answered=answered)
-        records: list[Addition] = [record, *([UserTextRecord(texts=texts)] if texts else [])]
-        return AddedBlocks(blocks=(mail_block(envelopes),) if envelopes else (), records=tuple(records))

@@ -9,6 +9,7 @@ from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.message_bodies import BODIES, PlanApprovalRequest, TaskAssignment, TaskNotification
 
 UNPROVED = "Not one tool call was made, so check what it claims."
+NO_CALLS = "not one tool call, so check what it claims"
 
 
 def mail_block(envelopes: Iterable[Envelope]) -> bytes:
@@ -18,7 +19,7 @@ def mail_block(envelopes: Iterable[Envelope]) -> bytes:
 
 def message_text(envelope: Envelope, limit: int | None = None) -> str:
     """Format one message in its envelope; truncate a body over *limit* bytes, with a hint how to find the rest."""
-    if (report := _report_of(envelope)) is not None:
+    if isinstance(report := _parse_body(envelope), TaskNotification):
         return _notification(envelope, report, limit)
     facts = {
         "from": envelope.sender.name,
@@ -35,12 +36,10 @@ def _attributes(facts: Mapping[str, str | None]) -> str:
     return "".join(f" {name}={quoteattr(value)}" for name, value in facts.items() if value is not None)
 
 
-def _report_of(envelope: Envelope) -> TaskNotification | None:
-    """Parse a task report; None for other kinds of mail and for an unreadable body."""
-    if envelope.kind != "task_notification":
-        return None
+def _parse_body(envelope: Envelope) -> object:
+    """Parse a structured body; None for other mail, and for a body of another version or a forged one."""
     try:
-        return TaskNotification.from_body(envelope.body)
+        return BODIES[envelope.kind].from_body(envelope.body) if envelope.kind in BODIES else None
     except ValueError:
         return None
 
@@ -83,21 +82,15 @@ def task_report_text(envelope: Envelope) -> str:
 
 def _body_text(envelope: Envelope) -> str:
     """Return the body as text; format structured bodies for the model."""
-    try:
-        match BODIES[envelope.kind].from_body(envelope.body) if envelope.kind in BODIES else None:
-            case TaskAssignment() as task:
-                return f"Task {task.task_id}: {task.subject}" if task.subject else f"Task {task.task_id}"
-            case TaskNotification() as report:
-                return _notification_text(report)
-            case PlanApprovalRequest(agent=agent) as request if agent:
-                files = ", ".join(request.files) or "it names none"
-                return render("plan_request", agent=agent, id=envelope.id, plan=request.plan, files=files)
-    except ValueError:
-        pass  # a body of another version, or a forged one, is shown unchanged
+    match _parse_body(envelope):
+        case TaskAssignment() as task:
+            return f"Task {task.task_id}: {task.subject}" if task.subject else f"Task {task.task_id}"
+        case TaskNotification() as report:
+            calls = f"{report.tool_calls} tool calls" if report.tool_calls else NO_CALLS
+            cost = f"It took {report.turns} turns, {calls}, and ${report.cost_usd}."
+            facts = f"Status: {report.status}. {report.summary}\n{cost}"
+            return f"{facts}\n\n{report.result}" if report.result else facts
+        case PlanApprovalRequest(agent=agent) as request if agent:
+            files = ", ".join(request.files) or "it names none"
+            return render("plan_request", agent=agent, id=envelope.id, plan=request.plan, files=files)
     return envelope.body
-
-
-def _notification_text(report: TaskNotification) -> str:
-    calls = f"{report.tool_calls} tool calls" if report.tool_calls else "not one tool call, so check what it claims"
-    facts = f"Status: {report.status}. {report.summary}\nIt took {report.turns} turns, {calls}, and ${report.cost_usd}."
-    return f"{facts}\n\n{report.result}" if report.result else facts

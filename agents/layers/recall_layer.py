@@ -1,16 +1,16 @@
 """Memory recall: a background search for memories that may help the agent."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
 from decimal import Decimal
 from functools import partial
-from typing import Literal, Self, TypeVar
+from typing import ClassVar, Literal
 
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import Compacted, LayerFailed, Recalled
+from coterie.agents.events.layer_events import Compacted, Recalled
 from coterie.agents.layers.background_task import BackgroundTask
 from coterie.agents.layers.recall_selection import PURPOSE, RecallCaller, choose_memories
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent, ToolAnswer
@@ -31,7 +31,6 @@ REPORTED = 20
 """Greatest number of memories for which an event gives the reason why they were left out."""
 
 By = Literal["model", "local"]
-T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
@@ -43,52 +42,43 @@ class _Chosen:
     others: list[MemoryLocation]
     """The best memories that were not chosen."""
     cost: Decimal
-    is_usable: bool = True
-    """False if the model's answer could not be parsed."""
 
 
 @attrs.define(eq=False)
-class MemoryRecall:
-    """Pipeline step that searches memories in the background, one query at a time. Created by `build`.
+class MemoryRecall(BackgroundTask[str]):
+    """Pipeline step that searches memories in the background, one query at a time.
 
     A failure becomes an event, and the agent gets fewer memories. Memories that the model was shown since the last
-    compaction, or has read itself, are not shown again.
+    compaction, in any incarnation, or has read itself, are not shown again.
     """
 
+    name: ClassVar[str] = "recall"
     _agent: Agent
     _stores: Sequence[MemoryStore]
     _settings: RecallSettings
     _by: By
-    _recaller: Recaller
-    _shown: set[str] = attrs.field(factory=set)
+    _recaller: Recaller = attrs.field(init=False)
+    _shown: set[str] = attrs.field(init=False)
     """Files of the memories that were shown since the last compaction."""
-    _bytes: int = 0
+    _bytes: int = attrs.field(init=False)
     """Size of all memories that were ever shown."""
-    _query: str | None = None
+    _query: str | None = attrs.field(init=False)
     """The last query."""
     _ready: dict[str, str] = attrs.field(factory=dict, init=False)
     """Texts of the memories to show, by file, best first."""
-    _task: BackgroundTask[str] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._task = BackgroundTask("recall", self._search)
-
-    @classmethod
-    def build(cls, agent: Agent, stores: Sequence[MemoryStore], settings: RecallSettings, by: By) -> Self:
-        """Create the recall from *stores* for *agent*; memories shown to an earlier incarnation count as shown."""
-        loaded = agent.transcript.loaded
-        recaller = Recaller([store.directory for store in stores], settings)
-        said = agent.user_texts[-1] if agent.user_texts else None
-        return cls(agent, stores, settings, by, recaller, set(loaded.recalled), loaded.recalled_bytes, said)
+        loaded, user_texts = self._agent.transcript.loaded, self._agent.user_texts
+        self._shown, self._bytes = set(loaded.recalled), loaded.recalled_bytes
+        self._query = user_texts[-1] if user_texts else None
+        self._recaller = Recaller([store.directory for store in self._stores], self._settings)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Serve queries in the background until the block ends; a running one is then cancelled."""
-        try:
-            async with self._task.open():
+        with closing(self._recaller):
+            async with BackgroundTask.open(self):
                 yield
-        finally:
-            self._recaller.close()
 
     @property
     def is_local(self) -> bool:
@@ -102,11 +92,7 @@ class MemoryRecall:
         """
         self._query = query
         if not is_single_token(query) and self._bytes < self._settings.session_bytes:
-            self._task.submit(query)
-
-    async def wait_until_idle(self) -> None:
-        """Wait until no query is running or pending; this may take a model call."""
-        await self._task.wait_until_idle()
+            self.submit(query)
 
     async def before_call(self, agent: Agent) -> None:
         """Request a search for the latest user text, unless it was the last query."""
@@ -134,52 +120,46 @@ class MemoryRecall:
         """Allow all memories to be shown again, because the compaction removed them from the context."""
         self._shown.clear()
 
-    async def _search(self, query: str) -> None:
+    async def handle(self, query: str) -> None:
+        """Search memories for *query*, and keep those to show until the next message."""
         began = trio.current_time()
         try:
-            survey = await _in_thread(partial(self._recaller.survey, self._known()))
+            survey = await trio.to_thread.run_sync(self._recaller.survey, self._known())
             if not survey.files and not survey.left_out:
                 return
             chosen = await self._choose(query, survey)
             await self._make_ready(chosen, survey, began)
-            await _in_thread(partial(self._remember, query, chosen.places))
+            for store in self._stores:
+                paths = [place.path for place in chosen.places if place.directory == store.directory]
+                await trio.to_thread.run_sync(log_query, store.directory, query, paths, self._agent.clock)
         except (sqlite3.Error, StoreError, OSError) as exc:
-            self._fail(str(exc))
+            self._agent.report_failure(PURPOSE, exc)
 
     async def _choose(self, query: str, survey: Survey) -> _Chosen:
         """Choose by the model if one is configured and answers usably, otherwise by the local ranker."""
-        cost = Decimal(0)
+        cost, most = Decimal(0), self._settings.most
         if self._by == "model" and survey.files:
+            offering = partial(self._recaller.candidates, query, survey, trio.from_thread.check_cancelled)
             try:
-                chosen = await self._ask(query, survey)
+                offered = await trio.to_thread.run_sync(offering)
+                model = known_models().get(self._settings.model)
+                names, cost = await choose_memories(RecallCaller.of(self._agent), model, query, offered, most)
             except (*CALL_FAILURES, ConfigInvalid) as exc:
-                self._fail(f"{exc}; the local ranker chooses instead")
+                self._agent.report_failure(PURPOSE, f"{exc}; the local ranker chooses instead")
             else:
-                if chosen.is_usable:
-                    return chosen
-                cost = chosen.cost
-                self._fail("the model's answer names no memories; the local ranker chooses instead")
-        most = self._settings.most
+                if names is not None:
+                    named = self._recaller.name_locations(list(survey.files))
+                    others = [named[name] for name in offered if name not in names]
+                    return _Chosen(by="model", places=[named[name] for name in names], others=others, cost=cost)
+                failure = "the model's answer names no memories; the local ranker chooses instead"
+                self._agent.report_failure(PURPOSE, failure)
         ranking = partial(self._recaller.rank, query, survey, trio.from_thread.check_cancelled, most + REPORTED)
-        ranked = await _in_thread(ranking)
+        ranked = await trio.to_thread.run_sync(ranking)
         return _Chosen(by="local", places=ranked[:most], others=ranked[most:], cost=cost)
-
-    async def _ask(self, query: str, survey: Survey) -> _Chosen:
-        offered = await _in_thread(partial(self._recaller.candidates, query, survey, trio.from_thread.check_cancelled))
-        model = known_models().get(self._settings.model)
-        choice = await choose_memories(RecallCaller.of(self._agent), model, query, offered, self._settings.most)
-        names, chosen = self._recaller.name_locations(list(survey.files)), choice.names or []
-        return _Chosen(
-            by="model",
-            places=[names[name] for name in chosen],
-            others=[names[name] for name in offered if name not in chosen],
-            cost=choice.cost,
-            is_usable=choice.names is not None,
-        )
 
     async def _make_ready(self, chosen: _Chosen, survey: Survey, began: float) -> None:
         """Load the chosen memories up to the session's limit of bytes, and emit the event."""
-        loaded = await _in_thread(partial(self._recaller.load, chosen.places))
+        loaded = await trio.to_thread.run_sync(self._recaller.load, chosen.places)
         now, room = self._agent.clock.now(), self._settings.session_bytes - self._bytes
         left_out = dict.fromkeys((str(place.file) for place in survey.left_out), "in the context already")
         ready: dict[str, str] = {}
@@ -204,18 +184,6 @@ class MemoryRecall:
             )
         )
 
-    def _remember(self, query: str, places: Sequence[MemoryLocation]) -> None:
-        for store in self._stores:
-            paths = [place.path for place in places if place.directory == store.directory]
-            log_query(store.directory, query, paths, self._agent.clock)
-
     def _known(self) -> set[str]:
         """Files whose content is in the context already."""
         return self._shown | self._agent.workspace.seen.known().keys()
-
-    def _fail(self, reason: str) -> None:
-        self._agent.emit(LayerFailed(layer=PURPOSE, reason=reason))
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    return await trio.to_thread.run_sync(work)

@@ -30,15 +30,6 @@ BLOCKS = 200
 
 
 @attrs.frozen(kw_only=True)
-class RecallSelection:
-    """Memories that a model chose, and the cost of the call."""
-
-    names: list[str] | None
-    """None if the answer could not be parsed."""
-    cost: Decimal
-
-
-@attrs.frozen(kw_only=True)
 class RecallCaller:
     """Caller of a recall model: an agent, or a client without an agent."""
 
@@ -47,21 +38,34 @@ class RecallCaller:
     turn: int = 1
     """Number of the request among the caller's recall requests."""
     tools: Sequence[str] = ()
-    """Names of the tools that the caller used last."""
+    """Names of the tools that the caller used last, the latest first."""
 
     @classmethod
     def of(cls, agent: Agent) -> "RecallCaller":
         """Create the caller for the next request of *agent*."""
         agent.request_counts[PURPOSE] += 1
-        turn = agent.request_counts[PURPOSE]
-        return cls(client=agent.client, identity=agent.identity, turn=turn, tools=recent_tools(agent))
+        turn, prefix = agent.request_counts[PURPOSE], agent.conversation.prefix
+        last = (prefix[index] for index in range(len(prefix) - 1, max(-1, len(prefix) - 1 - BLOCKS), -1))
+        names = (msgspec.json.decode(segment.data)["name"] for segment in last if segment.block_type == "tool_use")
+        tools = list(islice(dict.fromkeys(names), TOOLS))
+        return cls(client=agent.client, identity=agent.identity, turn=turn, tools=tools)
 
 
 async def choose_memories(
     caller: RecallCaller, model: Model, query: str, offered: Mapping[str, ScannedMemory], most: int
-) -> RecallSelection:
-    """Let *model* choose at most *most* of the *offered* memories for *query*. Raises as `ModelClient.ask` does."""
-    conversation = _conversation(model, query, offered, most, caller.tools)
+) -> tuple[list[str] | None, Decimal]:
+    """Let *model* choose at most *most* of the *offered* memories for *query*. Raises as `ModelClient.ask` does.
+
+    Returns the names, or None if the answer could not be parsed, and the cost of the call.
+    """
+    lines = [attrs.evolve(scanned, path=name).line for name, scanned in offered.items()]
+    # The query comes last, so that the next request reads the list from the cache.
+    choice = render("recall_choice", most=str(most), memories="\n".join(lines))
+    output_format = msgspec.json.encode({"type": "json_schema", "schema": SCHEMA})
+    header = attrs.evolve(header_without_thinking(model), output_format=output_format)
+    conversation = Conversation.begin(header, system=[text_block(choice)])
+    said = render("recall_query", query=query[:QUERY], tools=", ".join(caller.tools) or "none")
+    conversation.append("user", [text_block(said)])
     reply = await caller.client.ask(
         ModelRequest(
             body=conversation.render(max_tokens=MAX_TOKENS, helper=True).chunks,
@@ -75,26 +79,4 @@ async def choose_memories(
             identity=caller.identity,
         )
     )
-    return RecallSelection(names=parse_selection(reply.text, offered, most), cost=model.cost(reply.usage))
-
-
-def recent_tools(agent: Agent) -> list[str]:
-    """Return the names of the tools that *agent* called last, the latest first."""
-    prefix = agent.conversation.prefix
-    last = (prefix[index] for index in range(len(prefix) - 1, max(-1, len(prefix) - 1 - BLOCKS), -1))
-    names = (msgspec.json.decode(segment.data)["name"] for segment in last if segment.block_type == "tool_use")
-    return list(islice(dict.fromkeys(names), TOOLS))
-
-
-def _conversation(
-    model: Model, query: str, offered: Mapping[str, ScannedMemory], most: int, tools: Sequence[str]
-) -> Conversation:
-    lines = [attrs.evolve(scanned, path=name).line for name, scanned in offered.items()]
-    # The query comes last, so that the next request reads the list from the cache.
-    choice = render("recall_choice", most=str(most), memories="\n".join(lines))
-    output_format = msgspec.json.encode({"type": "json_schema", "schema": SCHEMA})
-    header = attrs.evolve(header_without_thinking(model), output_format=output_format)
-    conversation = Conversation.begin(header, system=[text_block(choice)])
-    said = render("recall_query", query=query[:QUERY], tools=", ".join(tools) or "none")
-    conversation.append("user", [text_block(said)])
-    return conversation
+    return parse_selection(reply.text, offered, most), model.cost(reply.usage)

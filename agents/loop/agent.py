@@ -9,7 +9,7 @@ import trio
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_log import discard_event
-from coterie.agents.events.layer_events import Compacted
+from coterie.agents.events.layer_events import Compacted, LayerFailed
 from coterie.agents.loop.context_window import WindowMeter
 from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES, CacheTtls
 from coterie.agents.loop.conversation.conversation import Conversation
@@ -69,7 +69,6 @@ class ResultStep(Protocol):
 
     async def transform_results(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
         """Return the answers as they enter the conversation, in the same order."""
-        ...
 
 
 class MessageStep(Protocol):
@@ -77,7 +76,6 @@ class MessageStep(Protocol):
 
     def add_blocks(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> AddedBlocks:
         """Return the blocks to add; *answers* is empty if the message carries no tool results."""
-        ...
 
 
 class CallStep(Protocol):
@@ -85,7 +83,6 @@ class CallStep(Protocol):
 
     async def before_call(self, agent: "Agent") -> EndReason | None:
         """Prepare the call, or return the reason why the run must end instead."""
-        ...
 
 
 class OverflowStep(Protocol):
@@ -93,7 +90,6 @@ class OverflowStep(Protocol):
 
     async def on_overflow(self, agent: "Agent", overflow: PromptTooLong) -> bool:
         """Shorten the conversation of *agent*; return True if it became shorter, so that the call can be retried."""
-        ...
 
 
 class ReplyStep(Protocol):
@@ -101,7 +97,6 @@ class ReplyStep(Protocol):
 
     def on_reply(self, agent: "Agent", reply: Reply) -> None:
         """Process *reply*; never blocks."""
-        ...
 
 
 class StopStep(Protocol):
@@ -109,7 +104,6 @@ class StopStep(Protocol):
 
     async def on_stop(self, agent: "Agent", text: str) -> Sequence[bytes]:
         """Return blocks that make the agent continue, or none to let it stop; *text* is the text of the last reply."""
-        ...
 
 
 class EndStep(Protocol):
@@ -117,7 +111,6 @@ class EndStep(Protocol):
 
     def on_run_finished(self) -> None:
         """Start the work; never blocks."""
-        ...
 
 
 class CompactedStep(Protocol):
@@ -125,7 +118,6 @@ class CompactedStep(Protocol):
 
     async def on_compacted(self, agent: "Agent", compacted: Compacted) -> None:
         """Handle the compaction that *compacted* reports."""
-        ...
 
 
 @attrs.frozen(kw_only=True)
@@ -232,9 +224,7 @@ class Agent:
     def workspace_changes(self) -> tuple[StateRecord, ...]:
         """Return a record of the workspace changes since the last call, to be written with the next message."""
         change = self.workspace.changes()
-        if change is None:
-            return ()
-        return (StateRecord(seen=dict(change.seen), directory=change.directory, skills=list(change.skills)),)
+        return () if change is None else (change,)
 
     async def make_durable(self, before: Literal["call", "effect"]) -> None:
         """Sync the transcript to disk if `durability` requires it *before* this point. Raises `OSError`."""
@@ -267,6 +257,16 @@ class Agent:
             betas=conversation.header.betas,
             identity=self.identity,
         )
+
+    @property
+    def has_work(self) -> bool:
+        """True if the conversation ends with a user message that the model has not answered."""
+        last = self.conversation.prefix.last
+        return last is not None and last.role == "user"
+
+    def report_failure(self, layer: str, reason: object) -> None:
+        """Emit the event that *layer* has failed, because of the error or text *reason*."""
+        self.emit(LayerFailed(layer=layer, reason=str(reason)))
 
     def interrupt(self) -> None:
         """Cancel the running turn; the loop then records what it has and ends with the reason `cancelled`."""

@@ -19,10 +19,6 @@ class WindowMeter:
     _epoch: int = 0
     _cached: int | None = None
 
-    def on_reply(self, usage: Usage, conversation: Conversation) -> None:
-        """Set the count from *usage*, which was reported by the reply that *conversation* ends with."""
-        self.resume(usage, len(conversation), conversation.epoch)
-
     def resume(self, usage: Usage, counted: int, epoch: int) -> None:
         """Set the count from *usage*, reported when the *epoch* had *counted* segments."""
         self._tokens, self._counted, self._epoch = usage.total, counted, epoch

@@ -14,7 +14,6 @@ from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.cache_markers import FIVE_MINUTES
 from coterie.agents.loop.conversation.transcript_records import ReplyRecord
 from coterie.agents.loop.model.api_errors import PromptTooLong
-from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.loop.run_result import EndReason, RunEnded, RunLimits
@@ -68,7 +67,6 @@ _ENDS: Mapping[str, EndReason] = {"refusal": "refused", "max_tokens": "cut_off",
 class _Run:
     """One run of the turn loop: its limits, its usage, and the tool calls and results of the current turn."""
 
-    model: Model
     limits: RunLimits
     turns: int = 0
     tool_calls: int = 0
@@ -79,11 +77,6 @@ class _Run:
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     has_recovered: bool = False
     """True if the conversation was shortened since the last reply, because the API rejected it as too long."""
-
-    def count(self, reply: Reply) -> None:
-        self.usage += reply.usage
-        self.cost += self.model.cost(reply.usage)
-        self.text = reply.text
 
     @property
     def limit_reached(self) -> EndReason | None:
@@ -112,7 +105,7 @@ async def run_loop(agent: Agent, limits: RunLimits) -> RunEnded:
     outside and a crash leave open calls, which `close_open_calls` answers when the agent is resumed. Raises
     `ReplyMalformed`, and `OSError` if the transcript cannot be written.
     """
-    run = _Run(agent.model, limits)
+    run = _Run(limits)
     deadline = trio.current_time() + (limits.seconds or float("inf"))
     agent.scope = trio.CancelScope(deadline=deadline)
     with agent.scope:
@@ -203,7 +196,9 @@ async def _ask(agent: Agent, run: _Run) -> Reply:
             request, stream.feed, lambda error, wait: agent.emit(Retrying(error=str(error), seconds=wait))
         )
         conversation.sent(rendered)
-        run.count(reply)
+        run.usage += reply.usage
+        run.cost += agent.model.cost(reply.usage)
+        run.text = reply.text
         is_last = reply.stop_reason != "max_tokens" or size == OUTPUT_SIZES[-1]
         _record_reply(agent, reply, max_tokens, is_taken=is_last)
         if is_last:
@@ -234,7 +229,7 @@ def _record_reply(agent: Agent, reply: Reply, max_tokens: int, *, is_taken: bool
         agent.transcript.record(agent.conversation, record)
     agent.turn += is_taken
     agent.replied_at = agent.clock.now()
-    agent.meter.on_reply(reply.usage, agent.conversation)
+    agent.meter.resume(reply.usage, len(agent.conversation), agent.conversation.epoch)
 
 
 async def _run_calls(agent: Agent, run: _Run, reply: Reply) -> None:

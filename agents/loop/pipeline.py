@@ -28,7 +28,6 @@ from coterie.agents.layers.layer2_clearing import (
     ClearByCache,
     ClearByTime,
     MediaClearing,
-    clearable_results,
 )
 from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
@@ -47,6 +46,7 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.run_result import EndReason
 from coterie.agents.settings import Settings
 from coterie.agents.tools.tool import RESULTS_DIRECTORY, Tool
+from coterie.memory.compaction.result_clearing import ClearableResults
 from coterie.memory.layer_settings import LayersSettings
 
 Hook = Literal["tool_results", "new_message", "before_call", "overflow", "reply", "stop", "end", "compacted"]
@@ -219,7 +219,8 @@ def context_steps(
     settings: LayersSettings, tools: dict[str, Tool], scratch: Path, compaction: CompactionStep | None = None
 ) -> Steps:
     """Create the steps that work only on an agent's own context; stored results go to files below *scratch*."""
-    results, clearing = clearable_results(tools), settings.clearing
+    clearing = settings.clearing
+    results = ClearableResults(lambda name: name in tools and tools[name].is_clearable)
     return Steps(
         tool_results=ToolResultStorage(directory=scratch / RESULTS_DIRECTORY, settings=settings.results),
         job_notices=JobNotices(),

@@ -1,8 +1,7 @@
 """MCP client of one agent: calls the tools of servers in the MCP host process."""
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -25,7 +24,7 @@ class McpAccess:
 
 @attrs.define(eq=False)
 class McpClient:
-    """Calls tools for one agent. Created by `open_mcp_client`; tasks may use it concurrently."""
+    """Calls tools for one agent; tasks may use it concurrently. Close it when the agent ends."""
 
     agent: str
     access: McpAccess | None
@@ -57,15 +56,21 @@ class McpClient:
         except (OSError, PeerInvalid, trio.BrokenResourceError) as exc:
             raise ToolFailed(f"The MCP server {server} cannot be reached: {exc}") from exc
         if frame is None:  # A new host process does not know this agent, so the connection is opened again.
-            await self.close()
-        return _read(frame, server)
+            await self.aclose()
+            raise ToolFailed(
+                f"The MCP host process ended in the middle of this call of {server}. It is unknown whether the call "
+                "was executed. The host is started again for the next call."
+            )
+        answer = reply_decoder.decode(frame)
+        if isinstance(answer, CallFailed):
+            raise ToolFailed(answer.reason)
+        return answer
 
     async def _hold_connection(self, access: McpAccess) -> None:
         """Open a connection that tells the host how long this agent exists; the kernel closes it even after a crash."""
         if self._lifetime is None:
-            with contextlib.suppress(
-                OSError, PeerInvalid, trio.BrokenResourceError
-            ):  # The call itself reports this error.
+            # The call itself reports this error.
+            with contextlib.suppress(OSError, PeerInvalid, trio.BrokenResourceError):
                 stream = await _connect(access.address)
                 if self._lifetime is not None:  # A concurrent call has opened the connection.
                     await trio.aclose_forcefully(stream)
@@ -73,21 +78,11 @@ class McpClient:
                 self._lifetime = stream
                 await write_frame(stream, msgspec.json.encode(KeepConnection(token=access.token, agent=self.agent)))
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close the connection, so that the host closes the agent's own servers."""
         if self._lifetime is not None:
             lifetime, self._lifetime = self._lifetime, None
             await trio.aclose_forcefully(lifetime)
-
-
-@asynccontextmanager
-async def open_mcp_client(agent: str, access: McpAccess | None, seconds: float) -> AsyncIterator[McpClient]:
-    """Open the client of *agent* until the block ends, which closes the servers for this agent alone."""
-    caller = McpClient(agent, access, seconds)
-    try:
-        yield caller
-    finally:
-        await caller.close()
 
 
 async def _connect(address: str) -> trio.SocketStream:
@@ -101,15 +96,3 @@ async def _connect(address: str) -> trio.SocketStream:
         sock.close()
         raise
     return stream
-
-
-def _read(frame: bytes | None, server: str) -> ToolCalled:
-    if frame is None:
-        raise ToolFailed(
-            f"The MCP host process ended in the middle of this call of {server}. It is unknown whether the call was "
-            "executed. The host is started again for the next call."
-        )
-    answer = reply_decoder.decode(frame)
-    if isinstance(answer, CallFailed):
-        raise ToolFailed(answer.reason)
-    return answer

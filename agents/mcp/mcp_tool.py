@@ -3,7 +3,6 @@
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 import attrs
@@ -14,7 +13,7 @@ from coterie.agents.mcp.client import McpClient
 from coterie.agents.mcp.messages import ToolImage
 from coterie.agents.mcp.tool_list_file import ListedTool
 from coterie.agents.tools.files.images import media_type_of, show_image
-from coterie.agents.tools.tool import Access, ExternalInput, Image, ToolResult, Workspace
+from coterie.agents.tools.tool import Access, ExternalInput, ExternalTool, Image, ToolResult, Workspace
 
 RESULT_CAP = 100_000
 """Length above which a result is stored, in characters: about 25,000 tokens."""
@@ -23,15 +22,13 @@ PICTURES = 10
 
 
 @attrs.frozen(kw_only=True)
-class McpTool:
+class McpTool(ExternalTool):
     """One tool of one server, for one agent. Its effects are unknown, so the access is that of a command."""
 
     listed: ListedTool
     caller: McpClient
 
-    input_type: ClassVar = ExternalInput
     access: ClassVar[Access] = "run"
-    is_clearable: ClassVar = False
     result_cap: ClassVar[int | None] = RESULT_CAP
 
     @property
@@ -49,10 +46,6 @@ class McpTool:
         """Input schema by the server; as `ExternalTool.schema`."""
         return self.listed.schema
 
-    def paths_affected(self, _arguments: ExternalInput, _workspace: Workspace) -> tuple[Path, ...]:
-        """Return no paths, because the effects of the tool are unknown."""
-        return ()
-
     async def run(self, arguments: ExternalInput, _workspace: Workspace) -> ToolResult:
         """Call the tool and return the result of the server, which may be an error."""
         answer = await self.caller.call(self.listed.server, self.listed.tool, arguments.values)
@@ -62,9 +55,8 @@ class McpTool:
         texts = [answer.text, *(text for text, _ in shown)]
         if len(answer.pictures) > PICTURES:
             texts.append(f"[{len(answer.pictures) - PICTURES} more images are omitted]")
-        return ToolResult(
-            text="\n".join(filter(None, texts)), images=tuple(image for _, image in shown if image is not None)
-        )
+        images = tuple(image for _, image in shown if image is not None)
+        return ToolResult(text="\n".join(filter(None, texts)), images=images)
 
 
 def mcp_tools(listed: Sequence[ListedTool], caller: McpClient) -> Mapping[str, McpTool]:

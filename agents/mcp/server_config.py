@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal, cast
 
 import attrs
@@ -13,9 +14,7 @@ from coterie.suggestions import closest_match
 
 Transport = Literal["stdio", "http"]
 
-STDIO_KEYS = ("command", "args", "env", "cwd")
-HTTP_KEYS = ("url", "headers")
-SHARED_KEYS = ("type", "shared", "disabled")
+KEYS: Mapping[Transport, tuple[str, ...]] = {"stdio": ("command", "args", "env", "cwd"), "http": ("url", "headers")}
 KINDS: Mapping[str, Transport] = {"stdio": "stdio", "http": "http", "streamable-http": "http"}
 """Values of `type` in configuration files."""
 LONGEST_NAME = 64
@@ -62,8 +61,13 @@ class ServerConfig:
     def with_variables(self, environ: Mapping[str, str]) -> "ServerConfig":
         """Replace `${VAR}` and `${VAR:-default}`. Raises `ConfigInvalid` for a variable that is not set."""
 
-        def fill(text: str) -> str:
-            return _VARIABLE.sub(lambda match: _value(match, self.name, environ), text)
+        def value(match: re.Match[str]) -> str:
+            name, default = match.groups()
+            if name not in environ and default is None:
+                raise ConfigInvalid(self.name, f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
+            return str(environ.get(name, default))
+
+        fill = partial(_VARIABLE.sub, value)
 
         return attrs.evolve(
             self,
@@ -91,7 +95,12 @@ def parse_server(name: str, value: object, report: ReportProblem) -> ServerConfi
     transport = _transport(name, fields, report)
     if transport is None or _flag(fields, "disabled", report, default=False):
         return None
-    _report_unknown(name, fields, transport, report)
+    known = (*KEYS[transport], "type", "shared", "disabled")
+    for key in fields:
+        if key not in known:
+            near = closest_match(key, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"a {transport} server has {', '.join(known)}"
+            report(f"{name} has a key {key!r} that is not known and is ignored; {hint}", key)
     shared = _flag(fields, "shared", report, default=True)
     read = _parse_stdio if transport == "stdio" else _parse_http
     config = read(plain, fields, report)
@@ -107,15 +116,6 @@ def _transport(name: str, fields: Mapping[str, Any], report: ReportProblem) -> T
         report(f"{name} is of the unknown type {type_!r}; it can be stdio or http", "type")
         return None
     return KINDS[type_]
-
-
-def _report_unknown(name: str, fields: Mapping[str, Any], transport: Transport, report: ReportProblem) -> None:
-    known = (*(STDIO_KEYS if transport == "stdio" else HTTP_KEYS), *SHARED_KEYS)
-    for key in fields:
-        if key not in known:
-            near = closest_match(key, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"a {transport} server has {', '.join(known)}"
-            report(f"{name} has a key {key!r} that is not known and is ignored; {hint}", key)
 
 
 def _parse_stdio(name: str, fields: Mapping[str, Any], report: ReportProblem) -> ServerConfig | None:
@@ -157,12 +157,3 @@ def _flag(fields: Mapping[str, Any], key: str, report: ReportProblem, *, default
         report(f"{key} is {value!r} and is ignored; it can be true or false", key)
         return default
     return False
-
-
-def _value(match: re.Match[str], server: str, environ: Mapping[str, str]) -> str:
-    name, default = match.groups()
-    if name in environ:
-        return environ[name]
-    if default is None:
-        raise ConfigInvalid(server, f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
-    return cast("str", default)

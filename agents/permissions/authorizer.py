@@ -1,11 +1,12 @@
 """Authorizer of a running agent: its permissions, and prompts for calls that they do not decide."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import trio
 
+from coterie.agents.events.agent_events import PermissionDecided
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.rules import Rule
 from coterie.agents.permissions.types import (
@@ -23,17 +24,6 @@ from coterie.agents.tools.tool import Tool, Workspace
 USER = "user"
 
 
-@attrs.frozen(kw_only=True)
-class PermissionDecision:
-    """Record of a decision, or of a prompt, about a call that the mode did not simply allow."""
-
-    tool: str
-    verdict: Literal["allowed", "asked", "denied"]
-    by: str
-    """Rule, mode, role limit, `hook` or `user` that decided."""
-    reason: str = ""
-
-
 @attrs.define(eq=False)
 class Authorizer:
     """Decides over the calls of one agent; rules that the user grants are kept in memory only."""
@@ -41,7 +31,8 @@ class Authorizer:
     permissions: Permissions
     """May be replaced at any time; takes effect at the next call."""
     asker: UserPrompter | None = None
-    on_decision: Callable[[PermissionDecision], None] = lambda _: None
+    on_decision: Callable[[PermissionDecided], None] = lambda _: None
+    """Called for each prompt, and for each decision except those of a mode that simply allows the call."""
     granted: list[Rule] = attrs.field(factory=list)
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
@@ -60,11 +51,17 @@ class Authorizer:
                 verdict = self.permissions.evaluate(tool, arguments, workspace, self.granted, vote)
                 if isinstance(verdict, NeedsPrompt):
                     verdict = await self._ask(self.asker, verdict)
-        return self._report(tool, verdict)
+        if isinstance(verdict, Allowed):
+            if verdict.by is not None:
+                self.on_decision(PermissionDecided(tool=tool.name, verdict="allowed", by=verdict.by, reason=""))
+            return None
+        reason = verdict.reason if isinstance(verdict, Denied) else verdict.question.unanswered()
+        self.on_decision(PermissionDecided(tool=tool.name, verdict="denied", by=verdict.by, reason=reason))
+        return reason
 
     async def _ask(self, asker: UserPrompter, asks: NeedsPrompt) -> Verdict:
         question = asks.question
-        self.on_decision(PermissionDecision(tool=question.tool, verdict="asked", by=asks.by, reason=question.reason))
+        self.on_decision(PermissionDecided(tool=question.tool, verdict="asked", by=asks.by, reason=question.reason))
         answer = await asker.ask(question)
         if isinstance(answer, DenyCall):
             reason = f"The user refused this call: {answer.reason}" if answer.reason else "The user refused this call."
@@ -72,12 +69,3 @@ class Authorizer:
         if isinstance(answer, AllowForSession):
             self.granted += asks.rules
         return Allowed(by=USER)
-
-    def _report(self, tool: Tool, verdict: Verdict) -> str | None:
-        if isinstance(verdict, Allowed):
-            if verdict.by is not None:
-                self.on_decision(PermissionDecision(tool=tool.name, verdict="allowed", by=verdict.by))
-            return None
-        reason = verdict.reason if isinstance(verdict, Denied) else verdict.question.unanswered()
-        self.on_decision(PermissionDecision(tool=tool.name, verdict="denied", by=verdict.by, reason=reason))
-        return reason

@@ -1,21 +1,97 @@
-"""Permissions of a helper that reads and writes files."""
+"""Permissions of a helper that reads and writes files, and the commands that are known to only read."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
 
 from coterie.agents.permissions.authorizer import Authorizer
-from coterie.agents.permissions.commands.command_line import CommandLine
-from coterie.agents.permissions.commands.read_only_commands import write_reason
+from coterie.agents.permissions.commands.command_parser import CommandLine, SimpleCommand
+from coterie.agents.permissions.commands.command_pattern import opaque_reason
 from coterie.agents.permissions.commands.shell_word import ShellWord
-from coterie.agents.permissions.permissions import Permissions
-from coterie.agents.permissions.protected_paths import is_inside
+from coterie.agents.permissions.path_pattern import is_inside
 from coterie.agents.permissions.rules import ToolCallFacts
 from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY, Tool, Workspace
 
-NULL = Path("/dev/null")
+PLAIN = frozenset(
+    {
+        *("cat", "head", "tail", "nl", "tac", "rev", "wc", "cut", "tr", "paste", "fold", "expand", "od", "strings"),
+        *("ls", "stat", "du", "df", "basename", "dirname", "realpath", "readlink", "pwd", "which"),
+        *("grep", "egrep", "fgrep", "diff", "cmp", "comm", "jq", "echo", "true", "false", "test", "[", "seq"),
+        *("md5sum", "sha1sum", "sha256sum", "cksum", "whoami", "uname"),
+    }
+)
+"""Commands that write nothing, with any arguments."""
+FORBIDDEN: Mapping[str, tuple[str, ...]] = {
+    "date": ("-s", "--set"),
+    "file": ("-C", "--compile"),
+    "find": ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls"),
+    "rg": ("--pre", "--hostname-bin"),
+    "sort": ("-o", "--output", "--compress-program"),
+    "uniq": (),
+    "git": ("-O", "--output", "--ext-diff", "--textconv", "--filters", "--open-files-in-pager", "--exec-path"),
+}
+"""Commands that only read, except with these options."""
+GIT = frozenset(
+    {
+        *("log", "show", "diff", "status", "blame", "grep", "shortlog", "describe"),
+        *("ls-files", "ls-tree", "rev-parse", "rev-list", "cat-file"),
+    }
+)
+SYSTEM = frozenset({"", "/bin/", "/usr/bin/"})
+"""Allowed prefixes of a command's name; another directory may contain a different program of this name."""
+
+_BUNDLE = re.compile(r"-[A-Za-z0-9]")
+
+
+def write_reason(line: CommandLine) -> str | None:
+    """Return the part of *line* that may write, as in "it has ..."; None if the line certainly only reads."""
+    if reason := opaque_reason(line):
+        return reason
+    reasons = (_command_write_reason(command) for command in (*line.commands, *line.substituted))
+    return next(filter(None, reasons), None)
+
+
+def _command_write_reason(command: SimpleCommand) -> str | None:
+    if not command.is_plain:
+        return "a redirection or an assignment"
+    name, arguments = command.name, command.words[1:]
+    if command.words and command.words[0].text.removesuffix(name) not in SYSTEM:
+        return f"a {name or 'command'} outside of the system directories"
+    if not command.words or name in PLAIN:
+        return None
+    if name not in FORBIDDEN:
+        return f"{name or 'a command'}, which is not known to be read-only"
+    has_operand = any(not word.is_literal or not word.text.startswith("-") for word in arguments)
+    if (name == "git" and not _is_reading_git(arguments)) or (name == "uniq" and has_operand):
+        return f"a {name} that may write"
+    option = next((word.raw for word in arguments if _may_be_one_of(word, FORBIDDEN[name])), None)
+    return None if option is None else f"a {name} with {option}"
+
+
+def _is_reading_git(arguments: tuple[ShellWord, ...]) -> bool:
+    words = [word for word in arguments if word.raw != "--no-pager"]
+    return bool(words) and words[0].is_literal and words[0].text in GIT
+
+
+def _may_be_one_of(word: ShellWord, options: tuple[str, ...]) -> bool:
+    """True if *word* may be one of *options*, also abbreviated, or in a group of letters."""
+    first = word.pieces[0] if word.pieces else ""
+    if first is None:
+        return bool(options)
+    if not first.startswith("-"):
+        return False
+    given = first.partition("=")[0]
+    return not word.is_literal or any(_means(given, option) for option in options)
+
+
+def _means(given: str, option: str) -> bool:
+    if option.startswith("--"):
+        return len(given) > len("--") and option.startswith(given)
+    is_letter = len(option) == len("-o")
+    return given == option or (is_letter and bool(_BUNDLE.match(given)) and option[1] in given)
 
 
 @attrs.frozen(kw_only=True)
@@ -34,8 +110,9 @@ class HelperRights:
     async def denial(self, tool: Tool, arguments: Any, workspace: Workspace) -> str | None:
         """Return the reason for a denial, or None; never prompts. Raises `ToolFailed` as `paths_affected` does."""
         call = ToolCallFacts.of(tool, arguments, workspace)
-        if rule := self._denying_rule(call):
-            return f"The rule {rule} denies this call."
+        layers = () if self.authority is None else self.authority.permissions.layers()
+        if rule := next((rule for layer in layers for rule in layer.deny if rule.may_be(call)), None):
+            return f"The rule {rule.text} denies this call."
         if tool.name in self.reading:
             return self._outside(call.paths, self._readable_directories(workspace), "read")
         if tool.name in self.writing:
@@ -44,29 +121,20 @@ class HelperRights:
             return self._command_denial(call.command, workspace)
         return f"{tool.name} cannot be used here. Use {', '.join(sorted(self.reading | self.writing))} or Bash."
 
-    def _denying_rule(self, call: ToolCallFacts) -> str | None:
-        permissions: Permissions | None = None if self.authority is None else self.authority.permissions
-        while permissions is not None:
-            if rule := next((rule for rule in permissions.deny if rule.may_be(call)), None):
-                return rule.text
-            permissions = permissions.parent
-        return None
-
     def _readable_directories(self, workspace: Workspace) -> tuple[Path, ...]:
         results = (workspace.scratch / RESULTS_DIRECTORY, workspace.scratch / JOBS_DIRECTORY)
         return (workspace.root, *results, *self.readable, *self.writable)
 
     def _outside(self, paths: Iterable[Path], directories: tuple[Path, ...], what: str) -> str | None:
-        if path := next(
-            (path for path in paths if not any(is_inside(path, directory) for directory in directories)), None
-        ):
-            return f"You may {what} only below {', '.join(map(str, directories))}; {path} is outside."
+        for path in paths:
+            if not any(is_inside(path, directory) for directory in directories):
+                return f"You may {what} only below {', '.join(map(str, directories))}; {path} is outside."
         return None
 
     def _command_denial(self, line: CommandLine, workspace: Workspace) -> str | None:
         if reason := write_reason(line):
             return f"Only commands that certainly just read are allowed here, and this has {reason}."
-        directories = (*self._readable_directories(workspace), NULL)
+        directories = (*self._readable_directories(workspace), Path("/dev/null"))
         for word in _arguments(line):
             if (path := _path_of(word, workspace)) is None:
                 return f"The path of {word.raw} cannot be told in advance. Write the path out, or use another tool."

@@ -14,8 +14,6 @@ TOOL_NAMES = (
 Listed here so that parsing rules and definitions imports no tool; a test compares the list with the tools.
 """
 
-DOMAIN_EXAMPLE = "WebFetch(domain:example.org)"
-
 _PATTERN = re.compile(r"domain:\s*((?:\*\.)?[A-Za-z0-9_.-]+|\[?[0-9A-Fa-f:.]+\]?|\*)")
 
 
@@ -36,9 +34,6 @@ class DomainPattern:
     def covers(self, host: str) -> bool:
         """True if the pattern matches *host*. A name without wildcard matches this host only, not its subdomains."""
         return self.host in (host, "*") or (self.host.startswith("*.") and host.endswith(self.host[1:]))
-
-
-AGENT_TYPE_EXAMPLE = "Agent(reviewer)"
 
 
 @attrs.frozen

@@ -1,5 +1,6 @@
-"""Patterns of paths in rules."""
+"""Patterns of paths in rules, and protected paths that no rule can open for editing."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,10 +9,31 @@ from typing import Self
 import attrs
 
 from coterie.glob_pattern import LEFT_OUT, GlobPattern
+from coterie.paths import WORKTREES, home_directory, project_directory
 
-EXAMPLE = "Edit(src/**)"
 SEARCH_LIMIT = 10_000
 """Maximum number of files and directories that are searched for a match; a larger tree counts as a match."""
+
+_WILDCARDS = frozenset("*?[{")
+
+PROTECTED_DIRECTORIES = frozenset(
+    {
+        *(".git", ".husky", ".coterie", ".claude", ".vscode", ".idea", ".devcontainer"),
+        *(".ssh", ".gnupg", ".aws", ".kube", ".docker", ".azure"),
+    }
+)
+"""Directories with hooks, settings, agent definitions, memory, tasks that editors run, and keys."""
+PROTECTED_FILES = frozenset(
+    {
+        *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".inputrc"),
+        *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", "config.fish"),
+        *(".kshrc", ".cshrc", ".tcshrc", ".login"),
+        *(".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".pam_environment", ".envrc", ".tmux.conf", ".vimrc"),
+        *(".gitconfig", ".gitmodules", ".mcp.json", ".claude.json", ".ripgreprc"),
+        *(".netrc", ".pgpass", ".npmrc", ".pypirc", ".curlrc", ".wgetrc"),
+    }
+)
+"""Start-up files, git configuration, configured tool servers, and passwords."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +53,9 @@ class PathPattern:
 
         Raises `ValueError` with the problem.
         """
-        anchor, pattern = _anchor(text)
+        anchor, pattern = Path("/") if text.startswith("/") else None, text
+        if text == "~" or text.startswith("~/"):
+            anchor, pattern = Path.home(), text[1:]
         parts = [part for part in pattern.split("/") if part not in ("", ".")]
         if ".." in parts:
             raise ValueError(f"{text!r} leaves its directory; write an absolute path, as in Read(/usr/include/**)")
@@ -39,7 +63,7 @@ class PathPattern:
             parts.insert(0, "**")
         while parts and parts[-1] == "**":
             parts.pop()
-        count = next((index for index, part in enumerate(parts) if _is_wild(part)), len(parts))
+        count = next((index for index, part in enumerate(parts) if not _WILDCARDS.isdisjoint(part)), len(parts))
         wildcard = GlobPattern.parse("/".join(parts[count:])) if parts[count:] else None
         return cls(anchor=anchor, fixed=tuple(parts[:count]), wildcard=wildcard)
 
@@ -61,25 +85,13 @@ class PathPattern:
 
     def may_be_in(self, path: Path, root: Path) -> bool:
         """True if *path*, or something below it, may match, with links followed in both."""
-        for base in self._bases(root):
-            if self._describes(path, base):
-                return True
-            if path.is_dir() and self._is_below(path, base):
-                return True
-        return False
+        bases = {self._base(root)}
+        with contextlib.suppress(OSError, RuntimeError):  # A cycle of links leads to no file.
+            bases.add(self._base(root).resolve())
+        return any(self._describes(path, base) or (path.is_dir() and self._is_below(path, base)) for base in bases)
 
     def _base(self, root: Path) -> Path:
         return (root.resolve() if self.anchor is None else self.anchor).joinpath(*self.fixed)
-
-    def _bases(self, root: Path) -> Iterator[Path]:
-        base = self._base(root)
-        yield base
-        try:
-            resolved = base.resolve()
-        except (OSError, RuntimeError):  # A cycle of links leads to no file.
-            return
-        if resolved != base:
-            yield resolved
 
     def _describes(self, path: Path, base: Path) -> bool:
         if not path.is_relative_to(base):
@@ -98,19 +110,33 @@ class PathPattern:
         return any(count == SEARCH_LIMIT or self._describes(path, base) for count, path in enumerate(_walk(top)))
 
 
-def _anchor(text: str) -> tuple[Path | None, str]:
-    if text == "~" or text.startswith("~/"):
-        return Path.home(), text[1:]
-    return (Path("/") if text.startswith("/") else None), text
-
-
-def _is_wild(part: str) -> bool:
-    return any(letter in part for letter in "*?[{")
-
-
 def _walk(top: Path) -> Iterator[Path]:
     """Yield everything below *top*, except directories that searches skip."""
     for parent, directories, files in os.walk(top):
         directories[:] = [name for name in directories if name not in LEFT_OUT]
         for name in (*directories, *files):
             yield Path(parent, name)
+
+
+def is_inside(path: Path, directory: Path) -> bool:
+    """True if *path*, which is resolved, is *directory* or below it, with links of *directory* followed."""
+    return path.is_relative_to(directory.resolve())
+
+
+def is_protected(path: Path, root: Path) -> bool:
+    """True if only the user may change *path*, which is resolved; case is ignored.
+
+    Directories above *root* do not count, because the user has chosen *root* as the place of work.
+    """
+    root = root.resolve()
+    below = path.relative_to(root) if path.is_relative_to(root) else path
+    parts = [part.casefold() for part in below.parts]
+    if not PROTECTED_DIRECTORIES.isdisjoint(parts) or path.name.casefold() in PROTECTED_FILES:
+        return True
+    # A worktree created for an agent is its place of work, although it is inside of the project directory.
+    if path.is_relative_to(root) and is_inside(root, project_directory(root) / WORKTREES):
+        return False
+    # Some file systems ignore case, so that .GIT is .git.
+    folded = Path(str(path).casefold())
+    places = (home_directory(), project_directory(root))
+    return any(folded.is_relative_to(str(place.resolve()).casefold()) for place in places)

@@ -1,18 +1,21 @@
-"""Permissions of one agent, and the verdict over one tool call.
+"""Permissions of one agent, the verdict over one tool call, and the rules that a prompt proposes.
 
 The model gets the reason of a denial as the result, so that it can continue without the call. Tools are never removed
 from the request instead, so that prefixes stay shared.
 """
 
+import glob
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from coterie.agents.permissions.commands.command_wrappers import opaque_reason
-from coterie.agents.permissions.protected_paths import is_inside, is_protected
-from coterie.agents.permissions.rule_proposals import proposed_rules
+from coterie.agents.permissions.commands.command_parser import CommandLine, SimpleCommand
+from coterie.agents.permissions.commands.command_pattern import WRAPPERS, CommandPattern, opaque_reason
+from coterie.agents.permissions.name_patterns import DomainPattern
+from coterie.agents.permissions.path_pattern import PathPattern, is_inside, is_protected
 from coterie.agents.permissions.rules import RoleLimit, Rule, ToolCallFacts, matching_rules
 from coterie.agents.permissions.types import Allowed, Denied, Mode, NeedsPrompt, Question, Verdict, Vote
 from coterie.agents.tools.files.directory_walk import display_path
@@ -23,6 +26,24 @@ HOOK = "hook"
 """`by` of a verdict that a hook's vote decided."""
 SUBJECT_ARGUMENTS = frozenset({"command", "file_path", "notebook_path", "path", "url"})
 """Arguments that a prompt shows as its subject."""
+HAVE_SUBCOMMANDS = frozenset(
+    {
+        *("git", "gh", "hg", "svn", "npm", "pnpm", "yarn", "bun", "deno", "cargo", "go", "rustup", "dotnet", "mvn"),
+        *("gradle", "make", "just", "task", "pip", "pip3", "pipx", "uv", "poetry", "pdm", "conda", "hatch", "tox"),
+        "nox",
+        *("docker", "podman", "kubectl", "helm", "terraform", "apt", "apt-get", "brew", "dnf", "apk", "systemctl"),
+        *("bundle", "gem", "rails", "composer", "php", "mix", "aws", "gcloud", "az", "coterie"),
+    }
+)
+"""Programs whose second word selects the action."""
+ONLY_EXACT = WRAPPERS | {
+    *("python", "python3", "node", "perl", "ruby", "php", "lua", "awk", "sed", "npx", "bunx", "uvx", "source", "."),
+    *("rm", "rmdir", "mv", "dd", "shred", "truncate", "ln", "chmod", "chown", "kill", "pkill", "killall", "tee"),
+    *("curl", "wget", "scp", "rsync", "nc", "cd", "export", "alias", "set", "shopt", "enable", "hash"),
+}
+"""Programs that can do anything, destroy or send data: an approval must not cover all their arguments."""
+
+_SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*")
 
 
 @attrs.frozen(kw_only=True)
@@ -65,12 +86,13 @@ class Permissions:
         call = ToolCallFacts.of(tool, arguments, workspace)
         if limit := next((limit for limit in self.limits if limit.denies(call)), None):
             return Denied(by=limit.name, reason=limit.reason)
-        return _strictest([layer._evaluate_own(call, workspace, granted, vote) for layer in self._layers()])  # noqa: SLF001 - same class
+        return _strictest([layer._evaluate_own(call, workspace, granted, vote) for layer in self.layers()])  # noqa: SLF001 - same class
 
-    def _layers(self) -> Iterator["Permissions"]:
+    def layers(self) -> Iterator["Permissions"]:
+        """Yield these permissions and those of all ancestors."""
         yield self
         if self.parent is not None:
-            yield from self.parent._layers()  # noqa: SLF001 - same class
+            yield from self.parent.layers()
 
     def _evaluate_own(
         self, call: ToolCallFacts, workspace: Workspace, granted: Sequence[Rule], vote: Vote | None
@@ -104,10 +126,14 @@ class Permissions:
             return Denied(by=rule.text, reason=f"The rule {rule.text} denies this call.")
         if self.mode == "bypassPermissions":
             return None
-        if path := next((path for path in call.paths if _is_closed(path, call, workspace)), None):
+        edited = call.paths if call.tool.access == "edit" else ()
+        closed = (path for path in edited if is_protected(path, call.root) and not _is_open(path, workspace))
+        if path := next(closed, None):
             reason = "is protected: it affects later runs, so only the user may change it."
             return Denied(by="protected path", reason=f"{display_path(path, call.root)} {reason}")
-        if self.mode == "plan" and call.tool.access in ("edit", "run") and not _is_shared(call, workspace):
+        # Planners may write too in the directory that the agents of the session share.
+        is_shared = bool(edited) and all(_is_scratch(path, workspace) for path in edited)
+        if self.mode == "plan" and call.tool.access in ("edit", "run") and not is_shared:
             reason = f"In plan mode you may only read; {call.tool.name} has to wait until your plan is approved."
             return Denied(by=self.mode, reason=reason)
         return None
@@ -116,11 +142,8 @@ class Permissions:
         """True if the mode allows the call without a prompt."""
         if call.tool.access in ("session", "spawn"):
             return True
-        if (
-            call.tool.access in ("read", "edit")
-            and call.paths
-            and all(_is_open(path, workspace) for path in call.paths)
-        ):
+        is_for_files = call.tool.access in ("read", "edit") and bool(call.paths)
+        if is_for_files and all(_is_open(path, workspace) for path in call.paths):
             return True
         if call.tool.access == "read":
             own = (workspace.scratch / RESULTS_DIRECTORY, workspace.scratch / JOBS_DIRECTORY)
@@ -142,22 +165,13 @@ class Permissions:
             reason=_prompt_reason(call, rule, self.mode)
             if vote is None
             else f"a hook asks for it: {vote.reason or 'it gave no reason'}",
-            rules=_texts(rules),
+            rules=tuple(each.text for each in rules),
             remedy=_remedy(call, rules if rule is None else ()),
         )
         by = rule.text if rule else self.mode if vote is None else HOOK
         if self.mode == "dontAsk":
             return Denied(by=by, reason=question.unanswered())
         return NeedsPrompt(by=by, question=question, rules=rules)
-
-
-def _is_closed(path: Path, call: ToolCallFacts, workspace: Workspace) -> bool:
-    return call.tool.access == "edit" and is_protected(path, call.root) and not _is_open(path, workspace)
-
-
-def _is_shared(call: ToolCallFacts, workspace: Workspace) -> bool:
-    """True if *call* only edits the directory that the agents of the session share, where planners may write too."""
-    return call.tool.access == "edit" and bool(call.paths) and all(_is_scratch(path, workspace) for path in call.paths)
 
 
 def _is_open(path: Path, workspace: Workspace) -> bool:
@@ -215,8 +229,52 @@ def _strictest(verdicts: Sequence[Verdict]) -> Verdict:
         return next((verdict for verdict in verdicts if verdict != Allowed()), verdicts[0])
     is_grantable = all(verdict.rules for verdict in asks)
     rules = tuple(dict.fromkeys(rule for verdict in asks for rule in verdict.rules)) if is_grantable else ()
-    return attrs.evolve(asks[0], question=attrs.evolve(asks[0].question, rules=_texts(rules)), rules=rules)
+    question = attrs.evolve(asks[0].question, rules=tuple(rule.text for rule in rules))
+    return attrs.evolve(asks[0], question=question, rules=rules)
 
 
-def _texts(rules: Sequence[Rule]) -> tuple[str, ...]:
-    return tuple(rule.text for rule in rules)
+def proposed_rules(call: ToolCallFacts, allow: Sequence[Rule] = (), *, is_exact: bool = False) -> tuple[Rule, ...]:
+    """Return the rules that, in addition to *allow*, would cover *call* and similar calls.
+
+    With *is_exact*, the rules cover only *call*. Empty if no rule can cover the call.
+    """
+    if call.command is not None:
+        return _for_commands(call.command, allow, is_exact=is_exact)
+    if call.host is not None:
+        text = f"WebFetch(domain:{call.host})"
+        return (Rule(tool=call.tool.name, subject=DomainPattern(call.host), text=text),)
+    if call.paths:
+        return tuple(_for_path(call, path, is_exact=is_exact) for path in dict.fromkeys(call.paths))
+    return (Rule(tool=call.tool.name, text=call.tool.name),)
+
+
+def _for_commands(line: CommandLine, allow: Sequence[Rule], *, is_exact: bool) -> tuple[Rule, ...]:
+    commands = [command for command in line.commands if command.words]
+    if opaque_reason(line) is not None or line.substituted or not all(command.is_plain for command in line.commands):
+        return ()
+    if not all(word.is_literal for command in commands for word in command.words):
+        return ()
+    missing = (command for command in commands if not any(rule.covers_command(command) for rule in allow))
+    return tuple(dict.fromkeys(_for_command(command, is_exact=is_exact) for command in missing))
+
+
+def _for_command(command: SimpleCommand, *, is_exact: bool) -> Rule:
+    words = tuple(word.text for word in command.words)
+    has_subcommand = command.name in HAVE_SUBCOMMANDS
+    if is_exact or command.name in ONLY_EXACT or (has_subcommand and not any(map(_SUBCOMMAND.fullmatch, words[1:2]))):
+        pattern = CommandPattern(words, is_open=False)
+    else:
+        pattern = CommandPattern(words[: 2 if has_subcommand else 1], is_open=True)
+    return Rule(tool="Bash", subject=pattern, text=f"Bash({pattern})")
+
+
+def _for_path(call: ToolCallFacts, path: Path, *, is_exact: bool) -> Rule:
+    tool = "Edit" if call.tool.access == "edit" else "Read"
+    is_inside = path.is_relative_to(call.root)
+    is_wide = call.tool.access == "edit" and is_inside and path.parent != call.root and not is_exact
+    target = path.parent if is_wide else path
+    name = str(target.relative_to(call.root) if is_inside else target)
+    text = glob.escape(name) + "/**" * is_wide
+    # A name without a slash would match in every directory.
+    text = text if "/" in text else f"./{text}"
+    return Rule(tool=tool, subject=PathPattern.exactly(target), text=f"{tool}({text})")

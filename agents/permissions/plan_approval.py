@@ -5,6 +5,11 @@ from typing import Final, Literal, Protocol
 
 import attrs
 
+Approver = Literal["lead", "human", "rule"]
+HUMAN: Final = "human"
+LEAD: Final = "lead"
+RULE: Final = "rule"
+
 
 @attrs.frozen(kw_only=True)
 class PlanDecision:
@@ -21,13 +26,6 @@ class PlanApprover(Protocol):
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
         """Wait for the decision without a timeout. Cancellation withdraws the plan."""
-        ...
-
-
-Approver = Literal["lead", "human", "rule"]
-HUMAN: Final = "human"
-LEAD: Final = "lead"
-RULE: Final = "rule"
 
 
 @attrs.frozen(kw_only=True)

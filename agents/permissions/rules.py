@@ -8,12 +8,8 @@ from typing import Any, Self
 import attrs
 
 from coterie.agents.mcp.tool_names import PREFIX, any_matches_tool, matches_tool
-from coterie.agents.permissions import name_patterns, path_pattern
-from coterie.agents.permissions.commands import command_pattern
-from coterie.agents.permissions.commands.command_line import CommandLine, SimpleCommand
-from coterie.agents.permissions.commands.command_parser import parse_command
-from coterie.agents.permissions.commands.command_pattern import CommandPattern
-from coterie.agents.permissions.commands.command_wrappers import opaque_reason
+from coterie.agents.permissions.commands.command_parser import CommandLine, SimpleCommand, parse_command
+from coterie.agents.permissions.commands.command_pattern import CommandPattern, opaque_reason
 from coterie.agents.permissions.name_patterns import TOOL_NAMES, AgentTypePattern, DomainPattern
 from coterie.agents.permissions.path_pattern import PathPattern
 from coterie.agents.tools.shell.bash import BashInput
@@ -29,9 +25,10 @@ _RULE = re.compile(r"(\*|mcp__[A-Za-z0-9_-]+\*?|[A-Za-z_][A-Za-z0-9_-]*)(?:\((.*
 Subject = CommandPattern | PathPattern | DomainPattern | AgentTypePattern
 """Pattern that restricts a rule to some calls of its tool."""
 _EXAMPLES = {
-    "Bash": command_pattern.EXAMPLE,
-    WebFetch.name: name_patterns.DOMAIN_EXAMPLE,
-    AGENT: name_patterns.AGENT_TYPE_EXAMPLE,
+    "Bash": "Bash(git status:*)",
+    "Edit": "Edit(src/**)",
+    WebFetch.name: "WebFetch(domain:example.org)",
+    AGENT: "Agent(reviewer)",
 }
 _FAMILIES = {"read": "Read", "edit": "Edit"}
 """Tools whose rules apply to all tools with the same access to files."""
@@ -85,7 +82,7 @@ class Rule:
         """
         match = _RULE.fullmatch(text.strip())
         if match is None:
-            examples = f"Read, {command_pattern.EXAMPLE} or {path_pattern.EXAMPLE}"
+            examples = f"Read, {_EXAMPLES['Bash']} or {_EXAMPLES['Edit']}"
             raise ConfigInvalid(source, f"{text!r} is not a rule; write a tool, or a tool with a pattern: {examples}")
         tool, subject = match.groups()
         known_name = next((known for known in TOOL_NAMES if known.casefold() == tool.casefold()), tool)
@@ -94,7 +91,7 @@ class Rule:
         try:
             return cls(tool=tool, subject=_subject(tool, subject), text=text.strip())
         except ValueError as exc:
-            example = _EXAMPLES.get(tool, path_pattern.EXAMPLE)
+            example = _EXAMPLES.get(tool, _EXAMPLES["Edit"])
             raise ConfigInvalid(source, f"{text!r} is not a valid rule: {exc}; write for example {example}") from exc
 
     def names(self, call: ToolCallFacts) -> bool:
@@ -111,14 +108,12 @@ class Rule:
 
     def may_be(self, call: ToolCallFacts) -> bool:
         """True if *call*, or any part of it, may match: enough to deny or to ask."""
-        if not self._is_for(call):
+        if not self.is_for(call):
             return False
         if isinstance(self.subject, CommandPattern):
             return call.command is not None and self.subject.may_be_in(call.command)
-        if isinstance(self.subject, DomainPattern):
-            return self.covers_host(call)
-        if isinstance(self.subject, AgentTypePattern):
-            return self.covers_agent_type(call)
+        if isinstance(self.subject, DomainPattern | AgentTypePattern):
+            return self.covers_name(call)
         pattern = self.subject
         return pattern is None or any(pattern.may_be_in(path, call.root) for path in call.paths)
 
@@ -128,39 +123,30 @@ class Rule:
 
     def covers_path(self, path: Path, call: ToolCallFacts) -> bool:
         """True if the rule certainly matches *path* in *call*."""
-        return isinstance(self.subject, PathPattern) and self._is_for(call) and self.subject.covers(path, call.root)
+        return isinstance(self.subject, PathPattern) and self.is_for(call) and self.subject.covers(path, call.root)
 
-    def covers_host(self, call: ToolCallFacts) -> bool:
-        """True if the rule matches the host of *call*."""
-        return isinstance(self.subject, DomainPattern) and call.host is not None and self.subject.covers(call.host)
+    def covers_name(self, call: ToolCallFacts) -> bool:
+        """True if the rule matches the host that *call* fetches from, or the agent type that it starts."""
+        if isinstance(self.subject, DomainPattern):
+            return call.host is not None and self.subject.covers(call.host)
+        if isinstance(self.subject, AgentTypePattern):
+            return call.agent_type is not None and self.subject.covers(call.agent_type)
+        return False
 
-    def covers_agent_type(self, call: ToolCallFacts) -> bool:
-        """True if the rule matches the agent type that *call* starts."""
-        return (
-            isinstance(self.subject, AgentTypePattern)
-            and call.agent_type is not None
-            and self.subject.covers(call.agent_type)
-        )
-
-    def covers_all(self, call: ToolCallFacts) -> bool:
-        """True if the rule matches every call of this tool."""
-        return self.subject is None and self._is_for(call)
-
-    def _is_for(self, call: ToolCallFacts) -> bool:
+    def is_for(self, call: ToolCallFacts) -> bool:
+        """True if the rule is for the tool of *call*, or for all tools with the same access to files."""
         family = _FAMILIES.get(call.tool.access) if call.paths else None
         return self.tool in (EVERY_TOOL, call.tool.name, family) or matches_tool(self.tool, call.tool.name)
 
 
 def matching_rules(rules: Sequence[Rule], call: ToolCallFacts) -> list[Rule]:
     """Return rules that together certainly cover all parts of *call*; empty if a part is not covered."""
-    if unrestricted := next((rule for rule in rules if rule.covers_all(call)), None):
+    if unrestricted := next((rule for rule in rules if rule.subject is None and rule.is_for(call)), None):
         return [unrestricted]
     if call.command is not None:
         return _matching_command_rules(rules, call.command)
-    if call.host is not None:
-        return [rule for rule in rules if rule.covers_host(call)][:1]
-    if call.agent_type is not None:
-        return [rule for rule in rules if rule.covers_agent_type(call)][:1]
+    if call.host is not None or call.agent_type is not None:
+        return [rule for rule in rules if rule.covers_name(call)][:1]
     found = [next((rule for rule in rules if rule.covers_path(path, call)), None) for path in call.paths]
     return [] if None in found else [rule for rule in dict.fromkeys(found) if rule is not None]
 

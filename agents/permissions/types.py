@@ -106,4 +106,3 @@ class UserPrompter(Protocol):
 
     async def ask(self, question: Question) -> Answer:
         """Wait for the answer without a timeout. Not called concurrently; may be cancelled."""
-        ...

@@ -28,11 +28,9 @@ class MessageChannel(Protocol[Received_co]):
 
         Raises `ControlLost`, and `FrameTooLarge` above *limit* bytes.
         """
-        ...
 
     async def receive(self) -> Received_co | None:
         """Return the next message; None if the other end has closed. Raises `ControlLost` for an invalid message."""
-        ...
 
 
 def encode_frame(message: msgspec.Struct, limit: int = FRAME_LIMIT) -> bytes:

@@ -1,6 +1,6 @@
 """Messages between an agent and the root of its session."""
 
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
 
@@ -24,30 +24,29 @@ class AdmitCall(WireRequest[None], tag="admit", frozen=True):
     intent: CallIntent
 
 
-class ReplyBegan(WireMessage, tag="began", frozen=True):
+class PermitMessage(WireMessage, frozen=True):
+    """Base of messages about the call of a permit."""
+
+    permit: int
+
+
+class ReplyBegan(PermitMessage, tag="began", frozen=True):
     """Message that the reply to a call has begun."""
 
-    permit: int
 
-
-class CallUsed(WireMessage, tag="used", frozen=True):
+class CallUsed(PermitMessage, tag="used", frozen=True):
     """Message with the usage of a call."""
 
-    permit: int
     usage: Usage
     is_whole: bool
 
 
-class CallVoided(WireMessage, tag="voided", frozen=True):
+class CallVoided(PermitMessage, tag="voided", frozen=True):
     """Message that a call cost nothing."""
 
-    permit: int
 
-
-class CallAbandoned(WireMessage, tag="left", frozen=True):
+class CallAbandoned(PermitMessage, tag="left", frozen=True):
     """Message that a call is over or was cancelled, also before its admission."""
-
-    permit: int
 
 
 class RateLimited(WireMessage, tag="cool_down", frozen=True):
@@ -82,21 +81,26 @@ class StopTask(WireRequest[None], tag="stop_task", frozen=True):
     name: str
 
 
-class RequestShutdown(WireRequest[None], tag="ask_to_end", frozen=True):
-    """Request to forward a shutdown request to an agent; may fail with `SpawnRefused`."""
+class EnvelopeMessage(WireMessage, frozen=True):
+    """Base of messages that carry mail."""
 
-    runs_to_end = True
     content: msgspec.Raw
-    """Bytes of an envelope for one incarnation of one agent."""
+    """Bytes of an envelope."""
 
     @classmethod
-    def of(cls, envelope: Envelope) -> "RequestShutdown":
+    def of(cls, envelope: Envelope) -> Self:
         """Wrap *envelope*."""
         return cls(content=msgspec.Raw(envelope.to_bytes()))
 
     def envelope(self) -> Envelope:
-        """Return the shutdown request. Raises `EnvelopeCorrupt`."""
+        """Decode the envelope in `content`. Raises `EnvelopeCorrupt`."""
         return Envelope.from_bytes(bytes(self.content))
+
+
+class RequestShutdown(WireRequest[None], EnvelopeMessage, tag="ask_to_end", frozen=True):
+    """Request to forward a shutdown request to one incarnation of an agent; may fail with `SpawnRefused`."""
+
+    runs_to_end = True
 
 
 class AwaitIdle(WireRequest[None], tag="await_rest", frozen=True):
@@ -106,20 +110,8 @@ class AwaitIdle(WireRequest[None], tag="await_rest", frozen=True):
     """
 
 
-class DeliverMessage(WireMessage, tag="deliver", frozen=True):
+class DeliverMessage(EnvelopeMessage, tag="deliver", frozen=True):
     """Message with mail that the agent trusts because the root sent it."""
-
-    content: msgspec.Raw
-    """Bytes of an envelope."""
-
-    @classmethod
-    def of(cls, envelope: Envelope) -> "DeliverMessage":
-        """Wrap *envelope*."""
-        return cls(content=msgspec.Raw(envelope.to_bytes()))
-
-    def envelope(self) -> Envelope:
-        """Decode the envelope in `content`. Raises `EnvelopeCorrupt`."""
-        return Envelope.from_bytes(bytes(self.content))
 
 
 class StopWaiting(WireMessage, tag="release", frozen=True):

@@ -55,10 +55,9 @@ class SubChannels(Generic[Received]):
 
     def handle(self, message: RelayedMessage) -> None:
         """Pass *message* to its channel, unless that is closed. A channel with a full queue is closed."""
-        if (incoming := self._open.get(message.line)) is None:
-            return
         try:
-            incoming.send_nowait(message.said)
+            if (incoming := self._open.get(message.line)) is not None:
+                incoming.send_nowait(message.said)
         except trio.WouldBlock:
             self.close(message.line)
 

@@ -37,18 +37,6 @@ from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import NotAllowed
 from coterie.mailbox.message_bodies import BODIES, PlanApprovalResponse, ShutdownRequest
 
-
-@attrs.frozen
-class RemoteApprover:
-    """The `PlanApprover` of the root."""
-
-    _channel: RequestChannel[Any]
-
-    async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """Submit *plan*; as `PlanApprover.submit`. Raises `ControlLost`."""
-        return await self._channel.request(SubmitPlan(plan=plan, files=tuple(files)))
-
-
 NO_USER = "There is no user to ask any longer."
 
 
@@ -84,8 +72,8 @@ MAX_SPAWN_BYTES = FRAME_LIMIT // 2
 
 
 @attrs.frozen
-class RemoteSpawner:
-    """The `Spawner` of the root."""
+class RemoteServices:
+    """The `Spawner`, the `PlanApprover` and the `AuthorityPort` of the root. Every method raises `ControlLost` too."""
 
     _channel: RequestChannel[Any]
 
@@ -93,8 +81,6 @@ class RemoteSpawner:
         """Spawn an agent; as `Spawner.spawn`.
 
         After a cancellation the agent is spawned nevertheless and reports by mail.
-
-        Raises `ControlLost` too.
         """
         try:
             return await self._channel.request(Spawn(request=request), MAX_SPAWN_BYTES)
@@ -103,56 +89,45 @@ class RemoteSpawner:
             raise SpawnRefused(reason) from exc
 
     async def stop(self, name: str) -> None:
-        """Stop an agent; as `Spawner.stop`. Raises `ControlLost` too."""
+        """Stop an agent; as `Spawner.stop`."""
         await self._channel.request(StopTask(name=name))
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """Forward a shutdown request; as `Spawner.request_shutdown`. Raises `ControlLost` too."""
+        """Forward a shutdown request; as `Spawner.request_shutdown`."""
         await self._channel.request(RequestShutdown.of(request))
 
     async def wait_until_idle(self) -> None:
-        """Wait until all descendants are idle; as `Spawner.wait_until_idle`. Raises `ControlLost` too."""
+        """Wait until all descendants are idle; as `Spawner.wait_until_idle`."""
         await self._channel.request(AwaitIdle())
 
-
-@attrs.frozen
-class RemoteMailAuthority:
-    """The `AuthorityPort` of the root."""
-
-    _channel: RequestChannel[Any]
-    _spawner: RemoteSpawner
+    async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
+        """Submit *plan*; as `PlanApprover.submit`."""
+        return await self._channel.request(SubmitPlan(plan=plan, files=tuple(files)))
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """Send a message with authority; as `AuthorityPort.send`. Raises `ControlLost` too."""
+        """Send a message with authority; as `AuthorityPort.send`."""
         match BODIES[envelope.kind].from_body(envelope.body):
             case PlanApprovalResponse() as response:
-                refusal = await self._decide(envelope, response)
+                assert envelope.in_reply_to is not None, "checked by the sender"
+                decision = DecidePlan(
+                    id=envelope.in_reply_to,
+                    approve=response.approve,
+                    feedback=response.feedback,
+                    asker=envelope.recipient.name,
+                )
+                refusal = (await self._channel.request(decision)).refusal
             case ShutdownRequest():
-                refusal = await self._request_shutdown(envelope)
+                refusal = None
+                try:
+                    await self.request_shutdown(envelope)
+                except SpawnRefused as exc:
+                    refusal = exc.reason
             case _:
                 refusal = "the root does not accept this kind of message"
         if refusal is not None:
             sender, recipient = envelope.sender.name, envelope.recipient.name
             raise NotAllowed(sender=sender, recipient=recipient, kind=envelope.kind, reason=refusal)
         return Receipt(id=envelope.id, recipient=envelope.recipient.name, transport="control", stored=envelope.created)
-
-    async def _decide(self, envelope: Envelope, response: PlanApprovalResponse) -> str | None:
-        """Return the reason why the decision was rejected; None if it was accepted."""
-        assert envelope.in_reply_to is not None, "checked by the sender"
-        decision = DecidePlan(
-            id=envelope.in_reply_to,
-            approve=response.approve,
-            feedback=response.feedback,
-            asker=envelope.recipient.name,
-        )
-        return (await self._channel.request(decision)).refusal
-
-    async def _request_shutdown(self, envelope: Envelope) -> str | None:
-        try:
-            await self._spawner.request_shutdown(envelope)
-        except SpawnRefused as exc:
-            return exc.reason
-        return None
 
 
 @attrs.define(eq=False)

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from functools import cache
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, get_args
 
 import attrs
 import msgspec
@@ -23,20 +23,6 @@ REMOTE_ERRORS: dict[str, type[BudgetSpent | SpawnRefused]] = {
 }
 """Errors that a handler may raise to refuse a request; any other error is a bug in the handler."""
 
-Handled = TypeVar("Handled")
-
-
-@attrs.frozen(kw_only=True)
-class MessageHandlers(Generic[Handled]):
-    """Callbacks of one end of a channel."""
-
-    on_message: Callable[[Handled], Awaitable[None]]
-    """Handles a message that needs no reply; the next frame is read after it returns."""
-    on_request: Callable[[Handled], Awaitable[object]]
-    """Returns the reply to a request, or raises one of `REMOTE_ERRORS`; runs in its own task."""
-    on_withdrawn: Callable[[Handled], Awaitable[None]] | None = None
-    """Called after the requester has cancelled a request; not called if the connection is lost."""
-
 
 @attrs.define(eq=False)
 class _PendingRequest:
@@ -51,7 +37,9 @@ class ServedRequest(Generic[Body]):
 
     request: Body
     _number: int
-    _channel: "RequestChannel[Body]"
+    _channel: MessageChannel[Frame[Body]]
+    _serving: "dict[int, ServedRequest[Body]]"
+    """The unanswered requests of the channel by number, this one included."""
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _is_withdrawn: bool = attrs.field(default=False, init=False)
 
@@ -71,19 +59,15 @@ class ServedRequest(Generic[Body]):
                 except tuple(REMOTE_ERRORS.values()) as exc:
                     error = RemoteError(kind=type(exc).__name__, fields=_encode(exc))
                     reply = Frame[Body](reply_to=self._number, error=error)
-                self._channel.send_frame(reply)
+                self._channel.send(reply)
             if self._is_withdrawn and self._scope.cancelled_caught and on_withdrawn is not None:
                 await on_withdrawn(self.request)
         finally:
-            self._channel.forget(self._number)
+            del self._serving[self._number]
 
-    def withdraw(self) -> None:
-        """Cancel the handler, because the requester no longer waits."""
-        self._is_withdrawn = True
-        self._scope.cancel()
-
-    def drop(self) -> None:
-        """Cancel the handler, because the connection to the requester is lost."""
+    def cancel(self, *, is_withdrawn: bool) -> None:
+        """Cancel the handler, because the requester has withdrawn the request or the connection to it is lost."""
+        self._is_withdrawn = is_withdrawn
         self._scope.cancel()
 
 
@@ -132,17 +116,24 @@ class RequestChannel(Generic[Body]):
             raise ControlLost(PEER_GONE)
         return _decode_reply(type(message), pending.reply)
 
-    async def serve(self, handlers: MessageHandlers[Body], nursery: trio.Nursery) -> None:
+    async def serve(
+        self,
+        nursery: trio.Nursery,
+        on_message: Callable[[Body], Awaitable[None]],
+        on_request: Callable[[Body], Awaitable[object]],
+        on_withdrawn: Callable[[Body], Awaitable[None]] | None = None,
+    ) -> None:
         """Handle messages and requests until the other end closes; each request runs in a task of *nursery*.
 
-        The caller then cancels *nursery*, which cancels unfinished requests without a call of `on_withdrawn`. Raises
-        `ControlLost` for invalid data.
+        *on_message* handles a message that needs no reply; the next frame is read after it returns. *on_request* and
+        *on_withdrawn* are as for `ServedRequest.answer`. The caller then cancels *nursery*, which cancels unfinished
+        requests without a call of *on_withdrawn*. Raises `ControlLost` for invalid data.
         """
         while (received := await self.receive()) is not None:
             if isinstance(received, ServedRequest):
-                nursery.start_soon(received.answer, handlers.on_request, handlers.on_withdrawn)
+                nursery.start_soon(received.answer, on_request, on_withdrawn)
             else:
-                await handlers.on_message(received)
+                await on_message(received)
 
     async def receive(self) -> Body | ServedRequest[Body] | None:
         """Return the next message or request, None if the other end has closed. Raises `ControlLost`.
@@ -156,11 +147,11 @@ class RequestChannel(Generic[Body]):
                     pending.is_over.set()
             elif frame.cancel is not None:
                 if (served := self._serving.get(frame.cancel)) is not None:  # The reply may have been sent already.
-                    served.withdraw()
+                    served.cancel(is_withdrawn=True)
             elif frame.body is None or isinstance(frame.body, WireRequest) != (frame.id is not None):
                 raise ControlLost("the process at the other end sent a frame that is neither a message nor a request")
             elif frame.id is not None:
-                served = self._serving[frame.id] = ServedRequest(frame.body, frame.id, self)
+                served = self._serving[frame.id] = ServedRequest(frame.body, frame.id, self._channel, self._serving)
                 return served
             else:
                 return frame.body
@@ -172,15 +163,7 @@ class RequestChannel(Generic[Body]):
         for pending in self._pending.values():
             pending.is_over.set()
         for served in self._serving.values():
-            served.drop()
-
-    def send_frame(self, frame: Frame[Body]) -> None:
-        """Send a reply. Raises `ControlLost` and `FrameTooLarge`."""
-        self._channel.send(frame)
-
-    def forget(self, number: int) -> None:
-        """Remove the record of a request that was answered or cancelled."""
-        del self._serving[number]
+            served.cancel(is_withdrawn=False)
 
 
 def _encode(value: object) -> msgspec.Raw:

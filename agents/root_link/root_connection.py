@@ -25,14 +25,8 @@ from coterie.agents.root_link.messages import (
     StopWaiting,
     root_decoder,
 )
-from coterie.agents.root_link.remote_services import (
-    RemoteApprover,
-    RemoteGateway,
-    RemoteMailAuthority,
-    RemotePrompter,
-    RemoteSpawner,
-)
-from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
+from coterie.agents.root_link.remote_services import RemoteGateway, RemotePrompter, RemoteServices
+from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.envelope import Envelope, MessageId
 
@@ -42,14 +36,7 @@ InProcessMessage = StartInProcess | RelayedMessage | SignalAgent
 """Messages about agents that are tasks of the same process."""
 
 
-async def _not_begun(_job: CompactJob) -> CompactionDone | NotCompacted:
-    """Refuse a compaction before the agent is built."""
-    return NotCompacted(reason="it has not started yet")
-
-
-async def _ended(_job: CompactJob) -> CompactionDone | NotCompacted:
-    """Refuse a compaction after the run of the agent."""
-    return NotCompacted(reason=AGENT_GONE)
+NOT_STARTED = "it has not started yet"
 
 
 @attrs.frozen(kw_only=True)
@@ -60,7 +47,7 @@ class AgentHandlers:
     """Stops the wait for the agent of this name, for the given reason."""
     expect: Callable[[MessageId], None] = lambda _report: None
     """Makes the agent wait, before it ends, for the report of a child that the root spawned for it."""
-    compact: Callable[[CompactJob], Awaitable[CompactionDone | NotCompacted]] = _not_begun
+    compact: Callable[[CompactJob], Awaitable[CompactionDone | NotCompacted]] | None = None
     """Compacts the conversation of the agent."""
 
 
@@ -68,26 +55,20 @@ class AgentHandlers:
 class RootConnection:
     """Agent's end of the connection, with the services of the root."""
 
-    gate: RemoteGateway
-    spawner: RemoteSpawner
-    asker: RemotePrompter
-    approver: RemoteApprover
-    authority: RemoteMailAuthority
     _channel: RequestChannel[RootMessage]
+    gate: RemoteGateway = attrs.field(init=False)
+    asker: RemotePrompter = attrs.field(init=False)
+    services: RemoteServices = attrs.field(init=False)
     _handlers: AgentHandlers = attrs.field(factory=AgentHandlers, init=False)
+    _compact_refusal: str = attrs.field(default=NOT_STARTED, init=False)
     _in_process: Callable[[InProcessMessage], None] | None = attrs.field(default=None, init=False)
     """Handles messages about agents that are tasks of this process; None outside `hosting`."""
     _store: StoreMessage | None = attrs.field(default=None, init=False)
     _has_store: trio.Event = attrs.field(factory=trio.Event, init=False)
 
-    @classmethod
-    def on(cls, channel: RequestChannel[RootMessage]) -> "RootConnection":
-        """Build the services on the agent's end of *channel*."""
-        spawner = RemoteSpawner(channel)
-        authority = RemoteMailAuthority(channel, spawner)
-        return cls(
-            RemoteGateway(channel), spawner, RemotePrompter(channel), RemoteApprover(channel), authority, channel
-        )
+    def __attrs_post_init__(self) -> None:
+        self.gate, self.asker = RemoteGateway(self._channel), RemotePrompter(self._channel)
+        self.services = RemoteServices(self._channel)
 
     @contextmanager
     def delivering_to(self, store: StoreMessage) -> Iterator[None]:
@@ -106,7 +87,7 @@ class RootConnection:
         try:
             yield
         finally:
-            self._handlers = AgentHandlers(compact=_ended)
+            self._handlers, self._compact_refusal = AgentHandlers(), AGENT_GONE
 
     @contextmanager
     def hosting(self, handler: Callable[[InProcessMessage], None]) -> Iterator[None]:
@@ -116,12 +97,6 @@ class RootConnection:
             yield
         finally:
             self._in_process = None
-
-    async def deliver(self, envelope: Envelope) -> None:
-        """Store a trusted message; waits until `delivering_to` is entered."""
-        await self._has_store.wait()
-        assert self._store is not None
-        await self._store(envelope)
 
     def send(self, message: WireMessage) -> None:
         """Send *message* to the root; as `RequestChannel.send`."""
@@ -137,8 +112,7 @@ class RootConnection:
 
     async def serve(self, nursery: trio.Nursery) -> None:
         """Handle the root's messages, and its requests in *nursery*, until it closes; then raise `ControlLost`."""
-        handlers = MessageHandlers(on_message=self._handle_message, on_request=self._handle_request)
-        await self._channel.serve(handlers, nursery)
+        await self._channel.serve(nursery, self._handle_message, self._handle_request)
         raise ControlLost("the root process of the session has ended")
 
     async def _handle_message(self, message: RootMessage) -> None:
@@ -147,21 +121,19 @@ class RootConnection:
                 self._handlers.release(message.name, message.why)
             case ExpectReport():
                 self._handlers.expect(message.report)
-            case StartInProcess() | RelayedMessage() | SignalAgent():
-                self._handle_in_process(message)
+            case StartInProcess() | RelayedMessage() | SignalAgent() if self._in_process is not None:
+                self._in_process(message)
+            case StartInProcess():  # without a host, the agent counts as killed
+                self.send(RunOver(line=message.line, status=-signal.SIGKILL))
             case DeliverMessage():
-                await self.deliver(message.envelope())
+                await self._has_store.wait()  # until `delivering_to` is entered
+                assert self._store is not None
+                await self._store(message.envelope())
 
     async def _handle_request(self, request: RootMessage) -> CompactionDone | NotCompacted:
         assert isinstance(request, CompactJob), "the root makes no other request"
-        return await self._handlers.compact(request)
-
-    def _handle_in_process(self, message: InProcessMessage) -> None:
-        """Pass on a message about an in-process agent; without a host, report a started agent as killed."""
-        if self._in_process is not None:
-            self._in_process(message)
-        elif isinstance(message, StartInProcess):
-            self.send(RunOver(line=message.line, status=-signal.SIGKILL))
+        compact = self._handlers.compact
+        return NotCompacted(reason=self._compact_refusal) if compact is None else await compact(request)
 
 
 @asynccontextmanager
@@ -187,7 +159,7 @@ async def open_root_connection_on(frames: MessageChannel[RootFrame]) -> AsyncIte
     """
     lost: ControlLost | None = None
     channel: RequestChannel[RootMessage] = RequestChannel(frames)
-    root = RootConnection.on(channel)
+    root = RootConnection(channel)
     async with trio.open_nursery() as nursery:
 
         async def listen() -> None:

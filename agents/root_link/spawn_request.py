@@ -12,7 +12,7 @@ from coterie.mailbox.envelope import Envelope, MessageId
 GENERAL = "general-purpose"
 """Agent type if a request names none."""
 FORK = "fork"
-"""Agent type in a request for a fork, which begins with the conversation of its parent."""
+"""Agent type of a fork, which begins with the conversation of its parent; in a request and on the roster."""
 Isolation = Literal["worktree"]
 """Workspace of an agent that does not work in the directory of its parent: a separate git worktree."""
 MemoryScope = Literal["user", "project", "local"]
@@ -86,29 +86,21 @@ class Spawner(Protocol):
 
     async def spawn(self, request: SpawnRequest) -> Spawned:
         """Start a subagent and return while it runs. Raises `SpawnRefused`."""
-        ...
 
     async def stop(self, name: str) -> None:
         """Stop *name*, a descendant of that agent; returns when it has ended.
 
         Later messages do not restart *name*. Raises `SpawnRefused`.
         """
-        ...
 
     async def request_shutdown(self, request: Envelope) -> None:
         """Pass *request* to the incarnation of an agent that it names; returns when that incarnation has received it.
 
         Raises `SpawnRefused`, also if another incarnation of the agent is running now.
         """
-        ...
 
     async def wait_until_idle(self) -> None:
         """Return when all descendants of that agent are idle.
 
         The spawner does not know about messages in a mailbox inside a process.
         """
-        ...
-
-
-FORK_TYPE = "fork"
-"""Agent type of a fork on the roster."""

@@ -6,26 +6,25 @@ Importing this module imports the SDK; the zygote has done so before any agent i
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 import attrs
 import trio
 
 from coterie.agents.errors import ControlLost, ReplyMalformed
-from coterie.agents.loop.model.client import ModelClient, open_model_client
-from coterie.agents.loop.model.gateway_protocol import Gateway
+from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.run_result import RunEnded
-from coterie.agents.mcp.client import open_mcp_client
+from coterie.agents.mcp.client import McpClient
 from coterie.agents.prompts import render
 from coterie.agents.root_link.root_connection import RootConnection, open_root_connection
 from coterie.agents.runtime.agent_runner import AgentRunner
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.build_agent import open_agent_runner
-from coterie.agents.runtime.in_process_host import FAILED, Interruptible, Interrupting, open_in_process_host
-from coterie.agents.runtime.setup.agent_files import AgentFiles, open_agent_files
-from coterie.agents.runtime.setup.agent_mail import AgentMail, ProcessMail, open_process_mail
+from coterie.agents.runtime.in_process_host import FAILED, Interrupting, open_in_process_host
+from coterie.agents.runtime.setup.agent_files import open_agent_files
+from coterie.agents.runtime.setup.agent_mail import ProcessMail, open_process_mail
 from coterie.agents.runtime.setup.agent_parts import load_agent_parts
 from coterie.agents.runtime.task_report import add_worktree_state, send_report, task_notification
 from coterie.clock import Clock
@@ -36,15 +35,6 @@ from coterie.mailbox.message_bodies import TaskNotification
 from coterie.mailbox.transports.session_mail import SessionKeys
 from coterie.process_identity import agent_tag
 from coterie.session_directory import SessionDirectory
-
-
-def task_in_workspace(spec: AgentSpec) -> str:
-    """Return the task of *spec*; a fork in a worktree also gets a notice that its working directory has changed."""
-    worktree = spec.workspace.worktree
-    if worktree is None or spec.fork is None or not spec.task:
-        return spec.task
-    moved = render("fork_worktree", directory=str(worktree.directory), origin=str(worktree.origin))
-    return f"{moved}\n\n{spec.task}"
 
 
 def combine_lead_task(task: str, message: str) -> str:
@@ -58,9 +48,13 @@ def combine_lead_task(task: str, message: str) -> str:
 def complete_spec(spec: AgentSpec, session: SessionDirectory, known: Sequence[str]) -> AgentSpec:
     """Return *spec* with the working directory of the agent, and with the task only if the agent does not have it yet.
 
-    *known* are the user texts in the transcript of the agent.
+    A fork in a worktree also gets a notice that its working directory has changed. *known* are the user texts in the
+    transcript of the agent.
     """
-    task = task_in_workspace(spec)
+    task, worktree = spec.task, spec.workspace.worktree
+    if worktree is not None and spec.fork is not None and task:
+        moved = render("fork_worktree", directory=str(worktree.directory), origin=str(worktree.origin))
+        task = f"{moved}\n\n{task}"
     if spec.incarnation.is_resumed and task in known:
         task = ""
     if spec.parent is None and spec.job is None and not known:
@@ -114,11 +108,21 @@ async def _open(spec: AgentSpec, root: RootConnection, process_mail: ProcessMail
         if process_mail is None:
             keys = None if spec.services.mail_key is None else SessionKeys.from_hex(spec.services.mail_key)
             process_mail = stack.enter_context(open_process_mail(session, clock, keys, files.log.emit))
-        mail = await stack.enter_async_context(_open_mail(spec, files, root, process_mail))
+        opening_mail = process_mail.open(
+            files.transcript.loaded.mail,
+            name=spec.name,
+            incarnation=spec.incarnation.number,
+            believed=spec.incarnation.trusted_digests,
+            authority=root.services,
+        )
+        mail = await stack.enter_async_context(opening_mail)
         stack.enter_context(root.delivering_to(mail.accept))
-        client = await stack.enter_async_context(_open_client(spec, root.gate))
+        url = spec.services.api_url
+        opening_client = open_model_client(root.gate, base_url=url, api_key=None if url is None else "embedded")
+        client = await stack.enter_async_context(opening_client)
         tag = agent_tag(spec.name, spec.incarnation.number)
-        mcp = await stack.enter_async_context(open_mcp_client(tag, spec.services.mcp, spec.settings.mcp.call_seconds))
+        mcp = McpClient(tag, spec.services.mcp, spec.settings.mcp.call_seconds)
+        stack.push_async_callback(mcp.aclose)
         spec = complete_spec(spec, session, files.transcript.loaded.words)
         parts = await trio.to_thread.run_sync(load_agent_parts, spec, files, mail, root)
         runner = await stack.enter_async_context(open_agent_runner(parts, client, mcp))
@@ -127,58 +131,38 @@ async def _open(spec: AgentSpec, root: RootConnection, process_mail: ProcessMail
         yield runner
 
 
-def _open_mail(
-    spec: AgentSpec, files: AgentFiles, root: RootConnection, process_mail: ProcessMail
-) -> AbstractAsyncContextManager[AgentMail]:
-    return process_mail.open(
-        files.transcript.loaded.mail,
-        name=spec.name,
-        incarnation=spec.incarnation.number,
-        believed=spec.incarnation.trusted_digests,
-        authority=root.authority,
-    )
-
-
-def _open_client(spec: AgentSpec, gate: Gateway) -> AbstractAsyncContextManager[ModelClient]:
-    if spec.services.api_url is None:
-        return open_model_client(gate)
-    return open_model_client(gate, base_url=spec.services.api_url, api_key="embedded")
-
-
 async def _run(runner: AgentRunner, interrupting: Interrupting) -> None:
     """Run the agent until its task or its job is done, and send the result to its parent."""
     spec, mail = runner.parts.spec, runner.parts.mail
 
-    async def report(ended: RunEnded) -> None:
-        await _report(runner, task_notification(ended, mail.messaging.reason_to_end()))
+    async def send(notification: TaskNotification) -> None:
+        if spec.parent is not None:
+            complete = await add_worktree_state(spec, notification)
+            await send_report(spec.parent, complete, spec.report, mail.router, mail.sender)
 
-    async with interrupting(runner.agent):
+    async def report(ended: RunEnded) -> None:
+        await send(task_notification(ended, mail.messaging.reason_to_end()))
+
+    async with interrupting(runner.agent.interrupt):
         if spec.job is not None:
             await runner.run_job(spec.job)
             return
         try:
             await (runner.run_teammate(report, lead=spec.parent) if spec.is_teammate else runner.run(report))
         except (ReplyMalformed, MailboxError, OSError) as exc:
-            await _report(runner, TaskNotification(status="failed", summary=str(exc)))
-
-
-async def _report(runner: AgentRunner, report: TaskNotification) -> None:
-    spec, mail = runner.parts.spec, runner.parts.mail
-    if spec.parent is not None:
-        complete = await add_worktree_state(spec, report)
-        await send_report(spec.parent, complete, spec.report, mail.router, mail.sender)
+            await send(TaskNotification(status="failed", summary=str(exc)))
 
 
 @asynccontextmanager
-async def _interrupt_on_sigterm(agent: Interruptible) -> AsyncIterator[None]:
-    """Interrupt the turn of *agent* on SIGTERM within the block."""
+async def _interrupt_on_sigterm(interrupt: Callable[[], None]) -> AsyncIterator[None]:
+    """Call *interrupt* on SIGTERM within the block."""
+
+    async def watch() -> None:
+        async for _ in signals:
+            interrupt()
+
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch_sigterm, signals, agent)
+            nursery.start_soon(watch)
             yield
             nursery.cancel_scope.cancel()
-
-
-async def _watch_sigterm(signals: AsyncIterator[int], agent: Interruptible) -> None:
-    async for _ in signals:
-        agent.interrupt()

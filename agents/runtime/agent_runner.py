@@ -5,7 +5,6 @@ Importing this module imports the SDK.
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TypeVar
 
 import attrs
 import msgspec
@@ -13,22 +12,18 @@ import trio
 
 from coterie.agents.errors import ModelUnreachable, ReplyMalformed
 from coterie.agents.events.agent_events import Finished, RunStarted
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.strategies import LAYER
-from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.loop import close_open_calls, run_loop
 from coterie.agents.loop.pipeline import Steps
 from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.root_link.job_messages import CompactJob, DreamJob, ExtractJob, NotCompacted, OfflineJob
 from coterie.agents.runtime.first_message import NextUserMessage
-from coterie.agents.runtime.mail_loop import has_work, run_mail_loop, wait_for_mail_or_idle_team
+from coterie.agents.runtime.mail_loop import TeamMembership, run_mail_loop, wait_for_mail_or_idle_team
 from coterie.agents.runtime.setup.agent_parts import AgentParts
-from coterie.agents.runtime.team_membership import TeamMembership
 from coterie.agents.tools.team.agent_tool import AgentTool
 from coterie.errors import ConfigInvalid
-from coterie.mailbox.contract import MemberState
 
 
 def run_started_event(parts: AgentParts, agent: Agent) -> RunStarted:
@@ -71,18 +66,8 @@ class AgentRunner:
     parts: AgentParts
     agent: Agent
     _agent_tool: AgentTool
-    _next_user_message: NextUserMessage
     _steps: Steps
-
-    @property
-    def _on_demand(self) -> OnDemandCompaction:
-        assert self._steps.on_demand_compaction is not None, "every agent has it"
-        return self._steps.on_demand_compaction
-
-    @property
-    def _keepalive(self) -> CacheKeepalive:
-        assert self._steps.keepalive is not None, "every agent has it"
-        return self._steps.keepalive
+    _on_demand: OnDemandCompaction
 
     async def run(self, report: ReportEnd) -> None:
         """Run the agent until its task is done, then send the result by *report* and emit the event of the end.
@@ -103,7 +88,7 @@ class AgentRunner:
         agent, messaging, idle_wait = self.agent, mail.messaging, self._on_demand.serve_while
         await self._run_and_report(
             lambda limits: run_mail_loop(
-                agent, messaging, limits, membership, self._report_state, self._waiting, idle_wait
+                agent, messaging, limits, membership, self.parts.root.report_activity, self._waiting, idle_wait
             ),
             report,
         )
@@ -132,25 +117,24 @@ class AgentRunner:
         with self.agent.scope:
             match job:
                 case CompactJob():
-                    await self._compact(job)
-                case ExtractJob():
-                    await _required(self._steps.extraction).run_now()
-                case DreamJob():
-                    await _required(self._steps.dreaming).run_now(job)
-
-    async def _compact(self, job: CompactJob) -> None:
-        answer = await self._on_demand.run_request(self.agent, job)
-        if isinstance(answer, NotCompacted) and answer.is_for_user:
-            raise ConfigInvalid("message", answer.reason)
-        if isinstance(answer, NotCompacted):
-            self.agent.emit(LayerFailed(layer=LAYER, reason=answer.reason))
+                    answer = await self._on_demand.run_request(self.agent, job)
+                    if isinstance(answer, NotCompacted) and answer.is_for_user:
+                        raise ConfigInvalid("message", answer.reason)
+                    if isinstance(answer, NotCompacted):
+                        self.agent.report_failure(LAYER, answer.reason)
+                case ExtractJob() if self._steps.extraction is not None:
+                    await self._steps.extraction.run_now()
+                case DreamJob() if self._steps.dreaming is not None:
+                    await self._steps.dreaming.run_now(job)
+                case _:
+                    raise ConfigInvalid("memory", MEMORY_OFF)
 
     async def _run_and_report(self, run: Callable[[RunLimits], Awaitable[RunEnded]], report: ReportEnd) -> None:
         end, given = run_finished_event(RunEnded(reason="cancelled")), self.parts.spec.settings
         limits = RunLimits(turns=given.max_turns, tokens=given.max_tokens_total, seconds=given.max_seconds)
         self.agent.emit(run_started_event(self.parts, self.agent))
         try:
-            await self._next_user_message(self.agent)
+            await NextUserMessage(parts=self.parts, recall=self._steps.recall)(self.agent)
             # An interrupt that arrives before the loop has started applies to this run too.
             is_interrupted = self.agent.scope.cancel_called
             ended = RunEnded(reason="cancelled") if is_interrupted else await run(limits)
@@ -161,17 +145,23 @@ class AgentRunner:
             await report(ended)
             end = run_finished_event(ended)
         except (ReplyMalformed, OSError) as exc:
-            end = msgspec.structs.replace(end, reason="failed", error=_failure(exc))
+            error = str(exc)
+            if isinstance(exc, OSError) and exc.filename is not None:
+                error = f"{exc.filename} cannot be used: {exc.strerror}"
+            end = msgspec.structs.replace(end, reason="failed", error=error)
             raise
         finally:
             self.agent.emit(end)
 
     async def _run(self, limits: RunLimits) -> RunEnded:
-        if has_work(self.agent):
+        if self.agent.has_work:
             ended = await self._run_loop(limits)
         else:
             # Spurious wake-up, or a crash after the final reply.
-            ended = RunEnded(reason="completed", text=_final_text(self.agent))
+            role, blocks = self.agent.conversation.messages[-1]
+            last = (msgspec.json.decode(block) for block in blocks if role == "assistant")
+            text = "".join(block["text"] for block in last if block["type"] == "text")
+            ended = RunEnded(reason="completed", text=text)
         while ended.reason == "completed":
             with trio.CancelScope() as self.agent.scope:
                 is_woken = await self._has_new_work()
@@ -189,17 +179,13 @@ class AgentRunner:
             step.on_run_finished()
         return ended
 
-    def _report_state(self, state: MemberState) -> None:
-        if state != "ended":
-            self.parts.root.report_activity(state)
-
     def _unreported_children(self) -> int:
         """Number of background children that have not reported yet."""
         return len(self._agent_tool.pending - self.parts.mail.messaging.reports)
 
     def _waiting(self) -> AbstractAsyncContextManager[None]:
         """Context manager for a wait for mail; keeps the cached prefix alive while other agents work for this one."""
-        return self._keepalive.waiting() if self._unreported_children() or self._leads_team else nullcontext()
+        return self._agent_tool.waiting() if self._unreported_children() or self._leads_team else nullcontext()
 
     @property
     def _leads_team(self) -> bool:
@@ -215,12 +201,10 @@ class AgentRunner:
         others = f"{unreported} agent{'s' if unreported > 1 else ''}" if unreported else "the team"
         root.report_activity("waiting", others)
         await self._on_demand.serve_while(self.agent, self._wait_for_mail)
-        if not (mail.poll() or mail.shutdown.requests or has_work(self.agent)):
+        if not (mail.poll() or mail.shutdown.requests or self.agent.has_work):
             return False
         root.report_activity("running")
-        added = mail.add_blocks(self.agent, ())
-        if added.blocks:  # A compaction may have added the mail already.
-            self.agent.append_message("user", added.blocks, *added.records)
+        mail.deliver(self.agent)  # A compaction may have done so already.
         return True
 
     async def _wait_for_mail(self) -> None:
@@ -228,29 +212,7 @@ class AgentRunner:
             if self._unreported_children():
                 await self.parts.mail.messaging.wait_for_work()
             else:
-                await wait_for_mail_or_idle_team(self.parts.mail, self.parts.root.spawner)
+                await wait_for_mail_or_idle_team(self.parts.mail, self.parts.root.services)
 
 
 MEMORY_OFF = "is switched off, or the run is bare; there is no memory to update"
-
-_Layer = TypeVar("_Layer")
-
-
-def _required(layer: _Layer | None) -> _Layer:
-    """Return *layer*, which writes memory. Raises `ConfigInvalid` if the agent has no memory."""
-    if layer is None:
-        raise ConfigInvalid("memory", MEMORY_OFF)
-    return layer
-
-
-def _final_text(agent: Agent) -> str:
-    """Return the text of the last reply."""
-    role, blocks = agent.conversation.messages[-1]
-    read = (msgspec.json.decode(block) for block in blocks if role == "assistant")
-    return "".join(block["text"] for block in read if block["type"] == "text")
-
-
-def _failure(error: ReplyMalformed | OSError) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename} cannot be used: {error.strerror}"
-    return str(error)

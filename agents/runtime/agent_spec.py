@@ -9,9 +9,9 @@ import msgspec
 from coterie.agents.mcp.client import McpAccess
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.job_messages import OfflineJob
-from coterie.agents.root_link.spawn_request import FORK_TYPE, MemoryScope, Spawned
+from coterie.agents.root_link.spawn_request import FORK, MemoryScope, Spawned
 from coterie.agents.runtime.worktree import Worktree
-from coterie.agents.settings import Settings, dump_settings, load_settings_dump
+from coterie.agents.settings import Settings, dump_settings, load_settings_dump, path_from_json
 from coterie.mailbox.envelope import MessageId, new_message_id
 from coterie.mailbox.validation import MessageDigest
 from coterie.session_directory import MAIN
@@ -126,14 +126,9 @@ class AgentSpec:
         return self.settings.instructions.enabled and not self.is_bare
 
     @property
-    def lead(self) -> str | None:
-        """Name of the lead of a teammate; None for an agent that is no teammate."""
-        return self.parent if self.is_teammate else None
-
-    @property
     def agent_type(self) -> str | None:
         """Agent type as hooks see it: the definition, or "fork" for a fork."""
-        return self.definition if self.fork is None else FORK_TYPE
+        return self.definition if self.fork is None else FORK
 
     def to_bytes(self) -> bytes:
         """Encode the spec as one JSON object."""
@@ -151,20 +146,10 @@ class AgentSpec:
             "settings": load_settings_dump(members["settings"]),
             "parent_settings": tuple(map(load_settings_dump, members["parent_settings"])),
         }
-        nested = {key: msgspec.convert(members[key], type_, dec_hook=_decode_path) for key, type_ in _NESTED.items()}
+        types = {name: field.type for name, field in attrs.fields_dict(cls).items() if name in _NESTED}
+        nested = {name: msgspec.convert(members[name], type_, dec_hook=path_from_json) for name, type_ in types.items()}
         return cls(**members | settings | nested)
 
 
-_NESTED: dict[str, Any] = {
-    "plan": PlanPolicy | None,
-    "job": OfflineJob | None,
-    "workspace": AgentWorkspace,
-    "services": Services,
-    "incarnation": Incarnation,
-}
-"""Types of the fields that are JSON objects."""
-
-
-def _decode_path(type_: type, value: Any) -> Any:
-    assert type_ is Path, f"no member is a {type_.__name__}"
-    return Path(value)
+_NESTED = ("plan", "job", "workspace", "services", "incarnation")
+"""Fields that are JSON objects."""

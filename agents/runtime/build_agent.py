@@ -3,40 +3,53 @@
 Importing this module imports the SDK.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+import attrs
+import msgspec
+
+from coterie.agents.layers.layer2_clearing import api_clearing
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.context_window import WindowMeter
+from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.prefix import Prefix
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.conversation.token_estimate import Thresholds, window_of
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
-from coterie.agents.loop.forks.fork import begin_fork, fork_workspace, write_fork_file
+from coterie.agents.loop.forks.fork import begin_fork, write_fork_file
+from coterie.agents.loop.model.catalog import Model, known_models
 from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.model.request import Identity
-from coterie.agents.loop.pipeline import Steps, open_background
+from coterie.agents.loop.pipeline import open_background
 from coterie.agents.mcp.client import McpClient
 from coterie.agents.mcp.mcp_tool import mcp_tools
+from coterie.agents.prompts import render
 from coterie.agents.root_link.root_connection import AgentHandlers
 from coterie.agents.runtime.agent_runner import AgentRunner
-from coterie.agents.runtime.first_message import NextUserMessage
 from coterie.agents.runtime.plan_mode import PlanMode
-from coterie.agents.runtime.setup.agent_config import begin_conversation, build_tools, context_thresholds
 from coterie.agents.runtime.setup.agent_files import agent_environment
 from coterie.agents.runtime.setup.agent_parts import AgentParts
+from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 from coterie.agents.runtime.setup.layer_setup import PipelineBuilder, load_layers
 from coterie.agents.runtime.setup.sandbox_setup import open_sandbox
-from coterie.agents.runtime.task_release import releasing_tasks
+from coterie.agents.runtime.task_report import releasing_tasks
 from coterie.agents.sandbox.sandbox import Sandbox
+from coterie.agents.tools.search.search_transcript import SearchTranscript
 from coterie.agents.tools.team.agent_tool import AgentTool
 from coterie.agents.tools.team.control_tools import ExitPlanMode, TaskStop
-from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace, WorkspaceChange
+from coterie.agents.tools.team.send_message import SendMessage
+from coterie.agents.tools.team.task_tools import task_tools
+from coterie.agents.tools.tool import JOBS_DIRECTORY, Tool, Workspace, tool_definition
 from coterie.agents.tools.web.hosts import hosts_from_settings
-from coterie.agents.tools.web.web_fetch import NAME, PageCache, WebFetch
+from coterie.agents.tools.web.web_fetch import PageCache, WebFetch
 from coterie.agents.tools.workspace.background_jobs import BackgroundJobs, open_jobs
 from coterie.mailbox.tasks.task import TaskOwner
 from coterie.memory.store.change import Author
+
+THINKING_BUDGET = 4_000
+"""Thinking budget, in tokens, for models that require one."""
 
 
 def build_agent(
@@ -44,15 +57,18 @@ def build_agent(
 ) -> Agent:
     """Build the agent from its transcript; a new agent is built from its fork point or its spec."""
     spec, files, point = parts.spec, parts.files, parts.point
-    meter = WindowMeter(context_thresholds(spec.settings, parts.model))
+    window = window_of(spec.settings.model, parts.model, spec.settings.layers.window.compact_window)
+    meter = WindowMeter(Thresholds.for_window(window, parts.model.max_output))
     conversation = files.transcript.loaded.conversation
     is_fresh = conversation is None
-    if conversation is None:
-        conversation = _begin_conversation(parts, tools)
+    if conversation is None and point is not None:
+        conversation = begin_fork(point, spec.task)
+    elif conversation is None:
+        conversation = begin_conversation(parts, tools, meter.thresholds)
     user_texts: list[str] = []
     if point is not None and is_fresh:
         point.restore_meter(meter)
-        fork_workspace(point, workspace)
+        workspace.restore(point.workspace_state)
         user_texts = [*point.words, spec.task]
         files.transcript.record(conversation, UserTextRecord(texts=user_texts))
     return Agent(
@@ -76,13 +92,32 @@ def build_agent(
     )
 
 
-def _begin_conversation(parts: AgentParts, tools: dict[str, Tool]) -> Conversation:
-    spec = parts.spec
-    if parts.point is not None:
-        return begin_fork(parts.point, spec.task)
-    return begin_conversation(
-        spec.settings, parts.model, parts.definition, tools, parts.memory.manual, is_embedded=spec.is_embedded
+def begin_conversation(parts: AgentParts, tools: Mapping[str, Tool], thresholds: Thresholds) -> Conversation:
+    """Begin a conversation; its key header, tools and system prompt never change.
+
+    Only the embedded server offers cache edits.
+    """
+    settings, model, clearing = parts.spec.settings, parts.model, parts.spec.settings.layers.clearing
+    header = KeyHeader(
+        model=model.id, effort=model.effort_of(settings.effort), thinking=_thinking(settings.thinking, model)
     )
+    if clearing.by_cache and parts.spec.is_embedded:
+        header = attrs.evolve(header, betas=(known_models().betas["cache_edits"],))
+    if clearing.by_api:
+        header = api_clearing(header, model, thresholds, clearing, tools)
+    system = [render("agent"), parts.memory.manual, "" if parts.definition is None else parts.definition.prompt]
+    defined = [tool_definition(tool) for tool in tools.values()]
+    return Conversation.begin(header, tools=defined, system=[text_block(text) for text in system if text])
+
+
+def _thinking(is_enabled: bool | None, model: Model) -> bytes | None:
+    if is_enabled is None or (model.thinking == "always"):
+        return None
+    shapes: Mapping[str, dict[str, object]] = {
+        "adaptive": {"type": "adaptive"},
+        "extended": {"type": "enabled", "budget_tokens": THINKING_BUDGET},
+    }
+    return msgspec.json.encode(shapes[model.thinking] if is_enabled else {"type": "disabled"})
 
 
 def _build_workspace(
@@ -102,7 +137,7 @@ def _build_workspace(
     if parts.point is not None:
         workspace.skills.restore(parts.point.skills)
     for state in files.transcript.loaded.states:
-        workspace.restore(WorkspaceChange(seen=state.seen, directory=state.directory, skills=state.skills))
+        workspace.restore(state)
     return workspace
 
 
@@ -117,13 +152,8 @@ def build_web_tools(parts: AgentParts) -> tuple[Tool, ...]:
 
     spec, begun = parts.spec, parts.begun_prefix
     hosts = tuple(hosts_from_settings(settings) for settings in (spec.settings, *spec.parent_settings))
-    is_there = all(each.entries for each in hosts) if begun is None else _has_web_fetch(begun)
+    is_there = all(each.entries for each in hosts) if begun is None else begun.has_tool(WebFetch.name)
     return (WebFetch(hosts=hosts, cache=PageCache(parts.files.clock.now), load=load_page),) if is_there else ()
-
-
-def _has_web_fetch(prefix: Prefix) -> bool:
-    beginning = b'{"name":"%s"' % NAME.encode()
-    return any(segment.data.startswith(beginning) for segment in prefix.segments if segment.section == "tools")
 
 
 def build_agent_tool(
@@ -132,7 +162,7 @@ def build_agent_tool(
     """Build the Agent tool, which expects the reports of children that an earlier incarnation spawned."""
     incarnation, unreported = parts.spec.incarnation, parts.unreported_children
     return AgentTool(
-        parts.root.spawner,
+        parts.root.services,
         parts.mail.messaging,
         parts.agent_types,
         fork_point=fork_point,
@@ -148,23 +178,27 @@ def build_all_tools(parts: AgentParts, agent_tool: AgentTool, mcp: McpClient) ->
 
     An existing conversation has the tools that it began with.
     """
-    root = parts.root
+    root, mail = parts.root, parts.mail
     plan_mode = PlanMode(
         policy=parts.spec.plan,
         is_approved=parts.spec.incarnation.is_plan_approved,
         authority=parts.authority,
-        approver=root.approver,
+        approver=root.services,
         report_activity=root.report_activity,
     )
-    shared = parts.hooks.wrap_tools(build_tools(parts.mail, parts.tasks, parts.files.transcript.path))
-    own: tuple[Tool, ...] = (
+    tools: tuple[Tool, ...] = (
+        *BUILT_IN,
+        SearchTranscript(path=parts.files.transcript.path),
+        SendMessage(router=mail.router, sender=mail.sender),
+        *task_tools(parts.tasks, TaskOwner(name=mail.sender.name, incarnation=mail.sender.incarnation)),
         agent_tool,
-        TaskStop(root.spawner),
+        TaskStop(root.services),
         ExitPlanMode(plan_mode),
         *parts.skills.tools,
         *build_web_tools(parts),
     )
-    return {**shared, **{tool.name: tool for tool in own}, **mcp_tools(parts.mcp_tools.tools, mcp)}
+    own = parts.hooks.wrap_tools({tool.name: tool for tool in tools})
+    return {**own, **mcp_tools(parts.mcp_tools.tools, mcp)}
 
 
 @asynccontextmanager
@@ -196,19 +230,11 @@ async def open_agent_runner(parts: AgentParts, client: ModelClient, mcp: McpClie
         agent = build_agent(parts, tools, _build_workspace(parts, jobs, sandbox, author), client, layers)
         steps = layers.steps
         async with open_background(steps):
-            with parts.root.handling(_handlers(agent_tool, steps)):
+            assert steps.on_demand_compaction is not None, "every agent has it"
+            handlers = AgentHandlers(
+                release=agent_tool.release, expect=agent_tool.pending.add, compact=steps.on_demand_compaction.request
+            )
+            with parts.root.handling(handlers):
                 yield AgentRunner(
-                    parts=parts,
-                    agent=agent,
-                    agent_tool=agent_tool,
-                    next_user_message=NextUserMessage(parts=parts, recall=steps.recall),
-                    steps=steps,
+                    parts=parts, agent=agent, agent_tool=agent_tool, steps=steps, on_demand=steps.on_demand_compaction
                 )
-
-
-def _handlers(agent_tool: AgentTool, steps: Steps) -> AgentHandlers:
-    """Return the handlers of the root's messages about this agent."""
-    assert steps.on_demand_compaction is not None, "every agent has it"
-    return AgentHandlers(
-        release=agent_tool.release, expect=agent_tool.pending.add, compact=steps.on_demand_compaction.request
-    )

@@ -7,18 +7,17 @@ import trio
 
 from coterie.agents.definitions.team_definition import team_briefing
 from coterie.agents.events.agent_events import Noticed
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import NOTHING, AddedBlocks, Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import Addition, UserTextRecord
 from coterie.agents.loop.loop import close_open_calls
 from coterie.agents.prompts import render
-from coterie.agents.runtime.mail_loop import has_work
 from coterie.agents.runtime.setup.agent_parts import AgentParts
 from coterie.agents.runtime.setup.context_texts import context_text, index_text, read_indexes
 from coterie.mailbox.errors import MailboxFailed
 
+NO_TEAMMATES = "You can also write to other agents that you know of."
 RECALL_TIMEOUT = 0.5
 """Seconds to wait for memories that fit the task; a search usually takes some milliseconds."""
 
@@ -37,7 +36,7 @@ class NextUserMessage:
         """
         parts, task = self.parts, self.parts.spec.task
         start_blocks = await parts.hooks.begin(agent)
-        if agent.fork_of is not None and task and has_work(agent) and not agent.conversation.open_tool_uses:
+        if agent.fork_of is not None and task and agent.has_work and not agent.conversation.open_tool_uses:
             return  # The directive of the fork, or a later message, is in the conversation.
         close_open_calls(agent)
         recalled = await self._recalled()
@@ -47,7 +46,7 @@ class NextUserMessage:
         user_texts = [task] if task else []
         children = sorted(spawned.name for spawned in parts.unreported_children)
         news = [render("still_at_work", names=", ".join(children))] if children else []
-        if not (user_texts or news or has_work(agent) or self._has_mail(agent)):
+        if not (user_texts or news or agent.has_work or self._has_mail(agent)):
             agent.add_preface(start_blocks)
             return  # The agent has replied to everything, and a shutdown request needs no reply.
         # Includes the mail that arrived between the runs.
@@ -59,21 +58,20 @@ class NextUserMessage:
 
     async def _begin(self, agent: Agent, start_blocks: Sequence[bytes], recalled: AddedBlocks) -> None:
         """Append the first message; for a teammate without a task, keep its beginning until a message arrives."""
-        texts = [await self._context(agent), *self._team_texts(agent.identity.agent), *self._plan()]
+        plan = self.parts.spec.plan
+        texts = [await self._context(agent), *self._team_texts(agent.identity.agent)]
+        texts += [] if plan is None else [render("plan_required", approver=plan.description)]
         texts += await self.parts.skills.preload(agent)
         if self.parts.spec.is_teammate and not self.parts.spec.task:
             agent.add_preface(map(text_block, texts))  # The teammate waits for its first message.
             return
-        user_texts = self._first_texts()
+        spec, definition = self.parts.spec, self.parts.definition
+        # The initial prompt of a definition is for a lead.
+        initial = None if definition is None or spec.parent_settings else definition.initial_prompt
+        user_texts = [*([initial] if initial and initial != spec.task else []), spec.task]
         task = [text for each in user_texts for text in (*await self.parts.skills.load_requested(agent, each), each)]
         blocks = [*map(text_block, texts), *start_blocks, *map(text_block, task), *recalled.blocks]
         agent.append_message("user", blocks, *self._records(agent, user_texts), *recalled.records)
-
-    def _first_texts(self) -> list[str]:
-        """Return the task of the agent; for a lead, behind the initial prompt of its definition."""
-        spec, definition = self.parts.spec, self.parts.definition
-        initial = None if definition is None or spec.parent_settings else definition.initial_prompt
-        return [*([initial] if initial and initial != spec.task else []), spec.task]
 
     def _records(self, agent: Agent, user_texts: list[str]) -> list[Addition]:
         """Return records of *user_texts* and of the skills that they have loaded."""
@@ -84,7 +82,7 @@ class NextUserMessage:
         try:
             return self.parts.mail.messaging.poll()
         except MailboxFailed as exc:
-            agent.emit(LayerFailed(layer="mail", reason=str(exc)))
+            agent.report_failure("mail", exc)
             return False
 
     async def _context(self, agent: Agent) -> str:
@@ -99,30 +97,20 @@ class NextUserMessage:
         lists = index_text(indexes), parts.skills.listing, parts.mcp_tools.to_text()
         return context_text(parts.spec.directory, agent.clock, parts.instructions, *lists)
 
-    def _plan(self) -> list[str]:
-        """Return the instructions for an agent that must submit a plan first."""
-        plan = self.parts.spec.plan
-        return [] if plan is None else [render("plan_required", approver=plan.description)]
-
     def _team_texts(self, name: str) -> list[str]:
         """Return the texts about the team for the agent *name*.
 
         These texts are separate from the context text, because sessions of one project share the bytes of the context
         text as long as it contains no name of a session.
         """
-        parts = self.parts
+        parts, teammate = self.parts, ""
+        if parts.spec.is_teammate and (lead := parts.spec.parent) is not None:
+            names = ", ".join(parts.teammates)
+            others = f"Other members of the team: {names}." if names else NO_TEAMMATES
+            teammate = render("teammate", name=name, lead=lead, others=others)
         scratch = "" if parts.scratch is None else render("scratch", directory=str(parts.scratch))
         team = "" if parts.team is None else team_briefing(parts.team)
-        return [text for text in (scratch, team, self._teammate(name)) if text]
-
-    def _teammate(self, name: str) -> str:
-        if (lead := self.parts.spec.lead) is None:
-            return ""
-        names = ", ".join(self.parts.teammates)
-        others = (
-            f"Other members of the team: {names}." if names else "You can also write to other agents that you know of."
-        )
-        return render("teammate", name=name, lead=lead, others=others)
+        return [text for text in (scratch, team, teammate) if text]
 
     async def _recalled(self) -> AddedBlocks:
         """Return memories that fit the task; memories that a model ranks come with a later message."""

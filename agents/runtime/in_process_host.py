@@ -6,7 +6,6 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
-from typing import Protocol
 
 import attrs
 import trio
@@ -31,16 +30,8 @@ END_TIMEOUT = 5.0
 """Seconds for in-process agents that have finished their work to exit when their parent exits."""
 
 
-class Interruptible(Protocol):
-    """An agent whose turn can be interrupted from outside."""
-
-    def interrupt(self) -> None:
-        """Interrupt the current turn."""
-        ...
-
-
-Interrupting = Callable[[Interruptible], AbstractAsyncContextManager[None]]
-"""Context manager within which the turn of the agent can be interrupted from outside."""
+Interrupting = Callable[[Callable[[], None]], AbstractAsyncContextManager[None]]
+"""Context manager within which the turn of an agent can be interrupted from outside by the given function."""
 AgentMain = Callable[[AgentSpec, RootConnection, Interrupting], Awaitable[int]]
 """Runs one agent and returns its exit status; an agent that fails has reported the reason to the root."""
 
@@ -51,24 +42,24 @@ class _InProcessAgent:
 
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     has_worked: bool = False
-    _agent: Interruptible | None = None
+    _interrupt: Callable[[], None] | None = None
 
     @asynccontextmanager
-    async def interrupting(self, agent: Interruptible) -> AsyncIterator[None]:
-        """Make *agent* interruptible by `handle_signal` within the block; an `Interrupting`."""
-        self._agent = agent
+    async def interrupting(self, interrupt: Callable[[], None]) -> AsyncIterator[None]:
+        """Let `handle_signal` call *interrupt* within the block; an `Interrupting`."""
+        self._interrupt = interrupt
         try:
             yield
         finally:
-            self._agent = None
+            self._interrupt = None
             self.has_worked = True
 
     def handle_signal(self, number: int) -> None:
         """Cancel the agent on SIGKILL; any other signal interrupts its turn."""
         if number == signal.SIGKILL:
             self.scope.cancel()
-        elif self._agent is not None:
-            self._agent.interrupt()
+        elif self._interrupt is not None:
+            self._interrupt()
 
 
 @attrs.define(eq=False)
@@ -127,7 +118,8 @@ class _InProcessHost:
             except* Exception as group:  # noqa: BLE001 - outermost frame of an in-process agent
                 traceback.print_exception(group, file=sys.stderr)
                 with contextlib.suppress(ControlLost):  # The connection itself raises this error.
-                    root.report_failure(_describe(group), is_for_user=False)
+                    first = traceback.format_exception_only(first_exception(group))
+                    root.report_failure(" ".join("".join(first).split()), is_for_user=False)
         return status
 
 
@@ -146,7 +138,3 @@ async def open_in_process_host(root: RootConnection, run_main: AgentMain) -> Asy
                 yield
             finally:
                 host.close()
-
-
-def _describe(group: BaseException) -> str:
-    return " ".join("".join(traceback.format_exception_only(first_exception(group))).split())

@@ -3,22 +3,58 @@
 import contextlib
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Literal
 
 import attrs
 import trio
 
 from coterie.agents.errors import ControlLost, ReplyMalformed
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.loop import run_loop
-from coterie.agents.loop.run_result import RunEnded, RunLimits
+from coterie.agents.loop.run_result import EndReason, RunEnded, RunLimits
 from coterie.agents.root_link.spawn_request import Spawner
 from coterie.agents.runtime.setup.agent_mail import AgentMail
-from coterie.agents.runtime.team_membership import TeamMembership
-from coterie.mailbox.contract import MemberState
-from coterie.mailbox.errors import MailboxFailed
-from coterie.mailbox.message_bodies import ShutdownResponse
+from coterie.mailbox.envelope import Envelope, MessageId, Sender
+from coterie.mailbox.errors import MailboxError, MailboxFailed
+from coterie.mailbox.message_bodies import Idle, ShutdownResponse
+from coterie.mailbox.router import OutgoingMessage, Router
+
+
+@attrs.frozen(kw_only=True)
+class TeamMembership:
+    """Sends the team messages of one agent."""
+
+    router: Router
+    sender: Sender
+    lead: str | None = None
+    """Recipient of idle notices; None to send none."""
+
+    async def notify_idle(self, agent: Agent, outcome: EndReason | None) -> None:
+        """Send the lead an idle notice after a run with the reason *outcome*.
+
+        A notice that cannot be stored is an event.
+        """
+        if self.lead is not None:
+            await self._send(agent, self.lead, Idle(outcome=outcome))
+
+    async def respond(self, agent: Agent, request: Envelope, response: ShutdownResponse) -> None:
+        """Send *response* to the sender of *request*; returns when it is stored, or after an event with the error.
+
+        The user and the root have no mailbox; they see the end of the run instead.
+        """
+        if request.sender.kind not in ("human", "system"):
+            await self._send(agent, request.sender.name, response, request.id)
+
+    async def _send(
+        self, agent: Agent, to: str, body: Idle | ShutdownResponse, in_reply_to: MessageId | None = None
+    ) -> None:
+        message = OutgoingMessage(to=to, body=body.to_body(), kind=body.kind, in_reply_to=in_reply_to)
+        try:
+            await self.router.send(self.sender, message)
+        except MailboxError as exc:
+            agent.report_failure("mail", exc)
+
 
 IdleWait = Callable[[Agent, Callable[[], Awaitable[None]]], Awaitable[None]]
 """Waits for mail by calling the given function, and serves other requests during the wait.
@@ -27,19 +63,14 @@ The `IdleWait` may return before mail arrives, if a request that it served has p
 """
 
 
-async def wait_only(_agent: Agent, wait: Callable[[], Awaitable[None]]) -> None:
-    """Wait for mail and serve no other requests; the default `IdleWait`."""
-    await wait()
-
-
 async def run_mail_loop(
     agent: Agent,
     mail: Messaging,
     limits: RunLimits,
     membership: TeamMembership,
-    report_state: Callable[[MemberState], None] = lambda _: None,
+    report_state: Callable[[Literal["running", "idle"]], None] = lambda _: None,
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
-    idle_wait: IdleWait = wait_only,
+    idle_wait: IdleWait | None = None,
 ) -> RunEnded:
     """Run *agent* on its conversation and on *mail* until a run ends with another reason than "completed".
 
@@ -60,7 +91,7 @@ async def run_mail_loop(
             await mail.wait_for_work()
 
     while True:
-        if has_work(agent):
+        if agent.has_work:
             report_state("running")
             ended = await _run(agent, mail, limits)
             if ended.reason != "completed" or mail.shutdown.is_known:
@@ -68,22 +99,15 @@ async def run_mail_loop(
         if not mail.shutdown.requests:
             report_state("idle")
             await membership.notify_idle(agent, None if ended is None else ended.reason)
-        await idle_wait(agent, wait)
+        await (wait() if idle_wait is None else idle_wait(agent, wait))
         if mail.has_work:
-            added = mail.add_blocks(agent, ())
-            agent.append_message("user", added.blocks, *added.records)
+            mail.deliver(agent)
         elif mail.shutdown.requests:
             break
     if mail.shutdown.requests:
         return await _shut_down(agent, mail, membership, ended or RunEnded(reason="completed"))
     assert ended is not None, "an agent that was not asked to end goes on until a run ends badly"
     return ended
-
-
-def has_work(agent: Agent) -> bool:
-    """True if the conversation ends with a user message that the model has not answered."""
-    last = agent.conversation.prefix.last
-    return last is not None and last.role == "user"
 
 
 async def _run(agent: Agent, mail: Messaging, limits: RunLimits) -> RunEnded:
@@ -105,33 +129,26 @@ async def _interrupt_at_deadline(agent: Agent, mail: Messaging) -> None:
     """Receive shutdown requests while the agent is running, and interrupt the agent at the deadline."""
     while trio.current_time() < mail.shutdown.deadline:
         with trio.move_on_at(mail.shutdown.deadline):
-            await _receive(agent, mail)
+            try:
+                await mail.receive()
+            except MailboxFailed as exc:
+                agent.report_failure("mail", exc)
+                await trio.sleep_forever()  # The tool rounds retry; retrying here would be a busy loop.
     agent.interrupt()
-
-
-async def _receive(agent: Agent, mail: Messaging) -> None:
-    try:
-        await mail.receive()
-    except MailboxFailed as exc:
-        agent.emit(LayerFailed(layer="mail", reason=str(exc)))
-        await trio.sleep_forever()  # The tool rounds retry; retrying here would be a busy loop.
 
 
 async def _shut_down(agent: Agent, mail: Messaging, membership: TeamMembership, last: RunEnded) -> RunEnded:
     """Send the response to every shutdown request, and return *last* with the reason "shutdown"."""
-    response = _response(last, is_late=trio.current_time() >= mail.shutdown.deadline)
+    reasons = {"completed": "it had nothing more to do", "shutdown": "it has wrapped up"}
+    reason = reasons.get(last.reason, f"its run has ended: {last.reason}")
+    if last.reason == "cancelled":
+        is_late = trio.current_time() >= mail.shutdown.deadline
+        reason = "the deadline has passed and its turn was interrupted" if is_late else "it was interrupted"
+    response = ShutdownResponse(accepted=last.reason != "cancelled", reason=reason)
     for request in mail.shutdown.requests.values():
         await membership.respond(agent, request, response)
     await mail.acknowledge_all(agent)
     return attrs.evolve(last, reason="shutdown")
-
-
-def _response(last: RunEnded, *, is_late: bool) -> ShutdownResponse:
-    if last.reason == "cancelled":
-        text = "the deadline has passed and its turn was interrupted" if is_late else "it was interrupted"
-        return ShutdownResponse(accepted=False, reason=text)
-    reasons = {"completed": "it had nothing more to do", "shutdown": "it has wrapped up"}
-    return ShutdownResponse(accepted=True, reason=reasons.get(last.reason, f"its run has ended: {last.reason}"))
 
 
 async def wait_for_mail_or_idle_team(mail: AgentMail, spawner: Spawner) -> None:

@@ -1,11 +1,14 @@
-"""Report of a finished agent to its parent."""
+"""End of an agent: the report to its parent, and the release of its tasks."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Literal
 
 import msgspec
 import trio
 
+from coterie.agents.events.agent_events import Event
+from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.loop.run_result import EndReason, RunEnded
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.worktree import WORK_NOT_CHECKED, describe_work, find_unsaved_work
@@ -13,10 +16,11 @@ from coterie.git_command import GitFailed
 from coterie.mailbox.envelope import MessageId, Sender
 from coterie.mailbox.message_bodies import TaskNotification
 from coterie.mailbox.router import OutgoingMessage, Router
+from coterie.mailbox.tasks.errors import TaskError
+from coterie.mailbox.tasks.task import TaskOwner
+from coterie.mailbox.tasks.task_list import TaskList
 
-ReportStatus = Literal["completed", "failed", "killed", "blocked"]
-
-_OUTCOMES: Mapping[EndReason, tuple[ReportStatus, str]] = {
+_OUTCOMES: Mapping[EndReason, tuple[Literal["completed", "failed", "killed", "blocked"], str]] = {
     "completed": ("completed", "The task is done."),
     "max_turns": ("blocked", "It has used up its turns."),
     "budget": ("blocked", "Its budget is too small for another call."),
@@ -66,3 +70,37 @@ async def add_worktree_state(spec: AgentSpec, report: TaskNotification) -> TaskN
         except GitFailed as exc:
             work = str(exc)
     return msgspec.structs.replace(report, summary=f"{report.summary} {describe_work(spec.workspace.worktree, work)}")
+
+
+RELEASE_TIMEOUT = 15.0
+"""Seconds for releasing tasks; a little more than the timeout of the task list's lock."""
+
+
+@asynccontextmanager
+async def releasing_tasks(task_list: TaskList, owner: TaskOwner, emit: Callable[[Event], None]) -> AsyncIterator[None]:
+    """Release the tasks of *owner* when the block ends, also after an error or cancellation.
+
+    At the beginning, *owner* takes over the tasks of an earlier incarnation that crashed. A task that cannot be taken
+    over or released is an event; a task that cannot be released stays claimed until the next incarnation ends.
+    """
+    try:
+        if owner.incarnation > 1:
+            with _reporting_errors(emit):
+                await task_list.take_over(owner)
+        yield
+    finally:
+        await release_tasks(task_list, owner, emit)
+
+
+async def release_tasks(task_list: TaskList, owner: TaskOwner, emit: Callable[[Event], None]) -> None:
+    """Release the tasks of *owner*, an agent that has ended, even if cancelled. A failure is an event."""
+    with trio.move_on_after(RELEASE_TIMEOUT, shield=True), _reporting_errors(emit):
+        await task_list.release_all(owner)
+
+
+@contextmanager
+def _reporting_errors(emit: Callable[[Event], None]) -> Iterator[None]:
+    try:
+        yield
+    except TaskError as exc:
+        emit(LayerFailed(layer="tasks", reason=str(exc)))

@@ -56,7 +56,6 @@ class Worktree:
 
 
 _STATUS = ("status", "--porcelain", "--ignored", "--untracked-files=normal", "--ignore-submodules=none")
-_HEADS = ("rev-list", "--walk-reflogs", "HEAD")
 
 
 async def find_unsaved_work(worktree: Worktree) -> str | None:
@@ -67,10 +66,12 @@ async def find_unsaved_work(worktree: Worktree) -> str | None:
     """
     if worktree.stage == "making" or not worktree.path.exists():
         return None
-    await _check_worktree(worktree)
+    # Outside of a worktree, git would use the checkout around the path.
+    if Path(await worktree.git_inside("rev-parse", "--show-toplevel")) != worktree.path:
+        raise GitFailed(f"{worktree.path} is no longer a worktree")
     files = (await worktree.git_inside(*_STATUS)).splitlines()
     # Includes commits that HEAD has left, because only the reflog of this HEAD may still lead to them.
-    heads = (await worktree.git_inside(*_HEADS)).splitlines()
+    heads = (await worktree.git_inside("rev-list", "--walk-reflogs", "HEAD")).splitlines()
     heads.append(await worktree.git_inside("rev-parse", "HEAD"))
     found = [*_describe_count(len({*heads} - {worktree.base}), "commit"), *_describe_count(len(files), "changed file")]
     return " and ".join(found) or await _hidden_work(worktree)
@@ -81,13 +82,6 @@ def describe_work(worktree: Worktree, work: str | None) -> str:
     if work is None:
         return "There are no changes in its worktree."
     return f"Its work is in {worktree.path}, on the branch {worktree.branch}: {work}."
-
-
-async def _check_worktree(worktree: Worktree) -> None:
-    """Raise `GitFailed` unless the path is a worktree: otherwise git would use the checkout around it."""
-    top = await worktree.git_inside("rev-parse", "--show-toplevel")
-    if Path(top) != worktree.path:
-        raise GitFailed(f"{worktree.path} is no longer a worktree")
 
 
 async def _hidden_work(worktree: Worktree) -> str | None:

@@ -1,8 +1,9 @@
-"""Sandbox backends: command lines for Bubblewrap and for the Landlock launcher."""
+"""Sandbox backends: command lines for Bubblewrap and for the Landlock launcher, and which of them this machine has."""
 
 import ctypes
 import platform
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Literal
 
 from coterie.agents.sandbox import launch
 
+SandboxBackend = Literal["bubblewrap", "landlock"]
+"""Kernel mechanism that enforces a sandbox."""
 PathAccess = Literal["hidden", "read", "write"]
 
 PROGRAM = "bwrap"
@@ -34,6 +37,11 @@ _BASE = (
 _RUN = ("--tmpfs", "/run", "--ro-bind-try", "/run/current-system", "/run/current-system")
 _CLOSED = "0111"
 """Mode of a hidden directory: it can be traversed to visible paths below it, but not listed."""
+
+LOWEST_LANDLOCK_VERSION = 3
+"""Lowest usable Landlock version: the first that denies truncating a file without write access."""
+PROBE_TIMEOUT = 20.0
+"""Seconds after which a probe without a result counts as a failure."""
 
 
 def find_bubblewrap() -> str | None:
@@ -70,11 +78,6 @@ def bubblewrap_command(
     ]
 
 
-def bubblewrap_probe(program: Sequence[str]) -> list[str]:
-    """Return the command that runs *program* with every Bubblewrap feature that a kernel may refuse, without mounts."""
-    return [find_bubblewrap() or PROGRAM, *_BASE, *_RUN, "--unshare-net", "--", *program]
-
-
 def _network(*, is_open: bool) -> Iterator[str]:
     if not is_open:
         yield "--unshare-net"
@@ -101,19 +104,10 @@ def _mounted(path: Path, view: PathAccess) -> Iterator[str]:
         yield from ("--bind-try" if view == "write" else "--ro-bind-try", name, name)
 
 
-LOWEST_LANDLOCK_VERSION = 3
-"""Lowest usable Landlock version: the first that denies truncating a file without write access."""
-
-
 def landlock_version() -> int:
     """Return the Landlock version of the kernel; 0 without Landlock."""
     found: int = ctypes.CDLL(None, use_errno=True).syscall(launch.CREATE_RULESET, None, 0, launch.ASK_VERSION)
     return max(0, found)
-
-
-def is_known_machine() -> bool:
-    """Return True if the system call numbers of this architecture are known."""
-    return platform.machine() in launch.MACHINES
 
 
 def landlock_command(program: Sequence[str], views: Mapping[Path, PathAccess], *, network: bool) -> list[str]:
@@ -122,3 +116,53 @@ def landlock_command(program: Sequence[str], views: Mapping[Path, PathAccess], *
     # Isolated from site packages, environment and working directory, so that no foreign module can be imported.
     start = [sys.executable, "-I", "-S", launch.__file__]
     return [*start, *(["--network"] if network else []), *places, "--", *program]
+
+
+def unavailable_reason(way: SandboxBackend) -> str | None:
+    """Return why a sandbox backend cannot be used here and how to fix that; None if it can. Blocks."""
+    return _bubblewrap_problem() if way == "bubblewrap" else _landlock_problem()
+
+
+def available_backends() -> dict[SandboxBackend, str | None]:
+    """Map each sandbox backend to the reason why it cannot be used; None if it can. Blocks."""
+    ways: tuple[SandboxBackend, ...] = ("bubblewrap", "landlock")
+    return {way: unavailable_reason(way) for way in ways}
+
+
+def _bubblewrap_problem() -> str | None:
+    program = find_bubblewrap()
+    if program is None:
+        return f"the program {PROGRAM} is not installed; install the package bubblewrap{_landlock_hint()}"
+    try:
+        probe = subprocess.run(  # noqa: S603 - fixed arguments: every feature that a kernel may refuse, without mounts
+            [program, *_BASE, *_RUN, "--unshare-net", "--", "/bin/sh", "-c", ":"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        return f"{PROGRAM} cannot be run: {exc}{_landlock_hint()}"
+    if probe.returncode == 0:
+        return None
+    error = (probe.stderr.strip().splitlines() or [f"{PROGRAM} exited with {probe.returncode}"])[-1]
+    return f"{error}; unprivileged user namespaces must be allowed for it{_landlock_hint()}"
+
+
+def _landlock_problem() -> str | None:
+    if platform.machine() not in launch.MACHINES:
+        return 'Landlock is supported on x86_64 and aarch64 only; install bubblewrap and set sandbox = "bubblewrap"'
+    version = landlock_version()
+    if version >= LOWEST_LANDLOCK_VERSION:
+        return None
+    has = f"version {version} of Landlock" if version else "no Landlock"
+    return (
+        f"this kernel has {has}; version {LOWEST_LANDLOCK_VERSION} (Linux 6.2) is required; "
+        'install bubblewrap and set sandbox = "bubblewrap"'
+    )
+
+
+def _landlock_hint() -> str:
+    return "" if _landlock_problem() else ', or set sandbox = "landlock", which this kernel supports'

@@ -53,7 +53,8 @@ def main(arguments: "list[str]") -> None:
     views = dict(zip(words[1::2], words[::2], strict=True))
     try:
         _call(_libc.prctl, _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-        _drop_capabilities()
+        # Drop all capabilities; only a root user has any.
+        _call(_libc.capset, struct.pack("=Ii", 0x20080522, 0), bytes(24))
         _restrict_files(views, has_network=has_network)
         _restrict_sockets(has_network=has_network)
         os.execv(program[0], program)  # noqa: S606 - the purpose of the launcher
@@ -147,11 +148,6 @@ def _restrict_sockets(*, has_network: bool) -> None:
     )
     buffer = ctypes.create_string_buffer(lines, len(lines))
     _call(_libc.prctl, _SECCOMP, 2, struct.pack("@HP", size, ctypes.addressof(buffer)), 0, 0)
-
-
-def _drop_capabilities() -> None:
-    """Drop all capabilities; only a root user has any."""
-    _call(_libc.capset, struct.pack("=Ii", 0x20080522, 0), bytes(24))
 
 
 def _call(function: "ctypes._FuncPointer", *arguments: object) -> int:

@@ -2,17 +2,14 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import attrs
 
 from coterie.agents.sandbox import backends
-from coterie.agents.sandbox.backends import PathAccess
+from coterie.agents.sandbox.backends import PathAccess, SandboxBackend
 
-SandboxBackend = Literal["bubblewrap", "landlock"]
-"""Kernel mechanism that enforces a sandbox."""
 TEMPORARY_VARIABLE = "TMPDIR"
 
 
@@ -52,10 +49,9 @@ class Sandbox:
     @property
     def description(self) -> str:
         """One line about the restrictions, for a model whose command failed."""
+        places = f"the project directory and {TEMPORARY_VARIABLE}"
         reach = "" if self.network else ", and there is no network"
-        return (
-            f"[the command ran in a sandbox: it can write only the project directory and {TEMPORARY_VARIABLE}{reach}]"
-        )
+        return f"[the command ran in a sandbox: it can write only {places}{reach}]"
 
     @property
     def has_init_process(self) -> bool:
@@ -96,18 +92,11 @@ class Sandbox:
         """Return why the backend cannot enforce these rules on any kernel; None if it can."""
         if self.way == "bubblewrap":
             return None
-        if pair := next(_hidden_inside_writable(self.views()), None):
-            inner, outer = pair
-            return (
-                f"Landlock cannot hide {inner}, because it is inside {outer}, which commands may write; "
-                'work in another directory, or set sandbox = "bubblewrap"'
-            )
+        views = self.views()
+        for inner in (path for path, view in views.items() if view == "hidden"):
+            for outer in (path for path, view in views.items() if view == "write" and inner.is_relative_to(path)):
+                return (
+                    f"Landlock cannot hide {inner}, because it is inside {outer}, which commands may write; "
+                    'work in another directory, or set sandbox = "bubblewrap"'
+                )
         return None
-
-
-def _hidden_inside_writable(views: Mapping[Path, PathAccess]) -> Iterator[tuple[Path, Path]]:
-    """Yield each hidden path inside a writable one, with the writable path."""
-    written = [path for path, view in views.items() if view == "write"]
-    for path, view in views.items():
-        if view == "hidden":
-            yield from ((path, outer) for outer in written if path.is_relative_to(outer))

@@ -15,6 +15,16 @@ RUN_BY_GIT = ("hooks", "config", "config.worktree", "modules", "info", "commondi
 """Entries of a git directory that can name programs to run, or redirect git to other configuration."""
 COMMON_DIRECTORY_FILE = "commondir"
 """File name; git takes hooks and configuration from the directory that such a file names."""
+SECRETS = (
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".config/gcloud", ".config/gh"),
+    *(".config/glab-cli", ".netrc", ".git-credentials", ".config/git/credentials", ".pgpass", ".my.cnf"),
+    *(".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml"),
+    *(".gem/credentials", ".config/pip/pip.conf", ".terraform.d", ".vault-token", ".password-store"),
+    *(".local/share/keyrings", ".config/op", ".config/Bitwarden CLI", ".mozilla", ".thunderbird"),
+    *(".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".bash_history"),
+    *(".zsh_history", ".python_history", ".psql_history", ".claude.json", ".claude/.credentials.json"),
+)
+"""Files and directories with keys, passwords or histories, relative to the user's home directory."""
 
 
 @attrs.frozen(kw_only=True)
@@ -38,33 +48,12 @@ class Repository:
         if found is None:
             return cls()
         own, common = found
+        run_by_git = tuple(own / name for name in RUN_BY_GIT)
         if own == common:
-            return cls(
-                writable=(own,),
-                protected=tuple(_files_run_by_git(own)),
-                hooks=(own / "hooks",),
-                unwanted=(own / COMMON_DIRECTORY_FILE,),
-            )
+            unwanted = (own / COMMON_DIRECTORY_FILE,)
+            return cls(writable=(own,), protected=run_by_git, hooks=(own / "hooks",), unwanted=unwanted)
         shared = tuple(common / name for name in SHARED)
-        return cls(
-            readable=(common.parent,), writable=(own, *shared), protected=(top / ".git", *_files_run_by_git(own))
-        )
-
-
-def _files_run_by_git(directory: Path) -> Iterator[Path]:
-    return (directory / name for name in RUN_BY_GIT)
-
-
-SECRETS = (
-    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".config/gcloud", ".config/gh"),
-    *(".config/glab-cli", ".netrc", ".git-credentials", ".config/git/credentials", ".pgpass", ".my.cnf"),
-    *(".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml"),
-    *(".gem/credentials", ".config/pip/pip.conf", ".terraform.d", ".vault-token", ".password-store"),
-    *(".local/share/keyrings", ".config/op", ".config/Bitwarden CLI", ".mozilla", ".thunderbird"),
-    *(".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".bash_history"),
-    *(".zsh_history", ".python_history", ".psql_history", ".claude.json", ".claude/.credentials.json"),
-)
-"""Files and directories with keys, passwords or histories, relative to the user's home directory."""
+        return cls(readable=(common.parent,), writable=(own, *shared), protected=(top / ".git", *run_by_git))
 
 
 def hidden_paths() -> Iterator[Path]:

@@ -2,7 +2,9 @@
 
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -10,14 +12,19 @@ from coterie.agents.definitions.definition_files import FileProblem, read_text
 from coterie.agents.loop.conversation.token_estimate import TEXT_BYTES
 from coterie.agents.loop.conversation.transcript_records import UsedSkill
 from coterie.agents.prompts import render
-from coterie.agents.skills.skill import Skill
-from coterie.agents.skills.store import Skills
+from coterie.agents.skills.store import Skill, Skills
 from coterie.memory.front_matter.front_matter import parse_front_matter
 
 ARGUMENTS = "$ARGUMENTS"
 PLACE = "${CLAUDE_SKILL_DIR}"
 """Placeholder in skill files for the directory of the skill."""
+
 _REQUEST = re.compile(r"/(?P<name>[a-z0-9-]{1,64})(?:\s+(?P<arguments>.*))?", re.DOTALL)
+
+SHOWN = 250
+"""Maximum length of a description in the list, in characters: enough for its purpose."""
+LEAST = 20
+"""Minimum useful length of a description, in characters; below, only the name is listed."""
 
 
 def skill_text(used: UsedSkill) -> str | FileProblem:
@@ -27,7 +34,7 @@ def skill_text(used: UsedSkill) -> str | FileProblem:
     """
     file = Path(used.file)
     if os.path.realpath(file) != used.file:
-        return FileProblem(path=file, line=1, severity="error", reason="has moved since the skills were loaded")
+        return FileProblem(path=file, reason="has moved since the skills were loaded")
     text = read_text(file)
     if isinstance(text, FileProblem):
         return text
@@ -52,12 +59,6 @@ def requested_skill(message: str, skills: Skills) -> tuple[Skill, str] | None:
     return skill, (match["arguments"] or "").strip()
 
 
-SHOWN = 250
-"""Maximum length of a description in the list, in characters: enough for its purpose."""
-LEAST = 20
-"""Minimum useful length of a description, in characters; below, only the name is listed."""
-
-
 def skill_listing(skills: Sequence[Skill], budget: int) -> str:
     """List *skills* in at most *budget* tokens, only the first ones if necessary; empty without skills.
 
@@ -66,29 +67,17 @@ def skill_listing(skills: Sequence[Skill], budget: int) -> str:
     if not skills:
         return ""
     room = budget * TEXT_BYTES - len(render("skills", skills="").encode())
-    lines = _lines(skills, _longest(skills, room))
-    kept = _fitting(lines, room)
+    lengths = range(LEAST, SHOWN + 1)
+    fitting = bisect_right(lengths, room, key=lambda length: _sizes(_described(skills, length))[-1])
+    lines = _described(skills, lengths[fitting - 1]) if fitting else [f"- {skill.name}" for skill in skills]
+    kept = lines[: bisect_right(_sizes(lines), room)]
     if more := len(lines) - len(kept):
         kept.append(f"- ... and {more} more skills that do not fit into this list; the user knows their names")
     return render("skills", skills="\n".join(kept))
 
 
-def _longest(skills: Sequence[Skill], room: int) -> int:
-    """Return the number of characters that fit for each description; 0 for none."""
-    low, high = 0, SHOWN
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _size(_lines(skills, middle)) <= room:
-            low = middle
-        else:
-            high = middle - 1
-    return low if low >= LEAST else 0
-
-
-def _lines(skills: Sequence[Skill], longest: int) -> list[str]:
-    return [
-        f"- {skill.name}: {_short(skill.description, longest)}" if longest else f"- {skill.name}" for skill in skills
-    ]
+def _described(skills: Sequence[Skill], longest: int) -> list[str]:
+    return [f"- {skill.name}: {_short(skill.description, longest)}" for skill in skills]
 
 
 def _short(description: str, longest: int) -> str:
@@ -97,15 +86,6 @@ def _short(description: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3].rstrip()}..."
 
 
-def _fitting(lines: Sequence[str], room: int) -> list[str]:
-    kept: list[str] = []
-    for line in lines:
-        room -= len(line.encode()) + 1
-        if room < 0:
-            break
-        kept.append(line)
-    return kept
-
-
-def _size(lines: Sequence[str]) -> int:
-    return sum(len(line.encode()) + 1 for line in lines)
+def _sizes(lines: Sequence[str]) -> list[int]:
+    """Return the size of the text up to the end of each line, in bytes."""
+    return list(accumulate(len(line.encode()) + 1 for line in lines))

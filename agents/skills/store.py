@@ -1,21 +1,157 @@
-"""Skill store: all skills of a project, with precedence between equal names."""
+"""Skills: the parser of their `SKILL.md` files, and all skills of a project by name."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import attrs
 
-from coterie.agents.definitions.definition_files import FileProblem, file_error, read_text, replacement_problem
-from coterie.agents.skills.skill import Skill, SkillScope, parse_skill
+from coterie.agents.definitions.definition_files import FileProblem, read_text, replacement_problem
+from coterie.agents.definitions.front_matter_fields import FrontMatterFields
+from coterie.agents.definitions.list_fields import tool_names
+from coterie.agents.loop.conversation.transcript_records import UsedSkill
+from coterie.memory.front_matter.yaml_fields import quote_text
 from coterie.paths import home_directory, project_directory, project_root
 from coterie.suggestions import closest_match
 
+SkillScope = Literal["user", "agents", "claude", "project"]
+"""Origin of a skill, from the weakest to the strongest: the user, or one of three directories of the project."""
+NAME = re.compile(r"[a-z0-9-]{1,64}")
+RULE = "a name is at most 64 lower-case letters, digits and hyphens"
+LONGEST = 1_024
+"""Maximum length of a description, in characters."""
+RIGHTS = "it grants no permissions; use `permissions.allow` in your settings"
+MODEL = "another model could not use the cached conversation; set it in an agent definition"
+PLAIN = "a skill is loaded into the conversation that uses it"
+OTHERS = "it has no effect here"
 DIRECTORY = "skills"
 FILE = "SKILL.md"
 MOST = 1_000
 """Maximum number of skills that are loaded from one directory."""
+
+
+@attrs.frozen(kw_only=True)
+class Skill:
+    """Properties of a skill that are known before it is loaded."""
+
+    name: str
+    """Lower-case letters, digits and hyphens."""
+    description: str
+    """Purpose of the skill, in one line, as a text for the model."""
+    scope: SkillScope
+    source: Path
+    """Path of the file, as the user knows it."""
+    file: Path
+    """Path of the file with all links resolved."""
+    allowed_tools: tuple[str, ...] = ()
+    """Tools that the skill would like to use. They grant no permissions: see `docs/skills.md`."""
+    argument_hint: str | None = None
+    """Hint for users about the arguments behind the name."""
+    is_for_model: bool = True
+    """True if agents may load the skill and see it in their list."""
+    is_for_user: bool = True
+    """True if the user may load the skill, as `/name`."""
+
+    @property
+    def directory(self) -> Path:
+        """Directory of the skill, with all links resolved."""
+        return self.file.parent
+
+    def used(self, arguments: str = "") -> UsedSkill:
+        """Return the record of a use of the skill with *arguments*, for a transcript."""
+        return UsedSkill(name=self.name, file=str(self.file), arguments=arguments)
+
+
+def parse_skill(
+    text: str, *, path: Path, scope: SkillScope, file: Path | None = None
+) -> tuple[Skill | None, list[FileProblem]]:
+    """Parse *text*, the content of *path*; *file* is the same path with links resolved.
+
+    Without front matter or a valid name there is no skill; the problems contain the reason. Never raises.
+    """
+    reader = _SkillParser(path=path, content=text)
+    return reader.parse(scope, file or path), reader.sorted_problems()
+
+
+class _SkillParser(FrontMatterFields):
+    keys = ("name", "description", "allowed-tools", "argument-hint", "disable-model-invocation", "user-invocable")
+    set_aside = {  # noqa: RUF012 - a constant, declared as such in the base class
+        "tools": "a skill has no tools of its own",
+        "model": MODEL,
+        "effort": MODEL,
+        "context": PLAIN,
+        "agent": PLAIN,
+        "hooks": "hooks are set in settings and agent definitions",
+        "mcp-servers": "servers are set in `.mcp.json` and agent definitions",
+        **dict.fromkeys(("license", "metadata", "version", "author", "tags", "compatibility", "source"), OTHERS),
+        **dict.fromkeys(("dependencies", "origin", "triggers", "category", "date_added", "risk", "id"), OTHERS),
+    }
+
+    def parse(self, scope: SkillScope, file: Path) -> Skill | None:
+        if not self.has_front_matter():
+            return None
+        name, description = self._name(), self._description()
+        if name is None or description is None:
+            return None
+        if not self.front.body.strip():
+            reason = "the text is empty: write the instructions below the front matter"
+            self.add_problem("warning", self.front.line or 1, reason)
+        return Skill(
+            name=name,
+            description=description,
+            scope=scope,
+            source=self.path,
+            file=file,
+            allowed_tools=self._allowed_tools(),
+            argument_hint=self._hint(),
+            is_for_model=not self.flag("disable-model-invocation"),
+            is_for_user=self.flag("user-invocable", default=True),
+        )
+
+    def _name(self) -> str | None:
+        """Return the name in the file, or else the name of its directory."""
+        written, directory = self.text("name"), self.path.parent.name
+        if written is not None and NAME.fullmatch(written):
+            return written
+        if NAME.fullmatch(directory):
+            what = "the name is missing" if written is None else f"{quote_text(written)} is not a valid name: {RULE}"
+            self.add_error("name", "warning", f"{what}; the name of the directory is used: {directory}")
+            return directory
+        what = "the name is missing" if written is None else f"{quote_text(written)} is not a valid name"
+        self.add_error("name", "error", f"{what}: {RULE}, as in `name: release-notes`")
+        return None
+
+    def _description(self) -> str | None:
+        """Return the description in the file, on one line, or else its first paragraph."""
+        written = self.text("description")
+        if written is None:
+            paragraphs = (part for part in self.front.body.split("\n\n") if part.strip() and not part.startswith("#"))
+            written = next(paragraphs, None)
+            missing = "description is missing: add a line such as `description: Writes notes. Use before a release.`"
+            if written is None:
+                self.add_error("description", "error", missing)
+            else:
+                self.add_error("description", "warning", f"{missing}; the first paragraph is used instead")
+        elif len(written) > LONGEST:
+            reason = f"description has {len(written):,} characters; only the first {LONGEST:,} are used"
+            self.add_error("description", "warning", reason)
+        return None if written is None else " ".join(written.split())[:LONGEST]
+
+    def _hint(self) -> str | None:
+        # `[issue]` is a list in YAML, and the usual notation of a hint.
+        value = self.value("argument-hint")
+        if isinstance(value, list):
+            return f"[{', '.join(map(str, value))}]" if value else None
+        return self.text("argument-hint")
+
+    def _allowed_tools(self) -> tuple[str, ...]:
+        value = self.value("allowed-tools")
+        if value is None:
+            return ()
+        self.add_error("allowed-tools", "note", f"allowed-tools lists what the skill would like to use; {RIGHTS}")
+        return tuple(tool_names(value) or ("*",))
 
 
 @attrs.frozen(kw_only=True)
@@ -92,10 +228,11 @@ def _find(place: Path, problems: list[FileProblem]) -> Iterator[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as exc:
-        problems.append(file_error(place, f"cannot be searched: {exc.strerror}"))
+        problems.append(FileProblem(path=place, reason=f"cannot be searched: {exc.strerror}"))
         return
     if len(names) > MOST:
-        problems.append(file_error(place, f"there are {len(names):,} entries; only the first {MOST:,} are read"))
+        reason = f"there are {len(names):,} entries; only the first {MOST:,} are read"
+        problems.append(FileProblem(path=place, reason=reason))
     for name in names[:MOST]:
         path = place / name / FILE
         if not name.startswith(".") and os.path.lexists(path):
@@ -105,10 +242,7 @@ def _find(place: Path, problems: list[FileProblem]) -> Iterator[Path]:
 def _read(path: Path, scope: SkillScope, root: Path | None) -> tuple[Skill | None, list[FileProblem]]:
     file = Path(os.path.realpath(path))
     if root is not None and not file.is_relative_to(root.resolve()):
-        return None, [
-            file_error(
-                path, f"leads outside of the project, to {file}; copy the skill to this place, or to your own skills"
-            )
-        ]
+        reason = f"leads outside of the project, to {file}; copy the skill to this place, or to your own skills"
+        return None, [FileProblem(path=path, reason=reason)]
     text = read_text(path)
     return (None, [text]) if isinstance(text, FileProblem) else parse_skill(text, path=path, scope=scope, file=file)

@@ -3,7 +3,7 @@
 import functools
 import types
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import attrs
 import msgspec
@@ -12,8 +12,6 @@ from coterie.agents.errors import ToolFailed
 from coterie.suggestions import did_you_mean
 
 Input = TypeVar("Input", bound=attrs.AttrsInstance)
-
-DESCRIPTION = "description"
 
 PLAIN: Mapping[Any, tuple[str, str]] = {
     str: ("string", "a string"),
@@ -26,23 +24,18 @@ PLAIN: Mapping[Any, tuple[str, str]] = {
 """Python type -> its name in JSON Schema, and its description for error messages."""
 
 
-def described(text: str) -> dict[str, str]:
-    """Build the metadata of a field with a description for the model: `attrs.field(metadata=described(...))`."""
-    return {DESCRIPTION: text}
-
-
 def input_schema(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
     """Build the JSON Schema of *input_type*, with keys in the order of the fields.
 
-    Fields may be `str`, `int`, `float`, `bool`, `dict[str, Any]`, None, a `Literal`, and lists and unions of these.
-    Raises `TypeError` for any other type.
+    Fields may be `str`, `int`, `float`, `bool`, `dict[str, Any]`, None, a `Literal`, and lists and unions of these;
+    `Annotated[type, text]` describes a field to the model. Raises `TypeError` for any other type.
     """
-    hints = _hints(input_type)
+    hints = get_type_hints(input_type, include_extras=True)
     fields = attrs.fields(input_type)
     return {
         "type": "object",
         "properties": {field.name: _property(field, hints[field.name]) for field in fields},
-        "required": [field.name for field in fields if _is_required(field)],
+        "required": [field.name for field in fields if field.default is attrs.NOTHING],
         "additionalProperties": False,
     }
 
@@ -61,7 +54,7 @@ def parse_input(input_type: type[Input], value: Mapping[str, Any]) -> Input:
         try:
             if name in value:
                 converted[name] = msgspec.convert(value[name], hints[name])
-            elif _is_required(field):
+            elif field.default is attrs.NOTHING:
                 problems.append(f"missing field {name!r}: it must be {_type_text(hints[name])}")
         except msgspec.ValidationError as exc:
             problems.append(f"field {name!r} must be {_type_text(hints[name])}: {exc}")
@@ -75,14 +68,8 @@ def _hints(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
     return get_type_hints(input_type)
 
 
-def _is_required(field: "attrs.Attribute[Any]") -> bool:
-    return field.default is attrs.NOTHING
-
-
 def _property(field: "attrs.Attribute[Any]", hint: Any) -> dict[str, Any]:
     schema = _schema_of(hint)
-    if DESCRIPTION in field.metadata:
-        schema["description"] = field.metadata[DESCRIPTION]
     # A factory, or None for a missing value, would tell the model nothing.
     if isinstance(field.default, str | int | float):
         schema["default"] = field.default
@@ -92,6 +79,9 @@ def _property(field: "attrs.Attribute[Any]", hint: Any) -> dict[str, Any]:
 def _schema_of(hint: Any) -> dict[str, Any]:
     if hint in PLAIN:
         return {"type": PLAIN[hint][0]}
+    if get_origin(hint) is Annotated:
+        type_, description = get_args(hint)
+        return {**_schema_of(type_), "description": description}
     if get_origin(hint) is Literal:
         return {"enum": list(get_args(hint))}
     if get_origin(hint) is list:

@@ -1,26 +1,31 @@
-"""Tool protocol: definition, workspace, permission check and result of a tool call."""
+"""Tool base class: definition, workspace, permission check and result of a tool call."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
 import attrs
 import msgspec
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.loop.conversation.transcript_records import UsedSkill
+from coterie.agents.loop.conversation.transcript_records import StateRecord, UsedSkill
 from coterie.agents.prompts import render
 from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.tools.schema import input_schema, parse_input
 from coterie.agents.tools.workspace.background_jobs import BackgroundJobs
-from coterie.agents.tools.workspace.file_change import PlainFile
-from coterie.agents.tools.workspace.memory_files import StoredMemoryFile, WritableMemory
-from coterie.agents.tools.workspace.read_tracking import ReadFiles
+from coterie.agents.tools.workspace.file_change import PlainFile, ReadFiles, StoredMemoryFile, WritableMemory
 from coterie.agents.tools.workspace.working_directory import ShellState
 from coterie.suggestions import did_you_mean
 
 SKILL_LIMIT = 100
 """Maximum number of remembered skills; the least recently used ones are forgotten."""
+RESULTS_DIRECTORY = "tool-results"
+JOBS_DIRECTORY = "jobs"
+"""Directories in an agent's own directory: long results of tool calls, and output of background jobs."""
+Access = Literal["read", "edit", "run", "session", "spawn"]
+RESULT_CAP = 50_000
+"""Default limit of a result in characters; longer results are stored on disk."""
 
 
 @attrs.define(eq=False)
@@ -58,23 +63,6 @@ class UsedSkills:
             del self._used[next(iter(self._used))]
 
 
-RESULTS_DIRECTORY = "tool-results"
-JOBS_DIRECTORY = "jobs"
-"""Directories in an agent's own directory: long results of tool calls, and output of background jobs."""
-
-
-@attrs.frozen(kw_only=True)
-class WorkspaceChange:
-    """Changes of the workspace state that an agent needs to continue after a resume."""
-
-    seen: Mapping[str, str] = attrs.field(factory=dict)
-    """Path -> version in hex, of each file that the model has read or written."""
-    directory: str | None = None
-    """Working directory of commands, relative to the root; None if unchanged."""
-    skills: Sequence[UsedSkill] = ()
-    """Skills that were loaded."""
-
-
 @attrs.frozen(kw_only=True)
 class Workspace:
     """The directories, state and services that the tools of one agent use."""
@@ -102,14 +90,14 @@ class Workspace:
     sandbox: Sandbox | None = None
     """Sandbox for commands; None for no sandbox."""
 
-    def changes(self) -> WorkspaceChange | None:
+    def changes(self) -> StateRecord | None:
         """Return the changes since the last call, to be recorded; None if nothing has changed."""
-        change = WorkspaceChange(
+        change = StateRecord(
             seen=self.seen.take_changes(), directory=self.shell.take_changes(), skills=self.skills.take_changes()
         )
         return change if change.seen or change.skills or change.directory is not None else None
 
-    def restore(self, change: WorkspaceChange) -> None:
+    def restore(self, change: StateRecord) -> None:
         """Apply a change of an earlier run; apply several in the order of their records. Raises `ValueError`."""
         self.seen.restore(change.seen)
         self.skills.restore(change.skills)
@@ -188,30 +176,28 @@ class ToolResult:
         return msgspec.json.encode({**block, "is_error": True} if self.is_error else block)
 
 
-Access = Literal["read", "edit", "run", "session", "spawn"]
-RESULT_CAP = 50_000
-"""Default limit of a result in characters; longer results are stored on disk."""
-
-
-class Tool(Protocol):
+class Tool(ABC):
     """A function that the model may call. One stateless object serves all calls, including concurrent ones."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def name(self) -> str:
         """Name by which the model calls the tool."""
-        ...
 
     @property
     def description(self) -> str:
-        """Instructions for the model: when and how to use the tool."""
-        ...
+        """Instructions for the model: when and how to use the tool. By default the prompt `tools/<name>.md`."""
+        return render(f"tools/{self.name}")
 
     @property
+    @abstractmethod
     def input_type(self) -> type[attrs.AttrsInstance]:
         """Frozen class of the arguments; see `input_schema`."""
-        ...
 
     @property
+    @abstractmethod
     def access(self) -> Access:
         """Effect of a call, for permissions.
 
@@ -219,44 +205,56 @@ class Tool(Protocol):
         within the session, and "spawn" starts an agent, whose own calls are checked. Calls with "read" or "spawn" may
         run concurrently.
         """
-        ...
 
     @property
     def is_clearable(self) -> bool:
         """True if an old result may be removed from the conversation, because the call can be repeated."""
-        ...
+        return False
 
     @property
     def result_cap(self) -> int | None:
         """Maximum characters of a result; longer ones are stored on disk. None for a tool that limits its results."""
-        ...
+        return RESULT_CAP
 
-    def paths_affected(self, arguments: Any, workspace: Workspace) -> Iterable[Path]:
-        """Return the absolute paths that a call names, with links followed. Raises `ToolFailed`.
+    def paths_affected(self, _arguments: Any, _workspace: Workspace) -> Iterable[Path]:
+        """Return the absolute paths that a call names, with links followed; by default none. Raises `ToolFailed`.
 
         A tool with access "read" or "edit" touches only these; one with access "run" may touch more.
         """
-        ...
+        return ()
 
+    @abstractmethod
     async def run(self, arguments: Any, workspace: Workspace) -> ToolResult:
         """Execute a call with *arguments*, an instance of `input_type`.
 
         Raises `ToolFailed` for an error that the model can fix. After cancellation nothing keeps running.
         """
-        ...
 
 
-class ToolBase:
-    """Defaults of the built-in tools: results are kept, long results are stored on disk, no path is affected."""
+class ToolFacts(TypedDict, total=False):
+    """Facts of a built-in tool; see the properties of `Tool`."""
+
+    name: str
+    input_type: type[attrs.AttrsInstance]
+    access: Access
+    is_clearable: bool
+    result_cap: int | None
+
+
+class BuiltInTool(Tool):
+    """A tool of this program, with its facts as arguments of the class: `class Read(BuiltInTool, name="Read", ...)`."""
 
     __slots__ = ()
 
-    is_clearable: ClassVar[bool] = False
-    result_cap: ClassVar[int | None] = RESULT_CAP
+    name: ClassVar[str]
+    input_type: ClassVar[type[attrs.AttrsInstance]]
+    access: ClassVar[Access]
 
-    def paths_affected(self, _arguments: Any, _workspace: Workspace) -> Iterable[Path]:
-        """Return no path."""
-        return ()
+    def __init_subclass__(cls, **facts: Unpack[ToolFacts]) -> None:
+        """Set the *facts*; attrs defines a class with slots again, without them, from a copy that has them."""
+        super().__init_subclass__()
+        for name, value in facts.items():
+            setattr(cls, name, value)
 
 
 @attrs.frozen
@@ -266,14 +264,20 @@ class ExternalInput:
     values: Mapping[str, Any]
 
 
-@runtime_checkable
-class ExternalTool(Tool, Protocol):
-    """A tool of another program, such as an MCP server: its `input_type` is `ExternalInput`, and it has a schema."""
+class ExternalTool(Tool):
+    """A tool of another program, such as an MCP server, with its own schema."""
+
+    __slots__ = ()
 
     @property
+    def input_type(self) -> type[ExternalInput]:
+        """Class of unchecked arguments."""
+        return ExternalInput
+
+    @property
+    @abstractmethod
     def schema(self) -> msgspec.Raw:
         """JSON Schema of the input; always the same bytes."""
-        ...
 
 
 Denial = Callable[[Tool, Any, Workspace], Awaitable[str | None]]
@@ -282,11 +286,6 @@ Denial = Callable[[Tool, Any, Workspace], Awaitable[str | None]]
 
 async def allow_all(_tool: Tool, _arguments: Any, _workspace: Workspace) -> None:
     """Permission check that allows every call."""
-
-
-def tool_description(name: str) -> str:
-    """Render the description in `prompts/tools/<name>.md`."""
-    return render(f"tools/{name}")
 
 
 def tool_definition(tool: Tool) -> bytes:

@@ -12,15 +12,19 @@ import trio
 
 from coterie.agents.errors import ToolFailed
 
+SECRET_PREFIX = "ANTHROPIC_"  # noqa: S105 - a prefix of variable names, not a secret
+SECRETS = frozenset({"COTERIE_CONTROL_TOKEN"})
 
-async def run_worker(script: Path, request: bytes, *, work: str = "The search") -> bytes:
-    """Run *script*, which can import only the standard library, with *request* as input, and return its output.
 
-    On cancellation kills the process. Raises `ToolFailed`, which names the *work*, if the script fails.
+async def run_worker(script: str, request: bytes, *, work: str = "The search") -> bytes:
+    """Run a *script* below `agents/tools` with *request* as input, and return its output.
+
+    The script can import only the standard library. On cancellation kills the process. Raises `ToolFailed`, which names
+    the *work*, if the script fails.
     """
     # Isolated: otherwise `import glob` would find the module glob in the directory of the script.
     ended = await trio.run_process(
-        [sys.executable, "-I", "-S", "-W", "ignore", str(script)],
+        [sys.executable, "-I", "-S", "-W", "ignore", str(Path(__file__).parent / script)],
         stdin=request,
         capture_stdout=True,
         capture_stderr=True,
@@ -32,16 +36,11 @@ async def run_worker(script: Path, request: bytes, *, work: str = "The search") 
     return ended.stdout
 
 
-SECRET_PREFIX = "ANTHROPIC_"  # noqa: S105 - a prefix of variable names, not a secret
-SECRETS = frozenset({"COTERIE_CONTROL_TOKEN"})
-
-
 def command_environment(additional: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a command: this process's without API key and session token, plus *additional*."""
     variables = {**os.environ, **additional}
-    return {
-        name: value for name, value in variables.items() if not name.startswith(SECRET_PREFIX) and name not in SECRETS
-    }
+    secrets = {name for name in variables if name.startswith(SECRET_PREFIX)} | SECRETS
+    return {name: value for name, value in variables.items() if name not in secrets}
 
 
 @attrs.define(eq=False)

@@ -3,23 +3,17 @@
 Write a `TransportFactory` for the transport, then `await promise.check(open_factory)` for each of `PROMISES`.
 """
 
+import itertools
+
 from coterie.mailbox.conformance import (
     acknowledge_promises,
-    body_promises,
     dead_letter_promises,
     order_promises,
     reader_promises,
     refusal_promises,
     send_promises,
 )
-from coterie.mailbox.conformance.harness import (
-    NotApplicable,
-    OpenTransportFactory,
-    Promise,
-    Tampering,
-    TransportFactory,
-    TransportParts,
-)
+from coterie.mailbox.conformance.harness import Promise, promises_in
 
 _MODULES = (
     send_promises,
@@ -27,23 +21,9 @@ _MODULES = (
     acknowledge_promises,
     reader_promises,
     refusal_promises,
-    body_promises,
     dead_letter_promises,
 )
 
 PROMISES: tuple[Promise, ...] = tuple(
-    sorted(
-        (value for module in _MODULES for value in vars(module).values() if isinstance(value, Promise)),
-        key=lambda promise: promise.number,
-    )
+    sorted(itertools.chain(*map(promises_in, _MODULES)), key=lambda promise: promise.number)
 )
-
-__all__ = [
-    "PROMISES",
-    "NotApplicable",
-    "OpenTransportFactory",
-    "Promise",
-    "Tampering",
-    "TransportFactory",
-    "TransportParts",
-]

@@ -1,10 +1,9 @@
 """Promises about acknowledging: redelivery until a message is acknowledged, and never after."""
 
-from coterie.mailbox.conformance.harness import MailHarness, expect_error, ids_in, ids_of, promise
+from coterie.mailbox.conformance.harness import MailHarness, expect_error, ids_in, ids_of
 from coterie.mailbox.envelope import new_message_id
 
 
-@promise()
 async def promise_21_taken_once_by_one_reader(mail: MailHarness) -> None:
     """An inbox returns a message once, acknowledged or not."""
     sent = await mail.send()
@@ -15,7 +14,6 @@ async def promise_21_taken_once_by_one_reader(mail: MailHarness) -> None:
         assert inbox.take_nowait() == [], "nor after it was acknowledged"
 
 
-@promise()
 async def promise_22_acknowledged_mail_is_not_redelivered(mail: MailHarness) -> None:
     """An acknowledged message is not delivered again, whichever process restarts."""
     await mail.send_many(3)
@@ -25,7 +23,6 @@ async def promise_22_acknowledged_mail_is_not_redelivered(mail: MailHarness) -> 
     assert await mail.peek() == [], "nor after a restart"
 
 
-@promise()
 async def promise_23_unacknowledged_mail_is_redelivered(mail: MailHarness) -> None:
     """Messages taken but not acknowledged are delivered to the next reader, marked as delivered again."""
     sent = ids_of(await mail.send_many(3))
@@ -38,14 +35,12 @@ async def promise_23_unacknowledged_mail_is_redelivered(mail: MailHarness) -> No
     assert all(delivery.is_again for delivery in again), "and they are marked as delivered again"
 
 
-@promise()
 async def promise_24_new_mail_is_not_marked(mail: MailHarness) -> None:
     """A message that no reader has taken is not marked as delivered again."""
     await mail.send_many(2)
     assert [delivery.is_again for delivery in await mail.peek()] == [False, False], "it is new"
 
 
-@promise()
 async def promise_25_mail_is_acknowledged_in_any_order(mail: MailHarness) -> None:
     """Messages may be acknowledged in any order; exactly the others are delivered again."""
     sent = ids_of(await mail.send_many(6))
@@ -61,7 +56,6 @@ async def promise_25_mail_is_acknowledged_in_any_order(mail: MailHarness) -> Non
     assert ids_in(await mail.peek()) == [sent[2]], "fewer each time"
 
 
-@promise()
 async def promise_26_acknowledging_twice_does_no_harm(mail: MailHarness) -> None:
     """Acknowledging a message twice, or acknowledging no message, has no further effect."""
     first, second = ids_of(await mail.send_many(2))
@@ -74,7 +68,6 @@ async def promise_26_acknowledging_twice_does_no_harm(mail: MailHarness) -> None
     assert ids_in(await mail.peek()) == [second], "no other message is acknowledged"
 
 
-@promise()
 async def promise_27_only_taken_mail_is_acknowledged(mail: MailHarness) -> None:
     """Acknowledging a message that this reader did not take is an error, and acknowledges nothing."""
     earlier = (await mail.send()).id
@@ -90,7 +83,6 @@ async def promise_27_only_taken_mail_is_acknowledged(mail: MailHarness) -> None:
     assert ids_in(await mail.peek("carol")) == [other], "nor one in another mailbox"
 
 
-@promise()
 async def promise_28_mail_in_the_transcript_is_dropped(mail: MailHarness) -> None:
     """A reader that passes the ids in its transcript does not get those messages; they count as acknowledged."""
     sent = ids_of(await mail.send_many(3))
@@ -102,7 +94,6 @@ async def promise_28_mail_in_the_transcript_is_dropped(mail: MailHarness) -> Non
     assert mail.transport.backlog("bob").messages == 0, "nothing is pending"
 
 
-@promise()
 async def promise_29_mail_in_the_transcript_is_no_dead_letter(mail: MailHarness) -> None:
     """A message in the transcript is not dead-lettered for expiry or for the incarnation that read it."""
     sent = [await mail.send(expires=mail.clock.now() + 10), await mail.send(start=1)]
@@ -113,7 +104,6 @@ async def promise_29_mail_in_the_transcript_is_no_dead_letter(mail: MailHarness)
     assert mail.dead_letters.letters == [], "there are no dead letters"
 
 
-@promise()
 async def promise_30_a_second_reader_can_acknowledge(mail: MailHarness) -> None:
     """Redelivered messages can be acknowledged by the reader that took them last."""
     await mail.send_many(2)

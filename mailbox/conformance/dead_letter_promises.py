@@ -9,7 +9,6 @@ from coterie.mailbox.envelope import Envelope, Recipient, new_message_id
 from coterie.mailbox.errors import MailboxFailed
 
 
-@promise()
 async def promise_57_expired_mail_is_dead_lettered(mail: MailHarness) -> None:
     """A message that expires while it is pending becomes a dead letter, and does not delay others."""
     first = await mail.send()
@@ -20,7 +19,6 @@ async def promise_57_expired_mail_is_dead_lettered(mail: MailHarness) -> None:
     assert mail.dead_letters.reasons == ["expired"], "the expired message is dead-lettered"
 
 
-@promise()
 async def promise_58_mail_is_delivered_until_it_expires(mail: MailHarness) -> None:
     """A message is delivered until it expires; a message without expiry is always delivered."""
     sent = [await mail.send(expires=mail.clock.now() + 3600), await mail.send()]
@@ -30,7 +28,6 @@ async def promise_58_mail_is_delivered_until_it_expires(mail: MailHarness) -> No
     assert ids_of(await mail.read()) == [sent[1].id], "only the message without expiry is left"
 
 
-@promise()
 async def promise_59_mail_expires_behind_a_waiting_reader(mail: MailHarness) -> None:
     """Expiry is checked when a message is taken, not when the mailbox is opened."""
     async with mail.open_inbox() as inbox:
@@ -41,7 +38,6 @@ async def promise_59_mail_expires_behind_a_waiting_reader(mail: MailHarness) -> 
     assert mail.dead_letters.reasons == ["expired"], "it is dead-lettered"
 
 
-@promise()
 async def promise_60_a_clock_that_jumps_back_loses_nothing(mail: MailHarness) -> None:
     """When the clock jumps back, no message is lost, delayed or reordered."""
     sent = [await mail.send(expires=mail.clock.now() + 60)]
@@ -52,7 +48,6 @@ async def promise_60_a_clock_that_jumps_back_loses_nothing(mail: MailHarness) ->
     assert mail.dead_letters.letters == [], "there are no dead letters"
 
 
-@promise()
 async def promise_61_mail_for_an_earlier_incarnation_is_dead_lettered(mail: MailHarness) -> None:
     """A message for one incarnation of a name is not delivered to another, but becomes a dead letter."""
     await mail.send(start=1)
@@ -61,7 +56,6 @@ async def promise_61_mail_for_an_earlier_incarnation_is_dead_lettered(mail: Mail
     assert mail.dead_letters.reasons == ["stale_incarnation"], "it is dead-lettered"
 
 
-@promise()
 async def promise_62_mail_for_this_incarnation_is_delivered(mail: MailHarness) -> None:
     """A message for the current incarnation, or for any, is delivered."""
     mail.roster.join("bob")
@@ -130,7 +124,6 @@ async def promise_66_a_forgery_does_not_replace_a_message(mail: MailHarness) -> 
     assert mail.dead_letters.reasons == ["bad_mac"], "the forged one is dead-lettered"
 
 
-@promise()
 async def promise_67_a_dead_letter_is_complete(mail: MailHarness) -> None:
     """A dead letter has its reason, its mailbox, its time, the message and the stored bytes."""
     sent = await mail.send("carol", expires=mail.clock.now() + 1, body="too late", summary="late")
@@ -145,7 +138,6 @@ async def promise_67_a_dead_letter_is_complete(mail: MailHarness) -> None:
     assert Envelope.from_bytes(letter.raw) == letter.envelope, "and so are its bytes"
 
 
-@promise()
 async def promise_68_a_dead_letter_is_stored_once(mail: MailHarness) -> None:
     """An undeliverable message is dead-lettered once, counts as acknowledged, and is no longer pending."""
     await mail.send(expires=mail.clock.now() - 1)
@@ -156,7 +148,6 @@ async def promise_68_a_dead_letter_is_stored_once(mail: MailHarness) -> None:
     assert mail.transport.backlog("bob").messages == 0, "it is not pending"
 
 
-@promise()
 async def promise_69_a_dead_letter_that_cannot_be_stored_is_not_lost(mail: MailHarness) -> None:
     """If a dead letter cannot be stored, reading raises `MailboxFailed`, and the message stays in the mailbox."""
     first = await mail.send()
@@ -181,10 +172,8 @@ async def promise_69_a_dead_letter_that_cannot_be_stored_is_not_lost(mail: MailH
 @promise(need="tampering")
 async def promise_70_garbage_becomes_a_dead_letter(mail: MailHarness) -> None:
     """Bytes that are not a message become a dead letter unchanged, and later messages are delivered."""
-    tampering = mail.factory.tampering
-    assert tampering is not None
     first = await mail.send()
-    tampering.write_bytes("bob", b"\n{garbage \xff\x00}\n")
+    mail.tampering.write_bytes("bob", b"\n{garbage \xff\x00}\n")
     last = await mail.send()
     assert ids_of(await mail.read()) == [first.id, last.id], "complete messages are delivered"
     assert set(mail.dead_letters.reasons) == {"corrupt"}, "the garbage is dead-lettered"
@@ -195,9 +184,7 @@ async def promise_70_garbage_becomes_a_dead_letter(mail: MailHarness) -> None:
 @promise(need="tampering")
 async def promise_71_a_torn_message_does_not_hide_the_next(mail: MailHarness) -> None:
     """A partly written message becomes a dead letter, and the next message is delivered."""
-    tampering = mail.factory.tampering
-    assert tampering is not None
-    tampering.write_bytes("bob", b"\n" + mail.new_message(body="torn").to_bytes()[:-20])
+    mail.tampering.write_bytes("bob", b"\n" + mail.new_message(body="torn").to_bytes()[:-20])
     await mail.restart()
     sent = await mail.send()
     assert ids_of(await mail.read()) == [sent.id], "the complete one is delivered"
@@ -209,10 +196,8 @@ async def promise_71_a_torn_message_does_not_hide_the_next(mail: MailHarness) ->
 @promise(need="tampering")
 async def promise_72_a_message_in_a_wrong_mailbox_is_dead_lettered(mail: MailHarness) -> None:
     """A message for another member that was written into a mailbox is not delivered there."""
-    tampering = mail.factory.tampering
-    assert tampering is not None
     await mail.send()
-    tampering.write_record("bob", mail.new_message("carol"))
+    mail.tampering.write_record("bob", mail.new_message("carol"))
     sent = await mail.send()
     read = await mail.read()
     assert (len(read), read[-1].id) == (2, sent.id), "only messages for bob are delivered"
@@ -222,10 +207,8 @@ async def promise_72_a_message_in_a_wrong_mailbox_is_dead_lettered(mail: MailHar
 @promise(need="tampering")
 async def promise_73_a_forged_record_is_dead_lettered(mail: MailHarness) -> None:
     """A valid record that was written without the key of its sender becomes a dead letter."""
-    tampering = mail.factory.tampering
-    assert tampering is not None
     await mail.send()
-    tampering.write_record("bob", attrs.evolve(mail.new_message(), mac="0" * 32))
+    mail.tampering.write_record("bob", attrs.evolve(mail.new_message(), mac="0" * 32))
     sent = await mail.send()
     read = await mail.read()
     assert (len(read), read[-1].id) == (2, sent.id), "only signed messages are delivered"

@@ -1,8 +1,9 @@
 """Test harness of the conformance suite: an open transport, its surroundings, and numbered promises."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from types import ModuleType
 from typing import Literal, Protocol, TypedDict, TypeVar, Unpack
 
 import attrs
@@ -125,6 +126,12 @@ class MailHarness:
     _sequences: Counter[tuple[str, int, str]] = attrs.field(factory=Counter)
     _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack)
 
+    @property
+    def tampering(self) -> Tampering:
+        """Access to the stored mail, for promises that need it."""
+        assert self.factory.tampering is not None
+        return self.factory.tampering
+
     async def open(self) -> None:
         """Open the transport; `close` closes it."""
         parts = TransportParts(
@@ -183,19 +190,19 @@ class MailHarness:
         await self.transport.send(envelope)
         return envelope
 
-    async def send_many(self, count: int, recipient: str = "bob", *, sender: str = "alice") -> list[Envelope]:
-        """Send *count* messages, one after the other."""
-        return [await self.send(recipient, sender=sender) for _ in range(count)]
+    async def send_many(self, count: int) -> list[Envelope]:
+        """Send *count* messages from alice to bob, one after the other."""
+        return [await self.send() for _ in range(count)]
 
     def open_inbox(self, name: str = "bob", *, seen: Container[MessageId] = ()) -> AbstractAsyncContextManager[Inbox]:
         """Open the mailbox of *name* for its current incarnation."""
         member = self.roster.members().get(name)
         return self.transport.open_inbox(name, 1 if member is None else member.incarnation, seen=seen)
 
-    async def peek(self, name: str = "bob", *, limit: int | None = None) -> list[Delivery]:
+    async def peek(self, name: str = "bob") -> list[Delivery]:
         """Take pending messages of *name* with a separate reader, without acknowledging them."""
         async with self.open_inbox(name) as inbox:
-            return inbox.take_nowait(limit)
+            return inbox.take_nowait()
 
     async def read(self, name: str = "bob", *, seen: Container[MessageId] = ()) -> list[Envelope]:
         """Take and acknowledge pending messages of *name* with a separate reader."""
@@ -251,6 +258,7 @@ def _key_of(sender: Sender) -> bytes:
 
 TIME_LIMIT = 20.0
 PromiseNeed = Literal["tampering", "macs"]
+_Test = Callable[[MailHarness], Awaitable[None]]
 
 
 class NotApplicable(Exception):
@@ -266,7 +274,14 @@ class Promise:
     sentence: str
     need: PromiseNeed | None
     limits: MailLimits
-    _test: Callable[[MailHarness], Awaitable[None]]
+    _test: _Test
+
+    @classmethod
+    def of(cls, test: _Test, need: PromiseNeed | None = None, limits: MailLimits | None = None) -> "Promise":
+        """Return the promise that the function *test* checks."""
+        name: str = getattr(test, "__name__", "")
+        sentence, number = " ".join((test.__doc__ or "").split()), int(name.split("_")[1])
+        return cls(number=number, name=name, sentence=sentence, need=need, limits=limits or MailLimits(), test=test)
 
     async def check(self, open_factory: OpenTransportFactory) -> None:
         """Raise `AssertionError` if a transport breaks the promise, and `NotApplicable` if it cannot be tested.
@@ -286,20 +301,13 @@ class Promise:
             raise NotApplicable("the reader does not get the MAC that the sender made")
 
 
-def promise(
-    *, need: PromiseNeed | None = None, limits: MailLimits | None = None
-) -> Callable[[Callable[[MailHarness], Awaitable[None]]], Promise]:
-    """Decorate a function as a promise; *limits* are those of the transport under test."""
+def promise(*, need: PromiseNeed | None = None, limits: MailLimits | None = None) -> Callable[[_Test], Promise]:
+    """Decorate a promise that needs something of the storage, or *limits* of the transport under test."""
+    return lambda test: Promise.of(test, need, limits)
 
-    def decorate(test: Callable[[MailHarness], Awaitable[None]]) -> Promise:
-        name: str = getattr(test, "__name__", "")
-        return Promise(
-            number=int(name.split("_")[1]),
-            name=name,
-            sentence=" ".join((test.__doc__ or "").split()),
-            need=need,
-            limits=limits or MailLimits(),
-            test=test,
-        )
 
-    return decorate
+def promises_in(module: ModuleType) -> Iterator[Promise]:
+    """Yield the promises of *module*: all functions `promise_<number>_<subject>`."""
+    for name, value in vars(module).items():
+        if name.startswith("promise_"):
+            yield value if isinstance(value, Promise) else Promise.of(value)

@@ -4,20 +4,18 @@ from collections import defaultdict
 
 import trio
 
-from coterie.mailbox.conformance.harness import MailHarness, ids_in, ids_of, promise
+from coterie.mailbox.conformance.harness import MailHarness, ids_in, ids_of
 
 SENDERS = 12
 EACH = 15
 
 
-@promise()
 async def promise_13_order_is_kept(mail: MailHarness) -> None:
     """Messages of one sender to one recipient are delivered in the order of sending."""
     sent = await mail.send_many(50)
     assert ids_of(await mail.read()) == ids_of(sent), "in the order of sending"
 
 
-@promise()
 async def promise_14_order_is_kept_among_many_senders(mail: MailHarness) -> None:
     """With many concurrent senders and several recipients, the order of each pair is kept and no message is lost."""
     names = [mail.roster.join(f"sender-{number}").name for number in range(SENDERS)]
@@ -39,7 +37,6 @@ async def promise_14_order_is_kept_among_many_senders(mail: MailHarness) -> None
             assert numbers == list(range(1, count + 1)), f"{name} to {recipient}: {numbers}"
 
 
-@promise()
 async def promise_15_order_is_kept_while_reading(mail: MailHarness) -> None:
     """Order is kept for a reader that takes and acknowledges while others send."""
     read: list[int] = []
@@ -58,7 +55,6 @@ async def promise_15_order_is_kept_while_reading(mail: MailHarness) -> None:
     assert read == list(range(1, 41)), f"{read}"
 
 
-@promise()
 async def promise_16_order_is_that_of_sending(mail: MailHarness) -> None:
     """Neither sequence numbers nor creation times change the order of delivery."""
     now = mail.clock.now()
@@ -66,7 +62,6 @@ async def promise_16_order_is_that_of_sending(mail: MailHarness) -> None:
     assert ids_of(await mail.read()) == ids_of(sent), "in the order of sending"
 
 
-@promise()
 async def promise_17_order_survives_restarts(mail: MailHarness) -> None:
     """Redelivered messages come before messages that were sent later, in the order of sending."""
     first = await mail.send_many(4)
@@ -79,7 +74,6 @@ async def promise_17_order_survives_restarts(mail: MailHarness) -> None:
     assert ids_of(await mail.read()) == expected, "old before new"
 
 
-@promise()
 async def promise_18_a_restarted_sender_counts_anew(mail: MailHarness) -> None:
     """A restarted sender counts from 1 again, and its messages are not mistaken for copies of earlier ones."""
     first = await mail.send_many(3)
@@ -91,7 +85,6 @@ async def promise_18_a_restarted_sender_counts_anew(mail: MailHarness) -> None:
     assert counted == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)], f"{counted}"
 
 
-@promise()
 async def promise_19_taking_can_be_limited(mail: MailHarness) -> None:
     """A reader that takes a limited number gets the oldest messages first, and the others later."""
     sent = ids_of(await mail.send_many(5))
@@ -101,7 +94,6 @@ async def promise_19_taking_can_be_limited(mail: MailHarness) -> None:
     assert taken == [sent[:2], sent[2:4], sent[4:], []], f"{taken}"
 
 
-@promise()
 async def promise_20_a_limit_counts_delivered_messages(mail: MailHarness) -> None:
     """Undeliverable messages do not count against a limit, and do not hide messages behind them."""
     for _ in range(3):

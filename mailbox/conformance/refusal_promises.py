@@ -28,7 +28,6 @@ IMPOSSIBLE = (
 """Names that no member has; only the last one is a possible name."""
 
 
-@promise()
 async def promise_41_an_unknown_name_gets_suggestions(mail: MailHarness) -> None:
     """A message to an unknown name is rejected with similar names and all known names."""
     refusal = await expect_error(UnknownRecipient, mail.send("alise"))
@@ -36,7 +35,6 @@ async def promise_41_an_unknown_name_gets_suggestions(mail: MailHarness) -> None
     assert set(refusal.known) == {"alice", "bob", "carol"}, f"{refusal}"
 
 
-@promise()
 async def promise_42_case_counts(mail: MailHarness) -> None:
     """Names are case-sensitive: a name in another case is rejected, and the right one is suggested."""
     refusal = await expect_error(UnknownRecipient, mail.send("BOB"))
@@ -44,7 +42,6 @@ async def promise_42_case_counts(mail: MailHarness) -> None:
     assert await mail.peek() == [], "bob does not get it"
 
 
-@promise()
 async def promise_43_impossible_names_are_refused(mail: MailHarness) -> None:
     """Names with slashes, dots, NUL, spaces or look-alike letters, and very long names, are rejected like any other."""
     for name in IMPOSSIBLE:
@@ -53,7 +50,6 @@ async def promise_43_impossible_names_are_refused(mail: MailHarness) -> None:
         assert await mail.peek(name) == [], f"{name} does not get it"
 
 
-@promise()
 async def promise_44_an_ended_recipient_takes_no_mail(mail: MailHarness) -> None:
     """Mail to an ended recipient is rejected with `RecipientEnded`; earlier mail can still be read."""
     sent = await mail.send()
@@ -63,7 +59,6 @@ async def promise_44_an_ended_recipient_takes_no_mail(mail: MailHarness) -> None
     assert ids_of(await mail.read()) == [sent.id], "only what came before"
 
 
-@promise()
 async def promise_45_a_new_incarnation_takes_mail(mail: MailHarness) -> None:
     """When an ended recipient is started again, it accepts mail, and gets the mail of its last incarnation."""
     first = await mail.send()
@@ -73,7 +68,6 @@ async def promise_45_a_new_incarnation_takes_mail(mail: MailHarness) -> None:
     assert ids_of(await mail.read()) == [first.id, second.id], "mail for any start"
 
 
-@promise()
 async def promise_46_an_idle_recipient_takes_mail(mail: MailHarness) -> None:
     """An idle recipient accepts mail."""
     mail.roster.set_state("bob", "idle")

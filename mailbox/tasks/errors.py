@@ -19,7 +19,7 @@ from pathlib import Path
 
 import attrs
 
-from coterie.mailbox.errors import MailboxError
+from coterie.mailbox.errors import MailboxError, PathError
 from coterie.mailbox.tasks.task import TaskId, TaskOwner
 
 
@@ -147,12 +147,5 @@ class TasksBusy(TaskError):
         return f"{self.directory}: another process has held its lock for {self.seconds:g} s; try again"
 
 
-@attrs.define(eq=False)
-class TasksFailed(TaskError):
+class TasksFailed(TaskError, PathError):
     """Disk error. The task is unchanged or, if only flushing failed, changed as requested."""
-
-    path: Path
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"

@@ -39,7 +39,8 @@ class TaskGraph:
 
     def waits_for(self, task: Task) -> tuple[TaskId, ...]:
         """Return the tasks that block *task* and are not settled; unreadable tasks count as not settled."""
-        return tuple(other for other in task.blocked_by if not self._is_settled(other))
+        found = ((other, self._find(other)) for other in task.blocked_by)
+        return tuple(other for other, blocker in found if blocker is None or not blocker.is_settled)
 
     def find_cycle(self, task_id: TaskId, on: TaskId) -> tuple[TaskId, ...] | None:
         """Return the cycle that would exist if *task_id* waited for *on*; None if there would be none."""
@@ -51,7 +52,8 @@ class TaskGraph:
                 return path
             if path[-1] not in seen:
                 seen.add(path[-1])
-                paths += [(*path, other) for other in self._blockers(path[-1])]
+                waiting = self._find(path[-1])
+                paths += [(*path, other) for other in (waiting.blocked_by if waiting else ())]
         return None
 
     def list_all(self) -> TaskListing:
@@ -88,17 +90,12 @@ class TaskGraph:
                 self._read[task_id] = damage
         return self._read[task_id]
 
-    def _is_settled(self, task_id: TaskId) -> bool:
+    def _find(self, task_id: TaskId) -> Task | None:
+        """Return a task; None if it is missing or damaged."""
         try:
-            return self.task(task_id).is_settled
+            return self.task(task_id)
         except (UnknownTask, TaskDamaged):
-            return False
-
-    def _blockers(self, task_id: TaskId) -> tuple[TaskId, ...]:
-        try:
-            return self.task(task_id).blocked_by
-        except (UnknownTask, TaskDamaged):
-            return ()
+            return None
 
 
 def _inverted(tasks: Iterable[Task]) -> defaultdict[TaskId, list[TaskId]]:

@@ -9,7 +9,7 @@ import trio
 
 from coterie.clock import Clock
 from coterie.mailbox.tasks.errors import TaskDamaged
-from coterie.mailbox.tasks.task import ListedTask, Task, TaskChange, TaskId, TaskOwner, TaskState
+from coterie.mailbox.tasks.task import ListedTask, Task, TaskChange, TaskId, TaskOwner, TaskState, TaskStatus
 from coterie.mailbox.tasks.task_files import LOCK_TIMEOUT, TaskFiles
 from coterie.mailbox.tasks.task_graph import TaskGraph, TaskListing
 from coterie.mailbox.tasks.task_rules import claim_task, make_tombstone, new_task, update_task
@@ -89,37 +89,16 @@ class TaskList:
             task_id, lambda graph, task: update_task(graph, task, self.clock.now(), by, change)
         )
 
-    async def release(self, task_id: TaskId, by: TaskOwner) -> Task:
-        """Make the task open again. Raises as `update`."""
-        return await self.update(task_id, by, TaskChange(status="open"))
-
     async def take_over(self, owner: TaskOwner) -> tuple[Task, ...]:
         """Move the running tasks of earlier incarnations of *owner* to *owner*, which continues them."""
-
-        def take_over(graph: TaskGraph) -> tuple[Task, ...]:
-            unfinished = [task for task in _in_progress(graph, owner) if task.owner != owner]
-            at = self.clock.now()
-            return tuple(
-                _store(graph, task, task.with_change(at, owner, "taken over", owner=owner)) for task in unfinished
-            )
-
-        return await self._change(take_over)
+        return await self._change_running(owner, "taken over", "in_progress", owner)
 
     async def release_all(self, owner: TaskOwner) -> tuple[Task, ...]:
         """Reopen all running tasks of *owner* and of earlier incarnations of that name, because it has ended.
 
         Each task is released separately; call this again after an error.
         """
-
-        def release(graph: TaskGraph) -> tuple[Task, ...]:
-            unfinished = _in_progress(graph, owner)
-            at = self.clock.now()
-            what = "released: its owner has ended"
-            return tuple(
-                _store(graph, task, task.with_change(at, owner, what, status="open", owner=None)) for task in unfinished
-            )
-
-        return await self._change(release)
+        return await self._change_running(owner, "released: its owner has ended", "open", None)
 
     async def delete(self, task_id: TaskId, by: TaskOwner) -> Task:
         """Replace the task, or a damaged file, by a tombstone that keeps its history. No task waits for it afterwards.
@@ -138,6 +117,24 @@ class TaskList:
             return _store(graph, task, update_task(graph, task, at, by, TaskChange(status="deleted")))
 
         return await self._change(delete)
+
+    async def _change_running(
+        self, owner: TaskOwner, what: str, status: TaskStatus, new_owner: TaskOwner | None
+    ) -> tuple[Task, ...]:
+        """Give *new_owner* the running tasks of *owner* and of earlier incarnations; only one incarnation runs."""
+
+        def change(graph: TaskGraph) -> tuple[Task, ...]:
+            changed, at = list[Task](), self.clock.now()
+            for task in graph.readable():
+                old = task.owner
+                if task.status != "in_progress" or old is None or old == new_owner:
+                    continue
+                if old.name == owner.name and old.incarnation <= owner.incarnation:
+                    after = task.with_change(at, owner, what, status=status, owner=new_owner)
+                    changed.append(_store(graph, task, after))
+            return tuple(changed)
+
+        return await self._change(change)
 
     async def _change_one(self, task_id: TaskId, alter: Callable[[TaskGraph, Task], Task]) -> Task:
         def change(graph: TaskGraph) -> Task:
@@ -161,12 +158,3 @@ def _store(graph: TaskGraph, before: Task, after: Task) -> Task:
     if after is not before:
         graph.files.write(after)
     return after
-
-
-def _in_progress(graph: TaskGraph, owner: TaskOwner) -> list[Task]:
-    return [task for task in graph.readable() if task.status == "in_progress" and _is_from(task, owner)]
-
-
-def _is_from(task: Task, owner: TaskOwner) -> bool:
-    """True if *owner*, or an earlier incarnation of it, owns the task; only one incarnation runs at a time."""
-    return task.owner is not None and task.owner.name == owner.name and task.owner.incarnation <= owner.incarnation

@@ -70,7 +70,13 @@ def update_task(graph: TaskGraph, task: Task, at: float, by: TaskOwner, change: 
     The new status is checked last, so that one change can remove a dependency and finish the task.
     """
     _check_not_deleted(task)
-    facts, notes = _texts(task, change)
+    facts: dict[str, object] = {}
+    if change.subject is not None:
+        facts["subject"] = _checked_subject(change.subject)
+    if change.description is not None:
+        facts["description"] = _checked("description", change.description, LONGEST_DESCRIPTION)
+    facts = {name: value for name, value in facts.items() if value != getattr(task, name)}
+    notes = [f"{name} changed" for name in facts]
     blockers = _blockers(graph, task, change)
     if blockers != task.blocked_by:
         facts["blocked_by"] = blockers
@@ -84,16 +90,6 @@ def make_tombstone(task_id: TaskId, at: float, by: TaskOwner, reason: str) -> Ta
     entry = TaskHistoryEntry(at=at, by=str(by), what=f"deleted; its file could not be read: {reason}")
     subject = "(its file could not be read)"
     return Task(id=task_id, subject=subject, status="deleted", history=(entry,), created=at, updated=at)
-
-
-def _texts(task: Task, change: TaskChange) -> tuple[dict[str, object], list[str]]:
-    facts: dict[str, object] = {}
-    if change.subject is not None:
-        facts["subject"] = _checked_subject(change.subject)
-    if change.description is not None:
-        facts["description"] = _checked("description", change.description, LONGEST_DESCRIPTION)
-    facts = {name: value for name, value in facts.items() if value != getattr(task, name)}
-    return facts, [f"{name} changed" for name in facts]
 
 
 def _blockers(graph: TaskGraph, task: Task, change: TaskChange) -> tuple[TaskId, ...]:
@@ -113,20 +109,16 @@ def _with_status(graph: TaskGraph, task: Task, at: float, by: TaskOwner, status:
         return claim_task(graph, task, at, by)
     if status == task.status:
         return task
-    _check_may_settle(task, by)
+    # Only the owner of a running task, the lead and the user may settle it.
+    if task.status == "in_progress" and task.owner not in (None, by) and by != USER and by.name != MAIN:
+        assert task.owner is not None
+        raise TaskOwned(task.id, task.owner)
     if status == "open":
         return task.with_change(at, by, "reopened" if task.status == "done" else "released", status="open", owner=None)
     if status == "deleted":
         return task.with_change(at, by, "deleted", status="deleted", owner=None)
     _check_not_blocked(graph, task)
     return task.with_change(at, by, "done", status="done", owner=task.owner or by)
-
-
-def _check_may_settle(task: Task, by: TaskOwner) -> None:
-    """Raise `TaskOwned` unless *by* is the owner of the running task, the lead or the user."""
-    if task.status == "in_progress" and task.owner not in (None, by) and by != USER and by.name != MAIN:
-        assert task.owner is not None
-        raise TaskOwned(task.id, task.owner)
 
 
 def _check_not_deleted(task: Task) -> None:

@@ -1,15 +1,13 @@
 """Mail of recipients that have ended permanently: finds it and moves it to the dead letters."""
 
-from collections.abc import Mapping
-
 import attrs
 import trio
 
 from coterie.mailbox.address import check_name
-from coterie.mailbox.contract import Backlog, DeadLetter, Delivery, Inbox, Member, Roster
+from coterie.mailbox.contract import Backlog, DeadLetter, Member, Roster
 from coterie.mailbox.dead_letters import DeadLetters
 from coterie.mailbox.errors import MailboxError, MailboxFailed, NameInvalid
-from coterie.mailbox.roster import find_member
+from coterie.mailbox.roster import LocalRoster, RosterState, find_member
 from coterie.mailbox.transports.file.log_segments import segment_numbers
 from coterie.mailbox.transports.file.transport import FileTransport
 
@@ -42,7 +40,7 @@ def find_abandoned(transport: FileTransport) -> dict[str, Backlog]:
         abandoned = [name for name in names if name not in members and segment_numbers(transport.directory / name)]
     except OSError as exc:
         raise MailboxFailed(str(transport.directory), str(exc)) from exc
-    found = {name: attrs.evolve(transport, roster=_EndedRoster(name)).backlog(name) for name in abandoned}
+    found = {name: attrs.evolve(transport, roster=_ended_roster(name)).backlog(name) for name in abandoned}
     return {name: backlog for name, backlog in found.items() if backlog.messages}
 
 
@@ -61,7 +59,7 @@ async def dead_letter_abandoned(transport: FileTransport, dead: DeadLetters, nam
         return 0
     _check_ended(transport.roster, name)
     writer = _DeadLetterWriter(name, dead)
-    reader = attrs.evolve(transport, roster=_EndedRoster(name), store_dead_letter=writer.add)
+    reader = attrs.evolve(transport, roster=_ended_roster(name), store_dead_letter=writer.add)
     async with reader.open_inbox(name, _NO_INCARNATION) as inbox:
         # Read under the lock, so that earlier moves to dead letters are visible.
         await trio.to_thread.run_sync(writer.load_sync)
@@ -69,17 +67,14 @@ async def dead_letter_abandoned(transport: FileTransport, dead: DeadLetters, nam
             # A recipient that joined since then gets the messages just taken. Before it joined, nothing could be sent
             # to it.
             _check_ended(transport.roster, name)
-            await _dead_letter_all(deliveries, inbox, writer, transport.clock.now())
+            now = transport.clock.now()
+            try:
+                for delivery in deliveries:
+                    writer.add(DeadLetter.of(delivery.envelope, "recipient_ended", _detail(name), name, now))
+            except OSError as exc:
+                raise MailboxFailed(name, f"cannot store a dead letter: {exc.strerror}") from exc
+            await inbox.acknowledge([delivery.envelope.id for delivery in deliveries])
     return writer.count
-
-
-async def _dead_letter_all(deliveries: list[Delivery], inbox: Inbox, writer: "_DeadLetterWriter", now: float) -> None:
-    try:
-        for delivery in deliveries:
-            writer.add(DeadLetter.of(delivery.envelope, "recipient_ended", _detail(writer.name), writer.name, now))
-    except OSError as exc:
-        raise MailboxFailed(writer.name, f"cannot store a dead letter: {exc.strerror}") from exc
-    await inbox.acknowledge([delivery.envelope.id for delivery in deliveries])
 
 
 @attrs.define(eq=False)
@@ -107,15 +102,9 @@ class _DeadLetterWriter:
         self.count += 1
 
 
-@attrs.frozen
-class _EndedRoster:
-    """Roster with one ended member, because a transport opens only the mailboxes of members."""
-
-    name: str
-
-    def members(self) -> Mapping[str, Member]:
-        """As `Roster.members`."""
-        return {self.name: Member(name=self.name, incarnation=_NO_INCARNATION, state="ended")}
+def _ended_roster(name: str) -> LocalRoster:
+    """Return a roster with one ended member, because a transport opens only the mailboxes of members."""
+    return LocalRoster(RosterState(members={name: Member(name=name, incarnation=_NO_INCARNATION, state="ended")}))
 
 
 def _check_ended(roster: Roster, name: str) -> None:

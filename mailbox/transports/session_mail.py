@@ -12,7 +12,7 @@ import msgspec
 
 from coterie.clock import Clock
 from coterie.mailbox.address import USER
-from coterie.mailbox.contract import DeadLetter, Receipt, StoreDeadLetter, Transport
+from coterie.mailbox.contract import DeadLetter, Receipt, Transport
 from coterie.mailbox.dead_letters import DeadLetters
 from coterie.mailbox.envelope import Envelope, Sender
 from coterie.mailbox.errors import NotAllowed
@@ -59,13 +59,6 @@ class SessionKeys:
         return hashlib.blake2b(whose, key=self._secret, person=_PURPOSE, digest_size=SECRET_BYTES).digest()
 
 
-class UnsignedMail:
-    """Keys of a process that has none: its messages are not signed."""
-
-    def key_of(self, _sender: Sender) -> None:
-        """Return None for every sender."""
-
-
 @attrs.define(eq=False, kw_only=True)
 class SessionMail:
     """Mail of one session, as one process handles it; any number of processes may each have one.
@@ -102,7 +95,12 @@ class SessionMail:
         directory = mail_directory(session)
         roster = FileRoster(session.directory / ROSTER_FILE)
         dead = DeadLetters(directory / DEAD_LETTER_DIRECTORY)
-        store = dead.add if on_untrusted is None else _reporting_untrusted(dead.add, on_untrusted)
+
+        def store(letter: DeadLetter) -> None:
+            dead.add(letter)
+            if on_untrusted is not None and letter.reason == "bad_mac":
+                on_untrusted(letter)
+
         return cls(
             session=session,
             clock=clock,
@@ -121,7 +119,7 @@ class SessionMail:
         """Router of this process. Agents in *local_names*, which may change, get their mail by *local*."""
         return Router(
             roster=self.roster,
-            keys=UnsignedMail() if self.keys is None else self.keys,
+            keys=self.keys,
             local=local or QueueTransport(self.roster, self.keys, self.clock, self.dead_letters.add),
             files=self.files,
             bridge=self.bridge,
@@ -159,14 +157,3 @@ class SessionMail:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _reporting_untrusted(store: StoreDeadLetter, on_untrusted: Callable[[DeadLetter], None]) -> StoreDeadLetter:
-    """Return *store*, which also calls *on_untrusted* for messages with a wrong MAC."""
-
-    def store_and_report(letter: DeadLetter) -> None:
-        store(letter)
-        if letter.reason == "bad_mac":
-            on_untrusted(letter)
-
-    return store_and_report

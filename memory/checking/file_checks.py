@@ -51,7 +51,10 @@ def check_file(memory: CheckedMemory) -> Iterator[StoreIssue]:
         reason = f"has more than {LARGEST:,} bytes; the rest was not checked"
         yield StoreIssue(path=memory.path, kind="too_large", reason=reason)
     yield from _front_matter(memory)
-    yield from _relative_dates(memory)
+    for number, line in prose_lines(memory.entry.body, memory.body_line):
+        if match := _RELATIVE.search(without_spans(line)):
+            reason = f"says {match[0]!r}, which moves with the day it is read on; write the date"
+            yield StoreIssue(path=memory.path, line=number, kind="relative_date", reason=reason)
     for secret in find_secrets(memory.text):
         reason = f"holds {secret.kind}; remove it and revoke it, because the change log holds it too"
         yield StoreIssue(path=memory.path, line=secret.line, kind="secret", reason=reason)
@@ -84,13 +87,6 @@ def _front_matter(memory: CheckedMemory) -> Iterator[StoreIssue]:
         yield StoreIssue(
             path=memory.path, line=front.line, kind="front_matter", reason=f"has no type; it should be {TYPES}"
         )
-
-
-def _relative_dates(memory: CheckedMemory) -> Iterator[StoreIssue]:
-    for number, line in prose_lines(memory.entry.body, memory.body_line):
-        if match := _RELATIVE.search(without_spans(line)):
-            reason = f"says {match[0]!r}, which moves with the day it is read on; write the date"
-            yield StoreIssue(path=memory.path, line=number, kind="relative_date", reason=reason)
 
 
 def check_index(text: str, paths: Collection[str]) -> Iterator[StoreIssue]:

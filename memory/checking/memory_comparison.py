@@ -9,8 +9,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-import attrs
-
 from coterie.memory.checking.file_checks import prose_lines
 from coterie.memory.checking.issue import CheckedMemory, StoreIssue
 
@@ -35,40 +33,27 @@ _VAGUE = re.compile(
 )
 
 
-@attrs.frozen(kw_only=True)
-class Statement:
-    """A line that states a value for a subject."""
-
-    path: str
-    line: int
-    subject: str
-    value: str
-    """Normalised for comparison; advice has the value `do` or `do not`."""
-    shown: str
-
-
 def find_contradictions(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssue]:
     """Yield an issue for each statement that contradicts an earlier one of another memory."""
-    known: dict[str, Statement] = {}
+    known: dict[str, tuple[str, str, int, str]] = {}
+    """Maps a subject to its first value, and to the path, line and text that state it."""
     for memory in memories:
-        for statement in parse_statements(memory):
-            first = known.setdefault(statement.subject, statement)
-            if first.path != memory.path and first.value != statement.value:
-                reason = f"says {statement.shown!r}, and {first.path}:{first.line} {first.shown!r}"
-                yield StoreIssue(path=memory.path, line=statement.line, kind="contradiction", reason=reason)
-
-
-def parse_statements(memory: CheckedMemory) -> Iterator[Statement]:
-    """Yield the lines of *memory* that can be compared with those of other memories."""
-    for number, line in prose_lines(memory.entry.body, memory.body_line):
-        shown = _ITEM.sub("", line).strip()
-        found = _read(_MARKS.sub("", shown).rstrip(" .!"))
-        if found is not None:
-            yield Statement(path=memory.path, line=number, subject=found[0], value=found[1], shown=shown[:80])
+        for number, line in prose_lines(memory.entry.body, memory.body_line):
+            shown = _ITEM.sub("", line).strip()
+            if (statement := _read(_MARKS.sub("", shown).rstrip(" .!"))) is None:
+                continue
+            subject, value = statement
+            first, path, at, said = known.setdefault(subject, (value, memory.path, number, shown[:80]))
+            if path != memory.path and first != value:
+                reason = f"says {shown[:80]!r}, and {path}:{at} {said!r}"
+                yield StoreIssue(path=memory.path, line=number, kind="contradiction", reason=reason)
 
 
 def _read(text: str) -> tuple[str, str] | None:
-    """Return subject and value of *text*; None if it is not a statement."""
+    """Return subject and value of *text*, normalised for comparison; None if it is not a statement.
+
+    Advice has the value `do` or `do not`.
+    """
     if advice := _ADVICE.fullmatch(text):
         word = " ".join(advice["word"].lower().split())
         return f"advice: {_plain(advice['rest'])}", "do not" if word in _AGAINST else "do"
@@ -125,19 +110,16 @@ def find_duplicates(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssue]:
             reason = f"says nearly the same as {similar}; keep one"
             yield StoreIssue(path=memory.path, kind="duplicate", reason=reason)
         elif _stem(namesake) != _stem(memory.path):
-            yield _of_one_name(memory, namesake, counts[_name(memory)])
+            shown, count = f"{memory.entry.name!r}", counts[_name(memory)]
+            if count > NAMESAKES:
+                reason = f"has the name of {count - 1} others, {shown}; a name should tell memories apart"
+                yield StoreIssue(path=memory.path, kind="front_matter", reason=reason)
+            else:
+                reason = f"has the name of {namesake}, {shown}, and says something else"
+                yield StoreIssue(path=memory.path, kind="contradiction", reason=reason)
         sketches[memory.path] = sketch
         for shingle in sketch:
             owners.setdefault(shingle, memory.path)
-
-
-def _of_one_name(memory: CheckedMemory, first: str, count: int) -> StoreIssue:
-    shown = f"{memory.entry.name!r}"
-    if count > NAMESAKES:
-        reason = f"has the name of {count - 1} others, {shown}; a name should tell memories apart"
-        return StoreIssue(path=memory.path, kind="front_matter", reason=reason)
-    reason = f"has the name of {first}, {shown}, and says something else"
-    return StoreIssue(path=memory.path, kind="contradiction", reason=reason)
 
 
 def _name(memory: CheckedMemory) -> str:

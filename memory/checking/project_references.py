@@ -95,13 +95,11 @@ def _symbol(text: str) -> str | None:
     if match is None or text.lower() in NOT_FILES:
         return None
     last = _SEPARATOR.split(match["dotted"])[-1]
-    return last if match["call"] or last != match["dotted"] or _is_identifier(last) else None
-
-
-def _is_identifier(word: str) -> bool:
-    """True if *word* has the form of an identifier: `snake_case`, `CamelCase`, `UPPER_CASE`."""
-    inner = word.strip("_")
-    return "_" in inner or (not inner.isupper() and any(c.isupper() for c in inner[1:]))
+    if match["call"] or last != match["dotted"]:
+        return last
+    # Other words need the form of an identifier: `snake_case`, `CamelCase`, `UPPER_CASE`.
+    inner = last.strip("_")
+    return last if "_" in inner or (not inner.isupper() and any(c.isupper() for c in inner[1:])) else None
 
 
 FILE_LIMIT = 100_000
@@ -153,7 +151,12 @@ def find_missing(claims: Iterable[ProjectReference], project: Path, memories: Co
     """
     tree = _walk(project, [Path(os.path.realpath(path)) for path in memories])
     named = list(claims)
-    paths = [claim for claim in named if _is_path_reference(tree, claim)]
+    paths = [
+        claim
+        for claim in named
+        # A name without suffix is a path only if its first component is a directory.
+        if claim.kind == "file" or (claim.kind == "directory" and (tree.root / claim.name.partition("/")[0]).is_dir())
+    ]
     absent = [claim for claim in paths if not _is_there(tree, claim.name, memories)] if tree.is_whole else []
     symbols = [claim for claim in named if claim.kind == "symbol"]
     missing, note = _missing_symbols(tree, {claim.name for claim in symbols})
@@ -166,7 +169,8 @@ def _walk(project: Path, left_out: Collection[Path]) -> _ProjectFiles:
     tree = _ProjectFiles(Path(os.path.realpath(project)))
     for directory, below, names in os.walk(tree.root):
         here = Path(directory)
-        below[:] = sorted(name for name in below if _is_scanned(name) and here / name not in left_out)
+        hidden = {name for name in below if name.startswith(".") and name != ".github"}
+        below[:] = sorted(name for name in set(below) - hidden - SKIPPED if here / name not in left_out)
         prefix = "" if here == tree.root else f"{here.relative_to(tree.root).as_posix()}/"
         for name in below:
             tree.add(prefix + name)
@@ -177,17 +181,6 @@ def _walk(project: Path, left_out: Collection[Path]) -> _ProjectFiles:
             tree.files.append(prefix + name)
             tree.add(prefix + name)
     return tree
-
-
-def _is_scanned(name: str) -> bool:
-    return name == ".github" or not (name.startswith(".") or name in SKIPPED)
-
-
-def _is_path_reference(tree: _ProjectFiles, claim: ProjectReference) -> bool:
-    """True if *claim* names a path; a name without suffix counts only if its first component is a directory."""
-    if claim.kind == "directory":
-        return (tree.root / claim.name.partition("/")[0]).is_dir()
-    return claim.kind == "file"
 
 
 def _is_there(tree: _ProjectFiles, name: str, memories: Collection[Path]) -> bool:

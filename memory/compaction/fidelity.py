@@ -52,7 +52,8 @@ def find_lost_terms(before: Iterable[str], after: str) -> list[str]:
         chunks |= new_chunks
         new = {word: None for word in _terms_in(new_chunks) if word not in known}
         known |= new.keys()
-        found += filter(_is_marked, new)
+        words = (word for word in new if not (word.isalpha() and (word.islower() or word.istitle())))
+        found += (word for word in words if _MARKED.fullmatch(word) and not _PROSE.fullmatch(word))
     return found
 
 
@@ -68,9 +69,3 @@ def _terms_in(chunks: Iterable[str]) -> Iterator[str]:
             word = word[head.end() :]
         if word:
             yield word.replace(",", "")
-
-
-def _is_marked(word: str) -> bool:
-    if word.isalpha() and (word.islower() or word.istitle()):
-        return False
-    return _MARKED.fullmatch(word) is not None and _PROSE.fullmatch(word) is None

@@ -1,4 +1,4 @@
-"""Layer 2: clearing of old tool results."""
+"""Layer 2: clearing of old tool results, and the size of what a compaction keeps."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
@@ -7,7 +7,7 @@ import attrs
 import msgspec
 
 from coterie.memory.compaction.conversation_view import SegmentView, SegmentViews
-from coterie.memory.compaction.rewrite import Message, rewrite
+from coterie.memory.compaction.rewrite import THINKING, Message, rewrite
 
 PLACEHOLDER = "[Old tool result content cleared]"
 """Text of a cleared result, or its beginning."""
@@ -107,7 +107,8 @@ def clear_results(
             return None
         if segment.block_type != "tool_result" or segment.tool_use_id not in gone:
             return segment.data
-        return _cleared_block(segment.data, PLACEHOLDER if segment.tool_use_id in deleted else placeholder)
+        text = PLACEHOLDER if segment.tool_use_id in deleted else placeholder
+        return msgspec.json.encode({**msgspec.json.decode(segment.data), "content": [{"type": "text", "text": text}]})
 
     return rewrite(segments, replacement, has_changed=has_changed)
 
@@ -125,8 +126,11 @@ def remove_media(segments: Sequence[SegmentView], ids: Collection[str]) -> list[
     """Return the messages of *segments*, without the images and documents in the results *ids*."""
 
     def replacement(segment: SegmentView) -> bytes:
-        is_meant = segment.block_type == "tool_result" and segment.tool_use_id in ids
-        return _without_media(segment.data) if is_meant else segment.data
+        if segment.block_type != "tool_result" or segment.tool_use_id not in ids:
+            return segment.data
+        block = msgspec.json.decode(segment.data)
+        texts = [part for part in block["content"] if part.get("type") not in _MEDIA]
+        return msgspec.json.encode({**block, "content": [*texts, {"type": "text", "text": MEDIA_PLACEHOLDER}]})
 
     return rewrite(segments, replacement)
 
@@ -157,11 +161,6 @@ def minimum_to_clear(trigger: int, *, write: Decimal, read: Decimal, turns: int)
     return int(trigger * rewriting / (read * turns + rewriting)) + 1
 
 
-def _cleared_block(data: bytes, placeholder: str) -> bytes:
-    block = msgspec.json.decode(data)
-    return msgspec.json.encode({**block, "content": [{"type": "text", "text": placeholder}]})
-
-
 def _holds_media(data: bytes) -> bool:
     # A substring test avoids decoding results that are only text.
     if not any(f'"{kind}"'.encode() in data for kind in _MEDIA):
@@ -170,7 +169,41 @@ def _holds_media(data: bytes) -> bool:
     return isinstance(content, list) and any(part.get("type") in _MEDIA for part in content)
 
 
-def _without_media(data: bytes) -> bytes:
-    block = msgspec.json.decode(data)
-    texts = [part for part in block["content"] if part.get("type") not in _MEDIA]
-    return msgspec.json.encode({**block, "content": [*texts, {"type": "text", "text": MEDIA_PLACEHOLDER}]})
+PLACEHOLDER_TOKENS = -(-len(PLACEHOLDER) // 4)
+CountTokens = Callable[[bytes], int]
+"""Function that returns the number of tokens of one content block."""
+
+
+def kept_size(segment: SegmentView, count: CountTokens, gone: Collection[str]) -> int:
+    """Return the tokens of a kept block.
+
+    Thinking counts as zero, and a result in *gone*, deleted from the cache, as a placeholder: counted in full, they
+    would displace messages that the model can see.
+    """
+    if segment.block_type == CACHE_EDITS or segment.block_type in THINKING:
+        return 0
+    if segment.block_type == "tool_result" and segment.tool_use_id in gone:
+        return PLACEHOLDER_TOKENS
+    return count(segment.data)
+
+
+def kept_size_after(segments: SegmentViews, replies: int, count: CountTokens) -> int:
+    """Return the tokens of the blocks after the reply that *replies* other replies follow.
+
+    Reads only these blocks, however long the conversation is.
+    """
+    gone: set[str] = set()
+    tokens, is_end = 0, True
+    for index in range(len(segments) - 1, -1, -1):
+        segment = segments[index]
+        if segment.role is None:
+            break
+        if is_end and segment.role == "assistant":
+            if replies == 0:
+                break
+            replies -= 1
+        is_end = segment.opens_message
+        if segment.block_type == CACHE_EDITS:
+            gone |= deleted_results([segment])
+        tokens += kept_size(segment, count, gone)
+    return tokens

@@ -68,10 +68,10 @@ def _closed(calling: _Written, answering: _Written) -> list[Message]:
     calls = {segment.tool_use_id: msgspec.json.decode(data) for segment, data in calling if segment.tool_use_id}
     blocks: list[bytes] = []
     for segment, data in answering:
-        is_result = segment.block_type == "tool_result"
-        blocks += (
-            _call_text(calls.get(segment.tool_use_id or "", {}), msgspec.json.decode(data)) if is_result else [data]
-        )
+        if segment.block_type == "tool_result":
+            blocks += _call_text(calls.get(segment.tool_use_id or "", {}), msgspec.json.decode(data))
+        else:
+            blocks.append(data)
     return [("assistant", said or [_text(CALLED)]), ("user", blocks)]
 
 

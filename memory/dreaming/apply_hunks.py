@@ -117,9 +117,8 @@ def _drop_outdated(store: MemoryStore, change: DreamChange, chosen: Collection[i
         if not numbers or file.path == INDEX:
             continue
         applied, current = file.numbers("applied"), store.read(file.path)
-        if current == _encoded(
-            file.text(applied | numbers)
-        ):  # written by a process that was killed before it recorded the result
+        if current == _encoded(file.text(applied | numbers)):
+            # Written by a process that was killed before it recorded the result.
             change = _set_state(change, dict.fromkeys(numbers, ""), "applied")
         elif current != _encoded(file.text(applied)):
             change = _set_state(change, dict.fromkeys(numbers, CHANGED), "dropped")

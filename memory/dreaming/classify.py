@@ -1,5 +1,6 @@
 """Classification of hunks by the facts that applying them would lose."""
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
@@ -33,10 +34,17 @@ class KeptFacts:
 
 def classify(files: Sequence[DreamFile], kept: KeptFacts) -> list[DreamFile]:
     """Number the hunks of *files* and classify each; a deletion removes a fact that no file then states."""
-    files = _numbered(files)
-    everything = {hunk.number for file in files for hunk in file.hunks}
-    lost = _lost(files, everything, kept)
-    return [_classified(file, lost.get(file.path, ())) for file in files]
+    numbers = itertools.count(1)
+    numbered = [
+        attrs.evolve(file, hunks=tuple(attrs.evolve(hunk, number=next(numbers)) for hunk in file.hunks))
+        for file in files
+    ]
+    everything = {hunk.number for file in numbered for hunk in file.hunks}
+    lost = _lost(numbered, everything, kept)
+    return [
+        attrs.evolve(file, hunks=tuple(_classified(file, hunk, lost.get(file.path, ())) for hunk in file.hunks))
+        for file in numbered
+    ]
 
 
 def select_safe(
@@ -103,22 +111,9 @@ def _behind(file: DreamFile, lost: Sequence[StatedFact], chosen: Collection[int]
     return found
 
 
-def _classified(file: DreamFile, lost: Sequence[StatedFact]) -> DreamFile:
-    numbers = {hunk.number for hunk in file.hunks}
-    return attrs.evolve(file, hunks=tuple(_with_kind(file, hunk, lost, numbers) for hunk in file.hunks))
-
-
-def _with_kind(file: DreamFile, hunk: Hunk, lost: Sequence[StatedFact], numbers: Collection[int]) -> Hunk:
+def _classified(file: DreamFile, hunk: Hunk, lost: Sequence[StatedFact]) -> Hunk:
+    numbers = {other.number for other in file.hunks}
     ours = [said.text for said in lost if hunk.number in _behind(file, [said], numbers)]
     if ours:
         return attrs.evolve(hunk, kind="deletion", lost=tuple(ours))
     return attrs.evolve(hunk, kind="merge" if hunk.removed or file.is_removed else "addition")
-
-
-def _numbered(files: Sequence[DreamFile]) -> list[DreamFile]:
-    number, numbered = 0, list[DreamFile]()
-    for file in files:
-        hunks = [attrs.evolve(hunk, number=number + index) for index, hunk in enumerate(file.hunks, 1)]
-        number += len(hunks)
-        numbered.append(attrs.evolve(file, hunks=tuple(hunks)))
-    return numbered

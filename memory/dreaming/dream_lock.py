@@ -1,8 +1,11 @@
-"""The lock that allows one dream at a time in a store; the mtime of its file is the time of the last dream."""
+"""The lock that allows one dream at a time in a store, and the check whether a dream is due.
+
+The mtime of the lock file is the time of the last dream.
+"""
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -12,6 +15,7 @@ from filelock import FileLock, Timeout
 from coterie.clock import Clock
 from coterie.files import replace_file
 from coterie.memory.errors import DreamRefused
+from coterie.memory.layer_settings import DreamingSettings
 from coterie.process_identity import ProcessIdentity, process_start_timestamp, read_boot_id
 
 LOCK = ".consolidate-lock"
@@ -172,15 +176,12 @@ def _read(path: Path) -> _LockFile | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        return _LockFile(at=os.fstat(descriptor).st_mtime, body=_parse(file.read(4096)))
-
-
-def _parse(content: bytes) -> _Body | int | None:
-    with contextlib.suppress(ValueError):
-        facts = msgspec.json.decode(content)
-        return facts if type(facts) is int else msgspec.convert(facts, _Body)
-    return None
+    status = os.fstat(descriptor)
+    body: _Body | int | None = None
+    with os.fdopen(descriptor, "rb") as file, contextlib.suppress(ValueError):
+        facts = msgspec.json.decode(file.read(4096))
+        body = facts if type(facts) is int else msgspec.convert(facts, _Body)
+    return _LockFile(at=status.st_mtime, body=body)
 
 
 @contextlib.contextmanager
@@ -191,3 +192,55 @@ def _lock_changes(path: Path) -> Iterator[None]:
             yield
     except Timeout as exc:
         raise DreamRefused(f"{path} is being written by another process; try again") from exc
+
+
+HOUR = 3600.0
+MINUTE = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class SessionActivity:
+    """A session of the project, and the time of its last activity."""
+
+    directory: Path
+    at: float
+
+
+@attrs.define(eq=False)
+class DueCheck:
+    """The conditions for a dream of one store; remembers the time of the last session scan.
+
+    The lock against another running dream is not checked here, but acquired later.
+    """
+
+    directory: Path
+    sessions: Callable[[], Sequence[SessionActivity]]
+    """Function that lists the sessions of the project; blocks."""
+    settings: DreamingSettings
+    clock: Clock
+    last: float | None = attrs.field(default=None, init=False)
+    """Time of the last known dream; None if there was no dream."""
+    _scanned: float | None = attrs.field(default=None, init=False)
+
+    def reason_not_due(self) -> str | None:
+        """Return one line with the reason why no dream is due; None if one is due.
+
+        Blocks. Raises `DreamRefused` and `OSError`.
+        """
+        last = self.last = last_dream_time(self.directory, self.clock)
+        now = self.clock.now()
+        if last is not None and now - last < self.settings.hours * HOUR:
+            return f"the last dream was {(now - last) / HOUR:.1f} hours ago; the minimum is {self.settings.hours:g}"
+        if self._scanned is not None and 0 <= now - self._scanned < self.settings.scan_minutes * MINUTE:
+            return f"the sessions were counted {(now - self._scanned) / MINUTE:.0f} minutes ago"
+        self._scanned = now
+        count = len(active_since(self.sessions(), last))
+        if count < self.settings.sessions:
+            return f"{count} sessions were touched since the last dream; {self.settings.sessions} are needed"
+        return None
+
+
+def active_since(sessions: Sequence[SessionActivity], last: float | None) -> list[SessionActivity]:
+    """Return the *sessions* with activity after *last*, newest first; all sessions without *last*."""
+    found = [session for session in sessions if last is None or session.at > last]
+    return sorted(found, key=lambda session: session.at, reverse=True)

@@ -26,7 +26,16 @@ def compare_recall(copied: WorkingCopy, queries: Sequence[str]) -> RecallTest:
     """
     if not queries:
         return RecallTest(queries=0)
-    before, after = (_found(directory, queries) for directory in (copied.base, copied.work))
+    results: list[list[list[str]]] = []
+    for directory in (copied.base, copied.work):
+        # Not inside the working copy, because another task may remove the copy.
+        with (
+            TemporaryDirectory(prefix="coterie-") as place,
+            Bm25Ranker.open(directory, Path(place) / "cache.db") as ranker,
+        ):
+            ranker.refresh()
+            results.append([[ranked.path for ranked in ranker.rank(query, FOUND)] for query in queries])
+    before, after = results
     homes = _moved_to(copied, {path for paths in before for path in paths})
     lost = [
         f"{query} -> {path}"
@@ -38,37 +47,22 @@ def compare_recall(copied: WorkingCopy, queries: Sequence[str]) -> RecallTest:
     return RecallTest(queries=len(queries), found=found, kept=found - len(lost), lost=tuple(lost[:SHOWN]))
 
 
-def _found(directory: Path, queries: Sequence[str]) -> list[list[str]]:
-    # Not inside the working copy, because another task may remove the copy.
-    with (
-        TemporaryDirectory(prefix="coterie-") as place,
-        Bm25Ranker.open(directory, Path(place) / "cache.db") as ranker,
-    ):
-        ranker.refresh()
-        return [[ranked.path for ranked in ranker.rank(query, FOUND)] for query in queries]
-
-
 def _moved_to(copied: WorkingCopy, paths: Iterable[str]) -> Mapping[str, set[str]]:
     """Map each of *paths* to its current files: the path itself, and files that hold at least half of its facts."""
     homes = {path: {path} for path in paths}
     moved = {path: _keys(path, text) for path, text in read_texts(copied.base) if path in homes}
-    moved = {path: keys for path, keys in moved.items() if keys and keys != _now(copied, path)}
+    after = {path: _keys(path, text) for path, text in read_texts(copied.work)}
+    moved = {path: keys for path, keys in moved.items() if keys and keys != after.get(path)}
     owners: dict[str, list[str]] = {}
     for path, keys in moved.items():
         for key in keys:
             owners.setdefault(key, []).append(path)
-    for place, text in read_texts(copied.work):
-        if place != INDEX:
-            shared = Counter(path for key in _keys(place, text) for path in owners.get(key, ()))
-            for path, count in shared.items():
-                if count * 2 >= len(moved[path]):
-                    homes[path].add(place)
+    for place in after.keys() - {INDEX}:
+        shared = Counter(path for key in after[place] for path in owners.get(key, ()))
+        for path, count in shared.items():
+            if count * 2 >= len(moved[path]):
+                homes[path].add(place)
     return homes
-
-
-def _now(copied: WorkingCopy, path: str) -> set[str]:
-    place = copied.work / path
-    return _keys(path, place.read_text(encoding="utf-8")) if place.exists() else set()
 
 
 def _keys(path: str, text: str) -> set[str]:

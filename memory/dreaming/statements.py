@@ -34,7 +34,6 @@ STEM = 5
 _KEY = re.compile(r"\s*(?:-\s+)?([A-Za-z_][\w-]*)\s*:\s*(.*)", re.DOTALL)
 _NAMES = frozenset({"name", "type", "metadata"})
 """Fields with the name and the type of a memory; these may change without losing a fact."""
-_DESCRIPTION = "description"
 
 
 @attrs.frozen(kw_only=True)
@@ -138,7 +137,7 @@ def _facts_in_fields(lines: Sequence[str]) -> Iterator[StatedFact]:
         field = _KEY.fullmatch(line)
         if field is not None and field[1].casefold() in _NAMES:
             continue
-        text = field[2] if field is not None and field[1].casefold() == _DESCRIPTION else line
+        text = field[2] if field is not None and field[1].casefold() == "description" else line
         if key := comparison_key(text):
             yield StatedFact(key=key, text=text.strip(), first=index, last=index)
 

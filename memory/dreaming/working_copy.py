@@ -67,7 +67,7 @@ def copy_store(store: MemoryStore, scratch: Path, check: StopCheck = never_stop)
         for path in (INDEX, *store.paths(), *_logs(store.directory)):
             check()
             if (content := _readable(store, path)) is not None:
-                _write_file(copied.base / path, content)
+                write_file(copied.base / path, content)
                 _link_file(copied, path, content)
     except BaseException:
         shutil.rmtree(copied.directory, ignore_errors=True)
@@ -92,7 +92,7 @@ def read_draft(copied: WorkingCopy) -> tuple[list[DreamFile], list[str]]:
             continue
         if reason := _objection(path, result):
             notes.append(f"{path} {reason}")
-            _write_file(copied.work / path, base)
+            write_file(copied.work / path, base)
             continue
         text = None if result is None or not result.strip() else result.decode()
         if file := hunks_between(path, None if base is None else base.decode(), text):
@@ -114,11 +114,6 @@ def read_store_texts(store: MemoryStore) -> Iterator[tuple[str, str]]:
     for path in (INDEX, *store.paths()):
         if (content := _readable(store, path)) is not None:
             yield path, content.decode()
-
-
-def write_text(directory: Path, path: str, text: str | None) -> None:
-    """Write *text* to the file *path* of a copy; None deletes the file. Blocks. Raises `OSError`."""
-    _write_file(directory / path, None if text is None else text.encode())
 
 
 def _readable(store: MemoryStore, path: str) -> bytes | None:
@@ -175,7 +170,7 @@ def _link_file(copied: WorkingCopy, path: str, content: bytes) -> None:
     try:
         place.hardlink_to(copied.base / path)
     except OSError:  # not supported by every file system
-        _write_file(place, content)
+        write_file(place, content)
 
 
 def _is_untouched(copied: WorkingCopy, path: str) -> bool:
@@ -191,7 +186,8 @@ def _content(path: Path) -> bytes:
         return file.read(LARGEST + 1)
 
 
-def _write_file(path: Path, content: bytes | None) -> None:
+def write_file(path: Path, content: bytes | None) -> None:
+    """Write *content* to the file *path* of a copy; None deletes the file. Blocks. Raises `OSError`."""
     if content is None:
         path.unlink(missing_ok=True)
         return

@@ -73,7 +73,10 @@ def _parse_block(lines: list[str], opening: int, notes: list[FieldWarning]) -> F
         fields = parse_fields("\n".join(outdented[block.start : block.end]), block.start + 1)
     except YamlInvalid as exc:
         block = _without_text(outdented, block, notes)
-        fields = _parse_mixed(outdented[block.start : block.end], block.start + 1, exc)
+        fields = parse_leniently(outdented[block.start : block.end], block.start + 1)
+        if not fields.notes:
+            reason = f"this is not valid YAML ({exc.reason}) and was read key by key"
+            fields.notes.append(FieldWarning(exc.line, reason))
     has_text = any(line.strip() and not line.startswith("#") for line in outdented[block.start : block.end])
     if has_text and not fields.values:
         notes.append(FieldWarning(opening + 1, "no `key: value` line follows, so this is text, not front matter"))
@@ -126,15 +129,6 @@ def _without_text(lines: Sequence[str], block: _Block, notes: list[FieldWarning]
             notes.append(FieldWarning(at + 1, "the closing `---` is missing before this heading"))
             return attrs.evolve(block, end=at, body=at)
     return block
-
-
-def _parse_mixed(lines: Sequence[str], first_line: int, strict: YamlInvalid) -> YamlFields:
-    fields = parse_leniently(lines, first_line)
-    if not fields.notes:
-        fields.notes.append(
-            FieldWarning(strict.line, f"this is not valid YAML ({strict.reason}) and was read key by key")
-        )
-    return fields
 
 
 KEY = re.compile(r"""[ \t]*(?P<key>[^\W\d][\w.-]*|"[^"]+"|'[^']+')[ \t]*:(?![:/])(?P<rest>.*)""")
@@ -235,7 +229,12 @@ def _guess(piece: _Piece, notes: list[FieldWarning], depth: int) -> tuple[str, V
     inside = text[1:].removesuffix("]")
     if text.startswith("[") and not {"[", "]"} & set(inside):
         return "a list", [_unquoted(item.strip()) for item in inside.split(",") if item.strip()]
-    return "text", _text(piece, text)
+    header = _BLOCK_SCALAR.fullmatch(piece.rest)
+    if header is None:
+        return "text", _unquoted(text)
+    if header[1] == ">":
+        return "text", _folded(piece.following)
+    return "text", textwrap.dedent("\n".join(piece.following)).strip()
 
 
 def _dashed(lines: Sequence[str]) -> list[Value]:
@@ -246,15 +245,6 @@ def _dashed(lines: Sequence[str]) -> list[Value]:
         items[-1].append(line.removeprefix("-").strip())
     joined = (" ".join(filter(None, item)) for item in items)
     return [_unquoted(item) for item in joined if item]
-
-
-def _text(piece: _Piece, folded: str) -> str:
-    header = _BLOCK_SCALAR.fullmatch(piece.rest)
-    if header is None:
-        return _unquoted(folded)
-    if header[1] == ">":
-        return _folded(piece.following)
-    return textwrap.dedent("\n".join(piece.following)).strip()
 
 
 def _folded(lines: Sequence[str]) -> str:

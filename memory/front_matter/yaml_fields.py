@@ -139,16 +139,11 @@ class _Builder:
                     line,
                     f"{quote_text(sign + word)} is YAML syntax, not part of the value; quote the value to keep it",
                 )
-        if not event.style:
-            self._note_comment(event.end_mark)
+        end: Any = event.end_mark
+        if not event.style and (found := _COMMENT.match(self.text, end.index)):
+            reason = f"{quote_text(found[1])} is a comment in YAML; quote the value if it belongs to it"
+            self._note(self.line(end), reason)
         return value
-
-    def _note_comment(self, mark: Any) -> None:
-        """Warn about a YAML comment that was probably meant as part of the value, as in `issue #3`."""
-        if found := _COMMENT.match(self.text, mark.index):
-            self._note(
-                self.line(mark), f"{quote_text(found[1])} is a comment in YAML; quote the value if it belongs to it"
-            )
 
     def _note(self, line: int, reason: str) -> None:
         self.top.notes.append(FieldWarning(line, reason))

@@ -3,7 +3,6 @@
 import itertools
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -39,19 +38,16 @@ def find_includes(text: str) -> list[IncludeReference]:
 
     `\ ` is a space in a path. Most matches are decorators or packages, so only the file system can decide.
     """
-    return [
-        IncludeReference(number, found["path"].replace("\\ ", " "))
-        for number, line in enumerate(_prose(text), 1)
-        for found in _REFERENCE.finditer(line)
-    ]
-
-
-def _prose(text: str) -> Iterator[str]:
-    """Yield the lines of *text* without code; lines keep their numbers."""
+    prose: list[str] = []
     # A code span may span lines, but not the blank line that ends a paragraph.
     without_code = ("" if is_code else line for line, is_code in lines_with_code(text.split("\n")))
     for _, lines in itertools.groupby(without_code, key=lambda line: bool(line.strip())):
-        yield from _without_spans("\n".join(lines)).split("\n")
+        prose += _without_spans("\n".join(lines)).split("\n")
+    return [
+        IncludeReference(number, found["path"].replace("\\ ", " "))
+        for number, line in enumerate(prose, 1)
+        for found in _REFERENCE.finditer(line)
+    ]
 
 
 def _without_spans(paragraph: str) -> str:

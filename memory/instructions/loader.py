@@ -4,15 +4,17 @@ A problem in a file causes a warning, and the rest of the file is loaded.
 """
 
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
 import attrs
 
+from coterie.memory.front_matter.front_matter import parse_front_matter
+from coterie.memory.front_matter.yaml_fields import FieldWarning, Value
 from coterie.memory.instructions.includes import IncludeReference, find_includes
-from coterie.memory.instructions.rule_files import RuleText, list_rule_files, parse_rule, resolve_file_name
 from coterie.paths import checkout_root, home_directory, project_root
 from coterie.trusted_files import TrustedFiles
 
@@ -61,6 +63,12 @@ class InstructionFile:
     """Patterns of the files to which a rule applies; empty if it always applies."""
     included_by: Path | None = None
 
+    def to_text(self) -> str:
+        """Return the text with its path and owner."""
+        purpose = f" for={quoteattr(', '.join(self.paths))}" if self.paths else ""
+        opening = f"<instructions file={quoteattr(_readable(self.path))} of={quoteattr(_OWNERS[self.scope])}{purpose}>"
+        return f"{opening}\n{self.text.strip()}\n</instructions>"
+
 
 @attrs.frozen(kw_only=True)
 class InstructionWarning:
@@ -91,7 +99,7 @@ class Instructions:
 
     def to_text(self) -> str:
         """Return the text of every file with its path and owner; empty without files. Equal files give equal text."""
-        return "\n\n".join(_section(file) for file in self.files)
+        return "\n\n".join(file.to_text() for file in self.files)
 
 
 def read_instructions(project: Path) -> Instructions:
@@ -176,7 +184,13 @@ class _Loader:
         if len(self.files) >= FILE_LIMIT:
             self._warn(found.path, f"is left out: {FILE_LIMIT} files are loaded already")
             return
-        text = self._read(found)
+        text = ""
+        try:
+            text = _read_text(found.real)
+        except OSError as exc:
+            self._warn(found.path, f"cannot be read: {exc.strerror}")
+        except ValueError as exc:
+            self._warn(found.path, f"is left out: it is {exc}")
         for include in find_includes(text):
             self._load_include(include, found)
         if len(text) > LONG:
@@ -196,16 +210,6 @@ class _Loader:
                     included_by=found.included_by,
                 )
             )
-
-    def _read(self, found: _FoundFile) -> str:
-        """Return the text of the file; empty, with a warning, if it is unusable."""
-        try:
-            return _read_text(found.real)
-        except OSError as exc:
-            self._warn(found.path, f"cannot be read: {exc.strerror}")
-        except ValueError as exc:
-            self._warn(found.path, f"is left out: it is {exc}")
-        return ""
 
     def _load_include(self, include: IncludeReference, by: _FoundFile) -> None:
         target = include.target(by.real.parent)
@@ -271,7 +275,69 @@ def _readable(path: Path) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-def _section(file: InstructionFile) -> str:
-    purpose = f" for={quoteattr(', '.join(file.paths))}" if file.paths else ""
-    opening = f"<instructions file={quoteattr(_readable(file.path))} of={quoteattr(_OWNERS[file.scope])}{purpose}>"
-    return f"{opening}\n{file.text.strip()}\n</instructions>"
+OVERRIDES = {"AGENTS.md": "AGENTS.override.md"}
+"""Maps a name to the file that replaces it if it exists."""
+
+
+def resolve_file_name(path: Path) -> Path:
+    """Return the existing file for *path*: its override, itself, or a file that differs only in case.
+
+    Returns *path* itself if none exists. Blocks; never raises.
+    """
+    override = path.with_name(OVERRIDES.get(path.name, path.name))
+    for candidate in (override, path):
+        if os.path.lexists(candidate):
+            return candidate
+    try:
+        # As strings, because names may not be valid UTF-8.
+        spelt = sorted(name for name in os.listdir(path.parent) if name.casefold() == path.name.casefold())  # noqa: PTH208
+    except OSError:
+        return path
+    return path.with_name(spelt[0]) if spelt else path
+
+
+def list_rule_files(directory: Path, on_failure: Callable[[Path, OSError], None]) -> Iterator[Path]:
+    """Yield the `.md` files in and below *directory*, sorted by name; links to directories are not followed.
+
+    *on_failure* is called for a directory that exists but cannot be listed.
+    """
+
+    def on_error(exc: OSError) -> None:
+        if not isinstance(exc, FileNotFoundError | NotADirectoryError):
+            on_failure(Path(exc.filename), exc)
+
+    for name, directories, files in os.walk(directory, onerror=on_error):
+        directories.sort()
+        yield from (Path(name, file) for file in sorted(files) if file.endswith(".md"))
+
+
+_COMMA = re.compile(r",(?![^{]*\})")
+"""A comma between two patterns, not one inside `*.{ts,tsx}`."""
+
+
+@attrs.frozen(kw_only=True)
+class RuleText:
+    """A rule: its text and the files to which it applies."""
+
+    text: str
+    """Text of the rule without front matter."""
+    paths: tuple[str, ...] = ()
+    """Patterns of the files to which the rule applies; empty if it always applies."""
+    notes: tuple[FieldWarning, ...] = ()
+
+
+def parse_rule(text: str) -> RuleText:
+    """Parse a rule file; accepts any text and never raises."""
+    front = parse_front_matter(text)
+    if front.line is None:
+        return RuleText(text=text)
+    paths = (path.strip() for path in _texts(front.fields.get("paths", [])))
+    return RuleText(text=front.body, paths=tuple(filter(None, paths)), notes=tuple(front.notes))
+
+
+def _texts(value: Value) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from _COMMA.split(value)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)

@@ -115,15 +115,12 @@ def _starts(lines: Sequence[str], template: Template) -> dict[int, int]:
     missing = set(whole.values()) - set(starts.values())
     plain = set(_outside_fences(lines, starts))
     folded = {fold_heading(template.sections[index].heading): index for index in missing}
-    broken = {n: folded[name] for n in plain if (name := _folded(lines[n])) in folded}
+    headings = ((n, _BROKEN.fullmatch(lines[n])) for n in plain)
+    names = {n: fold_heading(heading[1]) for n, heading in headings if heading}
+    broken = {n: folded[name] for n, name in names.items() if name in folded}
     hints = {hint: index for index in missing - set(broken.values()) for hint in template.sections[index].hint}
     hinted = {n: hints[lines[n].strip()] for n in plain if lines[n].strip() in hints}
     return {**hinted, **broken, **starts}
-
-
-def _folded(line: str) -> str:
-    found = _BROKEN.fullmatch(line)
-    return fold_heading(found.group(1)) if found else ""
 
 
 def _outside_fences(lines: Sequence[str], starts: Mapping[int, int]) -> Iterable[int]:

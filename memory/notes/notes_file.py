@@ -1,17 +1,19 @@
-"""The file of session notes, read and replaced as a whole."""
+"""The file of session notes, read and replaced as a whole, and the limits of its size."""
 
 import errno
 import os
+import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import attrs
 
 from coterie.files import replace_file
 from coterie.memory.errors import NotesUnusable
 from coterie.memory.layer_settings import NotesSettings
-from coterie.memory.notes.document import NotesDocument
-from coterie.memory.notes.notes_size import trim_notes
-from coterie.memory.notes.template import Template
+from coterie.memory.notes.document import NotesDocument, close_fences
+from coterie.memory.notes.template import WORKLOG, Template, fold_heading
 
 LARGEST = 1_000_000
 """Largest notes file that is read, in bytes."""
@@ -80,3 +82,57 @@ def end_update(
 def _text(content: bytes) -> str:
     """Decode *content*; invalid bytes become escapes, so that nothing is lost."""
     return content.decode("utf-8", "backslashreplace")
+
+
+TOKEN_BYTES = 4
+"""Bytes of text that count as one token."""
+_FENCE_BYTES = 8
+"""Reserved for the closing fence of a code block that is cut."""
+_NOTICE = re.compile(r"\[Trimmed to [\d,]+ tokens: [^\]\n]*\]\n*")
+
+
+def tokens_of(text: str) -> int:
+    """Estimate the number of tokens of *text*."""
+    return -(-len(text.encode()) // TOKEN_BYTES)
+
+
+def trim_notes(notes: NotesDocument, settings: NotesSettings) -> tuple[NotesDocument, list[str]]:
+    """Trim the notes to the limits of *settings*; return them and the headings of the trimmed sections.
+
+    The worklog loses its oldest lines, other sections lose their end, and a notice is added to the section. If the sum
+    is too large, the longest sections are trimmed first.
+    """
+    cap = min(settings.section, _cap([min(tokens_of(body), settings.section) for body in notes.bodies], settings.total))
+    headings = [section.heading for section in notes.template.sections]
+    over = [heading for heading, body in zip(headings, notes.bodies, strict=True) if tokens_of(body) > cap]
+    bodies = [
+        _trim(body, cap, is_log=fold_heading(heading) == fold_heading(WORKLOG)) if heading in over else body
+        for heading, body in zip(headings, notes.bodies, strict=True)
+    ]
+    return attrs.evolve(notes, bodies=tuple(bodies)), over
+
+
+def _cap(sizes: Sequence[int], total: int) -> int:
+    """Return the largest section size with which the sum of all sections is at most *total*."""
+    left = total
+    for number, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - number)
+        if size > share:
+            return share
+        left -= size
+    return total
+
+
+def _trim(body: str, cap: int, *, is_log: bool) -> str:
+    what = "older lines were" if is_log else "the end of this section was"
+    notice = f"[Trimmed to {cap:,} tokens: {what} left out. Make it shorter.]"
+    text = _NOTICE.sub("", body)
+    size = max(0, cap * TOKEN_BYTES - len(notice) - _FENCE_BYTES)
+    content = text.encode()
+    part = (content[max(0, len(content) - size) :] if is_log else content[:size]).decode("utf-8", "ignore")
+    lines = part.partition("\n")[2] if is_log else part.rpartition("\n")[0]
+    # Whole lines, if they are more than half of what is left.
+    kept = lines if 2 * len(lines) > len(part) else part
+    if is_log:
+        return close_fences("\n".join(filter(None, [notice, kept])))
+    return "\n".join(filter(None, [close_fences(kept), notice]))

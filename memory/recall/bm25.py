@@ -113,7 +113,7 @@ class Bm25Ranker:
         """
         query = query[:LONGEST_QUERY]
         words = tokenize(query)
-        found = self._attempt(lambda: self._rank_at_once(words or tokenize(query, stop_words=True), k))
+        found = self._attempt(lambda: self._rank(words or tokenize(query, stop_words=True), k))
         return found if found or words else self._attempt(lambda: self._newest(k))
 
     def close(self) -> None:
@@ -147,27 +147,27 @@ class Bm25Ranker:
         else:
             self._cache = open_in_memory()
 
-    def _rank_at_once(self, words: Sequence[str], k: int) -> list[RankedMemory]:
-        """Run `_rank` in one read transaction, because other processes may add files."""
+    def _rank(self, words: Sequence[str], k: int) -> list[RankedMemory]:
+        # One read transaction, because other processes may add files.
         self._cache.execute("BEGIN")
         try:
-            return self._rank(words, k)
+            self._load_norms()
+            looked_up, left = self._split(self._known_words(words))
+            scores: dict[int, float] = {}
+            for word in looked_up:
+                weight, score = word.weight, scores.get
+                for file, gain in zip(*self._gains(word), strict=True):
+                    scores[file] = score(file, 0.0) + weight * gain
+            best = heapq.nlargest(max(k, CANDIDATES) if left else k, scores, key=scores.__getitem__)
+            if left:
+                counted = 0.0 if looked_up[0] in left else 1.0
+                scores = {file: counted * scores[file] + rest for file, rest in self._rest(best, left)}
+                best = heapq.nlargest(k, scores, key=scores.__getitem__)
+            rows = self._cache.execute(f"SELECT id, path FROM files WHERE id IN {_marks(best)}", best)  # noqa: S608
+            paths = dict(rows)
+            return [RankedMemory(path=paths[file], score=scores[file]) for file in best if file in paths]
         finally:
             self._cache.execute("COMMIT")
-
-    def _rank(self, words: Sequence[str], k: int) -> list[RankedMemory]:
-        self._load_norms()
-        looked_up, left = self._split(self._known_words(words))
-        scores: dict[int, float] = {}
-        for word in looked_up:
-            self._look_up(word, scores)
-        best = heapq.nlargest(max(k, CANDIDATES) if left else k, scores, key=scores.__getitem__)
-        if left:
-            counted = 0.0 if looked_up[0] in left else 1.0
-            scores = {file: counted * scores[file] + rest for file, rest in self._rest(best, left)}
-            best = heapq.nlargest(k, scores, key=scores.__getitem__)
-        paths = dict(self._cache.execute(f"SELECT id, path FROM files WHERE id IN {_marks(best)}", best))  # noqa: S608
-        return [RankedMemory(path=paths[file], score=scores[file]) for file in best if file in paths]
 
     def _known_words(self, words: Sequence[str]) -> list[_QueryWord]:
         """Return the *words* that occur in some file, the rarest first."""
@@ -176,7 +176,11 @@ class Bm25Ranker:
             f"SELECT word, files, uses FROM spread WHERE word IN {_marks(counts)} AND files > 0",  # noqa: S608
             list(counts),
         )
-        found = [_QueryWord(word, counts[word] * _rarity(self._total, files), uses) for word, files, uses in known]
+        found = []
+        for word, files, uses in known:
+            # The inverse document frequency of BM25.
+            rarity = math.log(1 + (max(self._total, files) - files + 0.5) / (files + 0.5))
+            found.append(_QueryWord(word, counts[word] * rarity, uses))
         return sorted(found, key=lambda word: (word.uses, word.word))
 
     def _split(self, words: Sequence[_QueryWord]) -> tuple[Sequence[_QueryWord], Sequence[_QueryWord]]:
@@ -190,12 +194,6 @@ class Bm25Ranker:
             if uses > LOOKED_AT:
                 return words[: max(1, length)], words[length:]
         return words, ()
-
-    def _look_up(self, word: _QueryWord, scores: dict[int, float]) -> None:
-        """Add the scores of one word to *scores*."""
-        weight, score = word.weight, scores.get
-        for file, gain in zip(*self._gains(word), strict=True):
-            scores[file] = score(file, 0.0) + weight * gain
 
     def _gains(self, word: _QueryWord) -> _Gains:
         if word.word not in self._looked_up:
@@ -247,11 +245,6 @@ class Bm25Ranker:
             norms[file] = K1 * (1 - B + B * length / average)
         self._norms, self._once = norms, [(K1 + 1) / (1 + norm) for norm in norms]
         self._version = version
-
-
-def _rarity(total: int, files: int) -> float:
-    """Return the BM25 weight (inverse document frequency) for *files* of *total* files."""
-    return math.log(1 + (max(total, files) - files + 0.5) / (files + 0.5))
 
 
 def _marks(values: Sized) -> str:

@@ -59,19 +59,20 @@ def default_cache(directory: Path) -> Path:
     return parent / "coterie" / "recall" / f"{digest}.db"
 
 
-def open_cache(path: Path | None) -> sqlite3.Connection:
-    """Open or create the cache file *path*; falls back to memory, also for None.
+def open_cache(path: Path) -> sqlite3.Connection:
+    """Open or create the cache file *path*; falls back to memory.
 
     A damaged file or one of another version is replaced. Any thread may use the connection, one at a time. Blocks.
     """
-    if path is None:
-        return open_in_memory()
-    try:
+    with contextlib.suppress(sqlite3.Error, OSError):
+        try:
+            return _open_file(path)
+        except sqlite3.Error as exc:
+            if not is_damage(exc):
+                raise
+        discard_cache(path)
         return _open_file(path)
-    except sqlite3.Error as exc:
-        return _open_anew(path) if is_damage(exc) else open_in_memory()
-    except OSError:
-        return open_in_memory()
+    return open_in_memory()
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -100,14 +101,6 @@ def write_transaction(cache: sqlite3.Connection) -> Iterator[None]:
         cache.execute("ROLLBACK")
         raise
     cache.execute("COMMIT")
-
-
-def _open_anew(path: Path) -> sqlite3.Connection:
-    try:
-        discard_cache(path)
-        return _open_file(path)
-    except (sqlite3.Error, OSError):
-        return open_in_memory()
 
 
 def _open_file(path: Path) -> sqlite3.Connection:
@@ -176,11 +169,6 @@ class RefreshResult:
     changed: int = 0
     removed: int = 0
 
-    @property
-    def total(self) -> int:
-        """Number of memory files that were read or removed."""
-        return self.added + self.changed + self.removed
-
 
 def refresh_cache(
     cache: sqlite3.Connection, directory: Path, between: Callable[[], object] = lambda: None
@@ -218,16 +206,16 @@ def _write(cache: sqlite3.Connection, texts: Sequence[tuple[ScannedFile, list[st
         for path in itertools.chain((file.path for file, _ in texts), gone):
             _remove(cache, path, spread, uses)
         for file, words in texts:
-            _insert(cache, file, words)
+            insert = "INSERT INTO files (path, modified, size, inode, length) VALUES (?, ?, ?, ?, ?)"
+            id_ = cache.execute(insert, (*file, len(words))).lastrowid
+            cache.execute("INSERT INTO texts (rowid, words) VALUES (?, ?)", (id_, f" {BETWEEN.join(words)} "))
             spread.update(set(words))
             uses.update(words)
-        _count(cache, spread, uses)
-
-
-def _insert(cache: sqlite3.Connection, file: ScannedFile, words: list[str]) -> None:
-    insert = "INSERT INTO files (path, modified, size, inode, length) VALUES (?, ?, ?, ?, ?)"
-    id_ = cache.execute(insert, (*file, len(words))).lastrowid
-    cache.execute("INSERT INTO texts (rowid, words) VALUES (?, ?)", (id_, f" {BETWEEN.join(words)} "))
+        cache.executemany(
+            "INSERT INTO spread VALUES (?, ?, ?)"
+            " ON CONFLICT (word) DO UPDATE SET files = files + excluded.files, uses = uses + excluded.uses",
+            ((word, files, uses[word]) for word, files in spread.items() if files or uses[word]),
+        )
 
 
 def _remove(cache: sqlite3.Connection, path: str, spread: Counter[str], uses: Counter[str]) -> None:
@@ -242,15 +230,6 @@ def _remove(cache: sqlite3.Connection, path: str, spread: Counter[str], uses: Co
     uses.subtract(words)
     cache.execute("DELETE FROM texts WHERE rowid = ?", (id_,))
     cache.execute("DELETE FROM files WHERE id = ?", (id_,))
-
-
-def _count(cache: sqlite3.Connection, spread: Counter[str], uses: Counter[str]) -> None:
-    changes = ((word, files, uses[word]) for word, files in spread.items() if files or uses[word])
-    cache.executemany(
-        "INSERT INTO spread VALUES (?, ?, ?)"
-        " ON CONFLICT (word) DO UPDATE SET files = files + excluded.files, uses = uses + excluded.uses",
-        changes,
-    )
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -28,8 +28,6 @@ YEAR = 365
 class LoadedMemory:
     """The beginning of a memory file."""
 
-    path: str
-    """Path of the memory, relative to the store."""
     text: str
     size: int
     """Size of the whole memory file in bytes."""
@@ -61,7 +59,6 @@ def load_memory(directory: Path, path: str, settings: RecallSettings) -> LoadedM
         return None
     text = _cut(content, settings)
     return LoadedMemory(
-        path=path,
         text=text.decode(errors="replace").strip("\n"),
         size=status.st_size,
         modified=status.st_mtime,
@@ -169,7 +166,9 @@ class Recaller:
         found: list[tuple[float, MemoryLocation]] = []
         for directory in self._directories:
             known = sum(place.directory == directory for place in survey.left_out)
-            ranker = self._ranker(directory)
+            if directory not in self._rankers:
+                self._rankers[directory] = Bm25Ranker.open(directory)
+            ranker = self._rankers[directory]
             ranker.refresh(between)
             ranked = ((one.score, MemoryLocation(directory, one.path)) for one in ranker.rank(query, most + known))
             found += [(score, place) for score, place in ranked if place in survey.files]
@@ -185,8 +184,3 @@ class Recaller:
         for ranker in self._rankers.values():
             ranker.close()
         self._rankers.clear()
-
-    def _ranker(self, directory: Path) -> Bm25Ranker:
-        if directory not in self._rankers:
-            self._rankers[directory] = Bm25Ranker.open(directory)
-        return self._rankers[directory]

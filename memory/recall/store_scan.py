@@ -48,20 +48,11 @@ def _walk(directory: str, below: str, depth: int) -> Iterator[ScannedFile]:
     for entry in found:
         path = below + entry.name
         if path.endswith(SUFFIX):
-            if is_memory(path) and (file := _file(path, entry)) is not None:
-                yield file
+            with suppress(OSError):
+                if is_memory(path) and stat.S_ISREG((status := entry.stat(follow_symlinks=False)).st_mode):
+                    yield ScannedFile(path, status.st_mtime_ns, status.st_size, status.st_ino)
         elif depth > 1 and is_memory(f"{path}/") and entry.is_dir(follow_symlinks=False):
             yield from _walk(directory, f"{path}/", depth - 1)
-
-
-def _file(path: str, entry: os.DirEntry[str]) -> ScannedFile | None:
-    try:
-        status = entry.stat(follow_symlinks=False)
-    except OSError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return ScannedFile(path, status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 @contextmanager
@@ -129,11 +120,10 @@ HEAD = 16 * 1024
 
 @attrs.frozen(kw_only=True)
 class ScannedMemory:
-    """Name, type, description and time of a memory that can be recalled."""
+    """Type, description and time of a memory that can be recalled."""
 
     path: str
     """Path of the memory, relative to the store."""
-    name: str
     description: str
     type: MemoryType | None
     modified: float
@@ -156,20 +146,12 @@ def scan_newest(directory: Path, most: int = 200) -> list[ScannedMemory]:
 
 def scan_files(directory: Path, files: Iterable[ScannedFile]) -> list[ScannedMemory]:
     """Read the descriptions of *files*, in their order. Blocks; unreadable files are skipped."""
+    scanned: list[ScannedMemory] = []
     with open_memories(directory) as memories:
-        found = [_scan_file(memories, file) for file in files] if memories else []
-    return [scanned for scanned in found if scanned is not None]
-
-
-def _scan_file(memories: ConfinedDirectory, file: ScannedFile) -> ScannedMemory | None:
-    content = read_head(memories, file.path, HEAD)
-    if content is None:
-        return None
-    topic = parse_entry_fast(b"\n".join(content.split(b"\n", LINES)[:LINES]) + b"\n", file.path)
-    return ScannedMemory(
-        path=file.path,
-        name=topic.name,
-        description=topic.description,
-        type=topic.type,
-        modified=file.modified / 1e9,
-    )
+        for file in files if memories else ():
+            if memories is None or (content := read_head(memories, file.path, HEAD)) is None:
+                continue
+            topic = parse_entry_fast(b"\n".join(content.split(b"\n", LINES)[:LINES]) + b"\n", file.path)
+            about, at = topic.description, file.modified / 1e9
+            scanned.append(ScannedMemory(path=file.path, description=about, type=topic.type, modified=at))
+    return scanned

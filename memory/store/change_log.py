@@ -77,7 +77,10 @@ class ChangeLog:
         while True:
             data = os.pread(self._descriptor, length, size - length)
             whole = data.rfind(b"\n") + 1
-            record = _last_good(data[:whole], is_begun=length == size)
+            lines = data[:whole].split(b"\n")
+            # The first line may be the end of a longer line.
+            complete = lines if length == size else lines[1:]
+            record = next((found for line in reversed(complete) if (found := _parse_record(line))), None)
             if record is not None or length == size:
                 break
             length = min(size, length * 8)
@@ -177,15 +180,6 @@ def _batches(descriptor: int) -> Iterator[list[MemoryChange]]:
             record = _parse_record(line[:-1]) if line.endswith(b"\n") else None
             if record is not None and record.changes:
                 yield list(map(_change, record.changes))
-
-
-def _last_good(data: bytes, *, is_begun: bool) -> _Record | None:
-    lines = data.split(b"\n")
-    # The first line may be the end of a longer line.
-    for line in reversed(lines if is_begun else lines[1:]):
-        if record := _parse_record(line):
-            return record
-    return None
 
 
 def _parse_record(line: bytes) -> _Record | None:

@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
@@ -105,7 +105,11 @@ class ConfinedDirectory:
                 _refuse_link(exc, directory, parts[-1], "/".join(parts))
                 raise
             try:
-                return _content(descriptor, "/".join(parts), limit)
+                mode = os.fstat(descriptor).st_mode
+                if not stat.S_ISREG(mode):
+                    raise MemoryRefused("/".join(parts), _describe_mode(mode))
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    return file.read(-1 if limit is None else limit)
             finally:
                 os.close(descriptor)
 
@@ -117,7 +121,9 @@ class ConfinedDirectory:
             for number, name in enumerate(names):
                 path = "/".join(names[: number + 1])
                 if make:
-                    self._make(opened, name, path)
+                    with suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=opened)
+                        sync_directory((self.path / path).parent, dir_fd=opened)
                 try:
                     below = os.open(name, _DIRECTORY, dir_fd=opened)
                 except FileNotFoundError:
@@ -132,13 +138,6 @@ class ConfinedDirectory:
         finally:
             os.close(opened)
 
-    def _make(self, directory: int, name: str, path: str) -> None:
-        try:
-            os.mkdir(name, dir_fd=directory)
-        except FileExistsError:
-            return
-        sync_directory((self.path / path).parent, dir_fd=directory)
-
 
 @contextmanager
 def open_confined(directory: Path, *, make: bool = False) -> Iterator[ConfinedDirectory | None]:
@@ -148,7 +147,10 @@ def open_confined(directory: Path, *, make: bool = False) -> Iterator[ConfinedDi
     written. Raises `MemoryRefused` and `OSError`.
     """
     if make:
-        _make_directory(directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            directory.mkdir(mode=0o700)  # memories are private to the user
+            sync_directory(directory.parent)
     try:
         descriptor = os.open(directory, _DIRECTORY)
     except FileNotFoundError:
@@ -165,15 +167,6 @@ def open_confined(directory: Path, *, make: bool = False) -> Iterator[ConfinedDi
         os.close(descriptor)
 
 
-def _make_directory(directory: Path) -> None:
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        directory.mkdir(mode=0o700)  # memories are private to the user
-    except FileExistsError:
-        return
-    sync_directory(directory.parent)
-
-
 def _resolve_name(name: str, directory: int, path: str) -> str:
     for candidate in (name, normalize_name(name)):
         try:
@@ -184,14 +177,6 @@ def _resolve_name(name: str, directory: int, path: str) -> str:
     if other := case_conflict(normalize_name(name), os.listdir(directory)):
         raise MemoryRefused(path, f"differs only in case or normal form from {other}, which is there; write {other}")
     return normalize_name(name)
-
-
-def _content(descriptor: int, path: str, limit: int | None) -> bytes:
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        raise MemoryRefused(path, _describe_mode(mode))
-    with os.fdopen(descriptor, "rb", closefd=False) as file:
-        return file.read(-1 if limit is None else limit)
 
 
 def _mode(directory: int, name: str, path: str) -> int | None:

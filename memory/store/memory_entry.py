@@ -40,14 +40,18 @@ def parse_entry(content: bytes, path: str) -> MemoryEntry:
     stem = PurePosixPath(path).stem
     if b"\0" in content:
         return MemoryEntry(name=stem, description="", type=None, body="", notes=("not text: contains a NUL",))
-    text = content.decode(errors="replace")
+    try:
+        text, is_utf8 = content.decode(), True
+    except UnicodeDecodeError:
+        text, is_utf8 = content.decode(errors="replace"), False
     read = parse_front_matter(text[:LONGEST_HEAD])
     notes = [f"line {note.line}: {note.reason}" for note in read.notes]
-    if "\N{REPLACEMENT CHARACTER}" in text and not _is_utf8(content):
+    if not is_utf8:
         notes.append("it is not valid UTF-8; invalid bytes are replaced")
+    lines = (line.strip().lstrip("#").strip() for line in read.body[:LONGEST_HEAD].split("\n"))
     return MemoryEntry(
         name=_text(read.fields.get("name")) or stem,
-        description=_text(read.fields.get("description")) or _first_line(read.body),
+        description=_text(read.fields.get("description")) or _cut(next(filter(None, lines), "")),
         type=_type(read, notes),
         body=f"{read.body}{text[LONGEST_HEAD:]}".strip("\n"),
         notes=tuple(notes),
@@ -71,18 +75,5 @@ def _text(value: Value | None) -> str:
     return _cut(" ".join(value.split())) if isinstance(value, str) else ""
 
 
-def _first_line(body: str) -> str:
-    lines = (line.strip().lstrip("#").strip() for line in body[:LONGEST_HEAD].split("\n"))
-    return _cut(next(filter(None, lines), ""))
-
-
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_DESCRIPTION else f"{text[: LONGEST_DESCRIPTION - 3].rstrip()}..."
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -16,8 +16,7 @@ _SHORTEST = 20
 MOST_LINES = 200
 MOST_BYTES = 25_000
 
-_LINE = re.compile(r"\s*[-*+]\s+\[(?P<title>.*?)\]\((?:<(?P<quoted>[^<>]*)>|(?P<path>[^()\s]*))\)(?P<rest>.*)")
-_DASH = re.compile(r"\s*(?:[\N{EM DASH}\N{EN DASH}:-]+\s*)?")
+_LINE = re.compile(r"\s*[-*+]\s+\[.*?\]\((?:<(?P<quoted>[^<>]*)>|(?P<path>[^()\s]*))\)")
 
 
 @attrs.frozen(kw_only=True)
@@ -26,9 +25,7 @@ class IndexLine:
 
     line: int
     """Line number in the index, from 1."""
-    title: str
     path: str
-    hook: str
 
 
 @attrs.frozen(kw_only=True)
@@ -93,7 +90,8 @@ def update_index(text: str, changes: Sequence[MemoryChange]) -> str:
         if not is_memory(change.path):
             continue
         if change.after is None:
-            text = _without(text, change.path)
+            gone = set(lines_for(text, change.path))
+            text = "\n".join(line for line in text.split("\n") if line not in gone) if gone else text
         elif not text.endswith("\n") or not _links(text, change.path):
             line = change.index_line or index_line(parse_entry(change.after, change.path), change.path)
             text = _with(text, line, change.path)
@@ -125,8 +123,7 @@ def _entries(lines: Iterable[str]) -> Iterator[IndexLine]:
         if "](" not in line or (found := _LINE.match(line)) is None:
             continue
         path = (found["quoted"] if found["path"] is None else found["path"]).removeprefix("./")
-        hook = found["rest"][len(_DASH.match(found["rest"])[0]) :].strip()  # type: ignore[index]  # matches any text
-        yield IndexLine(line=number, title=found["title"], path=path, hook=hook)
+        yield IndexLine(line=number, path=path)
 
 
 def _links(text: str, path: str) -> bool:
@@ -151,11 +148,6 @@ def _with(text: str, line: str, path: str) -> str:
     if line.startswith(text[start:]):
         return f"{text[:start]}{line}\n"
     return text if _links(text[start:], path) else f"{text}\n{line}\n"
-
-
-def _without(text: str, path: str) -> str:
-    gone = set(lines_for(text, path))
-    return "\n".join(line for line in text.split("\n") if line not in gone) if gone else text
 
 
 def _cut(text: str, longest: int) -> str:

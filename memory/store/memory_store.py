@@ -63,15 +63,13 @@ class MemoryStore:
         """Return the index; empty if the file does not exist."""
         return (self.read(INDEX) or b"").decode(errors="replace")
 
-    def write(
-        self, path: str, content: bytes, author: Author, *, base: bytes | None, group: str | None = None
-    ) -> MemoryChange:
+    def write(self, path: str, content: bytes, author: Author, *, base: bytes | None) -> MemoryChange:
         """Replace *base*, the content of *path*, by *content*; *base* is None if the file must not exist.
 
         Raises `BaseChanged` if the file holds something else, and `MemoryRefused` if *content* is not text, is too
         large or holds a secret that *base* does not hold.
         """
-        return self._write(PendingEdit(path=path, base=base, content=content), author, group)
+        return self._write(PendingEdit(path=path, base=base, content=content), author)
 
     def delete(self, path: str, author: Author, *, base: bytes) -> MemoryChange:
         """Delete *path*. Raises `BaseChanged` if the file does not hold *base*."""
@@ -92,13 +90,6 @@ class MemoryStore:
                     dropped.append((edit, str(exc)))
             changes = [change for change in writing.commit() if change.author.by != "outside"]
         return ApplyResult(changes=tuple(changes), dropped=tuple(dropped))
-
-    def append(self, path: str, content: bytes, author: Author) -> MemoryChange:
-        """Append *content* to *path*, whatever the file holds; creates a missing file."""
-        with self._transaction(author) as writing:
-            current = writing.current(path)
-            writing.prepare(PendingEdit(path=path, base=current, content=(current or b"") + content), None)
-            return writing.commit()[-1]
 
     def changes(self) -> list[MemoryChange]:
         """Return every change, oldest first.
@@ -135,18 +126,15 @@ class MemoryStore:
             writing.reverse(steps)
             return [change for change in writing.commit() if change.author.by != "outside"]
 
-    def _write(self, edit: PendingEdit, author: Author, group: str | None = None) -> MemoryChange:
+    def _write(self, edit: PendingEdit, author: Author) -> MemoryChange:
         with self._transaction(author) as writing:
-            writing.prepare(edit, group)
+            writing.prepare(edit, None)
             return writing.commit()[-1]
 
     @contextmanager
     def _transaction(self, author: Author) -> Iterator[StoreTransaction]:
         with lock_store(self.directory) as held:
             yield StoreTransaction.begin(held, author, self.clock.now())
-
-
-SEEDED = "seeded from the project's snapshot"
 
 
 def exclude_from_git(top: Path, directory: Path) -> bool:
@@ -177,7 +165,7 @@ def seed_store(store: MemoryStore, snapshot: Path) -> list[str]:
         return []
     source = MemoryStore.at(snapshot)
     names = source.paths()
-    author = Author(by="user", why=SEEDED)
+    author = Author(by="user", why="seeded from the project's snapshot")
     # The index comes first, so that the store finds its lines and adds none.
     for name in (*((INDEX,) if names and source.index() else ()), *names):
         if (content := source.read(name)) is not None:

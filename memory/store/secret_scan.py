@@ -106,15 +106,10 @@ def _values(text: str) -> Iterator[tuple[str, int, str]]:
         for match in shape.pattern.finditer(text):
             at, value = match.start("value"), match["value"]
             is_known = any(start <= at < end for start, end in ends.items())
-            if not is_known and _is_secret(value, shape):
+            is_secret = not _PLACEHOLDER.search(value) and (shape.is_sure or _is_random(value))
+            if not is_known and (is_secret or value.startswith("-----BEGIN")):
                 ends[at] = match.end("value")
                 yield shape.kind, at, value
-
-
-def _is_secret(value: str, shape: _Shape) -> bool:
-    if value.startswith("-----BEGIN"):
-        return True
-    return not _PLACEHOLDER.search(value) and (shape.is_sure or _is_random(value))
 
 
 def _is_random(value: str) -> bool:

@@ -4,7 +4,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import attrs
@@ -56,7 +56,9 @@ def lock_store(directory: Path) -> Iterator[StoreLock]:
 def open_history_directory(root: ConfinedDirectory, *, make: bool = False) -> Iterator[int | None]:
     """Open the directory of the change log; yields None if it does not exist. Raises `MemoryRefused` and `OSError`."""
     if make:
-        _make(root)
+        with suppress(FileExistsError):
+            os.mkdir(HISTORY, 0o700, dir_fd=root.descriptor)
+            sync_directory(root.path, dir_fd=root.descriptor)
     try:
         descriptor = os.open(HISTORY, _DIRECTORY, dir_fd=root.descriptor)
     except FileNotFoundError:
@@ -70,14 +72,6 @@ def open_history_directory(root: ConfinedDirectory, *, make: bool = False) -> It
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _make(root: ConfinedDirectory) -> None:
-    try:
-        os.mkdir(HISTORY, 0o700, dir_fd=root.descriptor)
-    except FileExistsError:
-        return
-    sync_directory(root.path, dir_fd=root.descriptor)
 
 
 def _exclude_from_git(root: ConfinedDirectory, history: int) -> None:

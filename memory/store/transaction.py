@@ -106,14 +106,13 @@ class StoreTransaction:
             held.history.mark_applied(end.pending[-1])
         return cls(held, author, at, end.last)
 
-    def current(self, path: str) -> bytes | None:
-        """Return the content of *path*, with the changes collected so far."""
-        return self._current(self.held.root.resolve(path))
-
     def prepare(self, edit: PendingEdit, group: str | None) -> None:
         """Add *edit*. Raises `BaseChanged`, `MemoryRefused` and `OSError`; then *edit* is not added."""
-        path = self._resolve(edit.path)
-        current = self._current(path)
+        path = self.held.root.resolve(edit.path)
+        if other := case_conflict(path, self._files):
+            reason = f"differs only in case or normal form from {other}, which is part of the same write"
+            raise MemoryRefused(edit.path, reason)
+        current = self._files[path] if path in self._files else self.held.root.read(path)
         if current != edit.base:
             raise BaseChanged(path, current)
         if edit.content is not None:
@@ -135,7 +134,9 @@ class StoreTransaction:
         """Add a change for every file that was edited without the store."""
         known = replay(self.held.history.batches())
         for path in sorted({*known, *self.held.root.list_files()}):
-            current = self._read_regular(path)
+            current = None
+            with suppress(MemoryRefused):  # a link does not count as a file of the store
+                current = self.held.root.read(path)
             if current != known.get(path):
                 self._add(path, known.get(path), current)
 
@@ -160,24 +161,6 @@ class StoreTransaction:
             raise
         history.mark_applied(self._changes[-1])
         return self._changes
-
-    def _resolve(self, path: str) -> str:
-        placed = self.held.root.resolve(path)
-        if other := case_conflict(placed, self._files):
-            raise MemoryRefused(
-                path, f"differs only in case or normal form from {other}, which is part of the same write"
-            )
-        return placed
-
-    def _current(self, path: str) -> bytes | None:
-        return self._files[path] if path in self._files else self.held.root.read(path)
-
-    def _read_regular(self, path: str) -> bytes | None:
-        """Return the content of *path*; None for a link, which does not count as a file of the store."""
-        try:
-            return self.held.root.read(path)
-        except MemoryRefused:
-            return None
 
     def _record_external_change(self, path: str, current: bytes | None) -> None:
         """Record an edit of *path* that bypassed the store, before the file is overwritten."""

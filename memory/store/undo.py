@@ -100,15 +100,13 @@ def plan_undo(history: Sequence[MemoryChange], target: str, current: Callable[[s
         now = files[change.path] if change.path in files else current(change.path)
         if now != change.after and change.path != INDEX:
             raise CannotUndo(target, _undo_obstacle(change, history))
-        files[change.path] = _without(change, now)
-        steps.append(UndoStep(undoes=change, before=now, after=files[change.path]))
+        after = change.before
+        if now != change.after:
+            states = (now, change.before, change.after)
+            after = encode_index(revert_index(*map(decode_index, states)))
+        files[change.path] = after
+        steps.append(UndoStep(undoes=change, before=now, after=after))
     return steps
-
-
-def _without(change: MemoryChange, now: bytes | None) -> bytes | None:
-    if change.path != INDEX or now == change.after:
-        return change.before
-    return encode_index(revert_index(decode_index(now), decode_index(change.before), decode_index(change.after)))
 
 
 def _undo_obstacle(change: MemoryChange, history: Sequence[MemoryChange]) -> str:

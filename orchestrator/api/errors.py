@@ -2,7 +2,7 @@
 
 AgentError
 ├── ConfigInvalid       an argument or a file is invalid; no session was started (`coterie.errors`)
-│   └── TeamInvalid     problems of a team file, by line (`coterie.orchestrator.teams.team_tables`)
+│   └── TeamInvalid     problems of a team file, by line (`coterie.orchestrator.teams.team_file`)
 └── SessionError        an error of an open session; `session` is its id
     ├── SessionFailed   the session ended without a result: it failed or was killed
     ├── SessionOver     the session has ended and accepts no requests

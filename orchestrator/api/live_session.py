@@ -1,9 +1,10 @@
-"""A running session of the Python API: its events, its requests to the root, its result."""
+"""A running session of the Python API: its events, its requests to the root, and its result, read after its end."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -12,7 +13,9 @@ import msgspec
 import trio
 
 from coterie.agents.errors import ControlLost
+from coterie.agents.events.agent_events import Finished, RunStarted
 from coterie.agents.events.event_reader import SessionEvent
+from coterie.agents.loop.model.usage import Usage
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.messages import RunFailed
 from coterie.agents.root_link.spawn_request import GENERAL, Spawned, SpawnRequest
@@ -20,26 +23,98 @@ from coterie.errors import ConfigInvalid
 from coterie.framing import FRAME_LIMIT
 from coterie.mailbox.contract import Receipt
 from coterie.orchestrator.api.errors import RequestName, RequestRefused, SessionFailed, SessionOver
-from coterie.orchestrator.api.session_result import SessionResult, read_result
 from coterie.orchestrator.approvals.store import Approval, read_approvals
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.launch_client import FinalMessage, RootClient
-from coterie.orchestrator.control.launch_protocol import InterruptTurn, SessionEnded
 from coterie.orchestrator.control.requests import (
     AgentStarted,
     ControlAnswer,
     ControlRequest,
     DecideApproval,
     DeliveryStatuses,
+    InterruptTurn,
     NotStored,
     SendMail,
+    SessionEnded,
     SpawnAgent,
     StopAgent,
 )
 from coterie.orchestrator.events.follower import EventFollower, open_follower
 from coterie.orchestrator.events.session_reader import read_session
+from coterie.orchestrator.session.overview import AgentSummary, read_overview
 from coterie.orchestrator.session.root_lock import find_root
-from coterie.session_directory import SessionDirectory
+from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
+
+
+@attrs.frozen(kw_only=True)
+class SessionResult:
+    """Result of a session: the end of the lead's run, its costs, and the last states of all agents."""
+
+    session: str
+    """Session id, with which the session can be resumed."""
+    reason: str
+    """End reason: completed, budget, max_turns, cancelled, model_error ...; docs/python.md lists all."""
+    text: str
+    """Final text of the lead."""
+    turns: int
+    """Turns of the lead in this run."""
+    usage: Usage
+    """Tokens of the lead, in this run."""
+    cost: Decimal
+    """Dollars of the lead in this run, exact."""
+    session_cost: Decimal
+    """Dollars of all agents, in this run and earlier ones."""
+    seconds: float
+    error: str | None
+    """Error text of the model API or of the gateway; None without an error."""
+    is_unreachable: bool
+    """True if the model API could not be reached."""
+    transcript: Path
+    """Transcript file of the lead."""
+    agents: tuple[AgentSummary, ...]
+    """All agents including the lead, with their last states."""
+
+    @property
+    def is_done(self) -> bool:
+        """True if the lead completed its task."""
+        return self.reason == "completed"
+
+    def state(self, name: str) -> str:
+        """Return the last state of agent *name*: done, failed, killed, idle or interrupted. Raises `KeyError`."""
+        return {agent.name: agent.state for agent in self.agents}[name]
+
+
+def read_result(session: SessionDirectory, past: Counter[str]) -> SessionResult | None:
+    """Read the result of the run of *session* after the *past* events; None if the lead has not finished.
+
+    Blocks on the disk; raises `OSError`.
+    """
+    end: Finished | None = None
+    began = ended = 0.0
+    own = (observed for observed in read_session(session.directory, MAIN) if observed.agent == MAIN)
+    for observed in islice(own, past[MAIN], None):
+        match observed.event:
+            case RunStarted():
+                began = began or observed.at
+            case Finished() as end:
+                ended = observed.at
+    if end is None:
+        return None
+    overview = read_overview(session)
+    return SessionResult(
+        session=session.id,
+        reason=end.reason,
+        text=end.result,
+        turns=end.turns,
+        usage=Usage(**end.usage),
+        cost=Decimal(end.cost_usd),
+        session_cost=overview.cost,
+        seconds=ended - began,
+        error=end.error,
+        is_unreachable=end.is_unreachable,
+        transcript=session.directory / "agents" / MAIN / TRANSCRIPT,
+        agents=overview.agents,
+    )
 
 
 @attrs.define(eq=False)
@@ -97,16 +172,15 @@ class EventStream:
 
     async def __anext__(self) -> SessionEvent:
         """Return the next event. Cancellation loses no event. Raises `OSError`."""
-        while (observed := await self._next()) is not None:
+        while True:
+            observed = None
+            with self._liveness.until_ended():
+                observed = await anext(self._follower)
+            if observed is None and (observed := self._follower.take_nowait()) is None:
+                raise StopAsyncIteration
             if not self._past[observed.agent]:
                 return observed
             self._past[observed.agent] -= 1
-        raise StopAsyncIteration
-
-    async def _next(self) -> SessionEvent | None:
-        with self._liveness.until_ended():
-            return await anext(self._follower)
-        return self._follower.take_nowait()
 
 
 def count_existing(directory: Path) -> Counter[str]:

@@ -14,17 +14,15 @@ from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.root_link.messages import RunFailed
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.api.errors import SessionFailed
-from coterie.orchestrator.api.live_session import LiveSession, SessionLiveness, count_existing
+from coterie.orchestrator.api.live_session import LiveSession, SessionLiveness, SessionResult, count_existing
 from coterie.orchestrator.api.options import SessionOptions, explicit_options, to_session_request
-from coterie.orchestrator.api.session_result import SessionResult
 from coterie.orchestrator.control.launch_client import RootClient, RootEvents, open_root_client
-from coterie.orchestrator.control.launch_protocol import SessionOpened
+from coterie.orchestrator.control.requests import SessionOpened
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.session_directory import MAIN, SessionDirectory
 
 ACTIVE_STATES = ("running", "waiting", "idle", "plan_pending")
 """States of a lead that accepts messages."""
-NO_SERVER = "the embedded server did not start: "
 NURSERIES = 2
 """Number of nurseries around the block of a session: in this module and in the root channel."""
 
@@ -99,7 +97,7 @@ async def _wait_until_opened(request: SessionRequest, client: RootClient) -> Ses
         if isinstance(message, RunFailed):
             reason = message.reason
             if message.is_for_user:
-                source, _, problem = reason.removeprefix(NO_SERVER).partition(": ")
+                source, _, problem = reason.removeprefix("the embedded server did not start: ").partition(": ")
                 raise ConfigInvalid(source, problem)
     raise SessionFailed(request.session or "(none)", reason)
 

@@ -6,19 +6,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
-from coterie.agents.definitions.team_definition import TeamDefinition
-from coterie.agents.loop.model.catalog import known_models
+from coterie.agents.loop.model.catalog import has_model_key, known_models
 from coterie.agents.settings import Mode, Settings
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.control.launch_client import PromptHandler
 from coterie.orchestrator.session.session_request import SessionRequest
-from coterie.orchestrator.settings.setting_sources import COMMAND_LINE
-from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
+from coterie.orchestrator.settings.settings_loader import COMMAND_LINE, apply_definition, load_settings
 from coterie.orchestrator.teams.team_file import load_team
 from coterie.session_directory import COORDINATOR, SessionDirectory
 from coterie.suggestions import did_you_mean
 
-API_KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 SOURCE = "open_session"
 """Source of the options in error lines."""
 NEW_SESSION_OPTIONS = ("project", "team", "coordinator", "agent", "model")
@@ -75,20 +72,19 @@ def to_session_request(task: str, options: SessionOptions) -> SessionRequest:
     waits = options.get("questions_wait", False) or options.get("detached", False)
     if "on_question" in options and waits:
         raise ConfigInvalid("on_question", "cannot be combined with questions_wait or detached")
-    if (script := options.get("script")) is None and not any(os.environ.get(name) for name in API_KEY_VARIABLES):
+    if (script := options.get("script")) is None and not has_model_key():
         raise ConfigInvalid("model", "no API key; set ANTHROPIC_API_KEY, or pass script= to use a scripted model")
     settings, facts = _resumed_session(options) if "session" in options else _new_session(options)
-    settings, definition = apply_definition(settings, facts["project"])
     if "session" not in options:
+        _, definition = apply_definition(settings, facts["project"])
         task = task.strip() or (definition and definition.initial_prompt) or ""
         if not task:
             raise ConfigInvalid("task", "it is empty; pass a task, or session= to resume a session")
-    return SessionRequest(
+    return SessionRequest.prepare(
+        settings,
+        facts.pop("project"),
+        None if script is None else Path(script).resolve(),
         task=task.strip(),
-        model=known_models().get(settings.model).id,
-        settings=settings,
-        definition=None if definition is None else definition.name,
-        script=None if script is None else str(Path(script).resolve()),
         is_bare=bool(options.get("bare")),
         can_ask="on_question" in options,
         asks_later=bool(waits),
@@ -101,28 +97,18 @@ def _new_session(options: SessionOptions) -> tuple[Settings, dict[str, Any]]:
     project = Path(options.get("project") or ".").resolve()
     if not project.is_dir():
         raise ConfigInvalid("project", f"{project} is not a directory")
-    agent, model, team = _lead_definition(options), options.get("model"), None
+    agent, model, team = options.get("agent"), options.get("model"), None
+    if options.get("coordinator"):
+        if agent not in (None, COORDINATOR):
+            raise ConfigInvalid("coordinator", f"cannot be combined with agent={agent!r}; pass one of them")
+        agent = COORDINATOR
     if (path := options.get("team")) is not None:
         team = load_team(Path(path), project)
-        agent = _lead_type(team, agent, Path(path))
-        model = model or team.lead_model
+        if agent is not None and team.lead_type not in (None, agent):
+            lead = f"the lead of {Path(path)} has type {team.lead_type}"
+            raise ConfigInvalid("team", f"{lead}, but agent={agent!r} was passed; pass one of them")
+        agent, model = team.lead_type or agent, model or team.lead_model
     return _settings(project, options, model, agent), {"project": project, "team": team}
-
-
-def _lead_definition(options: SessionOptions) -> str | None:
-    agent = options.get("agent")
-    if not options.get("coordinator"):
-        return agent
-    if agent not in (None, COORDINATOR):
-        raise ConfigInvalid("coordinator", f"cannot be combined with agent={agent!r}; pass one of them")
-    return COORDINATOR
-
-
-def _lead_type(team: TeamDefinition, agent: str | None, path: Path) -> str | None:
-    if agent is not None and team.lead_type not in (None, agent):
-        reason = f"the lead of {path} has type {team.lead_type}, but agent={agent!r} was passed; pass one of them"
-        raise ConfigInvalid("team", reason)
-    return team.lead_type or agent
 
 
 def _resumed_session(options: SessionOptions) -> tuple[Settings, dict[str, Any]]:

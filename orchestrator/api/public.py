@@ -18,13 +18,12 @@ from coterie.agents.root_link.spawn_request import Spawned
 from coterie.errors import AgentError, ConfigInvalid
 from coterie.mailbox.contract import Receipt
 from coterie.orchestrator.api.errors import RequestRefused, SessionError, SessionFailed, SessionOver
-from coterie.orchestrator.api.live_session import EventStream, LiveSession
+from coterie.orchestrator.api.live_session import EventStream, LiveSession, SessionResult
 from coterie.orchestrator.api.open_session import open_session, run_sync
 from coterie.orchestrator.api.options import SessionOptions
-from coterie.orchestrator.api.session_result import SessionResult
 from coterie.orchestrator.approvals.store import Approval
 from coterie.orchestrator.session.overview import AgentSummary
-from coterie.orchestrator.teams.team_tables import TeamInvalid
+from coterie.orchestrator.teams.team_file import TeamInvalid
 
 __all__ = [
     "AgentChanged",

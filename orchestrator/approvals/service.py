@@ -36,31 +36,6 @@ from coterie.session_directory import MAIN
 from coterie.suggestions import did_you_mean
 
 
-@attrs.frozen
-class LeadNotifier:
-    """Sends approval requests to the lead of one session."""
-
-    _router: Router
-    _sender: Sender
-    """Identity of the root."""
-
-    async def notify(self, approval: Approval) -> str | None:
-        """Store a message for the lead; return the reason if that fails, else None.
-
-        The message id is the approval id, so repeated calls deliver it once.
-        """
-        claim = approval.claim
-        body = PlanApprovalRequest(plan=claim.plan, agent=claim.agent, files=claim.files)
-        draft = OutgoingMessage(
-            to=MAIN, body=body.to_body(), kind=body.kind, id=MessageId(approval.id), time_to_live=None
-        )
-        try:
-            await self._router.send(self._sender, draft)
-        except MailboxError as exc:
-            return str(exc)
-        return None
-
-
 @attrs.define(eq=False)
 class PendingApproval:
     """In-memory state of one approval."""
@@ -89,10 +64,6 @@ class PendingApproval:
             entry.is_decided.set()
         return entry
 
-    def is_about(self, claim: ApprovalSubject) -> bool:
-        """True if *claim* asks for the same, and the file of this approval is trusted."""
-        return not self.is_unverified and self.approval.claim.is_same(claim)
-
     def applies_to(self, claim: ApprovalSubject) -> bool:
         """True if the decision on this approval also answers *claim*, which asks for the same."""
         if self.approval.is_past or self.approval.state == "withdrawn":
@@ -104,20 +75,6 @@ class PendingApproval:
         """True if the agent's new request *claim* makes this one obsolete."""
         mine = self.approval.claim
         return mine.is_superseded_by(claim) or (self.is_unverified and mine.what == claim.what)
-
-
-def prompt_for(approval: Approval) -> Question:
-    """Return the question for the user: allow starts the plan, deny with a reason makes the agent plan again."""
-    claim = approval.claim
-    return Question(
-        tool="ExitPlanMode",
-        subject=claim.plan,
-        details={"files": "\n".join(claim.files)} if claim.files else {},
-        reason=f"its plan needs approval before it changes anything ({approval.id})",
-        rules=(),
-        remedy=f"coterie approvals approve {approval.id}",
-        agent=claim.agent,
-    )
 
 
 APPROVALS_LAYER = "approvals"
@@ -132,7 +89,9 @@ class ApprovalService:
     records: ApprovalStore
     clock: Clock
     emit: Callable[[Event], None]
-    lead: LeadNotifier
+    router: Router
+    sender: Sender
+    """Identity of the root."""
     wake_lead: Callable[[str], None]
     """Interrupts the lead's wait for the named agent, or for an ancestor of it, so that the lead reads its mail."""
     user: UserPrompter | None = None
@@ -166,7 +125,11 @@ class ApprovalService:
         Cancellation leaves the request open: the same claim, made again, waits for the same answer or gets the decision
         that was made in the meantime. A new plan replaces an open plan of the agent. Raises `ApprovalNotStored`.
         """
-        entry = await self._open(claim)
+        async with self._changing:
+            try:
+                entry = await self._find_existing(claim) or await self._create(claim)
+            except OSError as exc:
+                raise ApprovalNotStored(f"the request could not be stored: {exc}") from exc
         if claim.approver == RULE and entry.approval.is_open:
             await self._apply_rule(entry, directory)
         if entry.approval.is_open:
@@ -213,19 +176,13 @@ class ApprovalService:
         entries = self._entries.values()
         return [entry for entry in entries if entry.approval.claim.agent == agent and not entry.approval.is_past]
 
-    async def _open(self, claim: ApprovalSubject) -> PendingApproval:
-        async with self._changing:
-            try:
-                return await self._find_existing(claim) or await self._create(claim)
-            except OSError as exc:
-                raise ApprovalNotStored(f"the request could not be stored: {exc}") from exc
-
     async def _find_existing(self, claim: ApprovalSubject) -> PendingApproval | None:
         """Return the entry that answers *claim*, if any, and assign it to the incarnation of *claim*.
 
         Only the latest entry for the same request counts; decisions on earlier ones are obsolete.
         """
-        same = [entry for entry in self._of(claim.agent) if entry.is_about(claim)]
+        mine = (entry for entry in self._of(claim.agent) if not entry.is_unverified)
+        same = [entry for entry in mine if entry.approval.claim.is_same(claim)]
         if not same or not same[-1].applies_to(claim):
             return None
         entry = same[-1]
@@ -267,27 +224,54 @@ class ApprovalService:
     async def _notify_lead(self, entry: PendingApproval) -> bool:
         """Notify the lead; False if that failed, so that the user is asked instead."""
         if not entry.is_announced:
-            if failure := await self.lead.notify(entry.approval):
+            if failure := await self._message_lead(entry.approval):
                 self.emit(LayerFailed(layer=APPROVALS_LAYER, reason=f"the lead could not be notified: {failure}"))
                 return False
             entry.is_announced = True
         self.wake_lead(entry.approval.claim.agent)
         return True
 
+    async def _message_lead(self, approval: Approval) -> str | None:
+        """Store a message for the lead; return the reason if that fails, else None.
+
+        The message id is the approval id, so repeated calls deliver it once.
+        """
+        claim = approval.claim
+        body = PlanApprovalRequest(plan=claim.plan, agent=claim.agent, files=claim.files)
+        draft = OutgoingMessage(
+            to=MAIN, body=body.to_body(), kind=body.kind, id=MessageId(approval.id), time_to_live=None
+        )
+        try:
+            await self.router.send(self.sender, draft)
+        except MailboxError as exc:
+            return str(exc)
+        return None
+
     async def _notify_lead_later(self, entry: PendingApproval) -> None:
         """Retry until the lead is notified; for example until a full disk has space again."""
         await trio.sleep(RETRY_SECONDS)
-        while await self.lead.notify(entry.approval):  # noqa: ASYNC110 - no event signals that a disk has space again
+        while await self._message_lead(entry.approval):  # noqa: ASYNC110 - no event signals that a disk has space again
             await trio.sleep(RETRY_SECONDS)
         entry.is_announced = True
         self.wake_lead(entry.approval.claim.agent)
 
     async def _ask_user(self, entry: PendingApproval, user: UserPrompter) -> None:
-        answer = await user.ask(prompt_for(entry.approval))
+        """Ask about a plan: allow starts it, deny with a reason makes the agent plan again."""
+        id_, claim = entry.approval.id, entry.approval.claim
+        question = Question(
+            tool="ExitPlanMode",
+            subject=claim.plan,
+            details={"files": "\n".join(claim.files)} if claim.files else {},
+            reason=f"its plan needs approval before it changes anything ({id_})",
+            rules=(),
+            remedy=f"coterie approvals approve {id_}",
+            agent=claim.agent,
+        )
+        answer = await user.ask(question)
         if answer == DenyCall(NO_USER):
             return
         feedback = answer.reason if isinstance(answer, DenyCall) else ""
-        decision = ApprovalDecision(id=entry.approval.id, approve=not isinstance(answer, DenyCall), feedback=feedback)
+        decision = ApprovalDecision(id=id_, approve=not isinstance(answer, DenyCall), feedback=feedback)
         with contextlib.suppress(AnswerInvalid):  # decided by another client, or already reported as an event
             await self.decide(decision)
 
@@ -354,7 +338,8 @@ async def open_approvals(
         records=ApprovalStore.of(mail.session, key),
         clock=mail.clock,
         emit=emit,
-        lead=LeadNotifier(mail.router(), root),
+        router=mail.router(),
+        sender=root,
         wake_lead=wake_lead,
         user=user,
     )

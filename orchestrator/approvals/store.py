@@ -84,15 +84,6 @@ class Approval:
         line = " ".join(next(iter(text.strip().splitlines()), "").split())
         return line if len(line) <= SUBJECT_LENGTH else f"{line[:SUBJECT_LENGTH]}..."
 
-    def to_bytes(self) -> bytes:
-        """Encode the approval as one JSON object."""
-        return msgspec.json.encode(self)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Approval":
-        """Decode the result of `to_bytes`. Raises `ValueError`."""
-        return msgspec.json.decode(data, type=cls)
-
 
 KEYS = "keys"
 """Directory of keys below the home directory: one file for each session, readable by its owner only."""
@@ -184,7 +175,7 @@ class ApprovalStore:
     def save(self, approval: Approval) -> None:
         """Write *approval* over its earlier version; durable (fsynced) when this returns. Raises `OSError`."""
         self.directory.mkdir(exist_ok=True, mode=0o700)
-        content = approval.to_bytes()
+        content = msgspec.json.encode(approval)
         file = _File(v=VERSION, approval=msgspec.Raw(content), mac=self.key.sign(content))
         replace_file(self.directory / f"{approval.id}.json", msgspec.json.encode(file) + b"\n", mode=0o600)
 
@@ -197,7 +188,7 @@ class ApprovalStore:
         try:
             file = msgspec.json.decode(path.read_bytes(), type=_File)
             content = bytes(file.approval)
-            approval = Approval.from_bytes(content)
+            approval = msgspec.json.decode(content, type=Approval)
         except (OSError, ValueError, RecursionError) as exc:
             return StoredApproval(path=path, approval=None, doubt=f"it cannot be read: {exc}")
         if file.v != VERSION or path.stem != approval.id:

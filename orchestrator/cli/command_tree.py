@@ -25,7 +25,9 @@ def cached_by_files(name: str, find: Callable[[], tuple[Any, Iterable[Path]]]) -
     *find* returns a value that JSON can represent, and the files and directories that the value depends on. The cached
     value is dropped when one of these has changed. Blocks on the disk.
     """
-    path = _directory() / f"{name}.json"
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    caches = caches if caches.is_absolute() else Path("~/.cache").expanduser()
+    path = caches / "coterie" / "completion" / f"{name}.json"
     try:
         stored = msgspec.json.decode(path.read_bytes())
         if stored["version"] == __version__ and stored["stand"] == _fingerprint(stored["paths"]):
@@ -34,20 +36,14 @@ def cached_by_files(name: str, find: Callable[[], tuple[Any, Iterable[Path]]]) -
         pass  # no cached value, or an unreadable one: replaced below
     value, found_in = find()
     paths = [str(each) for each in found_in]
-    content = msgspec.json.encode(
-        {"version": __version__, "paths": paths, "stand": _fingerprint(paths), "value": value}
-    )
+    stored = {"version": __version__, "paths": paths, "stand": _fingerprint(paths), "value": value}
+    content = msgspec.json.encode(stored, enc_hook=str)
     try:
         path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
         replace_file(path, content, durable=False, mode=0o600)
     except OSError:
         pass  # without a writable cache directory the value is found again each time
     return value
-
-
-def _directory() -> Path:
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(named) if Path(named).is_absolute() else Path("~/.cache").expanduser()) / "coterie" / "completion"
 
 
 def _fingerprint(paths: Iterable[str]) -> str:
@@ -72,7 +68,9 @@ def load_command_tree(program: click.Group) -> click.Group:
     """Copy of *program* without its code, from the cache if the code has not changed."""
     # One cache for each installation, because the cached functions are named by their modules.
     here = hashlib.blake2b(os.fsencode(ROOT), digest_size=8).hexdigest()
-    return _group(program.name or "", cached_by_files(f"commands-{here}", lambda: (_facts(program), _sources())))
+    tree = _command(program.name or "", cached_by_files(f"commands-{here}", lambda: (_facts(program), _sources())))
+    assert isinstance(tree, click.Group)
+    return tree
 
 
 def _sources() -> list[Path]:
@@ -87,7 +85,7 @@ def _facts(command: click.Command) -> dict[str, Any]:
         "help": command.get_short_help_str(limit=100),
         "is_hidden": command.hidden,
         "help_options": list(command.context_settings.get("help_option_names", ())),
-        "parameters": [_parameter_facts(each) for each in command.params],
+        "parameters": [{**each.to_info_dict(), "completer": _completer_name(each)} for each in command.params],
     }
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -96,32 +94,11 @@ def _facts(command: click.Command) -> dict[str, Any]:
     return facts
 
 
-def _parameter_facts(parameter: click.Parameter) -> dict[str, Any]:
+def _completer_name(parameter: click.Parameter) -> str | None:
     # Click has no public attribute for the completion function of a parameter.
     completer = getattr(parameter, "_custom_shell_complete", None)
-    kind = parameter.type
-    facts: dict[str, Any] = {
-        "names": [*parameter.opts, *parameter.secondary_opts],
-        "name": parameter.name,
-        "nargs": parameter.nargs,
-        "completer": None if completer is None else _dotted(completer),
-        "choices": [str(each) for each in kind.choices] if isinstance(kind, click.Choice) else None,
-        "path": {name: getattr(kind, name) for name in _PATHS} if isinstance(kind, click.Path) else None,
-    }
-    if isinstance(parameter, click.Option):
-        is_flag = parameter.is_flag or parameter.count
-        facts["option"] = {
-            "help": parameter.help or "",
-            "multiple": parameter.multiple,
-            "is_flag": is_flag,
-            "hidden": parameter.hidden,
-        }
-    return facts
-
-
-def _dotted(completer: Any) -> str:
     function = getattr(completer, "__wrapped__", completer)
-    return f"{function.__module__}:{function.__qualname__}"
+    return None if function is None else f"{function.__module__}:{function.__qualname__}"
 
 
 class _Tree(click.Group):
@@ -138,9 +115,7 @@ class _Tree(click.Group):
         """Build the command of that name."""
         del ctx
         facts = self.facts["commands"].get(cmd_name)
-        if facts is None:
-            return None
-        return _group(cmd_name, facts) if "commands" in facts else _command(cmd_name, facts)
+        return None if facts is None else _command(cmd_name, facts)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the names of commands with their summaries."""
@@ -149,42 +124,40 @@ class _Tree(click.Group):
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-def _group(name: str, facts: CommandFacts) -> click.Group:
-    group = _Tree(name, params=list(_parameters(facts)), help=facts["help"], context_settings=_settings(facts))
-    group.facts = facts
-    return group
-
-
 def _command(name: str, facts: CommandFacts) -> click.Command:
-    return click.Command(name, params=list(_parameters(facts)), help=facts["help"], context_settings=_settings(facts))
+    group = _Tree(name) if "commands" in facts else None
+    command = group or click.Command(name)
+    if group is not None:
+        group.facts = facts
+    command.help = facts["help"]
+    command.params = [_parameter(each) for each in facts["parameters"]]
+    if facts["help_options"]:
+        command.context_settings = {"help_option_names": facts["help_options"]}
+    return command
 
 
-def _settings(facts: CommandFacts) -> dict[str, Any]:
-    return {"help_option_names": facts["help_options"]} if facts["help_options"] else {}
-
-
-def _parameters(facts: CommandFacts) -> Iterable[click.Parameter]:
-    for each in facts["parameters"]:
-        completer = None if each["completer"] is None else _deferred_completer(each["completer"])
-        kind: click.ParamType[Any] | None = click.Choice(each["choices"]) if each["choices"] is not None else None
-        kind = click.Path(**each["path"]) if each["path"] is not None else kind
-        if "option" not in each:
-            yield click.Argument(
-                [each["name"]], nargs=each["nargs"], type=kind, required=False, shell_complete=completer
-            )
-        elif each["option"]["is_flag"]:
-            names = [each["name"], *each["names"]]
-            yield click.Option(names, is_flag=True, help=each["option"]["help"], hidden=each["option"]["hidden"])
-        else:
-            yield click.Option(
-                [each["name"], *each["names"]],
-                type=kind,
-                nargs=each["nargs"],
-                multiple=each["option"]["multiple"],
-                help=each["option"]["help"],
-                hidden=each["option"]["hidden"],
-                shell_complete=completer,
-            )
+def _parameter(facts: CommandFacts) -> click.Parameter:
+    kind: click.ParamType[Any] | None = None
+    if facts["type"]["param_type"] == "Choice":
+        kind = click.Choice(facts["type"]["choices"])
+    elif facts["type"]["param_type"] == "Path":
+        kind = click.Path(**{name: facts["type"][name] for name in _PATHS})
+    completer = None if facts["completer"] is None else _deferred_completer(facts["completer"])
+    if facts["param_type_name"] == "argument":
+        return click.Argument(
+            [facts["name"]], nargs=facts["nargs"], type=kind, required=False, shell_complete=completer
+        )
+    is_flag = facts["is_flag"] or facts["count"]
+    return click.Option(
+        [facts["name"], *facts["opts"], *facts["secondary_opts"]],
+        is_flag=is_flag,
+        type=None if is_flag else kind,
+        nargs=facts["nargs"],
+        multiple=facts["multiple"],
+        help=facts["help"],
+        hidden=facts["hidden"],
+        shell_complete=completer,
+    )
 
 
 def _deferred_completer(dotted: str) -> Any:

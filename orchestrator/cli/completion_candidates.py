@@ -18,7 +18,7 @@ from coterie.orchestrator.session.root_lock import find_root, has_dead_root
 from coterie.session_directory import ROSTER_FILE, SessionDirectory, list_session_ids
 
 if TYPE_CHECKING:
-    from coterie.agents.skills.skill import Skill
+    from coterie.agents.skills.store import Skill
 
 
 SHOWN = 60

@@ -15,7 +15,7 @@ import click
 
 from coterie import __version__
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output
 from coterie.suggestions import closest_match
 
 
@@ -28,49 +28,34 @@ class CommandEntry:
     summary: str
 
 
+_HERE = "coterie.orchestrator.cli"
 COMMANDS = {
-    "run": CommandEntry("coterie.orchestrator.cli.commands.run:run", "Run a task with one agent or a team."),
-    "resume": CommandEntry("coterie.orchestrator.cli.commands.run:resume", "Resume a session."),
+    "run": CommandEntry(f"{_HERE}.commands.run:run", "Run a task with one agent or a team."),
+    "resume": CommandEntry(f"{_HERE}.commands.run:resume", "Resume a session."),
     "demo": CommandEntry(
         "coterie.scenarios.demo.command:command", "Show one agent, three forks with their costs, and a team."
     ),
     "scenario": CommandEntry("coterie.scenarios.command:scenario", "Run scripted teams and check their results."),
     "serve": CommandEntry("coterie.scenarios.api_server.command:serve", "Run the embedded Messages API server."),
-    "agents": CommandEntry("coterie.orchestrator.cli.commands.agents:agents", "List and check agent definitions."),
-    "skills": CommandEntry("coterie.orchestrator.cli.commands.skills:skills", "List, show and check skills."),
-    "team": CommandEntry("coterie.orchestrator.cli.commands.team:team", "Check a team file."),
-    "list": CommandEntry("coterie.orchestrator.cli.commands.sessions:list_sessions", "List sessions and their states."),
-    "attach": CommandEntry(
-        "coterie.orchestrator.cli.commands.attach:attach", "Watch a running session and answer its requests."
-    ),
-    "stop": CommandEntry("coterie.orchestrator.cli.commands.stop:stop", "Stop a running session or one of its agents."),
-    "background": CommandEntry(
-        "coterie.orchestrator.cli.commands.stop:background", "Move a running agent to the background."
-    ),
-    "compact": CommandEntry(
-        "coterie.orchestrator.cli.commands.compact:compact", "Compact the conversation of an agent."
-    ),
-    "logs": CommandEntry("coterie.orchestrator.cli.logs.command:logs", "Show the events of a session."),
-    "costs": CommandEntry("coterie.orchestrator.cli.commands.costs:costs", "Show the costs of a session."),
-    "report": CommandEntry("coterie.orchestrator.cli.commands.report:report", "Write an HTML report about a session."),
-    "mail": CommandEntry("coterie.orchestrator.cli.mail:mail", "Send messages to agents and inspect their mailboxes."),
-    "tasks": CommandEntry(
-        "coterie.orchestrator.cli.commands.tasks:tasks", "Show and change the task list of a session."
-    ),
-    "approvals": CommandEntry(
-        "coterie.orchestrator.cli.commands.approvals:approvals", "List and answer approval requests."
-    ),
-    "hooks": CommandEntry(
-        "coterie.orchestrator.cli.commands.hooks:hooks", "List hooks and approve those of a project."
-    ),
-    "mcp": CommandEntry("coterie.orchestrator.cli.commands.mcp:mcp", "List, approve and test MCP servers."),
-    "memory": CommandEntry("coterie.orchestrator.cli.memory:memory", "Show, check and change what agents remember."),
-    "completion": CommandEntry(
-        "coterie.orchestrator.cli.completion_script:completion", "Print the completion script for a shell."
-    ),
-    "doctor": CommandEntry(
-        "coterie.orchestrator.cli.commands.doctor:doctor", "Find and repair what crashed sessions left behind."
-    ),
+    "agents": CommandEntry(f"{_HERE}.commands.agents:agents", "List and check agent definitions."),
+    "skills": CommandEntry(f"{_HERE}.commands.skills:skills", "List, show and check skills."),
+    "team": CommandEntry(f"{_HERE}.commands.team:team", "Check a team file."),
+    "list": CommandEntry(f"{_HERE}.commands.sessions:list_sessions", "List sessions and their states."),
+    "attach": CommandEntry(f"{_HERE}.commands.attach:attach", "Watch a running session and answer its requests."),
+    "stop": CommandEntry(f"{_HERE}.commands.stop:stop", "Stop a running session or one of its agents."),
+    "background": CommandEntry(f"{_HERE}.commands.stop:background", "Move a running agent to the background."),
+    "compact": CommandEntry(f"{_HERE}.commands.compact:compact", "Compact the conversation of an agent."),
+    "logs": CommandEntry(f"{_HERE}.logs.command:logs", "Show the events of a session."),
+    "costs": CommandEntry(f"{_HERE}.commands.costs:costs", "Show the costs of a session."),
+    "report": CommandEntry(f"{_HERE}.commands.report:report", "Write an HTML report about a session."),
+    "mail": CommandEntry(f"{_HERE}.mail:mail", "Send messages to agents and inspect their mailboxes."),
+    "tasks": CommandEntry(f"{_HERE}.commands.tasks:tasks", "Show and change the task list of a session."),
+    "approvals": CommandEntry(f"{_HERE}.commands.approvals:approvals", "List and answer approval requests."),
+    "hooks": CommandEntry(f"{_HERE}.commands.hooks:hooks", "List hooks and approve those of a project."),
+    "mcp": CommandEntry(f"{_HERE}.commands.mcp:mcp", "List, approve and test MCP servers."),
+    "memory": CommandEntry(f"{_HERE}.memory:memory", "Show, check and change what agents remember."),
+    "completion": CommandEntry(f"{_HERE}.completion_script:completion", "Print the completion script for a shell."),
+    "doctor": CommandEntry(f"{_HERE}.commands.doctor:doctor", "Find and repair what crashed sessions left behind."),
 }
 
 
@@ -113,9 +98,10 @@ class CommandTable(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; report unusable configuration in one line, and exit silently on Ctrl-C."""
+        """Run a command with `open_output`; report unusable configuration in one line, and exit silently on Ctrl-C."""
         try:
-            return super().invoke(ctx)
+            with open_output():
+                return super().invoke(ctx)
         except ConfigInvalid as exc:
             raise UsageRefused(str(exc)) from exc
         except KeyboardInterrupt:

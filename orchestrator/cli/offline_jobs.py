@@ -14,14 +14,14 @@ from coterie.agents.events.layer_events import Compacted, LayerFailed
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, OfflineJob
 from coterie.agents.root_link.messages import RunFailed
-from coterie.agents.root_link.spawn_request import FORK_TYPE
-from coterie.orchestrator.cli.model_access import require_model
+from coterie.agents.root_link.spawn_request import FORK
 from coterie.orchestrator.cli.output import UsageRefused
-from coterie.orchestrator.control.launch_client import RootClient, open_root_client
-from coterie.orchestrator.control.launch_protocol import SessionEnded, SessionOpened
+from coterie.orchestrator.cli.shared_options import require_model
+from coterie.orchestrator.control.launch_client import FinalMessage, RootClient, open_root_client
+from coterie.orchestrator.control.requests import SessionEnded, SessionOpened
 from coterie.orchestrator.session.overview import read_members
 from coterie.orchestrator.session.session_request import SessionRequest
-from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
+from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.session_directory import EVENT_LOG, MAIN, TRANSCRIPT, SessionDirectory
 from coterie.suggestions import did_you_mean
 
@@ -37,21 +37,12 @@ def offline_job_request(session: SessionDirectory, agent: str, job: OfflineJob, 
     agent_type = session.agent if agent == MAIN else engagement and engagement.kind
     given = {
         "model": session.model,
-        "agent": None if agent_type == FORK_TYPE else agent_type,
+        "agent": None if agent_type == FORK else agent_type,
         "sandbox.mode": session.sandbox,
     }
-    settings, definition = apply_definition(load_settings(session.project, given, os.environ), session.project)
-    return SessionRequest(
-        project=session.project,
-        task="",
-        model=model,
-        settings=settings,
-        definition=None if definition is None else definition.name,
-        session=session.id,
-        script=None if script is None else str(script),
-        name=agent,
-        chore=job,
-    )
+    settings = load_settings(session.project, given, os.environ)
+    facts = {"task": "", "model": model, "session": session.id, "name": agent, "chore": job}
+    return SessionRequest.prepare(settings, session.project, script, **facts)
 
 
 def _model_of(session: SessionDirectory, agent: str) -> str:
@@ -104,14 +95,10 @@ async def run_offline_job(assignment: SessionRequest) -> JobResult:
         opened, last = await _receive_result(root_client)
     session = assignment.session or opened
     events = () if session is None else tuple(_events_since(_log_of(session, assignment.name), size))
-    done = JobResult(session=session, events=events)
-    match last:
-        case RunFailed():
-            return attrs.evolve(done, failure=last.reason, is_for_user=last.is_for_user)
-        case SessionEnded(is_done=True):
-            return done
-        case _:
-            return attrs.evolve(done, failure=(last and last.reason) or ENDED)
+    if isinstance(last, RunFailed):
+        return JobResult(session=session, events=events, failure=last.reason, is_for_user=last.is_for_user)
+    is_done = last is not None and last.is_done
+    return JobResult(session=session, events=events, failure=None if is_done else (last and last.reason) or ENDED)
 
 
 async def compact_offline(assignment: SessionRequest) -> CompactionDone | NotCompacted:
@@ -127,7 +114,7 @@ async def compact_offline(assignment: SessionRequest) -> CompactionDone | NotCom
     return NotCompacted(reason=done.failure_reason(), is_for_user=done.is_for_user)
 
 
-async def _receive_result(root_client: RootClient) -> tuple[str | None, SessionEnded | RunFailed | None]:
+async def _receive_result(root_client: RootClient) -> tuple[str | None, FinalMessage | None]:
     """Session id that the root opened, and its final message; each is None if the root did not send it."""
     opened: str | None = None
     with contextlib.suppress(ControlLost):

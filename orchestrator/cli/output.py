@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def sanitize(text: str) -> str:
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", text))
 
 
-def one_line(text: str, limit: int) -> str:
+def one_line(text: str, limit: int = 100) -> str:
     """*text* collapsed to one line of at most *limit* characters."""
     words = " ".join(sanitize(text).split())
     return words if len(words) <= limit else words[: max(limit - 3, 0)] + "..."
@@ -94,6 +94,22 @@ def print_json(value: object) -> None:
     click.echo(msgspec.json.encode(value))
 
 
+def print_result(facts: object, lines: Iterable[str], *, is_json: bool, empty: str = "") -> None:
+    """Print *facts* as one line of JSON if *is_json*, else the *lines*, which may be styled.
+
+    Without any line, *empty* is printed on standard error.
+    """
+    if is_json:
+        print_json(facts)
+        return
+    is_empty = True
+    for line in lines:
+        is_empty = False
+        click.echo(line)
+    if is_empty and empty:
+        click.echo(sanitize(empty), err=True)
+
+
 CLOSED_OUTPUT_CODE = 141
 """Exit code when the reader of standard output has gone: the code of a program that SIGPIPE has ended."""
 
@@ -109,10 +125,14 @@ def open_output() -> Iterator[None]:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        yield
-        sys.stdout.flush()
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
     except BrokenPipeError:
-        discard_output()
+        # Redirected to /dev/null, so that flushing at exit does not raise BrokenPipeError again.
+        with open(os.devnull, "wb") as null:  # noqa: PTH123 - for its number
+            os.dup2(null.fileno(), sys.stdout.fileno())
         sys.exit(CLOSED_OUTPUT_CODE)
 
 
@@ -134,10 +154,3 @@ def translate_errors(
         raise  # a closed standard output, which `open_output` handles
     except OSError as exc:
         raise click.ClickException(sanitize(f"{exc.filename or path}: {exc.strerror}")) from exc
-
-
-def discard_output() -> None:
-    """Redirect stdout to /dev/null, so that flushing at exit does not raise BrokenPipeError again."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the session that an option names."""
+"""Options that several commands share, and what they name: the session, and the model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
+from coterie.agents.loop.model.catalog import has_model_key
 from coterie.orchestrator.cli.completion_candidates import complete_session
+from coterie.orchestrator.cli.output import ExitCode
 from coterie.session_directory import SessionDirectory
 
 
@@ -16,6 +18,12 @@ def json_option(page: str | None = None) -> Callable[[Callable[..., Any]], Calla
     return click.option("--json", "is_json", is_flag=True, help=text)
 
 
+def script_option(effect: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Option `--script` with the script of the embedded model; its help ends with the *effect*."""
+    text = f"Read model replies from FILE, so that {effect}."
+    return click.option("--script", metavar="FILE", type=click.Path(path_type=Path), help=text)
+
+
 session_option = click.option(
     "--session",
     "-s",
@@ -23,6 +31,18 @@ session_option = click.option(
     shell_complete=complete_session,
     help="Session id.  [default: newest session of this directory]",
 )
+
+
+class NoModel(click.ClickException):
+    """Neither an API key nor a script is available."""
+
+    exit_code = ExitCode.MODEL_UNREACHABLE
+
+
+def require_model(script: Path | None) -> None:
+    """Raise `NoModel` unless a *script* or an API key is given."""
+    if script is None and not has_model_key():
+        raise NoModel("no model is available; set ANTHROPIC_API_KEY, or pass --script FILE to run without a key")
 
 
 def find_session(name: str | None) -> SessionDirectory:

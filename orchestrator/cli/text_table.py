@@ -4,9 +4,6 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
-LEAST = 20
-"""Least width of the last column, even on a narrow terminal."""
-
 
 def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
     """Align columns: the first *left* to the left, the others to the right."""
@@ -23,7 +20,7 @@ def table_lines(rows: Sequence[Sequence[str]], width: int, *, widest: int | None
     """Align *rows* in indented columns; the last column gets the rest of *width*, the others at most *widest*."""
     columns = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     columns = columns if widest is None else [min(widest, column) for column in columns]
-    rest = max(LEAST, width - sum(columns) - 2 * len(columns) - 2)
+    rest = max(20, width - sum(columns) - 2 * len(columns) - 2)  # readable even on a narrow terminal
     for row in rows:
         yield f"  {'  '.join(map(_fit, row, [*columns, rest]))}".rstrip()
 

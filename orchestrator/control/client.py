@@ -1,6 +1,8 @@
 """Client side of the control socket: one request to a running root, and the wait for the end of a root."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from operator import attrgetter
 
 import attrs
 import msgspec
@@ -56,12 +58,8 @@ class RootExit:
     root: ProcessIdentity
     timeout: float
     """Seconds in which a root without running agents exits."""
-    limit: float = attrs.field(init=False)
+    limit: float = attrs.field(default=attrs.Factory(attrgetter("timeout"), takes_self=True), init=False)
     """Seconds that the whole wait may take, as far as known."""
-
-    @limit.default
-    def _default_limit(self) -> float:
-        return self.timeout
 
     async def wait(self, wait_ended: Callable[[], Awaitable[object]]) -> bool:
         """Wait until *wait_ended* returns, then return True; return False if the session's root does not respond."""
@@ -77,10 +75,7 @@ class RootExit:
 
     async def _ask_stop_time(self) -> float:
         """Return the seconds that the root needs to stop its agents; 0 if it stops none or does not answer."""
-        with trio.move_on_after(STOP_TIME_TIMEOUT):
-            try:
-                answer = await send_request(self.root, GetStopTime())
-            except ConfigInvalid:
-                return 0.0
+        with trio.move_on_after(STOP_TIME_TIMEOUT), suppress(ConfigInvalid):
+            answer = await send_request(self.root, GetStopTime())
             return answer.seconds if isinstance(answer, StopTime) else 0.0
         return 0.0

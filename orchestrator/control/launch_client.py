@@ -16,8 +16,7 @@ from coterie.agents.root_link.channel import open_channel
 from coterie.agents.root_link.messages import RunFailed
 from coterie.agents.root_link.request_channel import RequestChannel, ServedRequest
 from coterie.orchestrator.control.client import RootExit
-from coterie.orchestrator.control.launch_protocol import (
-    ClientMessage,
+from coterie.orchestrator.control.requests import (
     Detach,
     RootMessage,
     SessionEnded,
@@ -28,30 +27,16 @@ from coterie.orchestrator.processes.child_process import ChildProcess, start_mod
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.process_identity import ProcessIdentity
 
-ROOT_MODULE_NAME = "coterie.orchestrator.root"
 EXIT_TIMEOUT = 20.0
 """Seconds in which a root exits, or answers how long it needs to stop its agents."""
 
 
 @attrs.define(eq=False)
-class RootClient:
-    """Client's end of the connection to a root that it launched."""
+class RootClient(RequestChannel[RootMessage]):
+    """Client's end of the connection to a root that it launched; it sends each `ClientMessage`."""
 
-    _channel: RequestChannel[RootMessage]
     is_detached: bool = attrs.field(default=False, init=False)
     """True if the root keeps running without this client."""
-
-    def send(self, message: ClientMessage) -> None:
-        """Send *message* to the root. Raises `ControlLost`."""
-        self._channel.send(message)
-
-    async def receive(self) -> RootMessage | ServedRequest[RootMessage] | None:
-        """Return the next message or request of the root; None at the end of the connection. Raises `ControlLost`."""
-        return await self._channel.receive()
-
-    def drop_requests(self) -> None:
-        """Cancel the unanswered requests of the root, which no longer waits for answers."""
-        self._channel.close()
 
     def detach(self) -> None:
         """Detach from the root, which keeps running. Raises `ControlLost`."""
@@ -67,19 +52,23 @@ async def open_root_client(request: SessionRequest) -> AsyncIterator[RootClient]
     the root stop its agents and waits for its exit, unless the client has detached; a hung root is killed. Enter it on
     the main thread. Raises `OSError`.
     """
-    await _reap_detached()
+    for child in [child for child in _DETACHED if child.has_ended()]:
+        _DETACHED.remove(child)
+        with trio.CancelScope(shield=True):  # returns immediately, because the process has ended
+            await child.wait()
     client_end, root_end = socket.socketpair()
     with root_end, os.fdopen(os.memfd_create("request"), "wb") as file:
         file.write(request.to_bytes())
         file.flush()
         file.seek(0)
         passed = [root_end.fileno(), file.fileno()]
-        process = start_module(ROOT_MODULE_NAME, [str(number) for number in passed], passed=passed, environment=None)
+        arguments = [str(number) for number in passed]
+        process = start_module("coterie.orchestrator.root", arguments, passed=passed, environment=None)
     client: RootClient | None = None
     try:
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(client_end))
         async with open_channel(stream, root_message_decoder) as channel:
-            client = RootClient(RequestChannel(channel))
+            client = RootClient(channel)
             yield client
     finally:
         if client is not None and client.is_detached:
@@ -90,13 +79,6 @@ async def open_root_client(request: SessionRequest) -> AsyncIterator[RootClient]
 
 _DETACHED: list[ChildProcess] = []
 """Detached roots; those that have ended are reaped when the next root is started."""
-
-
-async def _reap_detached() -> None:
-    for child in [child for child in _DETACHED if child.has_ended()]:
-        _DETACHED.remove(child)
-        with trio.CancelScope(shield=True):  # returns immediately, because the process has ended
-            await child.wait()
 
 
 async def _wait_ended(process: ChildProcess) -> None:
@@ -143,7 +125,8 @@ class RootEvents:
                             nursery.start_soon(self._answer, received)
             return None
         finally:
-            self._client.drop_requests()
+            # The root no longer waits for answers.
+            self._client.close()
 
     async def _answer(self, served: ServedRequest[RootMessage]) -> None:
         with suppress(ControlLost):

@@ -1,4 +1,4 @@
-"""Requests and replies of the control socket."""
+"""Requests and replies of the control socket, and messages between a root and the client that launched it."""
 
 import os
 import socket
@@ -7,10 +7,11 @@ import struct
 import msgspec
 import trio
 
+from coterie.agents.root_link.approval_messages import PromptUser
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, Pivot, Side
 from coterie.agents.root_link.messages import RunFailed
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRequest
-from coterie.agents.root_link.wire_format import WireMessage
+from coterie.agents.root_link.wire_format import Frame, WireMessage
 from coterie.mailbox.contract import BridgeReceipt, Receipt
 from coterie.mailbox.envelope import MessageId, MessageKind
 from coterie.process_identity import ProcessIdentity, read_boot_id
@@ -149,3 +150,37 @@ def peer_pid(stream: trio.SocketStream) -> int | None:
     """Return the pid of the peer; None if it belongs to another user. Raises `OSError`."""
     pid, uid, _ = CREDENTIALS.unpack(stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
     return pid if uid == os.getuid() else None
+
+
+class SessionOpened(WireMessage, tag="opened", frozen=True):
+    """The session is open, and its lead is about to be started."""
+
+    session: str
+
+
+class SessionEnded(WireMessage, tag="over", frozen=True):
+    """The lead and all other processes of the session have ended."""
+
+    is_done: bool
+    """True if the lead's process ended with status 0; the result of the task is an event."""
+    reason: str = ""
+    """Reason if `is_done` is false."""
+
+
+class InterruptTurn(WireMessage, tag="interrupt", frozen=True):
+    """Cancel the lead's current turn."""
+
+
+class EndSession(WireMessage, tag="end", frozen=True):
+    """Kill all agents and end the session immediately."""
+
+
+class Detach(WireMessage, tag="leave", frozen=True):
+    """The client detaches; the session continues without prompts."""
+
+
+RootMessage = SessionOpened | SessionEnded | PromptUser | RunFailed
+ClientMessage = InterruptTurn | EndSession | Detach
+
+root_message_decoder: msgspec.json.Decoder[Frame[RootMessage]] = msgspec.json.Decoder(Frame[RootMessage])
+client_message_decoder: msgspec.json.Decoder[Frame[ClientMessage]] = msgspec.json.Decoder(Frame[ClientMessage])

@@ -5,7 +5,6 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-import attrs
 import msgspec
 import trio
 
@@ -43,45 +42,36 @@ async def open_listener(address: str) -> AsyncIterator[trio.SocketListener]:
 @asynccontextmanager
 async def open_control_server(listener: trio.SocketListener, serve: RequestHandler) -> AsyncIterator[None]:
     """Serve requests on *listener* until the block ends, then close the listener."""
-    server = _ControlServer(serve)
+    slots = trio.Semaphore(MAX_REQUESTS)
+
+    async def receive(stream: trio.SocketStream) -> None:
+        async with stream, slots:
+            with contextlib.suppress(trio.BrokenResourceError, OSError):  # the client has disconnected
+                await write_frame(stream, msgspec.json.encode(await _respond(stream, serve)))
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, server.receive, [listener])
+        nursery.start_soon(trio.serve_listeners, receive, [listener])
         yield
         nursery.cancel_scope.cancel()
 
 
-@attrs.define(eq=False)
-class _ControlServer:
-    serve: RequestHandler
-    slots: trio.Semaphore = attrs.field(factory=lambda: trio.Semaphore(MAX_REQUESTS))
-
-    async def receive(self, stream: trio.SocketStream) -> None:
-        """Receive one request and send the response; ignore a client that has disconnected."""
-        async with stream, self.slots:
-            with contextlib.suppress(trio.BrokenResourceError, OSError):
-                await write_frame(stream, msgspec.json.encode(await self._respond(stream)))
-
-    async def _respond(self, stream: trio.SocketStream) -> ControlResponse:
-        if (peer := peer_pid(stream)) is None:
-            return RunFailed(reason="only the user can send this request", is_for_user=True)
-        # A shell of an agent is not the user. Checked before the first await, because the peer could end and its pid
-        # could be reused.
-        is_agent = is_descendant(peer, os.getpid())
-        try:
-            with trio.fail_after(REQUEST_TIMEOUT):
-                frame = await read_frame(stream)
-            request = request_decoder.decode(frame or b"")
-            if is_agent:
-                return RunFailed(reason=_agent_refusal(request), is_for_user=True)
-            return await self.serve(request)
-        except (AgentError, PeerInvalid, msgspec.DecodeError, trio.TooSlowError) as exc:
-            return RunFailed(reason=str(exc) or "no request was received", is_for_user=True)
-
-
-def _agent_refusal(request: ControlRequest) -> str:
-    """Return the error for an agent that sends a request of the user."""
-    hint = "; agents write to each other with SendMessage" if isinstance(request, SendMail) else ""
-    return f"only the user can send this request, not an agent{hint}"
+async def _respond(stream: trio.SocketStream, serve: RequestHandler) -> ControlResponse:
+    if (peer := peer_pid(stream)) is None:
+        return RunFailed(reason="only the user can send this request", is_for_user=True)
+    # A shell of an agent is not the user. Checked before the first await, because the peer could end and its pid
+    # could be reused.
+    is_agent = is_descendant(peer, os.getpid())
+    try:
+        with trio.fail_after(REQUEST_TIMEOUT):
+            frame = await read_frame(stream)
+        request = request_decoder.decode(frame or b"")
+        if is_agent:
+            hint = "; agents write to each other with SendMessage" if isinstance(request, SendMail) else ""
+            reason = f"only the user can send this request, not an agent{hint}"
+            return RunFailed(reason=reason, is_for_user=True)
+        return await serve(request)
+    except (AgentError, PeerInvalid, msgspec.DecodeError, trio.TooSlowError) as exc:
+        return RunFailed(reason=str(exc) or "no request was received", is_for_user=True)
 
 
 def is_descendant(pid: int, ancestor: int) -> bool:

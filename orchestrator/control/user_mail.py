@@ -8,7 +8,7 @@ import attrs
 from coterie.mailbox.address import RESERVED, OtherSession, Socket, parse_address
 from coterie.mailbox.contract import BridgeReceipt, DeadLetter, Receipt
 from coterie.mailbox.dead_letters import DeadLetterNumber
-from coterie.mailbox.envelope import Envelope, MessageId, Recipient
+from coterie.mailbox.envelope import Envelope, Recipient
 from coterie.mailbox.errors import MailboxError, SendRefused
 from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.router import TIME_TO_LIVE, OutgoingMessage
@@ -33,11 +33,7 @@ from coterie.orchestrator.control.requests import (
 class NotResendable(MailboxError):
     """A dead letter that cannot be sent again."""
 
-    number: DeadLetterNumber
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 USER_ERRORS = (SendRefused, NoHeldMessage, NotInOutbox, RecipientActive, BridgeUnusable, NotResendable)
@@ -95,40 +91,11 @@ def _delivery_status(receipt: Receipt, recipient: str | None = None) -> Delivery
 
 
 async def _resend(mail: SessionMail, number: DeadLetterNumber) -> Receipt:
-    letter = _find(mail, number)
-    envelope = _check_resendable(number, letter)
-    id_ = mail.dead_letters.begin_resend(number, mail.clock.now())
-    receipt = await _send(mail, letter.mailbox, _copy_with_id(envelope, id_, mail.clock.now()))
-    mail.dead_letters.finish_resend(number, id_, mail.clock.now())
-    return receipt
-
-
-def _find(mail: SessionMail, number: DeadLetterNumber) -> DeadLetter:
-    found = next((each for each in mail.dead_letters.history() if each.number == number), None)
-    if found is None:
-        raise NotResendable(number, f"there is no dead letter {number}; `coterie mail dead` lists them")
-    if found.resent is not None:
-        raise NotResendable(number, f"dead letter {number} was already sent again, as {found.resent.id}")
-    return found.letter
-
-
-def _check_resendable(number: DeadLetterNumber, letter: DeadLetter) -> Envelope:
-    """Return the message of a dead letter. Raises `NotResendable` if it may not be sent again."""
-    envelope = letter.envelope
-    if envelope is None:
-        raise NotResendable(number, f"dead letter {number} is no message; `coterie mail dead --json` shows its bytes")
-    if letter.reason == "bad_mac":
-        problem = f"the sender {envelope.sender.name!r} of dead letter {number} is not verified"
-        raise NotResendable(number, f"{problem}; send the text yourself with `mail send` if you trust it")
-    if envelope.kind in AUTHORITY:
-        reason = f"dead letter {number} is a {envelope.kind}: mail through files carries no authority"
-        raise NotResendable(number, reason)
-    return envelope
-
-
-def _copy_with_id(envelope: Envelope, id_: MessageId, now: float) -> Envelope:
-    """Return a new message with the same content, because recipients ignore the old id."""
-    return attrs.evolve(
+    letter, envelope = _find_resendable(mail, number)
+    now = mail.clock.now()
+    id_ = mail.dead_letters.begin_resend(number, now)
+    # A new message with the same content, because recipients ignore the old id.
+    copy = attrs.evolve(
         envelope,
         id=id_,
         recipient=Recipient(name=envelope.recipient.name),
@@ -136,6 +103,28 @@ def _copy_with_id(envelope: Envelope, id_: MessageId, now: float) -> Envelope:
         expires=None if envelope.expires is None else now + TIME_TO_LIVE,
         mac=None,
     )
+    receipt = await _send(mail, letter.mailbox, copy)
+    mail.dead_letters.finish_resend(number, id_, mail.clock.now())
+    return receipt
+
+
+def _find_resendable(mail: SessionMail, number: DeadLetterNumber) -> tuple[DeadLetter, Envelope]:
+    """Return a dead letter and its message. Raises `NotResendable` if it may not be sent again."""
+    found = next((each for each in mail.dead_letters.history() if each.number == number), None)
+    if found is None:
+        raise NotResendable(f"there is no dead letter {number}; `coterie mail dead` lists them")
+    if found.resent is not None:
+        raise NotResendable(f"dead letter {number} was already sent again, as {found.resent.id}")
+    envelope = found.letter.envelope
+    if envelope is None:
+        raise NotResendable(f"dead letter {number} is no message; `coterie mail dead --json` shows its bytes")
+    if found.letter.reason == "bad_mac":
+        problem = f"the sender {envelope.sender.name!r} of dead letter {number} is not verified"
+        raise NotResendable(f"{problem}; send the text yourself with `mail send` if you trust it")
+    if envelope.kind in AUTHORITY:
+        reason = f"dead letter {number} is a {envelope.kind}: mail through files carries no authority"
+        raise NotResendable(reason)
+    return found.letter, envelope
 
 
 async def _send(mail: SessionMail, mailbox: str, envelope: Envelope) -> Receipt:

@@ -1,11 +1,12 @@
-"""All checks of the doctor, and the repair of their findings."""
+"""All checks of the doctor, and the repair of their findings; among them drafts and sockets of killed processes."""
 
-from collections.abc import Callable, Iterable, Iterator
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
-import attrs
 import trio
 
 from coterie.clock import Clock
@@ -13,24 +14,15 @@ from coterie.errors import ConfigInvalid
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.tasks.errors import TaskDamaged, TasksFailed, UnknownTask
 from coterie.mailbox.tasks.task_files import TaskFiles
-from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
-from coterie.orchestrator.doctor.log_checks import approval_findings, damage_finding, log_findings
-from coterie.orchestrator.doctor.mail_checks import mail_findings
+from coterie.mailbox.transports.bridge.socket_path import bridge_directory, hold_lock_file
+from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairFailed, blocking_repair
+from coterie.orchestrator.doctor.log_checks import approval_findings, damage_finding, log_findings, mail_findings
 from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes, orphan_findings
 from coterie.orchestrator.doctor.session_checks import stale_session_findings, worktree_findings
-from coterie.orchestrator.doctor.stale_files import draft_findings, is_draft, socket_findings
 from coterie.orchestrator.session.overview import is_running
 from coterie.paths import home_directory
+from coterie.process_identity import process_start_timestamp
 from coterie.session_directory import SESSION_FILE, TASKS, SessionDirectory
-
-
-@attrs.frozen(kw_only=True)
-class RepairResult:
-    """Result of one repair."""
-
-    finding: DoctorFinding
-    failure: str | None = None
-    """Why the repair failed; None if it succeeded."""
 
 
 def check_machine(only: SessionDirectory | None = None) -> Iterator[DoctorFinding]:
@@ -49,49 +41,47 @@ def check_session(name: str, clock: Clock) -> Iterator[DoctorFinding]:
         yield _unreadable(name, exc)
         return
     try:
-        yield from _session_findings(session, clock)
+        is_alive = is_running(session)
+        if not is_alive:
+            yield from stale_session_findings(session)
+            yield from worktree_findings(session)
+        yield from log_findings(session, is_alive=is_alive)
+        yield from mail_findings(session, clock, is_alive=is_alive)
+        yield from approval_findings(session)
+        yield from _task_findings(session)
     except OSError as exc:
         advice = "make it readable for your user"
         yield damage_finding(session, exc.filename or session.directory, exc.strerror or str(exc), advice=advice)
 
 
-async def repair(findings: Iterable[DoctorFinding], report: Callable[[RepairResult], None]) -> None:
-    """Repair all repairable findings and *report* each result.
+async def repair(findings: Iterable[DoctorFinding]) -> dict[DoctorFinding, str | None]:
+    """Repair all repairable findings; return for each the reason why its repair failed, None if it succeeded.
 
     Orphan processes are killed first, because they may hold files open. Cancellation stops the repair.
     """
+    failures: dict[DoctorFinding, str | None] = {}
     repairable = [finding for finding in findings if finding.remedy is not None]
     orphans = [finding for finding in repairable if finding.kind == "stray_process"]
     async with trio.open_nursery() as nursery:
         for finding in orphans:
-            nursery.start_soon(_repair, finding, report)
+            nursery.start_soon(_repair, finding, failures)
     for session in {finding.session for finding in orphans}:
         with suppress(RepairFailed):  # the next run of the doctor finds the remaining processes
             await kill_orphan_processes(session)
     for finding in repairable:
         if finding.kind != "stray_process":
-            await _repair(finding, report)
+            await _repair(finding, failures)
+    return failures
 
 
-async def _repair(finding: DoctorFinding, report: Callable[[RepairResult], None]) -> None:
+async def _repair(finding: DoctorFinding, failures: dict[DoctorFinding, str | None]) -> None:
     assert finding.remedy is not None
     try:
         await finding.remedy.apply()
     except (RepairFailed, MailboxError, OSError) as exc:
-        report(RepairResult(finding=finding, failure=str(exc)))
+        failures[finding] = str(exc)
     else:
-        report(RepairResult(finding=finding))
-
-
-def _session_findings(session: SessionDirectory, clock: Clock) -> Iterator[DoctorFinding]:
-    is_alive = is_running(session)
-    if not is_alive:
-        yield from stale_session_findings(session)
-        yield from worktree_findings(session)
-    yield from log_findings(session, is_alive=is_alive)
-    yield from mail_findings(session, clock, is_alive=is_alive)
-    yield from approval_findings(session)
-    yield from _task_findings(session)
+        failures[finding] = None
 
 
 def _task_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
@@ -120,10 +110,80 @@ def _unreadable(name: str, exc: ConfigInvalid) -> DoctorFinding:
         where=exc.source,
         what=exc.reason,
         session=name,
-        remedy=RepairAction(
-            description="remove the empty directory", apply=partial(trio.to_thread.run_sync, directory.rmdir)
-        )
-        if is_empty
-        else None,
+        remedy=blocking_repair("remove the empty directory", directory.rmdir) if is_empty else None,
         advice=None if is_empty else "restore it, or move the directory away",
     )
+
+
+_DRAFT = re.compile(r"\.coterie-([0-9]+)-[0-9]+\.draft")
+
+
+def draft_findings(directory: Path) -> Iterator[DoctorFinding]:
+    """Find drafts below *directory* that no process is writing. Ignores unreadable directories."""
+    for where, _, names in os.walk(directory):
+        for name in names:
+            path = Path(where, name)
+            match = _DRAFT.fullmatch(name)
+            if match is not None and _is_abandoned(path, int(match[1])):
+                yield DoctorFinding(
+                    kind="draft",
+                    where=str(path),
+                    what=f"process {match[1]} ended while writing this draft; the file to be replaced is unchanged",
+                    remedy=blocking_repair("remove it", path.unlink, True),  # noqa: FBT003 - missing_ok
+                )
+
+
+def is_draft(path: Path) -> bool:
+    """Return True if *path* is named like a draft."""
+    return _DRAFT.fullmatch(path.name) is not None
+
+
+def _is_abandoned(path: Path, writer: int) -> bool:
+    began = process_start_timestamp(writer)
+    if began is None:
+        return path.exists()
+    try:
+        written = path.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    # A process that started after the draft was written only reuses the pid of the writer.
+    return began > written + 1
+
+
+def socket_findings(session: str | None = None) -> list[DoctorFinding]:
+    """Find dead sockets of this user, or the one of one *session*. Raises `OSError`.
+
+    Lock files are never a finding: the kernel releases a lock when its holder dies, and the file is reused.
+    """
+    sockets = sorted(bridge_directory().glob(f"{session or '*'}.sock"))
+    return [
+        DoctorFinding(
+            kind="dead_socket",
+            where=str(path),
+            what="no process listens on this socket",
+            session=path.stem,
+            remedy=blocking_repair("remove it", _remove_sync, path),
+        )
+        for path in sockets
+        if path.is_socket() and _is_dead(path)
+    ]
+
+
+def _remove_sync(path: Path) -> None:
+    # A process that is about to listen holds the lock and removes the old socket itself.
+    with hold_lock_file(path.with_suffix(".lock")) as is_ours:
+        if is_ours:
+            path.unlink(missing_ok=True)
+
+
+def _is_dead(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as peer:
+        # Do not wait if the queue of a listener is full: the error proves that it listens.
+        peer.settimeout(0)
+        try:
+            peer.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except (BlockingIOError, FileNotFoundError):
+            return False
+    return False

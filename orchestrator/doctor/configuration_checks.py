@@ -1,7 +1,8 @@
 """Checks of agent definitions, skills, settings, MCP servers and approved files."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
@@ -11,8 +12,8 @@ from coterie.agents.runtime.setup.sandbox_setup import check_sandbox
 from coterie.agents.skills.store import load_skills
 from coterie.agents.tools.web.hosts import hosts_from_settings
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
-from coterie.orchestrator.mcp.mcp_servers import load_servers
+from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, FindingKind
+from coterie.orchestrator.mcp.mcp_servers import McpServers, load_servers
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.paths import project_root
 from coterie.trusted_files import TrustedContents, TrustedFiles, TrustedKind
@@ -20,17 +21,18 @@ from coterie.trusted_files import TrustedContents, TrustedFiles, TrustedKind
 
 def configuration_findings(project: Path) -> Iterator[DoctorFinding]:
     """Find configuration errors for a run in *project*. Blocks on the disk; raises `OSError`."""
-    for problem in load_definitions(project).problems:
-        if problem.severity == "error":
-            where, advice = f"{problem.path}:{problem.line}", "fix it; `coterie agents check` shows details"
-            yield DoctorFinding(kind="bad_definition", where=where, what=problem.reason, advice=advice)
-    for problem in load_skills(project).problems:
-        if problem.severity == "error":
-            where, advice = f"{problem.path}:{problem.line}", "fix it; `coterie skills check` shows details"
-            yield DoctorFinding(kind="bad_skill", where=where, what=problem.reason, advice=advice)
-    for problem in _server_problems(project):
-        where, advice = f"{problem.path}:{problem.line}", "fix it; `coterie mcp list` shows details"
-        yield DoctorFinding(kind="bad_settings", where=where, what=problem.reason, advice=advice)
+    servers = McpServers()
+    with suppress(ConfigInvalid):  # an unreadable record of approvals, which `_check_approvals` reports
+        servers = load_servers(project)
+    found: tuple[tuple[FindingKind, str, Iterable[FileProblem]], ...] = (
+        ("bad_definition", "agents check", _errors(load_definitions(project).problems)),
+        ("bad_skill", "skills check", _errors(load_skills(project).problems)),
+        ("bad_settings", "mcp list", servers.problems),
+    )
+    for kind, command, problems in found:
+        for problem in problems:
+            where, advice = f"{problem.path}:{problem.line}", f"fix it; `coterie {command}` shows details"
+            yield DoctorFinding(kind=kind, where=where, what=problem.reason, advice=advice)
     for check in (_check_settings, _check_approvals):
         try:
             check(project)
@@ -38,12 +40,8 @@ def configuration_findings(project: Path) -> Iterator[DoctorFinding]:
             yield DoctorFinding(kind="bad_settings", where=exc.source, what=exc.reason, advice="fix it")
 
 
-def _server_problems(project: Path) -> list[FileProblem]:
-    """Find errors in the configuration of MCP servers."""
-    try:
-        return list(load_servers(project).problems)
-    except ConfigInvalid:  # an unreadable record of approvals, which `_check_approvals` reports
-        return []
+def _errors(problems: Iterable[FileProblem]) -> Iterator[FileProblem]:
+    return (problem for problem in problems if problem.severity == "error")
 
 
 def _check_settings(project: Path) -> None:

@@ -13,7 +13,7 @@ import trio
 from coterie.agents.events.event_log import EventLog
 from coterie.agents.events.root_events import CleanedUp
 from coterie.clock import Clock
-from coterie.orchestrator.doctor.checks import RepairResult, check_machine, check_session, repair
+from coterie.orchestrator.doctor.checks import check_machine, check_session, repair
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
 from coterie.orchestrator.processes.cleanup_daemon import KilledProcesses
 from coterie.orchestrator.supervisor.agent_status import ROOT_NAME
@@ -36,19 +36,18 @@ def main(name: str, ended: str) -> int:
 def repair_session(session: SessionDirectory, ended: KilledProcesses, clock: Clock) -> CleanedUp:
     """Repair the records of *session*, except if a new root has resumed it."""
     found, error = ([], "") if ended.is_taken_over else _examine(session, clock)
-    results: list[RepairResult] = []
-    trio.run(repair, found, results.append)
+    results = trio.run(repair, found)
     return CleanedUp(
         killed=ended.killed,
         mended=[
-            f"{result.finding.kind}: {result.finding.remedy.description}"
-            for result in results
-            if result.failure is None and result.finding.remedy is not None
+            f"{finding.kind}: {finding.remedy.description}"
+            for finding, failure in results.items()
+            if failure is None and finding.remedy is not None
         ],
         failures=[
             *(f"process {pid} could not be killed" for pid in ended.left),
             *filter(None, (ended.trouble, error)),
-            *(f"{result.finding.where}: {result.failure}" for result in results if result.failure),
+            *(f"{finding.where}: {failure}" for finding, failure in results.items() if failure),
         ],
         is_taken_over=ended.is_taken_over,
     )

@@ -1,9 +1,11 @@
 """A finding of the doctor, and the action that repairs it."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Literal
 
 import attrs
+import trio
 
 FindingKind = Literal[
     "stray_process",
@@ -29,6 +31,11 @@ class RepairAction:
     """Imperative description, such as `remove it`."""
     apply: Callable[[], Awaitable[None]] = attrs.field(eq=False, repr=False)
     """Perform the repair; idempotent. Raises `RepairFailed`, `OSError` and `MailboxError`."""
+
+
+def blocking_repair(description: str, repair: Callable[..., None], *arguments: object) -> RepairAction:
+    """Return the action that calls *repair* with *arguments* in a thread."""
+    return RepairAction(description=description, apply=partial(trio.to_thread.run_sync, repair, *arguments))
 
 
 @attrs.frozen(kw_only=True)
@@ -57,6 +64,3 @@ class RepairFailed(Exception):
     """A repair was not possible, because the situation has changed or git or a process refused."""
 
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason

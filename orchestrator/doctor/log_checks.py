@@ -1,24 +1,35 @@
-"""Checks of logs, transcripts, ledger and approvals for torn and damaged lines."""
+"""Checks of logs, transcripts, ledger, approvals and mail for torn and damaged records, and for abandoned messages."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import attrs
 import msgspec
-import trio
 
 from coterie.agents.errors import TranscriptCorrupt
 from coterie.agents.events.event_reader import parse_event
 from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
-from coterie.files import Appender, sync_directory
+from coterie.files import Appender, check_record, sync_directory
+from coterie.mailbox.dead_letters import DEAD_LETTERS_FILE
+from coterie.mailbox.errors import EnvelopeCorrupt, MailboxError
+from coterie.mailbox.transports.abandoned_mail import dead_letter_abandoned, find_abandoned
+from coterie.mailbox.transports.bridge.held_mail import DIRECTORY as HELD
+from coterie.mailbox.transports.bridge.outbox import DIRECTORY as OUTGOING
+from coterie.mailbox.transports.file.cursor import CURSOR_FILE, load_cursor
+from coterie.mailbox.transports.file.log_reader import LogReader, find_cursor
+from coterie.mailbox.transports.file.log_segments import segment_numbers, segment_path
+from coterie.mailbox.transports.file.segment_reader import parse_record
+from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.store import read_approvals
-from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed
+from coterie.orchestrator.doctor.doctor_finding import DoctorFinding, RepairAction, RepairFailed, blocking_repair
 from coterie.orchestrator.events.session_reader import SessionReader
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry
 from coterie.orchestrator.session.overview import is_running
-from coterie.session_directory import EVENT_LOG, TRANSCRIPT, SessionDirectory
+from coterie.session_directory import DEAD_LETTER_DIRECTORY, EVENT_LOG, MAIL_DIRECTORY, TRANSCRIPT, SessionDirectory
 
 TORN_SUFFIX = ".torn"
 """Suffix of the file that keeps the torn end of a log."""
@@ -76,10 +87,7 @@ def torn_end_finding(session: SessionDirectory, path: Path) -> DoctorFinding:
         where=str(path),
         what="the last write was torn; all earlier records are intact",
         session=session.id,
-        remedy=RepairAction(
-            description=f"move the torn end to {path.name}{TORN_SUFFIX}",
-            apply=partial(trio.to_thread.run_sync, _set_aside_sync, session, path),
-        ),
+        remedy=blocking_repair(f"move the torn end to {path.name}{TORN_SUFFIX}", _set_aside_sync, session, path),
     )
 
 
@@ -144,9 +152,6 @@ def _in_log(
             yield torn_end_finding(session, path)
 
 
-FORGED_ADVICE = "it grants nothing; the root rewrites it when the agent asks again; find out which program wrote it"
-
-
 def approval_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
     """Find invalid approval files of *session*. Blocks on the disk; raises `OSError`."""
     try:
@@ -154,6 +159,83 @@ def approval_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
     except ConfigInvalid as exc:
         invalid = [(exc.source, exc.reason, "without it all approvals are void after a restart: agents must ask again")]
     else:
-        invalid = [(str(kept.path), kept.doubt, FORGED_ADVICE) for kept in records if kept.doubt is not None]
+        advice = "it grants nothing; the root rewrites it when the agent asks again; find out which program wrote it"
+        invalid = [(str(kept.path), kept.doubt, advice) for kept in records if kept.doubt is not None]
     for where, what, advice in invalid:
         yield DoctorFinding(kind="damaged_record", where=where, what=what, session=session.id, advice=advice)
+
+
+DAMAGED_SUFFIX = ".damaged"
+"""Suffix of the file that keeps an unreadable cursor."""
+
+
+def mail_findings(session: SessionDirectory, clock: Clock, *, is_alive: bool) -> Iterator[DoctorFinding]:
+    """Find problems in the mail of *session* without consuming messages. Blocks on the disk; raises `OSError`."""
+    mail = session.directory / MAIL_DIRECTORY
+    for directory in sorted(path for path in mail.glob("*/") if segment_numbers(path)):
+        if not is_alive:
+            yield from _in_cursor(session, directory)
+        yield from _in_mailbox(session, directory)
+    dead_letters = mail / DEAD_LETTER_DIRECTORY / DEAD_LETTERS_FILE
+    for damaged in find_damaged_lines(dead_letters, check_record):
+        yield damaged_line_finding(session, dead_letters, damaged, "`coterie mail dead` does not show it")
+    for path in sorted((*mail.glob(f"{HELD}/*.json"), *mail.glob(f"{OUTGOING}/*/*.json"))):
+        for damaged in find_damaged_lines(path, check_record):
+            yield damage_finding(session, path, damaged.reason, advice="the next delivery moves it to the dead letters")
+    yield from _abandoned(session, clock)
+
+
+def _in_cursor(session: SessionDirectory, directory: Path) -> Iterator[DoctorFinding]:
+    path = directory / CURSOR_FILE
+    if path.exists() and load_cursor(directory) is None:
+        yield DoctorFinding(
+            kind="damaged_record",
+            where=str(path),
+            what="it cannot be read; all stored mail is delivered again, and the recipient drops duplicates",
+            session=session.id,
+            remedy=blocking_repair(f"rename it to {path.name}{DAMAGED_SUFFIX}", _set_cursor_aside_sync, session, path),
+        )
+
+
+def _set_cursor_aside_sync(session: SessionDirectory, path: Path) -> None:
+    if is_running(session):
+        raise RepairFailed(f"session {session.id} is running again")
+    if load_cursor(path.parent) is None:
+        path.replace(path.with_name(path.name + DAMAGED_SUFFIX))
+
+
+def _in_mailbox(session: SessionDirectory, directory: Path) -> Iterator[DoctorFinding]:
+    """Find damage in unacknowledged records; damaged records before them are dead letters already."""
+    with closing(LogReader.from_cursor(directory, find_cursor(directory))) as reader:
+        while (line := reader.next_record()) is not None:
+            try:
+                parse_record(line.content)
+            except EnvelopeCorrupt as exc:
+                where = f"{segment_path(directory, line.span.segment)} at byte {line.span.start}"
+                advice = f"{directory.name!r} moves it to the dead letters when it reads its mail"
+                yield damage_finding(session, where, str(exc), advice=advice)
+            reader.skip_record(line)
+
+
+def _abandoned(session: SessionDirectory, clock: Clock) -> Iterator[DoctorFinding]:
+    with SessionMail.open(session, clock) as mail:
+        try:
+            abandoned = find_abandoned(mail.files)
+        except MailboxError as exc:
+            yield damage_finding(session, mail.roster.path, str(exc), advice="no agent of this session can get mail")
+            return
+        for name, backlog in abandoned.items():
+            yield DoctorFinding(
+                kind="left_mail",
+                where=str(mail.directory / name),
+                what=f"{backlog.messages} messages are waiting for {name!r}, which has left the session",
+                session=session.id,
+                remedy=RepairAction(
+                    description="move it to the dead letters", apply=partial(_dead_letter, session, clock, name)
+                ),
+            )
+
+
+async def _dead_letter(session: SessionDirectory, clock: Clock, name: str) -> None:
+    with SessionMail.open(session, clock) as mail:
+        await dead_letter_abandoned(mail.files, mail.dead_letters, name)

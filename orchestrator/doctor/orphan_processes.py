@@ -31,8 +31,6 @@ GRACE = 5.0
 """Seconds to wait after SIGTERM, and again after SIGKILL."""
 ROUNDS = 10
 """Maximum number of searches for processes that orphans start while they are being killed."""
-SHOWN = 200
-"""Maximum characters of a command line in a finding."""
 
 
 @attrs.frozen(kw_only=True)
@@ -113,22 +111,17 @@ def _session_processes() -> Iterator[OrphanProcess]:
     for pid in list_pids():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             entry = Path(f"/proc/{pid}")
-            if entry.stat().st_uid == os.getuid() and (found := _read(pid, entry / "cmdline")) is not None:
-                yield found
-
-
-def _read(pid: int, command_line: Path) -> OrphanProcess | None:
-    began = process_start_time(pid)
-    environment = read_environment(pid) or {}
-    if began is None or SESSION_VARIABLE not in environment or not _uses_this_home(environment):
-        return None
-    return OrphanProcess(
-        pid=pid,
-        began=began,
-        session=environment[SESSION_VARIABLE],
-        agent=environment.get(AGENT_VARIABLE, ""),
-        title=os.fsdecode(command_line.read_bytes()).replace("\0", " ").strip()[:SHOWN],
-    )
+            if entry.stat().st_uid != os.getuid():
+                continue
+            began, environment = process_start_time(pid), read_environment(pid) or {}
+            if began is not None and SESSION_VARIABLE in environment and _uses_this_home(environment):
+                yield OrphanProcess(
+                    pid=pid,
+                    began=began,
+                    session=environment[SESSION_VARIABLE],
+                    agent=environment.get(AGENT_VARIABLE, ""),
+                    title=os.fsdecode((entry / "cmdline").read_bytes()).replace("\0", " ").strip()[:200],
+                )
 
 
 def _uses_this_home(environment: dict[str, str]) -> bool:

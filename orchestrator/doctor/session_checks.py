@@ -83,29 +83,21 @@ def worktree_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
 
 
 def _examine(session: SessionDirectory, worktree: Worktree) -> Iterator[DoctorFinding]:
+    found = partial(DoctorFinding, where=str(worktree.path), session=session.id)
     try:
         if not trio.run(_still_exists, worktree):
             return
         work = trio.run(_find_work, worktree)
     except GitFailed as exc:
         what, advice = f"its contents cannot be checked: {exc}", "check it, and delete it if it contains no work"
-        yield DoctorFinding(
-            kind="left_worktree", where=str(worktree.path), what=what, session=session.id, advice=advice
-        )
+        yield found(kind="left_worktree", what=what, advice=advice)
         return
-    if work is not None:
+    if work is None:
+        remedy = RepairAction(description="remove it and its branch", apply=partial(_remove, session, worktree))
+        yield found(kind="left_worktree", what="worktree of an ended agent, without changes", remedy=remedy)
+    else:
         what = f"worktree of an ended agent with its work on branch {worktree.branch}: {work}"
-        yield DoctorFinding(
-            kind="kept_worktree", where=str(worktree.path), what=what, session=session.id, is_harmless=True
-        )
-        return
-    yield DoctorFinding(
-        kind="left_worktree",
-        where=str(worktree.path),
-        what="worktree of an ended agent, without changes",
-        session=session.id,
-        remedy=RepairAction(description="remove it and its branch", apply=partial(_remove, session, worktree)),
-    )
+        yield found(kind="kept_worktree", what=what, is_harmless=True)
 
 
 async def _still_exists(worktree: Worktree) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import attrs
 import msgspec
@@ -83,14 +82,6 @@ class LogLines:
         self._read_bytes, self._number = line.end, line.number
 
 
-class LineParser(Protocol):
-    """Converts the lines of one type of file to events; lines must be passed in order."""
-
-    def to_events(self, line: bytes, *, session: str, agent: str) -> list[SessionEvent]:
-        """Return the events of *line*. Raises `ValueError` for a damaged line."""
-        ...
-
-
 @attrs.frozen(kw_only=True)
 class SourcedEvent:
     """An event with its line and its position in the merged stream."""
@@ -108,7 +99,8 @@ class EventSource:
     session: str
     agent: str
     lines: LogLines
-    _parser: LineParser
+    _transcript: "TranscriptParser | None" = None
+    """Parser of a transcript; None for an event log."""
     _latest: float = 0.0
 
     def read(self, until: int) -> Iterator[SourcedEvent]:
@@ -133,7 +125,12 @@ class EventSource:
 
     def _parse(self, line: LogLine) -> list[SessionEvent]:
         try:
-            return self._parser.to_events(line.content, session=self.session, agent=self.agent)
+            if self._transcript is None:
+                return [parse_event(line.content, session=self.session)]
+            record = read_line(line.content)
+            found = () if record is None else self._transcript.to_events(record)
+            at = getattr(record, "at", 0.0)
+            return [make_session_event(event, session=self.session, agent=self.agent, at=at) for event in found]
         except ValueError as exc:
             file = self.lines.path.name if self.agent == "root" else f"agents/{self.agent}/{self.lines.path.name}"
             damage = LineUnreadable(file=file, line=line.number, reason=str(exc))
@@ -142,27 +139,8 @@ class EventSource:
 
 def open_sources(directory: Path, *, session: str) -> tuple[EventSource, EventSource]:
     """Open the event log and the transcript of the agent with this *directory*; the files need not exist."""
-
-    def source(name: str, parser: LineParser) -> EventSource:
-        return EventSource(session=session, agent=directory.name, lines=LogLines(directory / name), parser=parser)
-
-    return source(EVENT_LOG, EventLogParser()), source(TRANSCRIPT, TranscriptParser())
-
-
-def open_root_source(directory: Path) -> EventSource:
-    """Open the event log of the root of the session in *directory*; the file need not exist."""
-    return EventSource(
-        session=directory.name, agent="root", lines=LogLines(directory / EVENT_LOG), parser=EventLogParser()
-    )
-
-
-class EventLogParser:
-    """Parser of event logs: each line is one event."""
-
-    def to_events(self, line: bytes, *, session: str, agent: str) -> list[SessionEvent]:
-        """Return the event of *line*; unknown types of events are kept."""
-        del agent
-        return [parse_event(line, session=session)]
+    log = EventSource(session=session, agent=directory.name, lines=LogLines(directory / EVENT_LOG))
+    return log, attrs.evolve(log, lines=LogLines(directory / TRANSCRIPT), transcript=TranscriptParser())
 
 
 @attrs.define(eq=False)
@@ -177,15 +155,8 @@ class TranscriptParser:
     _blocks: list[int] | None = None
     """Number of segments of each message; None before the first epoch."""
 
-    def to_events(self, line: bytes, *, session: str, agent: str) -> list[SessionEvent]:
-        """Return the events of the record in *line*; empty for records that are not events."""
-        record = read_line(line)
-        if record is None:
-            return []
-        at = getattr(record, "at", 0.0)
-        return [make_session_event(event, session=session, agent=agent, at=at) for event in self._events(record)]
-
-    def _events(self, record: Record) -> list[Event]:
+    def to_events(self, record: Record) -> list[Event]:
+        """Return the events of *record*, which follows the previous one; empty for records that are not events."""
         match record:
             case EpochRecord():
                 return self._epoch(record)

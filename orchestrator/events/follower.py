@@ -37,7 +37,8 @@ class EventFollower:
         if (event := next(self._arrived, None)) is not None:
             return event
         # Watch before reading, so that a write in between is not missed.
-        for directory in self._directories():
+        session = self._reader.directory
+        for directory in (session, session / "agents", *self._reader.agent_directories()):
             self._changes.watch(directory)
         self._arrived = self._reader.read_new()
         return next(self._arrived, None)
@@ -46,10 +47,6 @@ class EventFollower:
         """Skip all available events. Raises `OSError`."""
         while self.take_nowait() is not None:
             pass
-
-    def _directories(self) -> list[Path]:
-        session = self._reader.directory
-        return [session, session / "agents", *self._reader.agent_directories()]
 
 
 @asynccontextmanager

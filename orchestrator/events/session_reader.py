@@ -8,7 +8,8 @@ from pathlib import Path
 import attrs
 
 from coterie.agents.events.event_reader import SessionEvent
-from coterie.orchestrator.events.event_sources import EventSource, SourcedEvent, open_root_source, open_sources
+from coterie.orchestrator.events.event_sources import EventSource, LogLines, SourcedEvent, open_sources
+from coterie.session_directory import EVENT_LOG
 
 SHARED_KINDS = ("noticed", "mcp_changed")
 """Types of root events that concern all agents; they are shown even if only one agent is selected."""
@@ -32,7 +33,12 @@ class SessionReader:
     agent: str | None = None
     """Name of the only agent to read; None for all."""
     _agents: "dict[str, _AgentReader]" = attrs.field(factory=dict, init=False)
-    _root: EventSource | None = attrs.field(default=None, init=False)
+    _root: EventSource = attrs.field(init=False)
+
+    @_root.default
+    def _open_root(self) -> EventSource:
+        lines = LogLines(self.directory / EVENT_LOG)
+        return EventSource(session=self.directory.name, agent="root", lines=lines)
 
     def agent_directories(self) -> list[Path]:
         """Return the directories of the selected agents that exist now."""
@@ -50,8 +56,6 @@ class SessionReader:
 
     def _read_new_of_root(self) -> Iterator[SourcedEvent]:
         """Yield the root's new events about the selected agents, and those that concern all agents."""
-        if self._root is None:
-            self._root = open_root_source(self.directory)
         for sourced in self._root.read_all():
             members = sourced.event.members
             if self.agent in (None, members.get("name")) or members.get("kind") in SHARED_KINDS:

@@ -7,12 +7,14 @@ priority may pass it on the same budget. It waits only while a reservation exist
 either admitted or refused.
 """
 
+import bisect
 import itertools
 import math
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from operator import attrgetter
 
 import attrs
 import trio
@@ -20,10 +22,70 @@ import trio
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.gateway_protocol import CONCURRENT_CALLS, Permit
 from coterie.clock import Clock
-from coterie.orchestrator.gateway.admission_queue import AdmissionQueue, QueuedCall
-from coterie.orchestrator.gateway.budgets import Account, BudgetAccounts, PriorSpending, refusal
-from coterie.orchestrator.gateway.cache_warmup import CacheWarmup
+from coterie.orchestrator.gateway.budgets import Account, BudgetAccounts, PriorSpending
+from coterie.orchestrator.gateway.cache_warmup import CacheWarmup, shared_keys
 from coterie.orchestrator.gateway.permit import CallCost, CallPermit, GatewayCaller
+
+MAX_PRIORITY_WAIT = 30.0
+"""Seconds after which a waiting call gets the highest priority, so that later calls no longer pass it."""
+
+
+@attrs.define(eq=False)
+class QueuedCall:
+    """A call that waits for admission. It gets one verdict: a permit, or the exception that refuses it."""
+
+    caller: GatewayCaller
+    intent: CallIntent
+    need: Decimal
+    accounts: tuple[Account, ...]
+    arrived: float
+    number: int
+    keys: tuple[bytes, ...]
+    """Keys of the prompt prefixes that this call may share with a running call."""
+    verdict: CallPermit | Exception | None = None
+    alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Scope whose deadline wakes this waiter to check the whole queue again."""
+    decided: trio.Event = attrs.field(factory=trio.Event)
+    """Set with the verdict."""
+
+
+@attrs.define(eq=False)
+class AdmissionQueue:
+    """Queue of calls without a verdict, by priority and then by arrival."""
+
+    _waiters: dict[int, QueuedCall] = attrs.field(factory=dict)
+    """Waiting calls by number, in order of arrival."""
+    _numbers: "itertools.count[int]" = attrs.field(factory=itertools.count)
+
+    def join(
+        self, caller: GatewayCaller, intent: CallIntent, need: Decimal, accounts: tuple[Account, ...]
+    ) -> QueuedCall:
+        """Append a call behind all others of its priority and return its queue entry."""
+        arrived, number, keys = trio.current_time(), next(self._numbers), shared_keys(intent)
+        waiter = self._waiters[number] = QueuedCall(caller, intent, need, accounts, arrived, number, keys)
+        return waiter
+
+    def decide(self, waiter: QueuedCall, verdict: CallPermit | Exception) -> None:
+        """Remove *waiter* from the queue and wake it with *verdict*."""
+        self.leave(waiter)
+        waiter.verdict = verdict
+        waiter.decided.set()
+
+    def leave(self, waiter: QueuedCall) -> None:
+        """Remove *waiter* from the queue. No-op if it has been removed."""
+        self._waiters.pop(waiter.number, None)
+
+    def first(self) -> QueuedCall | None:
+        """Return the call that has waited longest; None if the queue is empty."""
+        return next(iter(self._waiters.values()), None)
+
+    def in_order(self, now: float) -> list[QueuedCall]:
+        """Return all waiting calls in the order of service at time *now*."""
+        waiters = list(self._waiters.values())
+        impatient = bisect.bisect_right(waiters, now - MAX_PRIORITY_WAIT, key=attrgetter("arrived"))
+        # The sort keeps the order of arrival among equals.
+        return waiters[:impatient] + sorted(waiters[impatient:], key=attrgetter("intent.priority"))
+
 
 GAP = 0.1
 """Average seconds between two starts after a pause, until the queue is empty."""
@@ -170,11 +232,16 @@ class ModelGateway:
             while waiter.verdict is None:
                 with trio.CancelScope() as waiter.alarm:
                     self._serve()
-                    await waiter.wait()
+                    await waiter.decided.wait()
             is_delivered = True
         finally:
             if not is_delivered:
-                self._abandon(waiter)
+                self._queue.leave(waiter)
+                # The permit may have been granted just before the cancellation.
+                if isinstance(waiter.verdict, CallPermit):
+                    waiter.verdict.void()
+                    waiter.verdict.close()
+                self._serve()
         if isinstance(waiter.verdict, CallPermit):
             return waiter.verdict
         raise waiter.verdict
@@ -187,14 +254,6 @@ class ModelGateway:
                 self._queue.decide(waiter, closed)
         for permit in [permit for permit in self._permits if permit.caller is caller]:
             permit.close()
-        self._serve()
-
-    def _abandon(self, waiter: QueuedCall) -> None:
-        """Clean up after a cancelled wait; the permit may have been granted just before the cancellation."""
-        self._queue.leave(waiter)
-        if isinstance(waiter.verdict, CallPermit):
-            waiter.verdict.void()
-            waiter.verdict.close()
         self._serve()
 
     def _serve(self) -> None:
@@ -216,14 +275,10 @@ class ModelGateway:
                 self._start(waiter, now)
                 if len(self._permits) == self.max_calls:
                     return
-        self._schedule_check(next_check, now)
-
-    def _schedule_check(self, at: float, now: float) -> None:
-        oldest = self._queue.first()
-        if oldest is None:
+        if (oldest := self._queue.first()) is None:
             self.pause.reset(now)
         else:
-            oldest.alarm.deadline = at
+            oldest.alarm.deadline = next_check
 
     def _start(self, waiter: QueuedCall, now: float) -> None:
         for account in waiter.accounts:
@@ -260,7 +315,8 @@ class ModelGateway:
 
     def _refuse(self, waiter: QueuedCall) -> bool:
         """Refuse *waiter* if no settlement can make room for it; return True if refused."""
-        refused = refusal(waiter.accounts, waiter.need)
-        if refused is not None:
-            self._queue.decide(waiter, refused)
-        return refused is not None
+        for account in waiter.accounts:
+            if (refused := account.refusal(waiter.need)) is not None:
+                self._queue.decide(waiter, refused)
+                return True
+        return False

@@ -1,6 +1,6 @@
 """Budgets: accounts on which the cost of a call is reserved before it is sent. All amounts are dollars."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 import attrs
@@ -95,8 +95,3 @@ class BudgetAccounts:
             account = self.agents[name]
             yield account
             name = account.parent
-
-
-def refusal(accounts: Iterable[Account], need: Decimal) -> BudgetSpent | None:
-    """Return the first refusal of *need* by one of *accounts*; None if all may have room in time."""
-    return next((refused for account in accounts if (refused := account.refusal(need)) is not None), None)

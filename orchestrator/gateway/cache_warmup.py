@@ -60,7 +60,7 @@ class CacheWarmup:
         session_time = self.clock.now()
         warming = CacheWrite(shared_keys(intent), CACHE_LIFETIMES[intent.ttl], session_time, now + self.hold)
         for key in warming.keys:
-            if not self._is_warm(key, session_time):
+            if (entry := self._warm.get(key)) is None or session_time >= entry.until:
                 self._writing.setdefault(key, warming)
         return warming
 
@@ -73,24 +73,17 @@ class CacheWarmup:
             life = entry.life if entry is not None and warming.started < entry.until else warming.life
             until = max(warming.started + life, entry.until if entry is not None else -math.inf)
             self._warm[key] = _Entry(life=life, until=until)
-        self._trim()
+        # Expired entries are removed each time the number of entries has doubled, so the cost per call is constant.
+        if len(self._warm) >= self._trim_at:
+            session_time = self.clock.now()
+            self._warm = {key: entry for key, entry in self._warm.items() if session_time < entry.until}
+            self._trim_at = max(TRIMMED, 2 * len(self._warm))
 
     def end(self, warming: CacheWrite) -> None:
         """Record the end of the call; if its reply never started, the next call becomes the writer."""
         for key in warming.keys:
             if self._writing.get(key) is warming:
                 del self._writing[key]
-
-    def _is_warm(self, key: bytes, session_time: float) -> bool:
-        entry = self._warm.get(key)
-        return entry is not None and session_time < entry.until
-
-    def _trim(self) -> None:
-        """Remove expired entries each time the number of entries has doubled, so the cost per call is constant."""
-        if len(self._warm) >= self._trim_at:
-            session_time = self.clock.now()
-            self._warm = {key: entry for key, entry in self._warm.items() if session_time < entry.until}
-            self._trim_at = max(TRIMMED, 2 * len(self._warm))
 
 
 def shared_keys(intent: CallIntent) -> tuple[bytes, ...]:

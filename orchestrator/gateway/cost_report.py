@@ -1,8 +1,8 @@
 """Cost report of a session, from its ledger and events."""
 
-from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import attrs
 
@@ -21,23 +21,21 @@ from coterie.orchestrator.gateway.cost_totals import (
 )
 from coterie.orchestrator.gateway.ledger import LEDGER, DamagedEntry, read_ledger
 
-
-@attrs.frozen(kw_only=True)
-class CacheBreak:
-    """Unexpected drop of an agent's cache reads."""
-
-    at: float
-    agent: str
-    event: CacheBroke
+CacheEvent = TypeVar("CacheEvent", CacheBroke, BreakerTripped)
 
 
-@attrs.frozen(kw_only=True)
-class BreakerTrip:
-    """End of model-made summaries for an agent, after repeated failures."""
+@attrs.frozen
+class ReportedEvent(Generic[CacheEvent]):
+    """Event of an agent that a cost report lists."""
 
     at: float
     agent: str
-    event: BreakerTripped
+    event: CacheEvent
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the event as a JSON object."""
+        facts = {name: getattr(self.event, name) for name in self.event.__struct_fields__}
+        return {"at": self.at, "agent": self.agent, **facts}
 
 
 @attrs.frozen(kw_only=True)
@@ -52,8 +50,10 @@ class CostReport:
     """Number of complete replies to calls of purpose `turn`."""
     per_100_turns: dict[str, float]
     """Number of calls of each other purpose per 100 turns."""
-    breaks: tuple[CacheBreak, ...]
-    trips: tuple[BreakerTrip, ...]
+    breaks: tuple[ReportedEvent[CacheBroke], ...]
+    """Unexpected drops of an agent's cache reads."""
+    trips: tuple[ReportedEvent[BreakerTripped], ...]
+    """Ends of summaries by the model for an agent, after repeated failures."""
     damaged: tuple[DamagedEntry, ...]
     """Unreadable ledger entries, which the report does not count."""
 
@@ -66,8 +66,8 @@ class CostReport:
             **{f"{name}_usd": format(cost, "f") for name, cost in attrs.asdict(self.alternatives).items()},
             "turns": self.turns,
             "per_100_turns": self.per_100_turns,
-            "breaks": [_break(each) for each in self.breaks],
-            "breaker_trips": [_trip(each) for each in self.trips],
+            "breaks": [each.to_mapping() for each in self.breaks],
+            "breaker_trips": [each.to_mapping() for each in self.trips],
             "damaged": [attrs.asdict(damage) for damage in self.damaged],
         }
 
@@ -75,7 +75,17 @@ class CostReport:
 def build_cost_report(directory: Path, by: Grouping = "agent") -> CostReport:
     """Build the report of the session in *directory*. Blocks; raises `OSError`, also if there is no ledger."""
     reading = read_ledger(directory / LEDGER)
-    events = sorted(_read_cache_events(directory), key=lambda each: each.at)
+    breaks: list[ReportedEvent[CacheBroke]] = []
+    trips: list[ReportedEvent[BreakerTripped]] = []
+    for path in SessionReader(directory).agent_directories():
+        # The transcript holds neither of these events and is much longer, so it is not read.
+        log, _ = open_sources(path, session=directory.name)
+        for arrival in log.read_all():
+            match arrival.event.event:
+                case CacheBroke() as event:
+                    breaks.append(ReportedEvent(arrival.event.at, arrival.event.agent, event))
+                case BreakerTripped() as event:
+                    trips.append(ReportedEvent(arrival.event.at, arrival.event.agent, event))
     return CostReport(
         by=by,
         rows=tuple(group_costs(reading.lines, by)),
@@ -83,24 +93,10 @@ def build_cost_report(directory: Path, by: Grouping = "agent") -> CostReport:
         alternatives=cost_alternatives(reading.lines),
         turns=sum(line.purpose == TURN and not line.is_estimated for line in reading.lines),
         per_100_turns=per_100_turns(reading.lines),
-        breaks=tuple(each for each in events if isinstance(each, CacheBreak)),
-        trips=tuple(each for each in events if isinstance(each, BreakerTrip)),
+        breaks=tuple(sorted(breaks, key=attrgetter("at"))),
+        trips=tuple(sorted(trips, key=attrgetter("at"))),
         damaged=reading.damaged,
     )
-
-
-def _read_cache_events(directory: Path) -> Iterator[CacheBreak | BreakerTrip]:
-    for path in SessionReader(directory).agent_directories():
-        # The transcript holds neither of these events and is much longer, so it is not read.
-        log, _ = open_sources(path, session=directory.name)
-        for arrival in log.read(log.lines.size()):
-            match arrival.event.event:
-                case CacheBroke() as event:
-                    yield CacheBreak(at=arrival.event.at, agent=arrival.event.agent, event=event)
-                case BreakerTripped() as event:
-                    yield BreakerTrip(at=arrival.event.at, agent=arrival.event.agent, event=event)
-                case _:
-                    pass
 
 
 def row_mapping(row: CostRow, by: Grouping) -> dict[str, Any]:
@@ -120,13 +116,3 @@ def spending_mapping(spending: CostTotals) -> dict[str, Any]:
         "estimated": spending.estimated,
         "estimated_cost_usd": format(spending.estimated_cost, "f"),
     }
-
-
-def _break(each: CacheBreak) -> dict[str, Any]:
-    event = each.event
-    reads = {"read_before": event.read_before, "read_now": event.read_now}
-    return {"at": each.at, "agent": each.agent, "cause": event.cause, "detail": event.detail, **reads}
-
-
-def _trip(each: BreakerTrip) -> dict[str, Any]:
-    return {"at": each.at, "agent": each.agent, "failures": each.event.failures, "reason": each.event.reason}

@@ -7,7 +7,6 @@ from typing import Any, Self
 import attrs
 import msgspec
 
-from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.usage import Usage
 from coterie.files import Appender, check_record, frame_record
 
@@ -35,20 +34,6 @@ class LedgerEntry:
     """Tokens that were expected to be in the cache; None if unknown. `usage.read` is the actual number."""
     is_estimated: bool = False
     """True if the reply was interrupted; tokens and dollars are then an upper bound."""
-
-    @classmethod
-    def of(cls, intent: CallIntent, usage: Usage, *, at: float, **facts: Any) -> "LedgerEntry":
-        """Build the entry of a call *intent* that used *usage*; *facts* are the remaining fields."""
-        return cls(
-            at=at,
-            purpose=intent.purpose,
-            model=intent.model.id,
-            usage=usage,
-            cost_usd=intent.model.cost(usage),
-            prefix=intent.prefix.hex(),
-            expected_read=intent.expected_read,
-            **facts,
-        )
 
     @property
     def cached(self) -> int:

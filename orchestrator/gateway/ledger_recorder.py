@@ -110,13 +110,17 @@ class LedgerRecorder:
                 self._pending.end(settled.call)
 
     def _entry(self, caller: GatewayCaller, intent: CallIntent, usage: Usage, *, is_estimated: bool) -> LedgerEntry:
-        return LedgerEntry.of(
-            intent,
-            usage,
+        return LedgerEntry(
             at=self._clock.now(),
             agent=caller.agent,
             incarnation=caller.incarnation,
             parent=caller.parent,
+            purpose=intent.purpose,
+            model=intent.model.id,
+            usage=usage,
+            cost_usd=intent.model.cost(usage),
+            prefix=intent.prefix.hex(),
+            expected_read=intent.expected_read,
             is_estimated=is_estimated,
         )
 

@@ -34,7 +34,7 @@ from coterie.orchestrator.mcp.host_protocol import (
     ServerSpec,
     ServerStateChanged,
 )
-from coterie.orchestrator.mcp.mcp_servers import KnownServer, McpServers, load_servers
+from coterie.orchestrator.mcp.mcp_servers import McpServers, load_servers
 from coterie.orchestrator.supervisor.termination import kill_orphans
 from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
 from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
@@ -70,11 +70,6 @@ class McpHostSupervisor:
         if self.listener is None:
             return None
         return McpAccess(address=os.fsdecode(self.listener.getsockname()), token=self._token)
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the host; None if it is not running."""
-        return None if self._host is None or self._host.child.status is not None else self._host.child.pid
 
     async def wait_listed(self) -> None:
         """Return when the tool list is known and stored in the session's directory, at the latest after a timeout."""
@@ -215,7 +210,10 @@ async def open_mcp(
             found = await trio.to_thread.run_sync(load_servers, session.project)
         except ConfigInvalid as exc:
             emit(Noticed(source=exc.source, reason=exc.reason))
-    is_begun, known = await trio.to_thread.run_sync(_existing_servers, session)
+    listing = await trio.to_thread.run_sync(load_tool_list, session.directory)
+    # The start of the conversation fixes its tools.
+    is_begun = listing is not None or (session.directory / "agents" / MAIN / TRANSCRIPT).exists()
+    known = {tool.server for tool in (listing or McpToolList()).tools}
     specs = _startable_servers(found, session.project, emit)
     if is_begun:
         for server in specs:
@@ -234,13 +232,6 @@ async def open_mcp(
         await supervisor.release()
 
 
-def _existing_servers(session: SessionDirectory) -> tuple[bool, set[str]]:
-    """Return True if the conversation of the session has started, which fixes its tools; and the known servers."""
-    listing = load_tool_list(session.directory)
-    has_started = (session.directory / "agents" / MAIN / TRANSCRIPT).exists()
-    return listing is not None or has_started, {tool.server for tool in (listing or McpToolList()).tools}
-
-
 def _startable_servers(found: McpServers, project: Path, emit: Callable[[Event], None]) -> tuple[ServerSpec, ...]:
     """Return the servers that can be started, and report the reason for each other server."""
     for problem in found.problems:
@@ -253,12 +244,11 @@ def _startable_servers(found: McpServers, project: Path, emit: Callable[[Event],
         reason = f"{INSTALL}; left out: {names}"
         emit(Noticed(source=str(found.approved[0].source), reason=reason))
         return ()
-    return tuple(spec for server in found.approved if (spec := _substituted(server, project, emit)) is not None)
-
-
-def _substituted(server: KnownServer, project: Path, emit: Callable[[Event], None]) -> ServerSpec | None:
-    try:
-        return ServerSpec.of(server.config, os.environ, project, server.kinds)
-    except ConfigInvalid as exc:
-        emit(Noticed(source=str(server.source), reason=f"the MCP server {server.name} is left out: {exc.reason}"))
-        return None
+    specs = []
+    for server in found.approved:
+        try:
+            specs.append(ServerSpec.of(server.config, os.environ, project, server.kinds))
+        except ConfigInvalid as exc:
+            reason = f"the MCP server {server.name} is left out: {exc.reason}"
+            emit(Noticed(source=str(server.source), reason=reason))
+    return tuple(specs)

@@ -1,7 +1,7 @@
 """MCP servers configured for a project, with the user's approval."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +14,6 @@ from coterie.paths import checkout_root, home_directory, project_root
 from coterie.source_positions import JsonPositions
 from coterie.trusted_files import TrustedContents
 
-USER_FILE = "mcp.json"
-PROJECT_FILE = ".mcp.json"
 SERVERS = "mcpServers"
 
 ServerScope = Literal["user", "project"]
@@ -60,14 +58,15 @@ class McpServers:
 def load_servers(project: Path) -> McpServers:
     """Load the servers for *project*. Blocks. Raises `ConfigInvalid` only if the record of approvals is invalid.
 
-    If both scopes configure one name, the project's server counts if it is approved, otherwise the user's. Problems in
-    files are returned, not raised.
+    Of the approved servers of one name the last one counts; all servers that wait for approval follow. If both scopes
+    configure one name, the project's server counts if it is approved, otherwise the user's. Problems in files are
+    returned, not raised.
     """
     problems: list[FileProblem] = []
     approved = TrustedContents.of(project_root(project), "servers")
     places: tuple[tuple[Path, ServerScope], ...] = (
-        (home_directory() / USER_FILE, "user"),
-        (checkout_root(project) / PROJECT_FILE, "project"),
+        (home_directory() / "mcp.json", "user"),
+        (checkout_root(project) / ".mcp.json", "project"),
     )
     found = [
         KnownServer(config=config, source=path, scope=scope, is_approved=scope == "user" or config.content in approved)
@@ -75,7 +74,9 @@ def load_servers(project: Path) -> McpServers:
         for config in _read_file(path, problems)
     ]
     found += _of_definitions(project, approved, {server.name for server in found}, problems)
-    return McpServers(servers=tuple(_effective_servers(found)), problems=tuple(problems))
+    effective = {server.name: server for server in found if server.is_approved}
+    waiting = (server for server in found if not server.is_approved)
+    return McpServers(servers=(*effective.values(), *waiting), problems=tuple(problems))
 
 
 def approve_servers(project: Path, servers: Iterable[KnownServer]) -> None:
@@ -100,13 +101,6 @@ def _of_definitions(
             known = KnownServer(config=config, source=source, scope=scope, is_approved=is_approved, kinds=())
             found[config.name] = attrs.evolve(other or known, kinds=(*((other and other.kinds) or ()), definition.name))
     return list(found.values())
-
-
-def _effective_servers(found: Iterable[KnownServer]) -> Iterator[KnownServer]:
-    """Yield the last approved server of each name, and all servers that wait for approval."""
-    counts = {server.name: server for server in found if server.is_approved}
-    yield from counts.values()
-    yield from (server for server in found if not server.is_approved)
 
 
 def _read_file(path: Path, problems: list[FileProblem]) -> list[ServerConfig]:

@@ -3,10 +3,9 @@
 This module does not import the server; it uses its command line and the JSON line that it prints when it is ready.
 """
 
-import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from typing import Any
 import attrs
 import msgspec
 import trio
-
-from coterie.process_identity import wait_ended
 
 CONTROL = "/_coterie/"
 TOKEN_HEADER = "x-coterie-token"  # noqa: S105 - the header's name, not a token
@@ -77,55 +74,36 @@ async def open_api_server(script: Path, *arguments: str) -> AsyncIterator[ApiSer
     does not start.
     """
     command = [sys.executable, "-P", "-m", "coterie", "serve", "--port", "0", "--json", "--while-stdin-open"]
-    process = _start([*command, "--script", str(script), *arguments])
+    process = await trio.lowlevel.open_process(
+        [*command, "--script", str(script), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,
+    )
     try:
         yield await _ready(process)
     finally:
         with trio.CancelScope(shield=True):
-            await _stop(process)
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                assert pipe is not None
+                await pipe.aclose()
+            with trio.move_on_after(STOP_TIMEOUT):
+                await process.wait()
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
 
 
-def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - our own program
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
-    )
-
-
-async def _ready(process: subprocess.Popen[bytes]) -> ApiServerHandle:
+async def _ready(process: trio.Process) -> ApiServerHandle:
     assert process.stdout is not None
-    with trio.move_on_after(START_TIMEOUT):
-        line = await _first_line(process.stdout.fileno())
-        if line.endswith(b"\n"):
-            return msgspec.json.decode(line, type=ApiServerHandle)
-    process.kill()
-    _, errors = await trio.to_thread.run_sync(process.communicate)
-    raise ApiServerFailed(process.returncode, errors.decode(errors="replace"))
-
-
-async def _first_line(descriptor: int) -> bytes:
+    assert process.stderr is not None
     line = b""
-    async with trio.lowlevel.FdStream(os.dup(descriptor)) as stream:
-        while not line.endswith(b"\n"):
-            chunk = await stream.receive_some()
-            if not chunk:
-                break
+    with trio.move_on_after(START_TIMEOUT):
+        async for chunk in process.stdout:
             line += chunk
-    return line
-
-
-async def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Close its standard input, wait, kill it if needed; return once the process is reaped."""
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
-    with trio.move_on_after(STOP_TIMEOUT):
-        await _wait(process)
-        return
+            if line.endswith(b"\n"):
+                return msgspec.json.decode(line, type=ApiServerHandle)
     process.kill()
-    await _wait(process)
-
-
-async def _wait(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        await wait_ended(process.pid)
-        process.wait()
+    errors = b"".join([chunk async for chunk in process.stderr])
+    raise ApiServerFailed(await process.wait(), errors.decode(errors="replace"))

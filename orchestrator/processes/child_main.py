@@ -1,4 +1,7 @@
-"""Main function of a started child: from its first instruction to its exit status."""
+"""Main function of a started child: from its first instruction to its exit status.
+
+`python -P -m coterie.orchestrator.processes.child_main ROOT DESCRIPTOR...` is a child of the exec starter.
+"""
 
 import contextlib
 import importlib
@@ -7,7 +10,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -41,22 +44,26 @@ def run_child(root: int, passed: PassedDescriptors) -> NoReturn:
 def _set_up(passed: PassedDescriptors) -> tuple[ProcessStart, Entry]:
     if os.getsid(0) != os.getpid():
         os.setsid()
-    _restore_signals()
-    _set_descriptors(passed)
-    with open(passed.start, "rb") as file:  # noqa: PTH123 - it has no path
-        start = ProcessStart.from_bytes(file.read())
-    _set_environment(start.environment)
-    os.chdir(start.directory)
-    set_title(start.title)
-    return start, _find_entry(start.entry)
-
-
-def _restore_signals() -> None:
-    """Restore Python's default signal handling, because a shell or the zygote may have ignored some signals."""
+    # A shell or the zygote may have ignored some signals.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    _set_descriptors(passed)
+    with open(passed.start, "rb") as file:  # noqa: PTH123 - it has no path
+        start = ProcessStart.from_bytes(file.read())
+    # Only the variables that differ, so that unchanged memory pages stay shared with the zygote.
+    before = dict(os.environ)
+    for name in before.keys() - start.environment.keys():
+        del os.environ[name]
+    os.environ.update(start.environment.items() - before.items())
+    os.chdir(start.directory)
+    set_title(start.title)
+    module, colon, function = start.entry.partition(":")
+    if not colon:
+        raise ValueError(f"invalid entry {start.entry!r}; use package.module:function")
+    entry: Entry = getattr(importlib.import_module(module), function)
+    return start, entry
 
 
 def _set_descriptors(passed: PassedDescriptors) -> None:
@@ -75,22 +82,6 @@ def _set_descriptors(passed: PassedDescriptors) -> None:
         os.set_inheritable(number, False)  # noqa: FBT003 - the parameter is positional-only
 
 
-def _set_environment(environment: Mapping[str, str]) -> None:
-    """Change only the variables that differ, so that unchanged memory pages stay shared with the zygote."""
-    before = dict(os.environ)
-    for name in before.keys() - environment.keys():
-        del os.environ[name]
-    os.environ.update(environment.items() - before.items())
-
-
-def _find_entry(entry: str) -> Entry:
-    module, colon, name = entry.partition(":")
-    if not colon:
-        raise ValueError(f"invalid entry {entry!r}; use package.module:function")
-    function: Entry = getattr(importlib.import_module(module), name)
-    return function
-
-
 def _run(entry: Entry, payload: bytes, descriptors: Sequence[int]) -> NoReturn:
     status = 1
     try:
@@ -100,11 +91,12 @@ def _run(entry: Entry, payload: bytes, descriptors: Sequence[int]) -> NoReturn:
     except BaseException:  # noqa: BLE001 - the outermost frame of the process
         traceback.print_exc()
     finally:
-        _flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # the reader is gone, or the stream is closed
+                stream.flush()
         os._exit(status & 0xFF)
 
 
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # the reader is gone, or the stream is closed
-            stream.flush()
+if __name__ == "__main__":
+    main_root, *main_descriptors = map(int, sys.argv[1:])
+    run_child(main_root, PassedDescriptors.of(main_descriptors))

@@ -1,4 +1,8 @@
-"""Handle of a child process, and the start of a module as a child process."""
+"""Child processes of this process: their handles, their registry, and the reaper of adopted orphans.
+
+A subreaper becomes the parent of all orphaned descendants, for example of a background command whose shell has ended,
+or of the shells of a killed agent. No task waits for these processes.
+"""
 
 import contextlib
 import os
@@ -6,12 +10,58 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import attrs
 import trio
 
-from coterie.orchestrator.processes.child_registry import CHILDREN
+from coterie.process_identity import list_child_pids, read_stat
+
+
+@attrs.define(eq=False)
+class ChildRegistry:
+    """Registry of the children that tasks of this process wait for; there is one instance, `CHILDREN`."""
+
+    owned: set[int] = attrs.field(factory=set)
+    """Pids of the children that tasks wait for; another child is an orphan, or its pid is not reported yet."""
+    _expected: int = 0
+
+    @contextmanager
+    def start_pending(self) -> Iterator[None]:
+        """Suspend the reaper within the block, because a new child with unknown pid looks like an orphan."""
+        self._expected += 1
+        try:
+            yield
+        finally:
+            self._expected -= 1
+
+    def adopted(self) -> list[int]:
+        """Return the adopted orphans, living or ended; empty while a start is pending.
+
+        Children started by other code with `subprocess` are recognised by their session, which is that of this process.
+        """
+        if self._expected:
+            return []
+        own_session = os.getsid(0)
+        unowned = ((pid, read_stat(pid)) for pid in list_child_pids() if pid not in self.owned)
+        # A process keeps its session until it is reaped; it has no stat if another thread has reaped it.
+        return [pid for pid, stat in unowned if stat is not None and stat.session != own_session]
+
+    def reap_adopted(self) -> list[int]:
+        """Reap the orphans that have ended, and return their pids."""
+        return [pid for pid in self.adopted() if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None]
+
+
+CHILDREN = ChildRegistry()
+
+
+async def run_reaper() -> None:
+    """Reap orphans as they end, until cancelled. Run it on the main thread, which is the parent of orphans."""
+    with trio.open_signal_receiver(signal.SIGCHLD) as signals:
+        CHILDREN.reap_adopted()
+        async for _ in signals:
+            CHILDREN.reap_adopted()
 
 
 @attrs.define(eq=False)
@@ -27,7 +77,7 @@ class ChildProcess:
     def of(cls, pid: int) -> "ChildProcess":
         """Take ownership of *pid*, a child of this process that is not reaped yet."""
         child = cls(pid, os.pidfd_open(pid))
-        CHILDREN.register(pid)
+        CHILDREN.owned.add(pid)
         return child
 
     async def wait_ended(self) -> None:
@@ -78,7 +128,7 @@ class ChildProcess:
         assert ended is not None
         self.status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         os.close(self.pidfd)
-        CHILDREN.unregister(self.pid)
+        CHILDREN.owned.discard(self.pid)
 
 
 def start_module(

@@ -105,7 +105,10 @@ def main(mark: str, record: Path) -> int:
     ours = _read(record)
     if os.read(0, len(RELEASE)) == RELEASE:
         return 0
-    _wait_for_end_of_root()
+    # A dying process closes its files first, and counts as alive for some time.
+    held = select.poll()
+    held.register(ROOT_DESCRIPTOR, select.POLLIN)
+    held.poll()
     # From here on other programs may do the same cleanup, and `stop --now` may end this process.
     _set_signal_action(signal.SIG_DFL)
     variable, _, session = mark.partition("=")
@@ -122,13 +125,6 @@ def _set_signal_action(action: signal.Handlers) -> None:
     for number in IGNORED_SIGNALS:
         signal.signal(number, action)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def _wait_for_end_of_root() -> None:
-    """Wait until the root is gone: a dying process closes its files first, and counts as alive for some time."""
-    held = select.poll()
-    held.register(ROOT_DESCRIPTOR, select.POLLIN)
-    held.poll()
 
 
 def kill_all(search: ProcessScan, record: Path, ours: bytes) -> KilledProcesses:

@@ -10,8 +10,7 @@ from contextlib import ExitStack, asynccontextmanager
 import attrs
 import trio
 
-from coterie.orchestrator.processes.child_process import ChildProcess, start_module
-from coterie.orchestrator.processes.child_registry import CHILDREN
+from coterie.orchestrator.processes.child_process import CHILDREN, ChildProcess, start_module
 from coterie.orchestrator.processes.fork_handshake import (
     COUNT_SIZE,
     REPORT_LIMIT,
@@ -22,8 +21,6 @@ from coterie.orchestrator.processes.fork_handshake import (
 )
 from coterie.orchestrator.processes.linux import become_subreaper
 from coterie.orchestrator.processes.process_start import ProcessStart, StartFailed, translate_start_errors
-
-ZYGOTE_MODULE = "coterie.orchestrator.processes.zygote"
 
 AGENT_PRELOADS = (
     "coterie.agents.runtime.agent_main",
@@ -159,7 +156,12 @@ async def _open_zygote(names: Sequence[str], environment: Mapping[str, str] | No
     zygote = _start_zygote(names, environment)
     is_ready = False
     try:
-        await _wait_until_ready(zygote)
+        packet = await zygote.requests.recv(REPORT_LIMIT)
+        if not packet:
+            raise StartFailed("the zygote died before it was ready", status=await zygote.process.wait())
+        report = ChildReport.from_bytes(packet)
+        if report.failure is not None:
+            raise StartFailed(f"the zygote could not be prepared: {report.failure}", report.errno)
         is_ready = True
     finally:
         if not is_ready:
@@ -173,21 +175,10 @@ def _start_zygote(names: Sequence[str], environment: Mapping[str, str] | None) -
     with translate_start_errors(), zygote_end, ExitStack() as undo:
         undo.enter_context(root_end)
         arguments = [str(zygote_end.fileno()), str(os.getpid()), *names]
-        process = start_module(ZYGOTE_MODULE, arguments, passed=[zygote_end.fileno()], environment=environment)
+        module = "coterie.orchestrator.processes.zygote"
+        process = start_module(module, arguments, passed=[zygote_end.fileno()], environment=environment)
         undo.pop_all()
     return ZygoteHandle(process, trio.socket.from_stdlib_socket(root_end))
-
-
-async def _wait_until_ready(zygote: ZygoteHandle) -> None:
-    packet = await zygote.requests.recv(REPORT_LIMIT)
-    if not packet:
-        raise StartFailed("the zygote died before it was ready", status=await zygote.process.wait())
-    report = ChildReport.from_bytes(packet)
-    if report.failure is not None:
-        raise StartFailed(f"the zygote could not be prepared: {report.failure}", report.errno)
-
-
-EXEC_CHILD_MODULE = "coterie.orchestrator.processes.exec_child"
 
 
 @attrs.frozen
@@ -206,7 +197,7 @@ class ExecStarter:
         with translate_start_errors(), open_descriptor_channel(start, descriptors, stdout, stderr) as channel:
             numbers = channel.passed.numbers
             child = start_module(
-                EXEC_CHILD_MODULE,
+                "coterie.orchestrator.processes.child_main",
                 [str(os.getpid()), *map(str, numbers)],
                 passed=numbers,
                 environment=start.environment,

@@ -40,9 +40,18 @@ def main(arguments: Sequence[str]) -> int:
         except Exception as exc:  # noqa: BLE001 - an import may raise anything; the caller gets it
             ChildReport.of_failure(exc).send(requests)
             return 1
-        _keep_shared()
+        sys.stdout.flush()  # otherwise every child would print buffered output again
+        # Excludes all existing objects from garbage collection, so that their pages stay shared with all children.
+        gc.collect()
+        gc.freeze()
         ChildReport(pid=os.getpid(), is_ready=True).send(requests)
-        _serve(requests, int(root))
+        while request := _receive(requests):
+            count, numbers = request
+            try:
+                _start_child(requests, int(root), count, numbers)
+            finally:
+                for passed in numbers:
+                    os.close(passed)
     return 0
 
 
@@ -60,23 +69,6 @@ def prepare(names: Sequence[str]) -> None:
                 getattr(imported, function)()
     finally:
         gc.set_threshold(*thresholds)
-
-
-def _keep_shared() -> None:
-    """Exclude all existing objects from garbage collection, so that their pages stay shared with all children."""
-    sys.stdout.flush()  # otherwise every child would print buffered output again
-    gc.collect()
-    gc.freeze()
-
-
-def _serve(requests: socket.socket, root: int) -> None:
-    while request := _receive(requests):
-        count, numbers = request
-        try:
-            _start_child(requests, root, count, numbers)
-        finally:
-            for number in numbers:
-                os.close(number)
 
 
 def _receive(requests: socket.socket) -> tuple[int, list[int]] | None:
@@ -101,7 +93,9 @@ def _start_child(requests: socket.socket, root: int, count: int, numbers: Sequen
         if len(numbers) < count:
             ChildReport(failure="the zygote has too many descriptors open").send(answer)
         else:
-            assert threading.active_count() == _count_threads() == 1, "a fork is safe only with one thread"
+            # Threads that Python does not know count too.
+            threads = len(list(Path("/proc/self/task").iterdir()))
+            assert threading.active_count() == threads == 1, "a fork is safe only with one thread"
             _fork(requests, root, PassedDescriptors.of(numbers), answer)
 
 
@@ -130,11 +124,6 @@ def _fork(requests: socket.socket, root: int, passed: PassedDescriptors, answer:
         traceback.print_exc()
     finally:
         os._exit(1)
-
-
-def _count_threads() -> int:
-    """Return the number of threads, including those unknown to Python."""
-    return len(list(Path("/proc/self/task").iterdir()))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from coterie.clock import Clock
 from coterie.errors import ConfigInvalid, first_exception
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.fault_points import inject_faults
-from coterie.orchestrator.control.launch_protocol import SessionEnded, SessionOpened, client_message_decoder
+from coterie.orchestrator.control.requests import SessionEnded, SessionOpened, client_message_decoder
 from coterie.orchestrator.doctor.checks import check_machine, repair
 from coterie.orchestrator.processes.api_server_process import ApiServerFailed, open_api_server
 from coterie.orchestrator.processes.linux import set_title
@@ -26,13 +26,9 @@ from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.root.root import LaunchClient, SessionRoot, lead_spec, open_root
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.session_request import SessionRequest
-from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
-from coterie.orchestrator.supervisor.agent_status import ROOT_NAME
+from coterie.orchestrator.supervisor.agent_status import ROOT_NAME, AgentOutcome
 from coterie.orchestrator.teams.team_record import start_team_record
 from coterie.session_directory import SessionDirectory
-
-ROOT_LOG = "root.log"
-"""File name of the root's standard error in the session's directory."""
 
 EXPECTED_ERRORS = (ConfigInvalid, ApiServerFailed, StartFailed, MailboxError, OSError)
 """Errors that prevent a root from starting and are reported to the client."""
@@ -50,7 +46,7 @@ def main() -> None:
 async def _serve(request: SessionRequest, sock: socket.socket) -> None:
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
     async with open_channel(stream, client_message_decoder) as channel:
-        client = LaunchClient.over(channel)
+        client = LaunchClient(channel)
         try:
             client.send(await _run(request, client))
         except* EXPECTED_ERRORS as group:
@@ -65,10 +61,11 @@ async def _run(request: SessionRequest, client: LaunchClient) -> SessionEnded | 
     # Before any file is written: a session needs its model.
     async with _open_api_server(request) as server:
         session = request.open_session(clock)
-        _check_unfinished(session, request)
         if request.session is not None:
+            if request.chore is None and not request.task and read_overview(session).reason == "completed":
+                raise ConfigInvalid("session", f"{session.id} has completed its task; give a new task to resume it")
             # The cleanup daemon may have been killed together with the last root.
-            await repair(await trio.to_thread.run_sync(lambda: [*check_machine(session)]), lambda _: None)
+            await repair(await trio.to_thread.run_sync(lambda: [*check_machine(session)]))
         await start_team_record(session, request.team, clock)
         _redirect_stderr(session)
         set_title(f"coterie root {session.id}")
@@ -118,15 +115,9 @@ async def _open_api_server(request: SessionRequest) -> AsyncIterator[str | None]
         yield server.url
 
 
-def _check_unfinished(session: SessionDirectory, request: SessionRequest) -> None:
-    continues_without_task = request.session is not None and request.chore is None and not request.task
-    if continues_without_task and read_overview(session).reason == "completed":
-        raise ConfigInvalid("session", f"{session.id} has completed its task; give a new task to resume it")
-
-
 def _redirect_stderr(session: SessionDirectory) -> None:
     """Redirect stderr to a file of the session, because the terminal may be closed or used by another program later."""
-    descriptor = os.open(session.directory / ROOT_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(session.directory / "root.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.dup2(descriptor, sys.stderr.fileno())
     os.close(descriptor)
 

@@ -16,31 +16,32 @@ from coterie.agents.events.event_log import EventLog
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import Budgeted
 from coterie.agents.permissions.types import UserPrompter
-from coterie.agents.root_link.channel import MessageChannel
 from coterie.agents.root_link.remote_services import RemotePrompter
 from coterie.agents.root_link.request_channel import RequestChannel
-from coterie.agents.root_link.spawn_request import SpawnRequest
-from coterie.agents.root_link.wire_format import Frame, WireMessage
+from coterie.agents.root_link.wire_format import WireMessage
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.settings import AgentSettings, McpSettings
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.errors import MailboxFailed
-from coterie.mailbox.transports.bridge.forwarder import open_forwarder
 from coterie.mailbox.transports.bridge.listener import open_bridge
 from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable
-from coterie.mailbox.transports.file.pending_digests import snapshot_pending
+from coterie.mailbox.transports.bridge.transport import open_forwarder
+from coterie.mailbox.transports.file.log_reader import snapshot_pending
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.orchestrator.approvals.approval_policy import ApprovalDecision
 from coterie.orchestrator.approvals.service import open_approvals
-from coterie.orchestrator.control.launch_protocol import ClientMessage, Detach, EndSession, InterruptTurn
 from coterie.orchestrator.control.requests import (
     AgentStarted,
+    ClientMessage,
     CompactAgent,
     ControlAnswer,
     ControlRequest,
     DecideApproval,
+    Detach,
+    EndSession,
     GetStopTime,
+    InterruptTurn,
     MoveToBackground,
     ReleaseHeldMessage,
     RequestDone,
@@ -62,14 +63,13 @@ from coterie.orchestrator.gateway.ledger_recorder import (
     settle_interrupted_calls,
 )
 from coterie.orchestrator.mcp.host_supervisor import McpHostSupervisor, open_mcp
-from coterie.orchestrator.processes.child_registry import run_reaper
+from coterie.orchestrator.processes.child_process import run_reaper
 from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor, open_cleanup_daemon
 from coterie.orchestrator.processes.process_starters import open_zygote_starter
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record, remove_root_record
 from coterie.orchestrator.session.session_request import SessionRequest
-from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_run import AgentRun, AgentRuns
-from coterie.orchestrator.supervisor.agent_status import ROOT_NAME, StatusPublisher
+from coterie.orchestrator.supervisor.agent_status import ROOT_NAME, AgentOutcome, StatusPublisher
 from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.supervisor.supervisor import Supervisor
 from coterie.process_identity import SESSION_VARIABLE
@@ -98,13 +98,11 @@ class SessionRoot:
             return await self.supervisor.run_agent(AgentRun(spec=spec))
         await self.supervisor.unfinished.load()
         await self.mcp.wait_listed()
-        return await self.supervisor.run_agent(AgentRun(spec=spec, team=await self._members_not_started()))
-
-    async def _members_not_started(self) -> tuple[SpawnRequest, ...]:
-        """Return the team members that were never started: all in a new session, some after an early crash."""
         team = await trio.to_thread.run_sync(load_recorded_team, self.session)
         known = {*self.supervisor.services.mail.roster.members(), *self.supervisor.unfinished.names}
-        return () if team is None else tuple(request for request in team.requests() if request.name not in known)
+        # All members in a new session, some after an early crash.
+        missing = () if team is None else tuple(each for each in team.requests() if each.name not in known)
+        return await self.supervisor.run_agent(AgentRun(spec=spec, team=missing))
 
     async def handle_request(self, request: ControlRequest) -> ControlAnswer:
         """Handle a request of the user's client. Raises `NotRunning`, `SpawnRefused` and `AnswerInvalid`."""
@@ -127,6 +125,9 @@ class SessionRoot:
         return RequestDone()
 
 
+DEFAULT_LIMITS = AgentSettings()
+
+
 @asynccontextmanager
 async def open_root(
     session: SessionDirectory,
@@ -135,7 +136,7 @@ async def open_root(
     server: str | None = None,
     user: UserPrompter | None = None,
     asks_later: bool = False,
-    agents: AgentSettings | None = None,
+    agents: AgentSettings = DEFAULT_LIMITS,
     mcp: McpSettings | None = None,
     grace: float = 5.0,
 ) -> AsyncIterator[SessionRoot]:
@@ -165,8 +166,6 @@ async def open_root(
         status = StatusPublisher(mail, log.emit)
         runs = AgentRuns()
         approvals = await open_approvals(mail, status.sender, log.emit, runs.wake_lead, user)
-        if budget is not None or session.starts > 1:
-            log.emit(Budgeted(dollars=None if budget is None else format(budget, "f")))
         services = RootServices(
             mail=mail,
             starter=starter,
@@ -222,6 +221,8 @@ async def _open_gateway(
     ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
     pending = stack.enter_context(PendingCalls.open(session.directory / PENDING_CALLS))
     recorder = LedgerRecorder(ledger, clock, emit, pending)
+    if budget is not None or session.starts > 1:
+        emit(Budgeted(dollars=None if budget is None else format(budget, "f")))
     return ModelGateway(clock, budget, earlier=earlier, started=recorder.begin, settled=recorder.record)
 
 
@@ -238,44 +239,34 @@ async def _open_bridges(mail: SessionMail, emit: Callable[[Event], None], stack:
     await stack.enter_async_context(forwarding)
 
 
-@attrs.frozen
-class LaunchClient:
+@attrs.define(eq=False)
+class LaunchClient(RequestChannel[ClientMessage]):
     """The root's end of the connection to the client that launched it."""
 
-    prompter: RemotePrompter
-    _channel: RequestChannel[ClientMessage]
-
-    @classmethod
-    def over(cls, messages: MessageChannel[Frame[ClientMessage]]) -> "LaunchClient":
-        """Wrap the message channel to the client."""
-        channel: RequestChannel[ClientMessage] = RequestChannel(messages)
-        return cls(RemotePrompter(channel), channel)
+    prompter: RemotePrompter = attrs.field(default=attrs.Factory(RemotePrompter, takes_self=True), init=False)
 
     def send(self, message: WireMessage) -> None:
         """Send *message*. No-op if the client has disconnected."""
         with contextlib.suppress(ControlLost):
-            self._channel.send(message)
+            super().send(message)
 
     async def listen(self, root: SessionRoot, stop: Callable[[], None]) -> None:
         """Handle the client's messages until it detaches; call *stop* if it disconnects or violates the protocol."""
         try:
-            await self._listen(root, stop)
+            while (message := await self.receive()) is not None:
+                match message:
+                    case InterruptTurn():
+                        root.supervisor.interrupt(MAIN)
+                    case EndSession():
+                        root.supervisor.kill_immediately()
+                        stop()
+                    case Detach():
+                        return
+            stop()
         except ControlLost:
             stop()
         finally:
             self.prompter.leave()
-
-    async def _listen(self, root: SessionRoot, stop: Callable[[], None]) -> None:
-        while (message := await self._channel.receive()) is not None:
-            match message:
-                case InterruptTurn():
-                    root.supervisor.interrupt(MAIN)
-                case EndSession():
-                    root.supervisor.kill_immediately()
-                    stop()
-                case Detach():
-                    return
-        raise ControlLost("the launch client disconnected")
 
 
 def lead_spec(request: SessionRequest) -> AgentSpec:

@@ -9,7 +9,6 @@ import attrs
 
 from coterie.agents.events.agent_events import Finished, ProgressSummarized
 from coterie.agents.events.event_reader import last_agent_changes, read_log_backwards
-from coterie.agents.events.root_events import AgentChanged
 from coterie.mailbox.contract import Member
 from coterie.mailbox.roster import FileRoster, RosterFailed
 from coterie.mailbox.transports.file.wakeup import LOCK_FILE
@@ -54,13 +53,13 @@ def read_overview(session: SessionDirectory) -> SessionOverview:
     """Read the state of *session*; unreadable records are ignored. Blocks on the disk; raises `OSError`."""
     finished = _last_finished(session.directory / "agents" / MAIN / EVENT_LOG)
     state = session_state(session, is_finished=finished is not None)
-    is_alive = state == "running"
+    is_alive, ledger = state == "running", session.directory / LEDGER
     return SessionOverview(
         session=session,
         state=state,
         reason=None if is_alive or finished is None else finished.reason,
         agents=_agents(session, is_alive=is_alive),
-        cost=_cost(session.directory / LEDGER),
+        cost=sum_costs(read_ledger(ledger).lines).cost if ledger.exists() else Decimal(0),
     )
 
 
@@ -88,25 +87,19 @@ def read_members(session: SessionDirectory) -> Mapping[str, Member]:
 
 def _agents(session: SessionDirectory, *, is_alive: bool) -> tuple[AgentSummary, ...]:
     changes = last_agent_changes(session)
-    summaries = (
-        _summarize(member, changes.get((member.name, member.incarnation)), is_alive=is_alive)
-        for member in read_members(session).values()
-    )
-    return tuple(_with_progress(session, summary) for summary in summaries)
-
-
-def _summarize(member: Member, change: AgentChanged | None, *, is_alive: bool) -> AgentSummary:
-    has_ended = member.state == "ended"
-    state: str = change.state if change is not None and has_ended == (change.state in END_STATES) else member.state
-    if not is_alive and not has_ended:
-        state = "interrupted"
-    return AgentSummary(name=member.name, incarnation=member.incarnation, state=state)
-
-
-def _with_progress(session: SessionDirectory, summary: AgentSummary) -> AgentSummary:
-    if summary.state != "running":
-        return summary
-    return attrs.evolve(summary, progress=_last_progress(session.agent_directory(summary.name) / EVENT_LOG))
+    summaries = []
+    for member in read_members(session).values():
+        change, has_ended = changes.get((member.name, member.incarnation)), member.state == "ended"
+        state: str = change.state if change is not None and has_ended == (change.state in END_STATES) else member.state
+        if not is_alive and not has_ended:
+            state = "interrupted"
+        log = session.agent_directory(member.name) / EVENT_LOG
+        last = None
+        if state == "running":
+            last = next(read_log_backwards(log, b'"kind":"progress"', b'"kind":"started"'), None)
+        progress = last.event.text if last is not None and isinstance(last.event, ProgressSummarized) else None
+        summaries.append(AgentSummary(name=member.name, incarnation=member.incarnation, state=state, progress=progress))
+    return tuple(summaries)
 
 
 def _is_locked(path: Path) -> bool:
@@ -116,21 +109,8 @@ def _is_locked(path: Path) -> bool:
     return any(fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == inode for fields in lines)
 
 
-def _cost(path: Path) -> Decimal:
-    try:
-        return sum_costs(read_ledger(path).lines).cost
-    except FileNotFoundError:
-        return Decimal(0)
-
-
 def _last_finished(path: Path) -> Finished | None:
     """Return the end of the last run in an event log; None if that run has not ended."""
     runs = (event for event in read_log_backwards(path) if event.kind in ("started", "finished"))
     last = next(runs, None)
     return last.event if last is not None and isinstance(last.event, Finished) else None
-
-
-def _last_progress(path: Path) -> str | None:
-    """Return the latest progress summary of the last run in an event log; None without one."""
-    last = next(read_log_backwards(path, b'"kind":"progress"', b'"kind":"started"'), None)
-    return last.event.text if last is not None and isinstance(last.event, ProgressSummarized) else None

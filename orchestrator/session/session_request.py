@@ -1,12 +1,13 @@
 """Request that a root process is started with: a new or resumed session and the task of its lead."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import attrs
 import msgspec
 
 from coterie.agents.definitions.team_definition import TeamDefinition
+from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.root_link.job_messages import OfflineJob, parse_offline_job
 from coterie.agents.settings import Settings, dump_settings, load_settings_dump
 from coterie.clock import Clock
@@ -39,10 +40,23 @@ class SessionRequest:
     team: TeamDefinition | None = None
     """Team of a new session; a resumed session reads its recorded team."""
 
-    @property
-    def has_instructions(self) -> bool:
-        """True if instruction files are read."""
-        return self.settings.instructions.enabled and not self.is_bare
+    @classmethod
+    def prepare(cls, settings: Settings, project: Path, script: Path | None, **facts: Any) -> Self:
+        """Build a request from *settings* and the agent definition that they name; *facts* are further fields.
+
+        A model in *facts* replaces that of the settings. Blocks on the disk. Raises `ConfigInvalid` for an unknown type
+        or model.
+        """
+        # Imported here, because a client that only shows sessions needs no definitions.
+        from coterie.orchestrator.settings.settings_loader import apply_definition  # noqa: PLC0415
+
+        settings, definition = apply_definition(settings, project)
+        prepared = {
+            "model": known_models().get(settings.model).id,
+            "definition": None if definition is None else definition.name,
+            "script": None if script is None else str(script),
+        }
+        return cls(project=project, settings=settings, **prepared | facts)
 
     def open_session(self, clock: Clock) -> SessionDirectory:
         """Create the session, or resume it and increment its start count. Raises `ConfigInvalid` and `OSError`."""

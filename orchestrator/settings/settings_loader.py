@@ -1,8 +1,13 @@
 """Settings of a run, merged from files, environment, flags and the agent definition."""
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import attrs
 
@@ -12,13 +17,207 @@ from coterie.agents.settings import (
     LOCAL_SETTINGS_FILE,
     MANAGED_FILE,
     SANDBOX_MODES,
+    SECTIONS,
+    SETTINGS,
     SETTINGS_FILE,
+    SHORT,
     SandboxSettings,
     Settings,
+    sections,
 )
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.settings.setting_sources import GivenSettings, from_environment, from_file, from_flags
 from coterie.paths import home_directory, project_directory
+from coterie.suggestions import closest_match
+
+
+class InvalidValue(ValueError):
+    """A setting has an invalid value; the message names the value and the expected type."""
+
+
+def convert(value: object, kind: Any) -> Any:
+    """Convert *value* from TOML or a flag to *kind*, the type of a setting. Raises `InvalidValue`."""
+    if get_origin(kind) is Literal:
+        expected = f"one of {', '.join(get_args(kind))}"
+        converted = value if value in get_args(kind) else None
+    else:
+        expected, convert_value = _KINDS[kind]
+        converted = convert_value(value)
+    if converted is None:
+        raise InvalidValue(f"is {format_value(value)}; it should be {expected}")
+    return converted
+
+
+def parse_text(text: str, kind: Any) -> object:
+    """Parse the *text* of an environment variable for a setting of type *kind*; return unparsable text unchanged."""
+    if kind is bool:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if kind is not str:
+        with contextlib.suppress(ValueError):
+            return int(text)
+    if kind in (float, Decimal):
+        with contextlib.suppress(ArithmeticError):
+            return Decimal(text)
+    return text
+
+
+def format_value(value: object) -> str:
+    """Format a value for an error line."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _whole_number(value: object) -> int | None:
+    # bool is a subclass of int.
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _decimal(value: object) -> Decimal | None:
+    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
+        return None
+    # Converted through str, so that the float 0.1 becomes Decimal("0.1").
+    number = Decimal(str(value))
+    return number if number.is_finite() and number > 0 else None
+
+
+def _number(value: object) -> float | None:
+    number = _decimal(value)
+    return float(number) if number is not None and math.isfinite(float(number)) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _path(value: object) -> Path | None:
+    if not isinstance(value, str | Path) or "\0" in str(value):
+        return None
+    path = Path(value).expanduser() if str(value).startswith("~/") else Path(value)
+    return path if path.is_absolute() else None
+
+
+def _all(value: object, convert_item: Callable[[object], Any]) -> tuple[Any, ...] | None:
+    if not isinstance(value, list | tuple):
+        return None
+    items = tuple(item for each in value if (item := convert_item(each)) is not None)
+    return items if len(items) == len(value) else None
+
+
+_KINDS: Mapping[Any, tuple[str, Callable[[object], Any]]] = {
+    bool: ("true or false", lambda value: value if isinstance(value, bool) else None),
+    int: ("a whole number above 0", _whole_number),
+    float: ("a number above 0", _number),
+    Decimal: ("a number above 0", _decimal),
+    str: ("a text in quotes", _text),
+    Path: ("an absolute path in quotes, or one that begins with ~/", _path),
+    tuple[str, ...]: ("a list of texts in quotes", partial(_all, convert_item=_text)),
+    tuple[Path, ...]: (
+        "a list of paths in quotes that are absolute or begin with ~/",
+        partial(_all, convert_item=_path),
+    ),
+}
+"""Type of a setting -> its description for errors, and a converter that returns None for an invalid value."""
+
+
+COMMAND_LINE = "command line"
+PREFIXES = ("COTERIE_LAYERS_", "COTERIE_MEMORY_", "COTERIE_PROGRESS_", "COTERIE_SKILLS_")
+OTHERS = ("COTERIE_MEMORY_DIR",)
+"""Environment variables with such a prefix that do not override a setting."""
+HOOKS = "hooks."
+TABLES = ("layers.", "memory.", "progress.", "skills.")
+VARIABLES = {"COTERIE_" + key.upper().replace(".", "_"): key for key in SETTINGS if key.startswith(TABLES)}
+"""Environment variable -> dotted key of the setting that it overrides; covers all settings of `TABLES`."""
+
+
+@attrs.frozen(kw_only=True)
+class GivenSettings:
+    """Settings from one source."""
+
+    source: str
+    values: Mapping[str, Any]
+    """Dotted key -> converted value."""
+    is_final: bool = False
+    """True if an agent definition cannot override these values."""
+    is_of_project: bool = False
+    """True if the source is a file in the project, which may come with a repository."""
+
+
+def from_file(path: Path) -> GivenSettings:
+    """Read settings from a TOML file; empty if there is no file. Raises `ConfigInvalid` for an invalid file."""
+    try:
+        if not path.exists():
+            return GivenSettings(source=str(path), values={})
+        # Opening a pipe would block.
+        if not path.is_file():
+            raise ConfigInvalid(str(path), "is not a regular file; replace it by a TOML file or delete it")
+        table = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
+    except (OSError, ValueError, RecursionError) as exc:  # deeply nested brackets overflow the parser's stack
+        raise ConfigInvalid(str(path), f"is not a readable TOML file: {exc}") from exc
+    return GivenSettings(source=str(path), values=dict(_flat(table, Settings, "", str(path))))
+
+
+def from_environment(environ: Mapping[str, str]) -> Iterator[GivenSettings]:
+    """Yield the setting of each environment variable; an empty variable counts as unset. Raises `ConfigInvalid`."""
+    for name, text in sorted(environ.items()):
+        if name.startswith(PREFIXES) and name not in OTHERS and text:
+            if name not in VARIABLES:
+                raise ConfigInvalid(
+                    name, f"overrides no setting; {_suggest(name, {known: known for known in VARIABLES})}"
+                )
+            key = VARIABLES[name]
+            value = parse_text(text, SETTINGS[key].kind)
+            yield GivenSettings(source=name, values={key: _value(key, value, name)})
+
+
+def from_flags(flags: Mapping[str, object]) -> GivenSettings:
+    """Convert *flags*, values by dotted key; None means that a flag is not given. Raises `ConfigInvalid`."""
+    values = {key: _value(key, value, COMMAND_LINE) for key, value in flags.items() if value is not None}
+    return GivenSettings(source=COMMAND_LINE, is_final=True, values=values)
+
+
+def _flat(table: Mapping[str, Any], section: type, prefix: str, source: str) -> Iterator[tuple[str, Any]]:
+    tables = sections(section)
+    for name, value in table.items():
+        key = prefix + name
+        if prefix == HOOKS and isinstance(value, list | dict):
+            continue  # the hooks of an event, which agents/hooks reads
+        if name not in tables:
+            yield key, _value(key, value, source)
+        elif key in SHORT and isinstance(value, str):
+            yield SHORT[key], _value(SHORT[key], value, source)
+        elif isinstance(value, dict):
+            yield from _flat(value, tables[name], f"{key}.", source)
+        else:
+            raise ConfigInvalid(source, f"{key} is {format_value(value)}; it should be a table, [{key}]")
+
+
+def _value(key: str, value: object, source: str) -> Any:
+    if key not in SETTINGS:
+        raise ConfigInvalid(source, f"there is no setting {key!r}; {_hint(key)}")
+    try:
+        return convert(value, SETTINGS[key].kind)
+    except InvalidValue as exc:
+        raise ConfigInvalid(source, f"{key} {exc}") from exc
+
+
+def _hint(key: str) -> str:
+    section, _, name = key.rpartition(".")
+    # A correct name in a wrong table is a likely mistake, but its text distance is large.
+    if namesakes := [known for known in SETTINGS if known.rpartition(".")[2] == name]:
+        return f"did you mean {' or '.join(namesakes)}?"
+    siblings = [known for known in (*SETTINGS, *SECTIONS) if known.rpartition(".")[0] == section]
+    # Compared without the table name: a shared prefix would make all names similar.
+    return _suggest(name, {known.rpartition(".")[2]: known for known in siblings})
+
+
+def _suggest(name: str, known: Mapping[str, str]) -> str:
+    near = closest_match(name, known, 1)
+    return f"did you mean {known[near[0]]}?" if near else f"there is {', '.join(sorted(known.values())) or 'none'}"
+
 
 FORBIDDEN_TO_PROJECTS = {
     "sandbox.write": "it would open your files to commands",
@@ -127,7 +326,10 @@ def apply_definition(settings: Settings, project: Path) -> tuple[Settings, Agent
     definition = load_definitions(project).get(settings.agent)
     permissions = settings.permissions
     if definition.permission_mode is not None and not settings.is_final("permissions.mode"):
-        _check_mode(definition)
+        # Cloning a repository must not give it unrestricted access to the machine.
+        if definition.permission_mode == "bypassPermissions" and definition.scope in ("claude", "project"):
+            reason = "a project's agent may not set bypassPermissions; pass --permission-mode yourself"
+            raise ConfigInvalid(str(definition.source), reason)
         permissions = attrs.evolve(permissions, mode=definition.permission_mode)
     model = None if settings.is_final("model") else definition.model
     turns = None if settings.is_final("max_turns") else definition.max_turns
@@ -140,10 +342,3 @@ def apply_definition(settings: Settings, project: Path) -> tuple[Settings, Agent
         effort=effort or settings.effort,
     )
     return settings, definition
-
-
-def _check_mode(definition: AgentDefinition) -> None:
-    # Cloning a repository must not give it unrestricted access to the machine.
-    if definition.permission_mode == "bypassPermissions" and definition.scope in ("claude", "project"):
-        reason = "a project's agent may not set bypassPermissions; pass --permission-mode yourself"
-        raise ConfigInvalid(str(definition.source), reason)

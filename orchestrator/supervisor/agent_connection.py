@@ -23,7 +23,6 @@ from coterie.agents.root_link.messages import (
     CallUsed,
     CallVoided,
     DeliverMessage,
-    ExpectReport,
     RateLimited,
     RelayedMessage,
     ReplyBegan,
@@ -32,24 +31,15 @@ from coterie.agents.root_link.messages import (
     RunOver,
     Spawn,
     StopTask,
-    StopWaiting,
 )
 from coterie.agents.root_link.remote_services import NO_USER
-from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
-from coterie.agents.root_link.spawn_request import Spawned, Spawner, SpawnRefused
+from coterie.agents.root_link.request_channel import RequestChannel
+from coterie.agents.root_link.spawn_request import Spawner, SpawnRefused
 from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import EnvelopeCorrupt
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.supervisor.in_process_agents import InProcessAgents
-
-
-@attrs.define(eq=False)
-class _HeldPermit:
-    """Permit that the agent holds until it releases it."""
-
-    permit: Permit
-    is_released: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.define(eq=False)
@@ -70,11 +60,13 @@ class AgentConnection:
     in_process: InProcessAgents = attrs.field(init=False)
     """Agents that run as tasks in the process of this agent."""
     _channel: RequestChannel[AgentMessage] | None = attrs.field(default=None, init=False)
-    _permits: dict[int, _HeldPermit] = attrs.field(factory=dict, init=False)
-    _open_prompts: int = attrs.field(default=0, init=False)
+    _permits: dict[int, tuple[Permit, trio.Event]] = attrs.field(factory=dict, init=False)
+    """Permits that the agent holds, each with the event of its release."""
+    open_prompts: int = attrs.field(default=0, init=False)
+    """Number of prompts that wait for an answer of the user."""
 
     def __attrs_post_init__(self) -> None:
-        self.in_process = InProcessAgents(self._send)
+        self.in_process = InProcessAgents(self.send)
 
     async def run(self, messages: MessageChannel[AgentFrame]) -> None:
         """Serve *messages* until the agent disconnects. Permits that it still holds are charged in full.
@@ -84,12 +76,8 @@ class AgentConnection:
         channel = self._channel = RequestChannel[AgentMessage](messages)
         try:
             async with trio.open_nursery() as nursery:
-                handlers = MessageHandlers[AgentMessage](
-                    on_message=self._handle_message,
-                    on_request=partial(self._handle_request, nursery),
-                    on_withdrawn=self._handle_withdrawal,
-                )
-                await channel.serve(handlers, nursery)
+                on_request = partial(self._handle_request, nursery)
+                await channel.serve(nursery, self._handle_message, on_request, self._handle_withdrawal)
                 nursery.cancel_scope.cancel()
         finally:
             self.in_process.close()
@@ -97,7 +85,7 @@ class AgentConnection:
 
     def deliver(self, envelope: Envelope) -> None:
         """Deliver a trusted message to the agent over the channel. Raises `ControlLost` if it has disconnected."""
-        self._send(DeliverMessage.of(envelope))
+        self.send(DeliverMessage.of(envelope))
 
     async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
         """Request a compaction of the agent's conversation and wait for it. May be called concurrently.
@@ -111,20 +99,8 @@ class AgentConnection:
         except ControlLost:
             return NotCompacted(reason=AGENT_GONE)
 
-    @property
-    def is_awaiting_answer(self) -> bool:
-        """True if the agent waits for an answer of the user."""
-        return self._open_prompts > 0
-
-    def send_release(self, name: str, why: str = "") -> None:
-        """Tell the agent to stop waiting for its child *name*. Raises `ControlLost` if it has disconnected."""
-        self._send(StopWaiting(name=name, why=why))
-
-    def send_spawned(self, spawned: Spawned) -> None:
-        """Tell the agent to expect the report of a child spawned for it. Raises `ControlLost` if disconnected."""
-        self._send(ExpectReport(report=spawned.report))
-
-    def _send(self, message: WireMessage) -> None:
+    def send(self, message: WireMessage) -> None:
+        """Send *message* to the agent. Raises `ControlLost` if it has disconnected or not connected yet."""
         if self._channel is None:
             raise ControlLost("the agent has not connected yet")
         self._channel.send(message)
@@ -146,10 +122,10 @@ class AgentConnection:
             case CallVoided():
                 self._permit(message.permit).void()
             case CallAbandoned():
-                if (
-                    held := self._permits.get(message.permit)
-                ) is not None:  # None if admission was refused or is pending
-                    held.is_released.set()
+                # Not held if admission was refused or is pending.
+                if (held := self._permits.get(message.permit)) is not None:
+                    _, is_released = held
+                    is_released.set()
 
     async def _handle_request(self, nursery: trio.Nursery, request: AgentMessage) -> object:
         self._on_message(request)
@@ -170,7 +146,11 @@ class AgentConnection:
             case AwaitIdle():
                 await self._spawner.wait_until_idle()
             case RequestShutdown():
-                await self._request_shutdown(request)
+                try:
+                    envelope = request.envelope()
+                except EnvelopeCorrupt as exc:
+                    raise SpawnRefused(str(exc)) from exc
+                await self._spawner.request_shutdown(envelope)
         return None
 
     async def _handle_withdrawal(self, request: AgentMessage) -> None:
@@ -188,37 +168,31 @@ class AgentConnection:
         # The root uses its own price table.
         intent = attrs.evolve(request.intent, model=known_models().get(request.intent.model.id))
         async with self._gateway.admit(intent) as permit:
-            held = self._permits[request.permit] = _HeldPermit(permit)
+            is_released = trio.Event()
+            self._permits[request.permit] = permit, is_released
             try:
                 task_status.started()
-                await held.is_released.wait()
+                await is_released.wait()
             finally:
                 del self._permits[request.permit]
 
     def _permit(self, number: int) -> Permit:
         try:
-            return self._permits[number].permit
+            return self._permits[number][0]
         except KeyError as exc:
             raise ControlLost(f"unknown permit {number}") from exc
 
     async def _prompt(self, request: PromptUser) -> PromptAnswered:
         if self._prompter is None:
             return PromptAnswered.of(DenyCall(NO_USER))
-        self._open_prompts += 1
+        self.open_prompts += 1
         try:
             answer = await self._prompter.ask(attrs.evolve(request.question(), agent=self._agent))
         finally:
-            self._open_prompts -= 1
+            self.open_prompts -= 1
         return PromptAnswered.of(answer)
 
     def _require_approvals(self) -> AgentApprovals:
         if self._approvals is None:
             raise ControlLost("approvals are not available on this connection")
         return self._approvals
-
-    async def _request_shutdown(self, request: RequestShutdown) -> None:
-        try:
-            envelope = request.envelope()
-        except EnvelopeCorrupt as exc:
-            raise SpawnRefused(str(exc)) from exc
-        await self._spawner.request_shutdown(envelope)

@@ -25,13 +25,14 @@ from coterie.agents.root_link.messages import (
 from coterie.agents.root_link.spawn_request import Spawned, Spawner
 from coterie.agents.runtime.agent_spec import AGENT_ENTRY, AgentSpec
 from coterie.errors import first_exception
+from coterie.mailbox.envelope import Envelope, Recipient
 from coterie.mailbox.message_bodies import ShutdownRequest
 from coterie.orchestrator.approvals.agent_approvals import AgentApprovals
 from coterie.orchestrator.gateway.admission import GatewayClient
 from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import ProcessStart, StartFailed
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
-from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, STDERR_LOG, AgentOutcome, ProcessEnd
+from coterie.orchestrator.supervisor.agent_status import PROCESS_ENDS, STDERR_LOG, AgentOutcome, ProcessEnd
 from coterie.orchestrator.supervisor.in_process_agents import InProcessAgent, RunningChild
 from coterie.orchestrator.supervisor.root_services import ProcessLimits, RootServices
 from coterie.orchestrator.supervisor.stall_watch import Activity, wait_for_stall, wakeup_count, written_bytes
@@ -39,7 +40,6 @@ from coterie.orchestrator.supervisor.termination import (
     kill_child,
     kill_orphans,
     remove_drafts_sync,
-    shutdown_envelope,
     terminate,
 )
 from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
@@ -113,7 +113,7 @@ class AgentProcess:
             await self._serve_until_exit(child, client, opening, task_status)
 
     async def _start(self, control: socket.socket) -> ChildProcess:
-        spec, session = self.spec, self.services.mail.session
+        spec, session = self.spec, self._session
         start = ProcessStart(
             title=f"coterie {spec.name}",
             entry=AGENT_ENTRY,
@@ -131,8 +131,18 @@ class AgentProcess:
     async def _serve_until_exit(
         self, child: RunningChild, client: GatewayClient, opening: OpenChannel, task_status: trio.TaskStatus[Spawned]
     ) -> None:
+        spec, services = self.spec, self.services
         async with trio.open_nursery() as nursery:
-            connection = self.connection = self._connect(client)
+            approvals = AgentApprovals(
+                approvals=services.approvals,
+                agent=spec.name,
+                incarnation=spec.incarnation.number,
+                policy=spec.plan,
+                directory=spec.workspace.directory or self._session.project,
+            )
+            prompter = approvals if services.user is None and services.asks_later else services.user
+            connection = AgentConnection(client, self.handle, self.spawner, prompter, spec.name, approvals)
+            self.connection = connection
             # Shielded, because the shutdown request needs this connection.
             serving = trio.CancelScope(shield=True)
             is_served = trio.Event()
@@ -148,18 +158,6 @@ class AgentProcess:
                     await is_served.wait()
                 serving.cancel()
                 nursery.cancel_scope.cancel()
-
-    def _connect(self, client: GatewayClient) -> AgentConnection:
-        spec, services = self.spec, self.services
-        approvals = AgentApprovals(
-            approvals=services.approvals,
-            agent=spec.name,
-            incarnation=spec.incarnation.number,
-            policy=spec.plan,
-            directory=spec.workspace.directory or services.mail.session.project,
-        )
-        prompter = approvals if services.user is None and services.asks_later else services.user
-        return AgentConnection(client, self.handle, self.spawner, prompter, spec.name, approvals)
 
     async def _serve(
         self,
@@ -189,7 +187,7 @@ class AgentProcess:
         """Progress of a busy agent; None for one that waits for children, the user or the gateway."""
         name = self.spec.name
         running_calls, waiting_calls = self.services.gateway.activity(name)
-        is_busy = self.state in ("starting", "running") and not connection.is_awaiting_answer and not waiting_calls
+        is_busy = self.state in ("starting", "running") and not connection.open_prompts and not waiting_calls
         if not is_busy or self.has_busy_children():
             return None
         wakeups = wakeup_count(child.pid) if running_calls else None
@@ -223,9 +221,17 @@ class AgentProcess:
             child.send_signal(signal.SIGTERM)
             return
         request = ShutdownRequest(reason=self.shutdown_reason(), deadline=grace)
-        sender, now = self.services.status.sender, self.services.clock.now()
+        envelope = Envelope(
+            sender=self.services.status.sender,
+            # Other incarnations ignore it.
+            recipient=Recipient(name=self.spec.name, incarnation=self.spec.incarnation.number),
+            sequence=1,
+            kind=request.kind,
+            body=request.to_body(),
+            created=self.services.clock.now(),
+        )
         with contextlib.suppress(ControlLost):  # SIGTERM follows
-            connection.deliver(shutdown_envelope(self.spec, request, sender, now))
+            connection.deliver(envelope)
 
     def handle(self, message: AgentMessage) -> None:
         """Count a message of the agent, and record its state or failure."""

@@ -9,9 +9,10 @@ import trio
 
 from coterie.agents.errors import ControlLost
 from coterie.agents.root_link.job_messages import CompactionDone, NotCompacted, Pivot
-from coterie.agents.root_link.spawn_request import FORK_TYPE, Isolation, Spawned, Spawner, SpawnRefused, SpawnRequest
+from coterie.agents.root_link.messages import ExpectReport, StopWaiting
+from coterie.agents.root_link.spawn_request import FORK, Isolation, Spawner, SpawnRefused, SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec, AgentWorkspace
-from coterie.agents.runtime.task_release import release_tasks
+from coterie.agents.runtime.task_report import release_tasks
 from coterie.agents.runtime.worktree import WORK_NOT_CHECKED, Worktree, describe_work
 from coterie.errors import AgentError
 from coterie.mailbox.contract import MemberOrigin
@@ -20,8 +21,8 @@ from coterie.mailbox.tasks.task import TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.supervisor.agent_connection import AgentConnection
-from coterie.orchestrator.supervisor.agent_outcome import PROCESS_ENDS, AgentOutcome
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
+from coterie.orchestrator.supervisor.agent_status import PROCESS_ENDS, AgentOutcome
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgent, UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
 from coterie.orchestrator.supervisor.worktree_lifecycle import WorktreeFailed, open_worktree, release_worktree
@@ -85,9 +86,11 @@ class AgentRun:
     """Request of the parent; None for the lead, which the user starts."""
     outcome: AgentOutcome | None = None
     """Outcome of the latest process, also under an earlier root; None before the first outcome of a task."""
-    workspace: AgentWorkspace = attrs.field(init=False)
+    workspace: AgentWorkspace = attrs.field(
+        default=attrs.Factory(lambda run: run.spec.workspace, takes_self=True), init=False
+    )
     """Workspace of the latest start."""
-    report: MessageId = attrs.field(init=False)
+    report: MessageId = attrs.field(default=attrs.Factory(lambda run: run.spec.report, takes_self=True), init=False)
     """Id of the report of the current task, the same for each incarnation."""
     process: AgentProcess | None = attrs.field(default=None, init=False)
     """Latest process of the current task; None before the first."""
@@ -107,14 +110,6 @@ class AgentRun:
     _is_task_recorded: bool = attrs.field(default=False, init=False)
     """True once the transcript has the task."""
 
-    @workspace.default
-    def _spec_workspace(self) -> AgentWorkspace:
-        return self.spec.workspace
-
-    @report.default
-    def _spec_report(self) -> MessageId:
-        return self.spec.report
-
     @property
     def name(self) -> str:
         """Name of the agent."""
@@ -128,7 +123,7 @@ class AgentRun:
             return None
         task = " ".join(spec.task.split())
         line = task if len(task) <= TASK_LINE_LENGTH else f"{task[:TASK_LINE_LENGTH]}..."
-        return MemberOrigin(kind=spec.definition if spec.fork is None else FORK_TYPE, parent=spec.parent, task=line)
+        return MemberOrigin(kind=spec.definition if spec.fork is None else FORK, parent=spec.parent, task=line)
 
     @property
     def task(self) -> str:
@@ -206,14 +201,11 @@ class AgentRun:
         if wait is not None:
             process.set_state(self.outcome.end, self.outcome.summary)
         elif self.crash_count > 1:
-            self._explain(f"It was started {self.crash_count} times.")
+            self.explain(f"It was started {self.crash_count} times.")
         return wait
 
-    def give_up(self, reason: str) -> None:
-        """Record that the agent cannot be restarted, because of *reason*."""
-        self._explain(f"It could not be started again: {reason}.")
-
-    def _explain(self, why: str) -> None:
+    def explain(self, why: str) -> None:
+        """Add the sentence *why* to the outcome, if there is one."""
         if self.outcome is not None:
             self.outcome = attrs.evolve(self.outcome, why=f"{why} {self.outcome.why}".rstrip())
 
@@ -236,17 +228,12 @@ class AgentRun:
         except ControlLost as exc:
             raise SpawnRefused(f"{self.name} did not receive the request: {exc}") from exc
 
-    def expect_report(self, spawned: Spawned) -> None:
-        """Tell the agent to expect the report of a child that was spawned for it."""
+    def notify(self, message: ExpectReport | StopWaiting) -> None:
+        """Tell the agent which report to expect, or for which child to stop waiting. No-op without a connection."""
         if (connection := self._connection) is not None:
-            with contextlib.suppress(ControlLost):  # a later incarnation gets it with its spec
-                connection.send_spawned(spawned)
-
-    def stop_waiting(self, child: str, why: str) -> None:
-        """Tell the agent to stop waiting for *child*, whose report will come as mail."""
-        if (connection := self._connection) is not None:
-            with contextlib.suppress(ControlLost):  # it has ended and does not wait
-                connection.send_release(child, why)
+            # An agent that has ended does not wait; a later incarnation gets the expected reports with its spec.
+            with contextlib.suppress(ControlLost):
+                connection.send(message)
 
     async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
         """Request a compaction of the agent's conversation and wait for the result."""
@@ -273,7 +260,7 @@ class AgentRun:
         cancellation and has a deadline.
         """
         if self.stopped_by is not None:
-            self._explain(f"{self.stopped_by[:1].upper()}{self.stopped_by[1:]} stopped it.")
+            self.explain(f"{self.stopped_by[:1].upper()}{self.stopped_by[1:]} stopped it.")
         is_kept = self.is_kept and self.is_done and self.stopped_by is None
         if self.process is not None:
             worktree = self.process.spec.workspace.worktree
@@ -290,7 +277,9 @@ class AgentRun:
         with trio.move_on_after(FINISH_TIMEOUT, shield=True):
             if self.outcome is not None and not self.is_done:
                 await services.status.report(spec, self.outcome, left)
-                await _release_tasks(TaskOwner(name=spec.name, incarnation=spec.incarnation.number), services)
+                if (tasks := services.mail.session.directory / TASKS).exists():
+                    owner = TaskOwner(name=spec.name, incarnation=spec.incarnation.number)
+                    await release_tasks(TaskList(tasks, services.clock), owner, services.emit)
             # Before the event, so that its readers can send messages to a kept agent.
             await services.status.set_state(spec.name, "idle" if is_kept else "ended")
         if self.outcome is None:
@@ -321,13 +310,6 @@ async def _release_worktree(worktree: Worktree, *, keeps_worktree: bool) -> str:
     return left
 
 
-async def _release_tasks(owner: TaskOwner, services: RootServices) -> None:
-    """Release the tasks that a failed or killed agent had claimed."""
-    directory = services.mail.session.directory / TASKS
-    if directory.exists():
-        await release_tasks(TaskList(directory, services.clock), owner, services.emit)
-
-
 class AgentRuns(dict[str, AgentRun]):
     """Runs of a session by name, also of agents that wait without a process for a message."""
 
@@ -341,7 +323,7 @@ class AgentRuns(dict[str, AgentRun]):
         """Tell the parent of *name* to stop waiting for it; the report will come as mail. Raises `NotRunning`."""
         parent = self.get(self.find(name).spec.parent or "")
         if parent is not None:
-            parent.stop_waiting(name, why)
+            parent.notify(StopWaiting(name=name, why=why))
 
     def wake_lead(self, name: str) -> None:
         """Interrupt the lead's wait for *name* or for an ancestor of *name*, so that the lead reads its mail."""

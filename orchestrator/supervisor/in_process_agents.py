@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import signal
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import attrs
 import msgspec
@@ -31,40 +30,6 @@ MAX_SPEC_BYTES = FRAME_LIMIT * 3 // 4
 """Maximum bytes of a spec; leaves space in the frame for its wrapper."""
 CANCEL_TIMEOUT = 10.0
 """Seconds after SIGKILL in which a task and its shells have ended, unless the whole process hangs."""
-
-
-class RunningChild(Protocol):
-    """Common interface of `ChildProcess` and `InProcessAgent`."""
-
-    @property
-    def pid(self) -> int:
-        """Id of the process in which the agent runs."""
-        ...
-
-    @property
-    def status(self) -> int | None:
-        """Exit status, as `ChildProcess.status`."""
-        ...
-
-    async def wait_ended(self) -> None:
-        """Wait for the end, as `ChildProcess.wait_ended`."""
-        ...
-
-    def has_ended(self) -> bool:
-        """Return True if it has ended, as `ChildProcess.has_ended`."""
-        ...
-
-    async def wait(self) -> int:
-        """Wait for the end and return the status, as `ChildProcess.wait`."""
-        ...
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal, as `ChildProcess.send_signal`."""
-        ...
-
-    def send_signal_to_group(self, number: int) -> None:
-        """Send a signal to the process group, as `ChildProcess.send_signal_to_group`."""
-        ...
 
 
 @attrs.define(eq=False)
@@ -124,6 +89,10 @@ class InProcessAgent:
             self._is_over.set()
 
 
+RunningChild = ChildProcess | InProcessAgent
+"""Handle of a running agent: both have the same methods."""
+
+
 @attrs.define(eq=False)
 class InProcessAgents:
     """Agents that run as tasks in the process of one parent agent."""
@@ -150,7 +119,6 @@ class InProcessAgents:
         except ControlLost as exc:
             raise StartFailed(f"the process of the agent's parent cannot be reached: {exc}") from exc
         process = host.process if isinstance(host, InProcessAgent) else host
-        assert isinstance(process, ChildProcess)
         agent = self._by_channel[number] = InProcessAgent(process, self._channels.open(number), number, self._send)
         return agent
 

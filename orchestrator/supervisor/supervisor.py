@@ -8,19 +8,18 @@ import trio
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
+from coterie.agents.root_link.messages import ExpectReport
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation
 from coterie.agents.settings import AgentSettings
 from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.processes.process_start import StartFailed
-from coterie.orchestrator.supervisor.agent_outcome import AgentOutcome
 from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.agent_run import FINISH_TIMEOUT, AgentRun, AgentRuns, RestartPolicy
-from coterie.orchestrator.supervisor.child_agents import ChildAgents
-from coterie.orchestrator.supervisor.idle import StateChanges
+from coterie.orchestrator.supervisor.agent_status import AgentOutcome
+from coterie.orchestrator.supervisor.child_agents import ChildAgents, StateChanges, choose_name
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import ProcessLimits, RootServices
-from coterie.orchestrator.supervisor.spawn import choose_name
 from coterie.session_directory import MAIN
 
 TaskStatus = trio.TaskStatus[Spawned]
@@ -54,12 +53,8 @@ class Supervisor:
         return UnfinishedAgents(services.mail.session, services.approvals.records.key, services.emit)
 
     @classmethod
-    def build(
-        cls, services: RootServices, runs: AgentRuns, settings: AgentSettings | None, *, grace: float
-    ) -> "Supervisor":
-        """Build a supervisor with the limits of *settings*; None for the defaults."""
-        if settings is None:
-            return cls(services=services, runs=runs, limits=ProcessLimits(grace=grace))
+    def build(cls, services: RootServices, runs: AgentRuns, settings: AgentSettings, *, grace: float) -> "Supervisor":
+        """Build a supervisor with the limits of *settings*."""
         return cls(
             services=services,
             runs=runs,
@@ -94,7 +89,7 @@ class Supervisor:
         with run.spawning(self._changes.notify):
             spawned = await run.children.spawn(request)
             if not request.stays:
-                run.expect_report(spawned)
+                run.notify(ExpectReport(report=spawned.report))
         return spawned
 
     async def stop(self, name: str, by: str = "the user") -> None:
@@ -138,7 +133,13 @@ class Supervisor:
             with run.cancel_scope:
                 await self._supervise(run, task_status)
         finally:
-            await self._release(run)
+            with trio.move_on_after(FINISH_TIMEOUT, shield=True):
+                if run.is_kept and run.is_done:
+                    await self.services.status.set_state(run.name, "ended")
+                if run.stopped_by is not None:
+                    await self.unfinished.discard(run.name)
+            del self.runs[run.name]
+            run.ended.set()
         # Not reached if the whole session ends: its open approvals can be decided after a resume.
         if (outcome := run.outcome) is None:
             raise StartFailed(f"agent {run.name} was stopped by {run.stopped_by} before it was started")
@@ -152,28 +153,14 @@ class Supervisor:
             task_status.started(Spawned(name=run.name, incarnation=outcome.incarnation, report=run.report))
         try:
             while run.is_kept and outcome.end == "done":
-                await self._wait_for_mail(outcome)
+                async with self.services.mail.files.open_inbox(outcome.name, outcome.incarnation) as inbox:
+                    while not inbox.take_nowait(1):  # not acknowledged, so that the agent receives it
+                        await inbox.wait()
                 outcome = await self._run_until_done(run, trio.TASK_STATUS_IGNORED)
         except (StartFailed, MailboxError) as exc:
             # Only an event: the parent already has the report, and the messages stay in the mailbox.
             reason = f"{run.name} could not be started again: {exc}"
             self.services.emit(LayerFailed(layer="supervisor", reason=reason))
-
-    async def _release(self, run: AgentRun) -> None:
-        """Unregister the run, and mark a kept agent as ended on the roster."""
-        with trio.move_on_after(FINISH_TIMEOUT, shield=True):
-            if run.is_kept and run.is_done:
-                await self.services.status.set_state(run.name, "ended")
-            if run.stopped_by is not None:
-                await self.unfinished.discard(run.name)
-        del self.runs[run.name]
-        run.ended.set()
-
-    async def _wait_for_mail(self, outcome: AgentOutcome) -> None:
-        """Wait for a message to an agent without a process; the message stays in the mailbox for the agent."""
-        async with self.services.mail.files.open_inbox(outcome.name, outcome.incarnation) as inbox:
-            while not inbox.take_nowait(1):  # not acknowledged, so the agent receives it
-                await inbox.wait()
 
     async def _run_until_done(self, run: AgentRun, task_status: TaskStatus) -> AgentOutcome:
         """Run one task: start the agent, restart it after each crash, and publish the outcome."""
@@ -181,7 +168,16 @@ class Supervisor:
         self.running.add(run.name)
         try:
             async with trio.open_nursery() as nursery:
-                children = self._children_of(run, nursery)
+                children = ChildAgents(
+                    parent=run,
+                    nursery=nursery,
+                    services=self.services,
+                    runs=self.runs,
+                    unfinished=self.unfinished,
+                    changes=self._changes,
+                    claim=self.claim,
+                    run_agent=self.run_agent,
+                )
                 run.begin_task(self.restarts, children)
                 if run.recovery_record is not None:
                     await self.unfinished.begin(run.recovery_record)
@@ -192,7 +188,7 @@ class Supervisor:
                 except (StartFailed, MailboxError) as exc:
                     failure = exc
                 finally:
-                    children.close()
+                    children.is_closed = True
                 nursery.cancel_scope.cancel()
         finally:
             await run.finish_task(self.services, self.unfinished, keeps_worktree=self.is_killing)
@@ -201,18 +197,6 @@ class Supervisor:
             raise failure
         assert run.outcome is not None
         return run.outcome
-
-    def _children_of(self, run: AgentRun, nursery: trio.Nursery) -> ChildAgents:
-        return ChildAgents(
-            parent=run,
-            nursery=nursery,
-            services=self.services,
-            runs=self.runs,
-            unfinished=self.unfinished,
-            changes=self._changes,
-            claim=self.claim,
-            run_agent=self.run_agent,
-        )
 
     async def _run_with_restarts(self, run: AgentRun, children: ChildAgents, task_status: TaskStatus) -> None:
         wait = await self._run_once(run, children, task_status)
@@ -224,7 +208,7 @@ class Supervisor:
             try:
                 wait = await self._run_once(run, children, trio.TASK_STATUS_IGNORED)
             except (StartFailed, MailboxError) as exc:
-                run.give_up(str(exc))
+                run.explain(f"It could not be started again: {exc}.")
                 return
 
     async def _run_once(self, run: AgentRun, children: ChildAgents, task_status: TaskStatus) -> float | None:

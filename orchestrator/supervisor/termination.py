@@ -8,26 +8,11 @@ from pathlib import Path
 
 import trio
 
-from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.tools.workspace.working_directory import FOLDER
 from coterie.files import find_drafts
-from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.message_bodies import ShutdownRequest
-from coterie.orchestrator.processes.child_registry import CHILDREN
+from coterie.orchestrator.processes.child_process import CHILDREN
 from coterie.orchestrator.supervisor.in_process_agents import RunningChild
 from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, list_child_pids, read_environment, wait_ended
-
-
-def shutdown_envelope(spec: AgentSpec, request: ShutdownRequest, sender: Sender, created: float) -> Envelope:
-    """Build a shutdown request to the incarnation of *spec*; other incarnations ignore it."""
-    return Envelope(
-        sender=sender,
-        recipient=Recipient(name=spec.name, incarnation=spec.incarnation.number),
-        sequence=1,
-        kind=request.kind,
-        body=request.to_body(),
-        created=created,
-    )
 
 
 async def terminate(child: RunningChild, grace: float) -> int:
@@ -91,7 +76,7 @@ def _find_orphans(session: str, tag: str) -> dict[int, bool]:
         environment = read_environment(pid)
         if environment is not None and markers <= environment.items():
             found[pid] = True
-        elif CHILDREN.is_unknown(pid) and (environment is None or _has_no_agent(environment, session)):
+        elif pid not in CHILDREN.owned and (environment is None or _has_no_agent(environment, session)):
             found[pid] = False
     return found
 

@@ -18,15 +18,96 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.permissions.path_pattern import PathPattern
 from coterie.agents.permissions.plan_approval import PlanPolicy
 from coterie.agents.root_link.spawn_request import FORK, GENERAL, MemoryScope, Process
+from coterie.errors import ConfigInvalid
 from coterie.mailbox.address import MAIN, USER, check_name
 from coterie.mailbox.errors import NameInvalid
 from coterie.mailbox.tasks.task import LONGEST_DESCRIPTION, LONGEST_SUBJECT
-from coterie.orchestrator.settings.setting_values import InvalidValue, convert, format_value
-from coterie.orchestrator.settings.settings_loader import load_settings
-from coterie.orchestrator.teams.team_tables import KeyTypes, TeamFileProblem, TeamInvalid, TeamTableReader
+from coterie.orchestrator.settings.settings_loader import InvalidValue, convert, format_value, load_settings
 from coterie.paths import checkout_root
 from coterie.source_positions import TomlKeyPath, TomlPositions
 from coterie.suggestions import closest_match, did_you_mean
+
+
+@attrs.frozen(kw_only=True)
+class TeamFileProblem:
+    """One problem in a team file: path, line and reason."""
+
+    path: Path
+    line: int
+    reason: str
+    """One line: the problem and the expected form."""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.reason}"
+
+
+@attrs.define(eq=False)
+class TeamInvalid(ConfigInvalid):
+    """A team file cannot be used; carries all problems of the file."""
+
+    flaws: tuple[TeamFileProblem, ...] = ()
+    """All problems of the team file, in line order."""
+
+    @classmethod
+    def of(cls, *flaws: TeamFileProblem) -> "TeamInvalid":
+        """Return the error for the problems *flaws* of one team file."""
+        ordered = tuple(sorted(flaws, key=lambda flaw: flaw.line))
+        return cls(str(ordered[0].path), ordered[0].reason, ordered)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.flaws))
+
+
+KeyTypes = Mapping[str, Any]
+"""The keys of a table, and the type of each; None if another function checks the value."""
+
+
+@attrs.define(eq=False)
+class TeamTableReader:
+    """Reads tables of one team file, and collects their problems."""
+
+    path: Path
+    _lines: TomlPositions
+    flaws: list[TeamFileProblem] = attrs.field(factory=list, init=False)
+
+    def add_problem(self, place: TomlKeyPath, reason: str) -> None:
+        """Add a problem of the value at *place*."""
+        self.flaws.append(TeamFileProblem(path=self.path, line=self._lines.line_of(*place), reason=reason))
+
+    def fields(self, place: TomlKeyPath, table: object, types: KeyTypes) -> dict[str, Any]:
+        """Return the valid values of the *table* at *place* for the keys of *types*; other values become problems."""
+        if not isinstance(table, dict):
+            name = ".".join(map(str, place))
+            self.add_problem(place, f"{name} is {format_value(table)}; it should be a table")
+            return {}
+        for key in (key for key in table if key not in types):
+            self.add_problem((*place, key), f"unknown key {key!r}; {did_you_mean(key, types)}")
+        read = {key: self._value((*place, key), table[key], type_) for key, type_ in types.items() if key in table}
+        return {key: value for key, value in read.items() if value is not None}
+
+    def tables(self, key: str, value: object) -> list[object]:
+        """Return the tables in the list *value* of the key *key*; another value becomes a problem."""
+        if isinstance(value, list):
+            return value
+        self.add_problem(
+            (key,), f"{key} is {format_value(value)}; it should be a list of tables, each after a line [[{key}]]"
+        )
+        return []
+
+    def require(self, place: TomlKeyPath, table: Mapping[str, Any], given: object, example: str, key: str) -> None:
+        """Add a problem if *table*, read from *given*, has no *key*, unless its value already was a problem."""
+        if key not in table and isinstance(given, dict) and key not in given:
+            self.add_problem(place, f"{key} is missing: add a line such as `{key} = {example}`")
+
+    def _value(self, place: TomlKeyPath, value: object, type_: Any) -> Any:
+        if type_ is None:
+            return value
+        try:
+            return convert(value, type_)
+        except InvalidValue as exc:
+            self.add_problem(place, f"{place[-1]} {exc}")
+            return None
+
 
 LEAD_KEYS: KeyTypes = {"agent": str, "model": str}
 MEMBER_KEYS: KeyTypes = {
@@ -40,12 +121,10 @@ MEMBER_KEYS: KeyTypes = {
     "worktree": bool,
     "process": Process,
 }
-ROOT_MEMBER = "root"
-"""Name of the root process in mail and events."""
 RESERVED_NAMES: Mapping[str, str] = {
     MAIN: "it is the lead's",
     USER: "it is the human's",
-    ROOT_MEMBER: "it is the session's own",
+    "root": "it is the session's own",
 }
 
 
@@ -76,17 +155,11 @@ class MemberParser:
             self._reader.require(place, fields, table, '"scout"', "name")
             if "name" in fields and self._is_name((*place, "name"), fields["name"], names):
                 names[fields["name"].casefold()] = fields["name"]
-            yield self._member(place, fields)
-
-    def _member(self, place: TomlKeyPath, fields: Mapping[str, Any]) -> TeamMember:
-        self._check_type((*place, "type"), fields.get("type", GENERAL))
-        self._check_model((*place, "model"), fields.get("model"))
-        return TeamMember(
-            **{"name": "", "type": GENERAL}
-            | {key: value for key, value in fields.items() if key not in ("prompt", "plan_required")},
-            prompt=fields.get("prompt", "").strip(),
-            plan=self._plan((*place, "plan_required"), fields.get("plan_required", False)),
-        )
+            self._check_type((*place, "type"), fields.get("type", GENERAL))
+            self._check_model((*place, "model"), fields.get("model"))
+            plan = self._plan((*place, "plan_required"), fields.pop("plan_required", False))
+            prompt = fields.pop("prompt", "").strip()
+            yield TeamMember(**{"name": "", "type": GENERAL} | fields, prompt=prompt, plan=plan)
 
     def _is_name(self, place: TomlKeyPath, name: str, names: Mapping[str, str]) -> bool:
         folded = name.casefold()
@@ -171,7 +244,10 @@ class TaskParser:
                 self._reader.add_problem(
                     ("tasks", index, "id"), f"another task has the id {format_value(task.key)}; choose another"
                 )
-            self._check_blockers(index, task, places)
+            for key in (key for key in task.blocked_by if key not in places):
+                others = [other for other in places if other != task.key]
+                reason = f"unknown task {format_value(key)}; {did_you_mean(key, others)}"
+                self._reader.add_problem(("tasks", index, "blocked_by"), reason)
         by_key = {task.key: task for index, task in enumerate(read) if places.get(task.key) == index}
         for cycle in _cycles(by_key):
             path = " -> ".join([*cycle, cycle[0]])
@@ -198,13 +274,6 @@ class TaskParser:
             )
         key, blockers = fields.pop("id", ""), tuple(dict.fromkeys(fields.pop("blocked_by", ())))
         return TeamTask(**{"subject": ""} | fields, key=key, blocked_by=blockers)
-
-    def _check_blockers(self, index: int, task: TeamTask, known: Collection[str]) -> None:
-        for key in task.blocked_by:
-            if key not in known:
-                others = [other for other in known if other != task.key]
-                reason = f"unknown task {format_value(key)}; {did_you_mean(key, others)}"
-                self._reader.add_problem(("tasks", index, "blocked_by"), reason)
 
 
 def _cycles(tasks: Mapping[str, TeamTask]) -> Iterator[list[str]]:

@@ -1,20 +1,15 @@
 """The team of a session on disk, and its initial tasks on the task list."""
 
+from typing import get_args
+
 import trio
 
-from coterie.agents.definitions.team_definition import TEAM_FILE, TeamDefinition, TeamTask, load_recorded_team
+from coterie.agents.definitions.team_definition import TEAM_FILE, TeamDefinition, load_recorded_team
 from coterie.clock import Clock
 from coterie.files import replace_file
 from coterie.mailbox.tasks.task import USER, TaskId, TaskState
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.session_directory import TASKS, SessionDirectory
-
-ALL_STATES: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress", "done", "deleted"})
-
-
-def save_team(session: SessionDirectory, team: TeamDefinition) -> None:
-    """Store the *team* with which *session* was started. Blocks. Raises `OSError`."""
-    replace_file(session.directory / TEAM_FILE, team.to_bytes())
 
 
 async def start_team_record(session: SessionDirectory, team: TeamDefinition | None, clock: Clock) -> None:
@@ -23,7 +18,7 @@ async def start_team_record(session: SessionDirectory, team: TeamDefinition | No
     A resumed session gets the initial tasks that a crash prevented. Raises `ConfigInvalid`, `TaskError` and `OSError`.
     """
     if team is not None:
-        await trio.to_thread.run_sync(save_team, session, team)
+        await trio.to_thread.run_sync(replace_file, session.directory / TEAM_FILE, team.to_bytes())
     else:
         team = await trio.to_thread.run_sync(load_recorded_team, session)
     if team is not None:
@@ -36,12 +31,9 @@ async def create_tasks(team: TeamDefinition, tasks: TaskList) -> None:
     Must be called before other processes use the list, because tasks are identified by their number. Raises
     `TaskError`.
     """
-    found = await tasks.list(states=ALL_STATES)
+    found = await tasks.list(states=frozenset(get_args(TaskState)))
     for task in team.tasks[len(found.tasks) + len(found.damaged) :]:
         blockers = [TaskId(team.numbers[key]) for key in task.blocked_by]
-        await tasks.create(task.subject, by=USER, description=_description(task), blocked_by=blockers)
-
-
-def _description(task: TeamTask) -> str:
-    meant = f"Meant for {task.owner}." if task.owner else ""
-    return "\n\n".join(filter(None, [task.description, meant]))
+        meant = f"Meant for {task.owner}." if task.owner else ""
+        description = "\n\n".join(filter(None, [task.description, meant]))
+        await tasks.create(task.subject, by=USER, description=description, blocked_by=blockers)

@@ -1,20 +1,18 @@
-"""Embedded Messages API server: routes, error envelope and shared parts."""
+"""Embedded Messages API server: routes, error envelope, the list of models, and shared parts."""
 
-import secrets
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
 import msgspec
 
-from coterie.agents.loop.model.catalog import ModelTable, known_models
+from coterie.agents.loop.model.catalog import Model, ModelTable
 from coterie.clock import Clock
-from coterie.scenarios.api_server.api.deterministic_ids import IdGenerator
 from coterie.scenarios.api_server.api.exchange import ORGANIZATION, ApiExchange
-from coterie.scenarios.api_server.api.messages_endpoint import MessagesEndpoint
-from coterie.scenarios.api_server.api.models_endpoint import model_json, models_json
-from coterie.scenarios.api_server.api.rate_limiter import RateLimiter, RateLimits
+from coterie.scenarios.api_server.api.messages_endpoint import MessagesEndpoint, ServerOptions
+from coterie.scenarios.api_server.api.response_builder import IdGenerator
 from coterie.scenarios.api_server.control_endpoint import PREFIX, ControlEndpoint
 from coterie.scenarios.api_server.http.http_connection import ClientGone, HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder
@@ -22,24 +20,9 @@ from coterie.scenarios.api_server.request.api_request import parse_caller
 from coterie.scenarios.api_server.request.errors import ApiError, invalid_request, not_found
 from coterie.scenarios.api_server.request.request_log import RequestLog, RequestLogEntry
 from coterie.scenarios.api_server.script.http_faults import HttpFaultPlan
-from coterie.scenarios.api_server.script.script_parser import Script
 from coterie.scenarios.api_server.script.script_signals import ScriptSignals
 
 Header = tuple[str, str]
-
-
-@attrs.frozen(kw_only=True)
-class ServerOptions:
-    """Options of a server; servers with equal options answer equal requests equally."""
-
-    script: Script
-    seed: int = 0
-    is_strict: bool = True
-    """True to refuse what the real API refuses; False to accept any value of a documented parameter."""
-    rates: RateLimits = attrs.field(factory=RateLimits)
-    models: ModelTable = attrs.field(factory=known_models)
-    token: str = attrs.field(factory=lambda: secrets.token_urlsafe(24))
-    """Token for the control endpoint `/_coterie/`."""
 
 
 @attrs.define(eq=False)
@@ -63,16 +46,7 @@ class EmbeddedServer:
         signals = ScriptSignals()
         self._ids = IdGenerator(options.seed)
         self.control = ControlEndpoint(options.token, self.clock, faults, signals, self.log)
-        self._messages = MessagesEndpoint(
-            script=options.script,
-            seed=options.seed,
-            is_strict=options.is_strict,
-            models=options.models,
-            limiter=RateLimiter(options.rates) if options.rates != RateLimits() else None,
-            ids=self._ids,
-            faults=faults,
-            signals=signals,
-        )
+        self._messages = MessagesEndpoint(options, self._ids, faults, signals)
 
     async def handle(self, request: HttpRequest, respond: Responder) -> None:
         """Answer one request. Every answer has a request id; an error is sent in the API's error envelope."""
@@ -148,9 +122,7 @@ class EmbeddedServer:
         return ApiError(500, "api_error", f"the embedded server failed: {exc!r}")
 
     def _envelope(self, error: ApiError, request_id: str) -> tuple[Sequence[Header], bytes]:
-        fields: dict[str, object] = {"type": error.kind, "message": error.message}
-        if error.details is not None:
-            fields["details"] = error.details
+        fields = {"type": error.kind, "message": error.message}
         body = msgspec.json.encode({"type": "error", "error": fields, "request_id": request_id})
         return [*_json_headers(request_id), *error.headers], body
 
@@ -164,3 +136,71 @@ def _need(request: HttpRequest, method: str) -> None:
         raise ApiError(
             405, "invalid_request_error", f"{request.method} {request.path}: use {method}", (("allow", method),)
         )
+
+
+PAGE = 20
+LARGEST_PAGE = 1000
+
+
+def models_json(models: ModelTable, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return one page of models, newest first; `has_more` refers to the direction of the cursor.
+
+    Raises `ApiError` for an invalid limit or cursor.
+    """
+    listed = sorted(models.models.values(), key=lambda model: (model.created, model.id), reverse=True)
+    limit = _limit(query.get("limit"))
+    ids = [model.id for model in listed]
+    after, before = query.get("after_id"), query.get("before_id")
+    if after is None and before is not None:
+        end = _cursor(ids, before, "before_id")
+        start = max(0, end - limit)
+        has_more = start > 0
+    else:
+        start = 0 if after is None else _cursor(ids, after, "after_id") + 1
+        end = start + limit
+        has_more = end < len(listed)
+    page = listed[start:end]
+    return {
+        "data": [_item(model) for model in page],
+        "has_more": has_more,
+        "first_id": page[0].id if page else None,
+        "last_id": page[-1].id if page else None,
+    }
+
+
+def model_json(models: ModelTable, name: str) -> dict[str, Any]:
+    """Return one model, by id or alias. Raises `ApiError` 404."""
+    model = models.find(name)
+    if model is None:
+        raise not_found(f"model: {name[:200]}")
+    return _item(model)
+
+
+def _item(model: Model) -> dict[str, Any]:
+    return {
+        "type": "model",
+        "id": model.id,
+        "display_name": model.name,
+        "created_at": f"{model.created.isoformat()}T00:00:00Z",
+        "lifecycle": model.lifecycle,
+        "max_input_tokens": model.window,
+        "max_tokens": model.max_output,
+        "line": model.id.split("-")[1],
+        "capabilities": None,
+        "deprecated_at": None,
+        "retires_at": None,
+    }
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return PAGE
+    if not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= LARGEST_PAGE:
+        raise invalid_request(f"limit: Input should be between 1 and {LARGEST_PAGE}")
+    return int(text)
+
+
+def _cursor(ids: list[str], name: str, parameter: str) -> int:
+    if name not in ids:
+        raise invalid_request(f"{parameter}: {name[:200]!r} is not in the list")
+    return ids.index(name)

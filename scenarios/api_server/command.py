@@ -9,18 +9,19 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import attrs
 import click
 import trio
 
-from coterie.agents.loop.model.catalog import known_models
 from coterie.clock import CLOCK_FILE_VARIABLE, Clock
 from coterie.orchestrator.cli.output import ExitCode, UsageRefused
+from coterie.scenarios.api_server.api.messages_endpoint import ServerOptions
 from coterie.scenarios.api_server.api.rate_limiter import RateLimits
-from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
+from coterie.scenarios.api_server.app import EmbeddedServer
 from coterie.scenarios.api_server.control_endpoint import PREFIX, TOKEN_HEADER
 from coterie.scenarios.api_server.http.http_server import serve_http
 from coterie.scenarios.api_server.request.request_log import RequestLogEntry
-from coterie.scenarios.api_server.script.script_parser import Script, ScriptInvalid, load_script
+from coterie.scenarios.api_server.script.script_parser import ScriptInvalid, load_script
 
 DEFAULT_SCRIPT = Path(__file__).parents[1] / "scripts" / "echo.yaml"
 PORT = 8377
@@ -70,36 +71,25 @@ def serve(  # noqa: PLR0913 - one parameter for each option
 
     Point any client of the API at it with ANTHROPIC_BASE_URL and any ANTHROPIC_API_KEY.
     """
+    try:
+        loaded = load_script(script or DEFAULT_SCRIPT)
+    except ScriptInvalid as exc:
+        raise UsageRefused(str(exc)) from exc
     rates = RateLimits(requests=rpm, input_tokens=itpm, output_tokens=otpm)
-    options = ServerOptions(
-        script=_script(script), seed=seed, is_strict=strict, rates=rates, models=known_models(), **_token(token)
-    )
+    options = ServerOptions(script=loaded, seed=seed, is_strict=strict, rates=rates)
+    if token:
+        options = attrs.evolve(options, token=token)
     server = EmbeddedServer(options, Clock(file=clock), watch=_print_entry if verbose else None)
-    _tame_garbage_collection()
-    sys.exit(trio.run(partial(_run, server, port=port, while_stdin_open=while_stdin_open, as_json=as_json)))
-
-
-def _print_entry(entry: RequestLogEntry) -> None:
-    click.echo(str(entry), err=True)
-
-
-def _tame_garbage_collection() -> None:
     # The request log keeps thousands of live objects. With the default thresholds, scanning them took a quarter of the
     # time of a small request.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 50)
+    sys.exit(trio.run(partial(_run, server, port=port, while_stdin_open=while_stdin_open, as_json=as_json)))
 
 
-def _script(path: Path | None) -> Script:
-    try:
-        return load_script(path or DEFAULT_SCRIPT)
-    except ScriptInvalid as exc:
-        raise UsageRefused(str(exc)) from exc
-
-
-def _token(token: str | None) -> dict[str, str]:
-    return {"token": token} if token else {}
+def _print_entry(entry: RequestLogEntry) -> None:
+    click.echo(str(entry), err=True)
 
 
 async def _run(server: EmbeddedServer, *, port: int, while_stdin_open: bool, as_json: bool) -> ExitCode:

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,12 @@ from coterie.agents.hooks.hook_files import CLAUDE_HOME_VARIABLE
 from coterie.agents.loop.model.catalog import known_models
 from coterie.orchestrator.cli.commands.costs import print_costs
 from coterie.orchestrator.gateway.cost_report import build_cost_report
-from coterie.scenarios.runner.environment import ScenarioEnvironment, open_environment
+from coterie.scenarios.runner.environment import ScenarioEnvironment, open_environment, write_files
 from coterie.scenarios.runner.expectations import CommandEnds, FileIs
 from coterie.scenarios.runner.parsing.scenario_parser import find_scenario, load_scenario
 from coterie.scenarios.runner.run_record import ScenarioRun
 from coterie.scenarios.runner.scenario import Scenario
+from coterie.scenarios.runner.user_commands import own_program
 from coterie.session_directory import SessionDirectory
 
 SCRIPT = Path(__file__).with_name("fix.yaml")
@@ -125,13 +125,9 @@ def _run_bugfix_demo(directory: Path, *, as_json: bool) -> dict[str, Any]:
 
 def run_bugfix(root: Path, output_format: str, *, stdout: int | None) -> subprocess.CompletedProcess[str]:
     """Create the repository below *root*, an empty directory, and run `coterie run` in it."""
-    for name, text in FILES.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    command = [sys.executable, "-P", "-m", "coterie", "run", TASK, "--script", str(SCRIPT)]
+    write_files(root, FILES)
     return subprocess.run(  # noqa: S603 - our own program
-        [*command, "--output-format", output_format],
+        own_program("run", TASK, "--script", str(SCRIPT), "--output-format", output_format),
         cwd=root / "project",
         env={**os.environ, "COTERIE_HOME": str(root / "home"), CLAUDE_HOME_VARIABLE: str(root / "claude")},
         stdout=stdout,
@@ -147,9 +143,9 @@ def _run_shipped(
 
     Raises `RuntimeError` if the run fails, or an expectation on files or commands is not met.
     """
-    arguments = ["run", scenario.task, *scenario.options, "--script", str(environment.script)]
+    shown = ("--output-format", "json") if as_json else view
     done = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-P", "-m", "coterie", *arguments, *(("--output-format", "json") if as_json else view)],
+        own_program("run", scenario.task, *scenario.options, "--script", str(environment.script), *shown),
         cwd=environment.project,
         env=dict(environment.variables),
         stdout=subprocess.PIPE if as_json else None,

@@ -110,7 +110,9 @@ class _FileHistory:
             unknown.append(f"{path} is omitted: it is not text")
         if known is not None:
             return text
-        is_new = seen is None or any(name == path for name in self._created())
+        # A file that was written before any agent read it did not exist.
+        read = {self._relative(Path(str(call["input"].get("file_path")))) for _, call in self._calls("Read")}
+        is_new = seen is None or (path not in read and path in self.written(()))
         if candidates and not is_new:
             unknown.append(f"{path} may differ from what the agents saw first; the closest known version is used")
             return _decoded(candidates[0])
@@ -126,25 +128,14 @@ class _FileHistory:
             return
         if self.base is not None:
             yield _git(self.project, "show", f"{self.base}:./{path}")
-        for text in self._read_texts(path):
-            yield from (text.encode(), f"{text}\n".encode())
-
-    def _read_texts(self, path: str) -> Iterator[str]:
-        """Yield the texts of complete reads of *path*."""
         for agent_turns, call in self._calls("Read"):
             given, result = call["input"], agent_turns.results.get(call["id"])
             if result is None or self._relative(Path(str(given.get("file_path")))) != path:
                 continue
             lines = [_LINE.fullmatch(line) for line in result.text.split("\n")]
             if not ({"offset", "limit"} & set(given)) and all(lines):
-                yield "\n".join(line[1] for line in lines if line)
-
-    def _created(self) -> Iterator[str]:
-        """Yield files that were written before any agent read them, so that they did not exist."""
-        read = {self._relative(Path(str(call["input"].get("file_path")))) for _, call in self._calls("Read")}
-        for path in self.written(()):
-            if path not in read:
-                yield path
+                text = "\n".join(line[1] for line in lines if line)
+                yield from (text.encode(), f"{text}\n".encode())
 
     def written(self, elsewhere: Sequence[str]) -> list[str]:
         """Return the files that agents changed with tools, except the agents in *elsewhere*."""

@@ -78,7 +78,8 @@ class Placeholders:
     def _id(self, id_: str, group: str, inputs: Sequence[str]) -> str:
         for context in _contexts(id_, inputs):
             expression = re.escape(context) + group
-            if "}}" not in expression and _find(expression, inputs) == id_:
+            values = (found[-1] for text in reversed(inputs) if (found := re.findall(expression, text)))
+            if "}}" not in expression and next(values, None) == id_:
                 return "{{/" + expression + "/}}"
         self.strange[id_] = None
         return id_
@@ -93,11 +94,3 @@ def _contexts(id_: str, inputs: Sequence[str]) -> Iterator[str]:
     for length in _CONTEXTS:
         if context := before[-length:].lstrip():
             yield context
-
-
-def _find(expression: str, inputs: Sequence[str]) -> str | None:
-    """Return the value of a slot with this *expression*."""
-    for text in reversed(inputs):
-        if found := re.findall(expression, text):
-            return str(found[-1])
-    return None

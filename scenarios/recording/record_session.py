@@ -1,19 +1,19 @@
-"""Records an ended session as a scenario, with remarks on what could not be recorded."""
+"""Records an ended session as a scenario in readable YAML, with remarks on what could not be recorded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 import trio
+import yaml
 
 from coterie.agents.definitions.team_definition import load_recorded_team
 from coterie.agents.events.event_reader import LineUnreadable, SessionEvent
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
 from coterie.mailbox.envelope import Envelope
-from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.cli.mail.message_history import MessageHistory, MessageHop
+from coterie.orchestrator.cli.mail.message_history import MessageHop
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry, read_ledger
 from coterie.orchestrator.session.overview import is_running
@@ -21,7 +21,6 @@ from coterie.scenarios.recording.initial_files import RecordedFiles, find_files
 from coterie.scenarios.recording.placeholders import Placeholders
 from coterie.scenarios.recording.recorded_actions import RecordedActions
 from coterie.scenarios.recording.reply_script import Barriers, agent_replies
-from coterie.scenarios.recording.scenario_yaml import scenario_text
 from coterie.scenarios.recording.session_options import (
     recorded_definitions,
     recorded_expectations,
@@ -31,7 +30,7 @@ from coterie.scenarios.recording.session_options import (
     team_table,
 )
 from coterie.scenarios.recording.transcript_turns import AgentTurns, read_agent_turns
-from coterie.scenarios.runner.run_record import without_text_events
+from coterie.scenarios.runner.run_record import sweep_mail, without_text_events
 from coterie.session_directory import MAIN, SessionDirectory
 
 ABOUT = 100
@@ -65,19 +64,10 @@ def record_session(session: SessionDirectory, name: str) -> RecordedScenario:
     for observed in events:
         if isinstance(damage := observed.event, LineUnreadable):
             raise ConfigInvalid(str(session.directory / damage.file), f"line {damage.line}: {damage.reason}")
-    mail = trio.run(_mail, session)
+    mail = trio.run(sweep_mail, session, Clock.from_environment())
     path = session.directory / LEDGER
     ledger = list(read_ledger(path).lines) if path.exists() else []
     return _Recorder(session=session, name=name, agents=agents, events=events, mail=mail, ledger=ledger).recording()
-
-
-async def _mail(session: SessionDirectory) -> list[MessageHop]:
-    with SessionMail.open(session, Clock.from_environment()) as session_mail:
-        history = MessageHistory.of(session_mail)
-        try:
-            return await history.sweep()
-        finally:
-            history.close()
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -99,7 +89,9 @@ class _Recorder:
     def recording(self) -> RecordedScenario:
         found = find_files(self.session.project, self.session.started, self.agents, list(self._elsewhere()))
         fields = {key: value for key, value in self._fields(found).items() if value not in (None, {}, [])}
-        remarks = (*found.unknown[:REMARKS], *dict.fromkeys(self.remarks), *self._strange())
+        strange = list(self.placeholders.strange)[:REMARKS]
+        own = (f"it contains {each}, which is specific to the recorded machine or session" for each in strange)
+        remarks = (*found.unknown[:REMARKS], *dict.fromkeys(self.remarks), *own)
         head = [
             f"Recorded from a session of {len(self.agents)} agents by `coterie scenario record`.",
             *(["Not recorded, or possibly different in a run:"] if remarks else []),
@@ -141,8 +133,7 @@ class _Recorder:
         elsewhere = self._elsewhere()
         names = [MAIN, *(name for name in self.agents if name != MAIN)]
         script = {name: agent_replies(self.agents[name], self.placeholders, elsewhere.get(name)) for name in names}
-        barriers = Barriers(script=script, agents=self.agents, messages=self._messages(), remarks=self.remarks)
-        barriers.put()
+        Barriers(script=script, agents=self.agents, messages=self._messages(), remarks=self.remarks).put()
         return {name: [_plain(reply) for reply in replies] for name, replies in script.items()}
 
     def _messages(self) -> dict[str, Envelope]:
@@ -154,12 +145,73 @@ class _Recorder:
         directories = {each.agent: str(each.members["project"]) for each in self.events if each.kind == "started"}
         return {name: Path(path) for name, path in directories.items() if Path(path) != self.session.project}
 
-    def _strange(self) -> list[str]:
-        found = list(self.placeholders.strange)[:REMARKS]
-        return [f"it contains {each}, which is specific to the recorded machine or session" for each in found]
-
 
 def _plain(reply: Mapping[str, Any]) -> dict[str, Any]:
     """Write a single signal as a string instead of a list."""
     signals = {key: reply[key] for key in ("asked", "until", "signal") if key in reply}
     return {**reply, **{key: names[0] if len(names) == 1 else names for key, names in signals.items()}}
+
+
+WIDTH = 110
+SHORT = 90
+"""Maximum length of a mapping that is written on one line."""
+_MAP = "tag:yaml.org,2002:map"
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML dumper for scenarios, which are YAML 1.2."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: FBT002 - overrides PyYAML
+        """Indent lists below their key."""
+        del indentless
+        super().increase_indent(flow, indentless=False)
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Write repeated values in full instead of as aliases."""
+        del data
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None
+    if "\n" in text.rstrip("\n") or len(text) > WIDTH:
+        style = "|"
+    elif not text[:1].isalpha() or text.endswith(("\n", ":")):
+        # Text in YAML 1.1 may be a number in 1.2.
+        style = '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def _mapping(dumper: yaml.SafeDumper, mapping: dict[str, Any]) -> yaml.MappingNode:
+    """Represent a mapping; one with few short values goes on one line."""
+    is_short = all(isinstance(value, str | int | float | None) and "\n" not in str(value) for value in mapping.values())
+    is_short = is_short and sum(len(f"{key}: {value}, ") for key, value in mapping.items()) < SHORT
+    return dumper.represent_mapping(_MAP, mapping.items(), flow_style=is_short)
+
+
+class _Section(dict[str, Any]):
+    """A mapping that is written in block style."""
+
+
+def _list(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.SequenceNode:
+    """Represent a list; items with one key are written without braces."""
+    spread = [_Section(item) if isinstance(item, dict) and len(item) == 1 else item for item in items]
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", spread, flow_style=not items)
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(list, _list)
+_Dumper.add_representer(dict, _mapping)
+_Dumper.add_representer(
+    _Section, lambda dumper, section: dumper.represent_mapping(_MAP, section.items(), flow_style=False)
+)
+
+
+def scenario_text(fields: Mapping[str, Any], remarks: Iterable[str]) -> str:
+    """Serialize *fields* with *remarks* as comments at the top; top-level keys are separate sections."""
+    head = "".join(f"# {line}\n" for remark in remarks for line in remark.splitlines())
+    sections = (
+        yaml.dump(_Section({key: value}), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
+        for key, value in fields.items()
+    )
+    return head + "\n" + "".join(sections)

@@ -18,8 +18,6 @@ from coterie.session_directory import MAIN
 
 AGAIN = "again"
 """Prefix of the root's reason for restarting an agent."""
-CANCELLED = "cancelled"
-"""Reason of a run that the user has interrupted."""
 _IDENTIFYING: Mapping[str, tuple[str, ...]] = {
     "started": ("incarnation",),
     "replied": ("turn",),
@@ -37,6 +35,8 @@ class RecordedRun:
     began: float
     ended: float | None
     """None without a recorded end: the root was killed, or the machine stopped."""
+    last: float
+    """Time of the last event before the next run."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -57,14 +57,19 @@ class RecordedActions:
         runs = []
         for began, until in zip(starts, [*starts[1:], float("inf")], strict=True):
             ends = [at for at, event in lead if began <= at < until and event.state in END_STATES]
-            runs.append(RecordedRun(began=began, ended=ends[-1] if ends else None))
+            last = max(each.at for each in self.events if each.at < until)
+            runs.append(RecordedRun(began=began, ended=ends[-1] if ends else None, last=last))
         return runs
 
     def steps(self) -> list[Any]:
         """Return the commands of the user, one after another."""
         runs, steps = self.runs(), list[Any](["run"])
         for run, following in pairwise(runs):
-            steps += [self._mail(message) for message in self._between(run.ended or run.began, following.began)]
+            for message in self._by_user():
+                is_between = (run.ended or run.began) <= message.created < following.began
+                if is_between and not self._is_running(message.created):
+                    text = self.placeholders.mask_plain(message.body)
+                    steps.append({"mail": {"to": message.recipient.name, "text": text}})
             text = self._resume_text(following.began)
             steps.append({"resume": text} if text else "resume")
         return steps
@@ -90,24 +95,8 @@ class RecordedActions:
         messages = (message for message in self.messages.values() if message.sender.kind == "human")
         return sorted(messages, key=lambda message: message.created)
 
-    def _between(self, one: float, other: float) -> Iterator[Envelope]:
-        for message in self._by_user():
-            if one <= message.created < other and not self._is_running(message.created):
-                yield message
-
     def _is_running(self, at: float) -> bool:
-        runs = self.runs()
-        ends = [run.ended if run.ended is not None else self._last_event(number) for number, run in enumerate(runs)]
-        return any(run.began <= at <= end for run, end in zip(runs, ends, strict=True))
-
-    def _last_event(self, number: int) -> float:
-        """Return the time of the last event of a run."""
-        runs = self.runs()
-        until = runs[number + 1].began if number + 1 < len(runs) else float("inf")
-        return max(each.at for each in self.events if each.at < until)
-
-    def _mail(self, message: Envelope) -> dict[str, Any]:
-        return {"mail": {"to": message.recipient.name, "text": self.placeholders.mask_plain(message.body)}}
+        return any(run.began <= at <= (run.last if run.ended is None else run.ended) for run in self.runs())
 
     def _messages(self) -> Iterator[dict[str, Any]]:
         for message in self._by_user():
@@ -129,7 +118,7 @@ class RecordedActions:
         """Yield the interruptions of the lead; its agents stop with it."""
         for number, observed in enumerate(self.events):
             event = observed.event
-            if observed.agent == MAIN and isinstance(event, Finished) and event.reason == CANCELLED:
+            if observed.agent == MAIN and isinstance(event, Finished) and event.reason == "cancelled":
                 own = [i for i in range(number) if self.events[i].agent == MAIN]
                 if (trigger := self._trigger(own)) is not None:
                     yield {**trigger, "do": "stop"}
@@ -177,11 +166,10 @@ class RecordedActions:
                 yield {**trigger, "do": "kill", "target": event.name}
 
     def _root_crashes(self) -> Iterator[dict[str, Any]]:
-        for number, run in enumerate(self.runs()):
-            if run.ended is None:
-                last = self._last_event(number)
-                if (trigger := self._trigger([i for i, each in enumerate(self.events) if each.at <= last])) is not None:
-                    yield {**trigger, "do": "kill", "target": "root"}
+        for run in self.runs():
+            before = [i for i, each in enumerate(self.events) if each.at <= run.last]
+            if run.ended is None and (trigger := self._trigger(before)) is not None:
+                yield {**trigger, "do": "kill", "target": "root"}
 
     def _trigger(self, indexes: Sequence[int]) -> dict[str, Any] | None:
         """Return a trigger for the last identifying event at *indexes*, with its occurrence number."""

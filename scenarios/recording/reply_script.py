@@ -18,7 +18,6 @@ from coterie.scenarios.recording.placeholders import Placeholders
 from coterie.scenarios.recording.transcript_turns import AgentTurns, Block, ModelTurn, RecordedDelivery
 
 NOT_RECORDED = "(reply of the model not recorded)"
-_AGENT = "Agent"
 _STARTED = re.compile(r"([a-z0-9][a-z0-9-]*) (?:works in the background|has ended|is at work|is running)\b")
 """Start of the result of an Agent call that has started an agent."""
 _USUAL = ("end_turn", "tool_use")
@@ -55,7 +54,7 @@ def _named(reply: ModelTurn, agent_turns: AgentTurns) -> list[Block]:
 
     Otherwise they would be numbered in the order in which they start, which is a race.
     """
-    nameless = [call["id"] for call in reply.calls if call["name"] == _AGENT and "name" not in call["input"]]
+    nameless = [call["id"] for call in reply.calls if call["name"] == "Agent" and "name" not in call["input"]]
     blocks = list(reply.blocks)
     for index, block in enumerate(blocks):
         result = agent_turns.results.get(block.get("id", ""))
@@ -117,7 +116,10 @@ class Barriers:
         """Add all signals that are needed."""
         for name, agent_turns in self.agents.items():
             replies = {turn.turn: turn for turn in agent_turns.replies}
-            for turn, group in _by_turn(agent_turns).items():
+            groups: defaultdict[int, list[RecordedDelivery]] = defaultdict(list)
+            for delivery in agent_turns.deliveries:
+                groups[delivery.turn].append(delivery)
+            for turn, group in groups.items():
                 if turn in replies and turn < max(replies):
                     self._order(name, replies[turn], group)
 
@@ -191,11 +193,3 @@ def _author(message: Envelope) -> str:
     if message.kind != PlanApprovalRequest.kind:
         return message.sender.name
     return PlanApprovalRequest.from_body(message.body).agent or message.sender.name
-
-
-def _by_turn(agent_turns: AgentTurns) -> dict[int, list[RecordedDelivery]]:
-    groups: defaultdict[int, list[RecordedDelivery]] = defaultdict(list)
-    for delivery in agent_turns.deliveries:
-        if delivery.turn:
-            groups[delivery.turn].append(delivery)
-    return groups

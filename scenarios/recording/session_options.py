@@ -220,8 +220,9 @@ def recorded_expectations(
     else:
         why = f"{MAIN} ended by {ends[-1].reason}" if ends else f"{MAIN} has not finished"
         remarks.append(f"{why} for a reason that is not recorded, so there is no expectation for the exit code")
-    if states := _states(events):
-        found.append({"state": states})
+    states = {event.name: event.state for each in events if isinstance(event := each.event, AgentChanged)}
+    if ended := {name: state for name, state in states.items() if state in END_STATES}:
+        found.append({"state": ended})
     found += [
         {"event": {"kind": "replied", "agent": name}, "times": agent_turns.count}
         for name, agent_turns in agents.items()
@@ -230,10 +231,3 @@ def recorded_expectations(
     found += [{"file": {"path": path, "equals": text}} for path, text in files.items()]
     found.append({"mail": {"exactly_once": True, **({"dead": dead} if dead else {})}})
     return [*found, {"strays": 0}]
-
-
-def _states(events: Sequence[SessionEvent]) -> dict[str, str]:
-    """Return the last state of each agent that has ended."""
-    changes = (each.event for each in events)
-    states = {event.name: event.state for event in changes if isinstance(event, AgentChanged)}
-    return {name: state for name, state in states.items() if state in END_STATES}

@@ -1,6 +1,6 @@
 """Turns of each agent from its transcript: replies, tool results, deliveries, files seen."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,6 @@ class RecordedResult:
 
     text: str
     is_error: bool
-    at: float
 
 
 @attrs.frozen(kw_only=True)
@@ -103,10 +102,10 @@ class AgentTurns:
             case EpochRecord():
                 self.header = self.header or msgspec.json.decode(restore_json(record.header))
                 for message in record.messages:
-                    self._handle_user_message(message, record.at)
+                    self._handle_user_message(message)
             case MessageRecord():
                 self._message = record
-                self._handle_user_message(record, record.at)
+                self._handle_user_message(record)
             case ReplyRecord():
                 self._reply(record)
             case MailRecord():
@@ -120,13 +119,13 @@ class AgentTurns:
             case _:
                 pass
 
-    def _handle_user_message(self, message: MessageRecord | EpochMessage, at: float) -> None:
+    def _handle_user_message(self, message: MessageRecord | EpochMessage) -> None:
         for block in _blocks(message) if message.role == "user" else ():
             text = _text(block)
             self.inputs.append(text)
             if block.get("type") == "tool_result":
                 is_error = block.get("is_error") is True
-                self.results[block["tool_use_id"]] = RecordedResult(text=text, is_error=is_error, at=at)
+                self.results[block["tool_use_id"]] = RecordedResult(text=text, is_error=is_error)
 
     def _reply(self, record: ReplyRecord) -> None:
         self.count += 1
@@ -165,19 +164,14 @@ def _read(path: Path) -> AgentTurns:
     agent_turns = AgentTurns(name=path.parent.name)
     try:
         size = load_transcript(path).size
-        for record in _records(path, size):
-            agent_turns.handle(record)
+        for line in path.read_bytes()[:size].split(b"\n"):
+            if line and (record := read_line(line)) is not None:
+                agent_turns.handle(record)
     except TranscriptCorrupt as exc:
         raise ConfigInvalid(str(path), f"is corrupt: {exc}; run `coterie doctor` for details") from exc
     except OSError as exc:
         raise ConfigInvalid(str(path), f"cannot be read: {exc.strerror}") from exc
     return agent_turns
-
-
-def _records(path: Path, size: int) -> Iterator[Record]:
-    for line in path.read_bytes()[:size].split(b"\n"):
-        if line and (record := read_line(line)) is not None:
-            yield record
 
 
 def _blocks(message: MessageRecord | EpochMessage) -> list[Block]:

@@ -152,8 +152,8 @@ def _environ(variables: Mapping[str, str]) -> Iterator[None]:
 def _set_up(environment: ScenarioEnvironment, scenario: Scenario) -> None:
     for directory in (environment.project, environment.home, environment.root / "run"):
         directory.mkdir(mode=0o700)
-    _write_all(environment.project, scenario.workspace.files)
-    _write_all(environment.home, scenario.workspace.home)
+    write_files(environment.project, scenario.workspace.files)
+    write_files(environment.home, scenario.workspace.home)
     environment.script.write_text(scenario.script)
     for name, other in scenario.sessions.items():
         environment.script_of(name).write_text(other.script)
@@ -166,7 +166,8 @@ def _set_up(environment: ScenarioEnvironment, scenario: Scenario) -> None:
             subprocess.run(("git", *arguments), cwd=environment.project, check=True)  # noqa: S603, S607 - the user's own git
 
 
-def _write_all(directory: Path, texts: Mapping[str, str]) -> None:
+def write_files(directory: Path, texts: Mapping[str, str]) -> None:
+    """Write *texts*, by path below *directory*."""
     for name, text in texts.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)

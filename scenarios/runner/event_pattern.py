@@ -29,8 +29,6 @@ class EventPattern:
 
     kind: str
     members: Mapping[str, Any] = attrs.field(factory=dict)
-    line: int = 0
-    """Line in the scenario file."""
 
     def matches(self, observed: SessionEvent) -> bool:
         """True if *observed* matches this pattern."""
@@ -76,16 +74,14 @@ def parse_pattern(node: YamlNode) -> EventPattern:
     known = get_type_hints(KINDS[kind])
     node.known_fields((KIND, AGENT, *known))
     for key, value in fields.items():
-        _check_value(value, known.get(key))
-    members = {key: value.plain() for key, value in fields.items() if key != KIND}
-    return EventPattern(kind=kind, members=members, line=node.line)
-
-
-def _check_value(node: YamlNode, type_: Any) -> None:
-    if isinstance(node.value, str):
+        if not isinstance(value.value, str):
+            continue
         try:
-            pattern = TextPattern.parse(node.value)
+            pattern = TextPattern.parse(value.value)
         except ValueError as exc:
-            raise node.refuse(str(exc)) from exc
-        if pattern.expression is None and get_origin(type_) is Literal and node.value not in get_args(type_):
-            raise node.refuse(f"{node.name} is never {node.value!r}; {known_names_hint(node.value, get_args(type_))}")
+            raise value.refuse(str(exc)) from exc
+        names = get_args(known.get(key)) if get_origin(known.get(key)) is Literal else ()
+        if pattern.expression is None and names and value.value not in names:
+            raise value.refuse(f"{value.name} is never {value.value!r}; {known_names_hint(value.value, names)}")
+    members = {key: value.plain() for key, value in fields.items() if key != KIND}
+    return EventPattern(kind=kind, members=members)

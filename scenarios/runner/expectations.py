@@ -2,10 +2,10 @@
 
 import math
 import subprocess
+from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
-from typing import Protocol
 
 import attrs
 
@@ -21,63 +21,60 @@ SHOWN = 10
 """Maximum number of output lines that a failure shows."""
 
 
-class ScenarioCheck(Protocol):
+Problem = tuple[str, tuple[str, ...]]
+"""A difference between an expectation and a run, with the log lines that may explain it."""
+
+
+@attrs.frozen(kw_only=True)
+class ScenarioCheck(ABC):
     """Expectation that is checked after a scenario has run."""
 
-    @property
-    def line(self) -> int:
-        """Line in the scenario file."""
-        ...
+    line: int = 0
+    """Line in the scenario file; 0 if the file does not contain the expectation."""
 
     def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
         """Return the failures of this expectation. Blocks."""
-        ...
+        problems = self._problems(run)
+        return [ScenarioFailure(reason=reason, line=self.line or None, around=around) for reason, around in problems]
+
+    @abstractmethod
+    def _problems(self, run: ScenarioRun) -> Iterator[Problem]: ...
 
 
 @attrs.frozen(kw_only=True)
-class EventSeen:
+class EventSeen(ScenarioCheck):
     """Expectation that an event happened, at least once or exactly *times* times."""
 
-    line: int
     pattern: EventPattern
     times: int | None = None
 
-    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
-        """Count the matching events."""
+    def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
         seen = [index for index, event in enumerate(run.events) if self.pattern.matches(event)]
-        if (seen and self.times is None) or len(seen) == self.times:
-            return []
-        expected = "at least once" if self.times is None else f"{self.times} times"
-        shown = log_context(run.events, seen[-1]) if seen else _closest_events(self.pattern, run)
-        reason = f"{self.pattern} happened {len(seen)} times; expected {expected}"
-        return [ScenarioFailure(reason=reason, line=self.line, around=shown)]
+        if len(seen) != self.times and (self.times is not None or not seen):
+            expected = "at least once" if self.times is None else f"{self.times} times"
+            shown = log_context(run.events, seen[-1]) if seen else _closest_events(self.pattern, run)
+            yield f"{self.pattern} happened {len(seen)} times; expected {expected}", shown
 
 
 @attrs.frozen(kw_only=True)
-class NeverSeen:
+class NeverSeen(ScenarioCheck):
     """Expectation that an event did not happen."""
 
-    line: int
     pattern: EventPattern
 
-    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
-        """Find the first matching event."""
+    def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
         index = next((index for index, event in enumerate(run.events) if self.pattern.matches(event)), None)
-        if index is None:
-            return []
-        reason = f"{self.pattern} happened; expected never"
-        return [ScenarioFailure(reason=reason, line=self.line, around=log_context(run.events, index))]
+        if index is not None:
+            yield f"{self.pattern} happened; expected never", log_context(run.events, index)
 
 
 @attrs.frozen(kw_only=True)
-class InOrder:
+class InOrder(ScenarioCheck):
     """Expectation that events happened in this order, with any others between them."""
 
-    line: int
     patterns: tuple[EventPattern, ...]
 
-    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
-        """Find each event after the previous one."""
+    def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
         last = -1
         for number, pattern in enumerate(self.patterns, 1):
             behind = range(last + 1, len(run.events))
@@ -85,74 +82,73 @@ class InOrder:
             if found is None:
                 before = f" after {self.patterns[number - 2]}" if number > 1 else ""
                 shown = log_context(run.events, last) if number > 1 else _closest_events(pattern, run)
-                return [ScenarioFailure(reason=f"{pattern} did not happen{before}", line=self.line, around=shown)]
+                yield f"{pattern} did not happen{before}", shown
+                return
             last = found
-        return []
 
 
 @attrs.frozen(kw_only=True)
-class MailOnce:
+class MailOnce(ScenarioCheck):
     """Expectation that every stored message was delivered exactly once, except *dead* dead letters.
 
     A message to an agent whose last run has ended waits for a resume and is not lost.
     """
 
-    line: int
     dead: int = 0
 
-    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
-        """Compare the stored messages with those in the transcripts."""
+    def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
         stored = {_key(each): each for each in run.mail if each.kind == "stored"}
         dead = {_key(each) for each in run.mail if each.kind == "dead"}
         delivered = Counter(_key(each) for each in run.mail if each.kind == "delivered")
         ends = {event.agent: event.at for event in run.events if event.kind == "finished"}
         missing = [each for key, each in stored.items() if not delivered[key] and key not in dead]
-        lost = [each for each in missing if _must_arrive(each) and each.at <= ends.get(each.mailbox, math.inf)]
-        reasons = [f"{_hop_text(each)} was never delivered" for each in lost]
+        for each in missing:
+            envelope = each.envelope
+            assert envelope is not None, "a stored message has an envelope"
+            if envelope.kind not in NEVER_WAKES and each.at <= ends.get(each.mailbox, math.inf):
+                name = f"{envelope.kind} {envelope.id} from {envelope.sender.name} to {each.mailbox}"
+                yield f"{name} was never delivered", ()
         twice = [key for key, count in delivered.items() if count > 1]
-        reasons += [f"message {id_} was delivered to {box} {delivered[box, id_]} times" for box, id_ in twice]
+        for box, id_ in twice:
+            yield f"message {id_} was delivered to {box} {delivered[box, id_]} times", ()
         if len(dead) != self.dead:
-            reasons.append(f"{len(dead)} messages are dead letters; expected {self.dead}")
-        return [ScenarioFailure(reason=reason, line=self.line) for reason in reasons]
+            yield f"{len(dead)} messages are dead letters; expected {self.dead}", ()
 
 
 @attrs.frozen(kw_only=True)
-class FileIs:
+class FileIs(ScenarioCheck):
     """Expectation that a file of the workspace exists or not, and has this content."""
 
-    line: int
     path: str
     contains: str | None = None
     equals: str | None = None
     is_missing: bool = False
 
-    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
-        """Read the file."""
-        reason = self._problem(run.project / self.path)
-        return [] if reason is None else [ScenarioFailure(reason=f"{self.path} {reason}", line=self.line)]
-
-    def _problem(self, path: Path) -> str | None:
-        if self.is_missing or not path.is_file():
-            return None if self.is_missing and not path.exists() else f"{'exists' if self.is_missing else 'is missing'}"
+    def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
+        path = run.project / self.path
+        if self.is_missing:
+            if path.exists():
+                yield f"{self.path} exists", ()
+            return
+        if not path.is_file():
+            yield f"{self.path} is missing", ()
+            return
         text = path.read_text(errors="replace")
         if self.equals is not None and text != self.equals:
-            return f"is {text!r}; expected {self.equals!r}"
-        if self.contains is not None and self.contains not in text:
-            return f"does not contain {self.contains!r}: {text!r}"
-        return None
+            yield f"{self.path} is {text!r}; expected {self.equals!r}", ()
+        elif self.contains is not None and self.contains not in text:
+            yield f"{self.path} does not contain {self.contains!r}: {text!r}", ()
 
 
 @attrs.frozen(kw_only=True)
-class CommandEnds:
+class CommandEnds(ScenarioCheck):
     """Expectation that a shell command, run in the workspace afterwards, ends with this status and output."""
 
-    line: int
     run: str
     status: int = 0
     contains: str | None = None
 
-    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
-        """Run the command."""
+    def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
         try:
             done = subprocess.run(  # noqa: S603 - the scenario's own command
                 ["/bin/sh", "-c", self.run],
@@ -163,98 +159,78 @@ class CommandEnds:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return [
-                ScenarioFailure(reason=f"{self.run!r} has not ended in {COMMAND_SECONDS:g} seconds", line=self.line)
-            ]
+            yield f"{self.run!r} has not ended in {COMMAND_SECONDS:g} seconds", ()
+            return
         output = done.stdout.decode(errors="replace")
         shown = tuple(f"  {line}" for line in output.splitlines()[-SHOWN:])
         if done.returncode != self.status:
-            reason = f"{self.run!r} exited with {done.returncode}; expected {self.status}"
-            return [ScenarioFailure(reason=reason, line=self.line, around=shown)]
-        if self.contains is not None and self.contains not in output:
-            return [
-                ScenarioFailure(reason=f"{self.run!r} did not print {self.contains!r}", line=self.line, around=shown)
-            ]
-        return []
+            yield f"{self.run!r} exited with {done.returncode}; expected {self.status}", shown
+        elif self.contains is not None and self.contains not in output:
+            yield f"{self.run!r} did not print {self.contains!r}", shown
 
 
 @attrs.frozen(kw_only=True)
-class StateIs:
+class StateIs(ScenarioCheck):
     """Expectation that an agent is in this state at the end."""
 
-    line: int
     agent: str
     state: str
 
-    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
-        """Compare with the last recorded state."""
+    def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
         state = run.states.get(self.agent)
-        if state == self.state:
-            return []
-        reason = f"{self.agent} {'never started' if state is None else f'is {state}'}; expected {self.state}"
-        return [ScenarioFailure(reason=reason, line=self.line, around=log_tail(run.events))]
+        if state != self.state:
+            found = "never started" if state is None else f"is {state}"
+            yield f"{self.agent} {found}; expected {self.state}", log_tail(run.events)
 
 
 @attrs.frozen(kw_only=True)
-class CacheReadShare:
+class CacheReadShare(ScenarioCheck):
     """Expectation on the share of input tokens read from the prompt cache, of one agent or of all."""
 
-    line: int
     at_least: float
     agent: str | None = None
 
-    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
-        """Compute the share from the ledger."""
+    def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
         share = sum_costs(entry for entry in run.ledger if self.agent in (None, entry.agent)).cached_share
-        if share >= self.at_least:
-            return []
-        whose = "all agents" if self.agent is None else self.agent
-        reason = f"{share:.3f} of the input of {whose} was read from the cache; expected at least {self.at_least:g}"
-        return [ScenarioFailure(reason=reason, line=self.line)]
+        if share < self.at_least:
+            read = f"{share:.3f} of the input of {self.agent or 'all agents'} was read from the cache"
+            yield f"{read}; expected at least {self.at_least:g}", ()
 
 
 @attrs.frozen(kw_only=True)
-class CostWithin:
+class CostWithin(ScenarioCheck):
     """Expectation on the total cost of the sessions."""
 
-    line: int
     at_most: Decimal | None = None
     at_least: Decimal = Decimal(0)
 
-    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
-        """Sum up the ledger."""
+    def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
         cost = sum_costs(run.ledger).cost
-        if cost >= self.at_least and (self.at_most is None or cost <= self.at_most):
-            return []
-        bounds = f"at least ${self.at_least}" if cost < self.at_least else f"at most ${self.at_most}"
-        return [ScenarioFailure(reason=f"the cost is ${cost}; expected {bounds}", line=self.line)]
+        if cost < self.at_least:
+            yield f"the cost is ${cost}; expected at least ${self.at_least}", ()
+        elif self.at_most is not None and cost > self.at_most:
+            yield f"the cost is ${cost}; expected at most ${self.at_most}", ()
 
 
 @attrs.frozen(kw_only=True)
-class ExitCodeIs:
+class ExitCodeIs(ScenarioCheck):
     """Expectation on the exit code of the last command, `coterie run` or `coterie resume`."""
 
-    line: int
     code: int
 
-    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
-        """Compare with the last exit code."""
+    def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
         last = run.exit_codes[-1] if run.exit_codes else None
-        if last == self.code:
-            return []
-        shown = tuple(f"  {line}" for line in run.errors.splitlines()[-SHOWN:])
-        return [ScenarioFailure(reason=f"the exit code is {last}; expected {self.code}", line=self.line, around=shown)]
+        if last != self.code:
+            shown = tuple(f"  {line}" for line in run.errors.splitlines()[-SHOWN:])
+            yield f"the exit code is {last}; expected {self.code}", shown
 
 
 @attrs.frozen(kw_only=True)
-class NothingLeft:
+class NothingLeft(ScenarioCheck):
     """Expectation that the doctor finds nothing: no process, socket or torn file. Added to every scenario."""
 
-    line: int = 0
-
-    def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
-        """Return one failure for each finding of the doctor."""
-        return [ScenarioFailure(reason=f"left behind: {finding}", line=self.line or None) for finding in run.findings]
+    def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
+        yield from ((f"left behind: {finding}", ()) for finding in run.findings)
 
 
 def _closest_events(pattern: EventPattern, run: ScenarioRun) -> tuple[str, ...]:
@@ -265,13 +241,3 @@ def _closest_events(pattern: EventPattern, run: ScenarioRun) -> tuple[str, ...]:
 
 def _key(passage: MessageHop) -> tuple[str, str]:
     return passage.mailbox, str(passage.id)
-
-
-def _must_arrive(passage: MessageHop) -> bool:
-    return passage.envelope is None or passage.envelope.kind not in NEVER_WAKES
-
-
-def _hop_text(passage: MessageHop) -> str:
-    envelope = passage.envelope
-    assert envelope is not None, "a stored message has an envelope"
-    return f"{envelope.kind} {envelope.id} from {envelope.sender.name} to {passage.mailbox}"

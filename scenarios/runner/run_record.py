@@ -1,16 +1,20 @@
 """Record of a scenario run, read from the files of its sessions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import attrs
 import msgspec
 
 from coterie.agents.events.event_reader import SessionEvent
+from coterie.clock import Clock
 from coterie.mailbox.fault_injection import InjectedFault
-from coterie.orchestrator.cli.mail.message_history import MessageHop
+from coterie.mailbox.transports.session_mail import SessionMail
+from coterie.orchestrator.cli.mail.message_history import MessageHistory, MessageHop
 from coterie.orchestrator.cli.output import one_line
 from coterie.orchestrator.gateway.ledger import LedgerEntry
+from coterie.session_directory import SessionDirectory
 
 AROUND = 4
 """Number of events shown before and after a failure."""
@@ -82,6 +86,12 @@ def brief(observed: SessionEvent) -> str:
     """Format an event as one short line."""
     members = {key: value for key, value in observed.members.items() if key not in _HEAD}
     return one_line(f"{observed.agent}: {observed.kind} {msgspec.json.encode(members).decode()}", SHOWN)
+
+
+async def sweep_mail(session: SessionDirectory, clock: Clock) -> list[MessageHop]:
+    """Return all steps of the messages of *session*, in order."""
+    with SessionMail.open(session, clock) as session_mail, closing(MessageHistory.of(session_mail)) as history:
+        return await history.sweep()
 
 
 def without_text_events(events: Iterable[SessionEvent]) -> list[SessionEvent]:

@@ -13,15 +13,13 @@ import trio
 from coterie.agents.events.event_reader import SessionEvent
 from coterie.agents.events.root_events import AgentChanged
 from coterie.mailbox.fault_injection import add_fault_rule, read_injected_faults
-from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.cli.mail.message_history import MessageHistory
 from coterie.orchestrator.cli.output import ExitCode
 from coterie.orchestrator.gateway.ledger import LEDGER, LedgerEntry, read_ledger
 from coterie.orchestrator.processes.zygote import TITLE
 from coterie.orchestrator.session.overview import END_STATES
 from coterie.orchestrator.session.root_lock import find_root
 from coterie.scenarios.runner.environment import SEED_VARIABLE, ScenarioEnvironment
-from coterie.scenarios.runner.run_record import ScenarioFailure, ScenarioRun, log_tail, without_text_events
+from coterie.scenarios.runner.run_record import ScenarioFailure, ScenarioRun, log_tail, sweep_mail, without_text_events
 from coterie.scenarios.runner.scenario import (
     EVERYTHING,
     LEAD,
@@ -36,8 +34,15 @@ from coterie.scenarios.runner.scenario import (
     UserAction,
 )
 from coterie.scenarios.runner.scenario_processes import ScenarioProcess, find_processes, kill_all, wait_for_exit
-from coterie.scenarios.runner.session_watch import SessionWatch, qualify_entry, qualify_event, qualify_hop
-from coterie.scenarios.runner.user_commands import run_user_action, second_session_command, step_command
+from coterie.scenarios.runner.user_commands import (
+    SessionWatch,
+    qualify_agent,
+    qualify_event,
+    qualify_hop,
+    run_user_action,
+    second_session_command,
+    step_command,
+)
 from coterie.session_directory import MAIN, SessionDirectory
 
 _SIGNALS: Mapping[ProcessFaultName, signal.Signals] = {
@@ -61,18 +66,6 @@ def apply_fault(
     return [process for process in victims if process.send_signal(_SIGNALS[fault.action])]
 
 
-def agent_pids(events: Iterable[SessionEvent]) -> dict[str, int]:
-    """Map each running agent to its pid, as far as the root has recorded it."""
-    found: dict[str, int] = {}
-    for observed in events:
-        if isinstance(event := observed.event, AgentChanged):
-            if event.state in END_STATES:
-                found.pop(event.name, None)
-            elif event.pid is not None:
-                found[event.name] = event.pid
-    return found
-
-
 def _find_victims(
     target: str, environment: ScenarioEnvironment, session: SessionDirectory, events: Iterable[SessionEvent]
 ) -> list[ScenarioProcess]:
@@ -86,7 +79,11 @@ def _find_victims(
     if target == ZYGOTE:
         return [process for process in processes if process.name == TITLE[:TITLE_LENGTH]]
     agent = MAIN if target == LEAD else target
-    pid = agent_pids(events).get(agent)
+    pid: int | None = None
+    for event in (observed.event for observed in events):
+        if isinstance(event, AgentChanged) and event.name == agent:
+            # Known as far as the root has recorded it.
+            pid = None if event.state in END_STATES else event.pid or pid
     if pid is None:
         # The process may run before the root records its pid. Then find it by its title, if that is unambiguous.
         titled = [process for process in processes if process.name == f"coterie {agent}"[:TITLE_LENGTH]]
@@ -169,22 +166,20 @@ class _ScenarioExecution:
         command = step_command(step, self._scenario, self._environment, self.session)
         if step.action in ("run", "begin"):
             name = step.to if step.action == "begin" else ""
-            self._watch = SessionWatch(partial(self._register_last, name=name))
+            self._watch = SessionWatch(partial(self._register_session, name=name, is_last=True))
         assert self._watch is not None
         async with trio.open_nursery() as users:
             status = await self._watch.run(command, self._environment, stack, partial(self._handle, users=users))
         self.drain()
         return status
 
-    def _register_session(self, line: bytes, name: str) -> SessionDirectory:
+    def _register_session(self, line: bytes, name: str, *, is_last: bool = False) -> SessionDirectory:
         """Register the session whose id is in the first output line of `coterie run`."""
         session = SessionDirectory.find(msgspec.json.decode(line)["session"])
         self._sessions[session] = name
+        if is_last:
+            self.session = session
         return session
-
-    def _register_last(self, line: bytes, name: str) -> SessionDirectory:
-        self.session = self._register_session(line, name)
-        return self.session
 
     def drain(self) -> None:
         """Read the events recorded last, without triggering actions."""
@@ -214,13 +209,8 @@ class _ScenarioExecution:
             case UserAction(action="begin"):
                 users.start_soon(self._run_second_session, action, self.session, users)
             case UserAction():
-                users.start_soon(self._run_user_action, action, observed, self._session_of(action))
-
-    def _session_of(self, action: UserAction) -> SessionDirectory:
-        """Return the session that the user acts on."""
-        assert self.session is not None
-        named = (session for session, name in self._sessions.items() if name and name == action.session)
-        return next(named, self.session)
+                named = (session for session, name in self._sessions.items() if name and name == action.session)
+                users.start_soon(self._run_user_action, action, observed, next(named, self.session))
 
     async def _run_second_session(self, action: UserAction, before: SessionDirectory, users: trio.Nursery) -> None:
         watch = SessionWatch(partial(self._register_session, name=action.session))
@@ -252,9 +242,8 @@ class _ScenarioExecution:
 
     async def wait_for_exit(self) -> tuple[str, ...]:
         """Wait until all processes have ended and return the findings of the doctor for all sessions."""
-        return tuple(
-            [finding for each in self._sessions or (None,) for finding in await wait_for_exit(self._environment, each)]
-        )
+        sessions = self._sessions or (None,)
+        return tuple([finding for each in sessions for finding in await wait_for_exit(self._environment, each)])
 
     def _undone(self) -> list[ScenarioFailure]:
         """Return one failure for each action whose event never came, or whose fault was never applied."""
@@ -285,12 +274,10 @@ class _ScenarioExecution:
         """Read the record of the run from the files of its sessions."""
         mail, ledger = [], list[LedgerEntry]()
         for session, name in self._sessions.items():
-            with SessionMail.open(session, self._environment.clock) as session_mail:
-                history = MessageHistory.of(session_mail)
-                mail += [qualify_hop(name, hop) for hop in await history.sweep()]
-                history.close()
+            mail += [qualify_hop(name, hop) for hop in await sweep_mail(session, self._environment.clock)]
             if (path := session.directory / LEDGER).exists():
-                ledger += [qualify_entry(name, entry) for entry in read_ledger(path).lines]
+                entries = read_ledger(path).lines
+                ledger += [attrs.evolve(entry, agent=qualify_agent(name, entry.agent)) for entry in entries]
         errors = self._environment.errors.read_bytes()[-ERRORS_SHOWN:] if self._environment.errors.exists() else b""
         return ScenarioRun(
             project=self._environment.project,

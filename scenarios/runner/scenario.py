@@ -17,9 +17,6 @@ ProcessFaultName = Literal["kill", "stop", "continue", "jump"]
 ROOT, ZYGOTE, EVERYTHING, LEAD = "root", "zygote", "everything", "lead"
 """Fault targets that are not agent names; the lead is the agent `main`."""
 
-SECONDS = 60.0
-"""Default time limit of a scenario."""
-
 
 @attrs.frozen(kw_only=True)
 class Trigger:
@@ -35,10 +32,19 @@ class Trigger:
 
 
 @attrs.frozen(kw_only=True)
-class UserAction:
+class _TriggeredAction:
+    when: Trigger
+
+    @property
+    def line(self) -> int:
+        """Line in the scenario file."""
+        return self.when.line
+
+
+@attrs.frozen(kw_only=True)
+class UserAction(_TriggeredAction):
     """A command that the user runs when an event is seen."""
 
-    when: Trigger
     action: UserActionName
     to: str | None = None
     """Mail: the recipient. Stop: the agent; None for the whole session."""
@@ -47,30 +53,19 @@ class UserAction:
     session: str = ""
     """Begin: the second session to start. Release: the session that holds the mail. Empty for the first session."""
 
-    @property
-    def line(self) -> int:
-        """Line in the scenario file."""
-        return self.when.line
-
     def __str__(self) -> str:
         return f"the user's {self.action} at {self.when}"
 
 
 @attrs.frozen(kw_only=True)
-class ProcessFault:
+class ProcessFault(_TriggeredAction):
     """A fault of processes or of the clock."""
 
-    when: Trigger
     action: ProcessFaultName
     target: str = ""
     """An agent's name or one of `ROOT`, `ZYGOTE`, `EVERYTHING`, `LEAD`; empty for a clock jump."""
     seconds: float = 0.0
     """Jump: how far the clock advances. Stop: time until the process continues; 0 if it stays stopped."""
-
-    @property
-    def line(self) -> int:
-        """Line in the scenario file."""
-        return self.when.line
 
     def __str__(self) -> str:
         what = f"a jump of {self.seconds:g} s" if self.action == "jump" else f"{self.action} {self.target}"
@@ -137,7 +132,7 @@ class ScenarioStep:
 class ScenarioLimits:
     """Time and cost limits of a scenario; exceeding one is a failure."""
 
-    seconds: float = SECONDS
+    seconds: float = 60.0
     dollars: Decimal | None = None
 
 

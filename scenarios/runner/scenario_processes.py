@@ -19,7 +19,6 @@ from coterie.session_directory import SessionDirectory
 class ScenarioProcess(ProcessIdentity):
     """A process of a scenario run that has not ended."""
 
-    parent: int
     name: str
 
 
@@ -38,7 +37,7 @@ def _read(pid: int) -> ScenarioProcess | None:
         name = Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return ScenarioProcess(pid=pid, began=stat.began, parent=stat.parent, name=name)
+    return ScenarioProcess(pid=pid, began=stat.began, name=name)
 
 
 EXIT_TIMEOUT = 15.0
@@ -47,12 +46,10 @@ POLL_SECONDS = 0.05
 ROUNDS = 50
 
 
-async def wait_for_exit(
-    environment: ScenarioEnvironment, session: SessionDirectory | None, timeout_seconds: float = EXIT_TIMEOUT
-) -> tuple[str, ...]:
+async def wait_for_exit(environment: ScenarioEnvironment, session: SessionDirectory | None) -> tuple[str, ...]:
     """Wait until no process of the run is left and the doctor finds nothing; return what remains at the timeout."""
     found: tuple[str, ...] = ("not checked",)
-    with trio.move_on_after(timeout_seconds):
+    with trio.move_on_after(EXIT_TIMEOUT):
         while found := await trio.to_thread.run_sync(_remaining, environment, session):  # noqa: ASYNC110 - no signal
             await trio.sleep(POLL_SECONDS)
     return found

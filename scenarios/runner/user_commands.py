@@ -1,22 +1,26 @@
-"""Commands of the user of a scenario, run as real processes."""
+"""Commands of the user of a scenario, run as real processes, and the events of the sessions that they start."""
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
 import attrs
+import msgspec
 import trio
 
 from coterie.agents.events.event_reader import SessionEvent
+from coterie.agents.events.root_events import AgentChanged
 from coterie.mailbox.transports.session_mail import SessionMail
+from coterie.orchestrator.cli.mail.message_history import MessageHop
+from coterie.orchestrator.events.follower import EventFollower, open_follower
 from coterie.scenarios.runner.environment import ScenarioEnvironment
+from coterie.scenarios.runner.event_pattern import agent_members
 from coterie.scenarios.runner.scenario import Scenario, ScenarioStep, UserAction
 from coterie.session_directory import SessionDirectory
 
-READ_BYTES = 65536
-SESSION_SLOT = "{{session}}"
 SHOWN = 200
 """Maximum length of a command's output that a failure repeats."""
 
@@ -43,7 +47,7 @@ def second_session_command(
 ) -> list[str]:
     """Return the command that starts the second session *name*; its task may contain the id of the session *before*."""
     other = scenario.sessions[name]
-    task = other.task.replace(SESSION_SLOT, before.id)
+    task = other.task.replace("{{session}}", before.id)
     return own_program("run", task, *scenario.options, *_streaming(environment.script_of(name)))
 
 
@@ -95,7 +99,11 @@ async def run_command(command: list[str], environment: ScenarioEnvironment, on_l
                 )
             )
             assert process.stdout is not None
-            await _read_lines(process.stdout, on_line)
+            rest = b""
+            async for chunk in process.stdout:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    on_line(line)
             return await process.wait()
 
 
@@ -124,13 +132,76 @@ async def _release_all(
     return None if messages else "no mail was held"
 
 
-async def _read_lines(stream: trio.abc.ReceiveStream, on_line: Callable[[bytes], None]) -> None:
-    rest = b""
-    while chunk := await stream.receive_some(READ_BYTES):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            on_line(line)
-
-
 async def _kill(process: trio.Process) -> None:
     process.kill()
+
+
+@attrs.define(eq=False)
+class SessionWatch:
+    """Runs the commands of one session and reads its events."""
+
+    _register: Callable[[bytes], SessionDirectory]
+    """Registers the session that is named in the first output line."""
+    _follower: EventFollower | None = attrs.field(default=None, init=False)
+    _session: SessionDirectory | None = attrs.field(default=None, init=False)
+    _began: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    async def run(
+        self,
+        command: list[str],
+        environment: ScenarioEnvironment,
+        stack: AsyncExitStack,
+        on_event: Callable[[SessionEvent], None],
+    ) -> int:
+        """Run *command* to its end, pass each event to *on_event* and return the exit code.
+
+        The events are followed until *stack* closes. Cancellation kills the command.
+        """
+        async with trio.open_nursery() as watching:
+            watching.start_soon(self._follow, stack, on_event)
+            status = await run_command(command, environment, self._read_line)
+            watching.cancel_scope.cancel()
+        return status
+
+    def drain(self) -> Iterator[SessionEvent]:
+        """Yield the events that were recorded since."""
+        while self._follower is not None and (observed := self._follower.take_nowait()) is not None:
+            yield observed
+
+    def _read_line(self, line: bytes) -> None:
+        if self._session is None:
+            self._session = self._register(line)
+            self._began.set()
+
+    async def _follow(self, stack: AsyncExitStack, on_event: Callable[[SessionEvent], None]) -> None:
+        if self._follower is None:
+            await self._began.wait()
+            assert self._session is not None
+            self._follower = await stack.enter_async_context(open_follower(self._session.directory))
+        async for observed in self._follower:
+            on_event(observed)
+
+
+def qualify_agent(name: str, agent: str) -> str:
+    """Return the name by which a scenario refers to *agent* of the session *name*; the first session has no name."""
+    return f"{name}/{agent}" if name else agent
+
+
+def qualify_event(name: str, observed: SessionEvent) -> SessionEvent:
+    """Return *observed* with agents renamed as in `qualify_agent`."""
+    if not name:
+        return observed
+    renamed = {
+        key: qualify_agent(name, observed.members[key])
+        for key in agent_members(observed.kind)
+        if observed.members.get(key) is not None
+    }
+    event = observed.event
+    if isinstance(event, AgentChanged):
+        event = msgspec.structs.replace(event, name=renamed["name"], parent=renamed.get("parent"))
+    return attrs.evolve(observed, agent=renamed["agent"], event=event, members={**observed.members, **renamed})
+
+
+def qualify_hop(name: str, hop: MessageHop) -> MessageHop:
+    """Return *hop* with its mailbox renamed as in `qualify_agent`."""
+    return attrs.evolve(hop, mailbox=qualify_agent(name, hop.mailbox))

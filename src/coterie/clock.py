@@ -4,6 +4,7 @@ Cache lifetimes, idle times and daily limits use only this clock, so a test can 
 writing one file.
 """
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -45,7 +46,12 @@ class Clock:
     def offset(self) -> float:
         """Seconds that this clock is ahead of wall time; negative if it is behind."""
         if self.file is not None:
-            self._reload(self.file)
+            with contextlib.suppress(FileNotFoundError):
+                status = self.file.stat()
+                # `advance` replaces the file, so a new offset has a new inode or time stamp.
+                version = (status.st_ino, status.st_mtime_ns)
+                if version != self._version:
+                    self._offset, self._version = float(self.file.read_text()), version
         return self._offset
 
     def advance(self, seconds: float) -> None:
@@ -61,14 +67,3 @@ class Clock:
             offset = self.offset + seconds
             replace_file(self.file, f"{offset!r}\n".encode())
         self._offset = offset
-
-    def _reload(self, file: Path) -> None:
-        try:
-            status = file.stat()
-        except FileNotFoundError:
-            return
-        # `advance` replaces the file, so a new offset has a new inode or time stamp.
-        version = (status.st_ino, status.st_mtime_ns)
-        if version != self._version:
-            self._offset = float(file.read_text())
-            self._version = version

@@ -10,6 +10,17 @@ def first_exception(error: BaseException) -> BaseException:
     return error
 
 
+@attrs.define(eq=False)
+class ReasonError(Exception):
+    """Base class of errors with one line of text."""
+
+    reason: str
+    """One line that says what is wrong."""
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class AgentError(Exception):
     """Base class of the errors that `coterie.agents` raises deliberately."""
 

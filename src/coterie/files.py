@@ -17,9 +17,8 @@ import fcntl
 import itertools
 import mmap
 import os
-import random
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, Self
 
@@ -44,42 +43,6 @@ class FaultHook(Protocol):
 
 class TornWrite(OSError):
     """Only a part of the bytes was written, because the disk is full or a fault was injected."""
-
-
-@attrs.define(eq=False)
-class SeededFaults:
-    """Fault hook that fails each type of operation with a given probability, reproducibly for one seed."""
-
-    seed: int
-    torn: float = 0.0
-    full: float = 0.0
-    fsync: float = 0.0
-    rename: float = 0.0
-    _random: random.Random = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._random = random.Random(self.seed)  # noqa: S311 - must be reproducible, is not used for secrets
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, float]) -> "SeededFaults":
-        """Build the hook from the mapping in a scenario, such as `{seed: 7, torn: 0.01}`.
-
-        Raises `TypeError` for an unknown key.
-        """
-        return cls(**{**mapping, "seed": int(mapping.get("seed", 0))})  # type: ignore[arg-type]  # the seed is an int, all other values are floats
-
-    def before(self, operation: Operation, path: Path, size: int) -> int:
-        """Draw one random number per operation, so that faults depend only on the seed and the order of operations."""
-        draw = self._random.random()
-        if operation == "rename" and draw < self.rename:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        if operation == "fsync" and draw < self.fsync:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        if operation == "write" and draw < self.full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        if operation == "write" and draw < self.full + self.torn:
-            return self._random.randrange(size) if size else 0
-        return size
 
 
 _hook: FaultHook | None = None

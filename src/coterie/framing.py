@@ -1,7 +1,8 @@
 """Frames on a byte stream: four bytes of length, then the payload."""
 
-import attrs
 import trio
+
+from coterie.errors import ReasonError
 
 FRAME_LIMIT = 1024 * 1024
 """Maximum payload of a frame, in bytes."""
@@ -10,14 +11,8 @@ _LENGTH_SIZE = 4
 _CHUNK = 65_536
 
 
-@attrs.define(eq=False)
-class PeerInvalid(Exception):
+class PeerInvalid(ReasonError):
     """The peer of a connection is another user, sends invalid bytes, or is too slow."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 async def write_frame(stream: trio.abc.SendStream, payload: bytes) -> None:

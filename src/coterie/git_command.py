@@ -6,8 +6,9 @@ import signal
 import subprocess
 from pathlib import Path
 
-import attrs
 import trio
+
+from coterie.errors import ReasonError
 
 GRACE = 2.0
 """Seconds that git gets after SIGTERM to remove its locks and partial files."""
@@ -16,15 +17,8 @@ _COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false
 _SETTINGS = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 
 
-@attrs.define(eq=False)
-class GitFailed(Exception):
-    """A git command failed."""
-
-    reason: str
-    """The error of git, in one line."""
-
-    def __str__(self) -> str:
-        return self.reason
+class GitFailed(ReasonError):
+    """A git command failed; the reason is the error of git."""
 
 
 async def run_git(directory: Path, *arguments: str, repository: Path | None = None) -> str:
@@ -36,11 +30,15 @@ async def run_git(directory: Path, *arguments: str, repository: Path | None = No
     On cancellation kills git and its children, and returns when git is reaped. Safe in a root: git stays in the session
     of this process, so the root does not mistake it for an orphan.
     """
+    # Git sets its variables for hooks; they would redirect every command to another repository.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _SETTINGS
+    if repository is not None:
+        environment["GIT_COMMON_DIR"] = str(repository)
     try:
         ended = await trio.run_process(
             [*_COMMAND, *arguments],
             cwd=directory,
-            env=_environment(repository),
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_stdout=True,
             capture_stderr=True,
@@ -53,12 +51,6 @@ async def run_git(directory: Path, *arguments: str, repository: Path | None = No
     if ended.returncode != 0:
         raise GitFailed(_failure_reason(ended.returncode, os.fsdecode(ended.stderr)))
     return os.fsdecode(ended.stdout).removesuffix("\n")
-
-
-def _environment(repository: Path | None) -> dict[str, str]:
-    # Git sets these variables for its hooks; they would redirect every command to another repository.
-    rest = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return {**rest, **_SETTINGS, **({} if repository is None else {"GIT_COMMON_DIR": str(repository)})}
 
 
 async def _end_group(process: trio.Process) -> None:

@@ -91,7 +91,16 @@ class SessionDirectory:
 
         Raises `ConfigInvalid` if no session or several match, or if the record cannot be read.
         """
-        return _load(_find(name))
+        sessions = _sessions()
+        found = [path for path in sessions if path.name.startswith(name)] if name else []
+        if len(found) == 1:
+            return _load(found[0])
+        if found:
+            raise ConfigInvalid("session", f"{len(found)} session ids begin with {name!r}; give more characters")
+        newest = "there are no sessions yet; start one with `coterie run`"
+        if sessions:
+            newest = f"the newest is {sessions[-1].name}"
+        raise ConfigInvalid("session", f"no session's id begins with {name!r}; {newest}")
 
     @classmethod
     def newest(cls, project: Path) -> "SessionDirectory":
@@ -157,19 +166,6 @@ def _save(session: SessionDirectory) -> None:
 def _sessions(project: str = "*") -> list[Path]:
     """Return the directories of all sessions, or of the sessions of one project, oldest first."""
     return sorted(home_directory().glob(f"projects/{project}/sessions/*"), key=lambda path: path.name)
-
-
-def _find(name: str) -> Path:
-    sessions = _sessions()
-    found = [path for path in sessions if path.name.startswith(name)] if name else []
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigInvalid("session", f"{len(found)} session ids begin with {name!r}; give more characters")
-    newest = (
-        f"the newest is {sessions[-1].name}" if sessions else "there are no sessions yet; start one with `coterie run`"
-    )
-    raise ConfigInvalid("session", f"no session's id begins with {name!r}; {newest}")
 
 
 def _load(directory: Path) -> SessionDirectory:

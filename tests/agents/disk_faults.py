@@ -23,7 +23,6 @@ class FaultAt:
     _count: int = attrs.field(default=0, init=False)
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
-        """As `FaultHook.before`."""
         if operation != self.operation or not self.picks(path):
             return size
         self._count += 1

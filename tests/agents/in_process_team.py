@@ -18,8 +18,7 @@ from coterie.agents.loop.conversation.transcript import TranscriptWriter, load_t
 from coterie.agents.loop.model.client import ModelClient, open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
 from coterie.agents.loop.run_result import RunEnded, RunLimits
-from coterie.agents.runtime.mail_loop import run_mail_loop
-from coterie.agents.runtime.team_membership import TeamMembership
+from coterie.agents.runtime.mail_loop import TeamMembership, run_mail_loop
 from coterie.agents.tools.team.send_message import SendMessage
 from coterie.agents.tools.tool import Tool
 from coterie.clock import Clock
@@ -43,20 +42,12 @@ class NoKeys:
         """Return None for every sender."""
 
 
-@attrs.define(eq=False)
-class Team:
-    """Agents of one session, each of them a task of this process."""
+@attrs.define(eq=False, kw_only=True)
+class LocalMail:
+    """Mail of agents that share a process."""
 
-    directory: Path
-    served: Served
-    client: ModelClient
-    nursery: trio.Nursery
     roster: LocalRoster = attrs.field(factory=LocalRoster)
     dead: list[DeadLetter] = attrs.field(factory=list)
-    states: list[tuple[str, str]] = attrs.field(factory=list)
-    events: list[Event] = attrs.field(factory=list)
-    mail: dict[str, Messaging] = attrs.field(factory=dict)
-    ended: dict[str, RunEnded] = attrs.field(factory=dict)
     is_disk_full: bool = False
     """True if storing a dead letter fails."""
     transport: QueueTransport = attrs.field(init=False)
@@ -72,14 +63,22 @@ class Team:
             raise OSError(errno.ENOSPC, "No space left on device")
         self.dead.append(letter)
 
-    def sender(self, name: str) -> Sender:
-        """Return the sender of a member's mail."""
+    def sender(self, name: str, session: str = "s") -> Sender:
         kind: Any = {"main": "lead", "user": "human"}.get(name, "peer")
-        return Sender(name=name, incarnation=1, session="s", kind=kind)
+        return Sender(name=name, incarnation=1, session=session, kind=kind)
 
-    def member(self, name: str, lead: str | None = None) -> TeamMembership:
-        """Create the membership of one agent."""
-        return TeamMembership(router=self.router, sender=self.sender(name), lead=lead)
+
+@attrs.define(eq=False, kw_only=True)
+class Team(LocalMail):
+    """Agents of one session, each of them a task of this process."""
+
+    directory: Path
+    served: Served
+    client: ModelClient
+    nursery: trio.Nursery
+    states: list[tuple[str, str]] = attrs.field(factory=list)
+    events: list[Event] = attrs.field(factory=list)
+    ended: dict[str, RunEnded] = attrs.field(factory=dict)
 
     def start(self, name: str, task: str | None, *tools: Tool, lead: str | None = None) -> None:
         """Add an agent to the roster and run it, with a task or waiting for mail."""
@@ -93,7 +92,6 @@ class Team:
         with TranscriptWriter.open(self.path(name)) as transcript:
             async with self.transport.open_inbox(name, start, seen=transcript.loaded.mail) as inbox:
                 mail = Messaging(MergedInbox(name, inbox, (), self.add_dead_letter))
-                self.mail[name] = mail
                 send = SendMessage(router=self.router, sender=self.sender(name))
                 agent = build_agent(
                     transcript, self.client, self.directory, send, *tools, name=name, emit=self.events.append
@@ -108,7 +106,8 @@ class Team:
                 def note(state: str) -> None:
                     self.states.append((name, state))
 
-                self.ended[name] = await run_mail_loop(agent, mail, RunLimits(turns=20), self.member(name, lead), note)
+                membership = TeamMembership(router=self.router, sender=self.sender(name), lead=lead)
+                self.ended[name] = await run_mail_loop(agent, mail, RunLimits(turns=20), membership, note)
 
     def path(self, name: str) -> Path:
         """Return the path of an agent's transcript."""
@@ -144,5 +143,5 @@ async def open_team(script: str, directory: Path) -> AsyncIterator[Team]:
             open_model_client(LocalGateway(), base_url=served.url, api_key="k", policy=QUICK) as client,
             trio.open_nursery() as nursery,
         ):
-            yield Team(directory, served, client, nursery)
+            yield Team(directory=directory, served=served, client=client, nursery=nursery)
             nursery.cancel_scope.cancel()

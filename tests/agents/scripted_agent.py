@@ -1,7 +1,7 @@
 """Scripted agent with real HTTP to the embedded server, real files, and tools of the test."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,11 +22,13 @@ from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.token_estimate import Thresholds
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import UserTextRecord
+from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import Model, load_models
 from coterie.agents.loop.model.client import ModelClient, RetryPolicy, open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
 from coterie.agents.loop.model.request import Identity
+from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.tools.tool import (
     RESULT_CAP,
     Access,
@@ -54,7 +56,7 @@ class NoteInput:
 
 
 @attrs.frozen(kw_only=True)
-class NotingTool:
+class NotingTool(Tool):
     """Tool that calls a function of the test."""
 
     name: str
@@ -64,10 +66,6 @@ class NotingTool:
     result_cap: int | None = RESULT_CAP
     description: str = "Takes a note."
     input_type: type[attrs.AttrsInstance] = NoteInput
-
-    def paths_affected(self, _arguments: NoteInput, _workspace: Workspace) -> Iterable[Path]:
-        """Return no path."""
-        return ()
 
     async def run(self, arguments: NoteInput, _workspace: Workspace) -> ToolResult:
         """Return the result of the test's function."""
@@ -146,6 +144,31 @@ async def open_agent(
                 yield agent, served
 
 
+@contextmanager
+def open_resumed_agent(
+    agent: Agent, path: Path, layers: LayersSettings | None = None, compact: CompactionStep | None = None
+) -> Iterator[Agent]:
+    """Resume the agent whose transcript is at *path*, with the model, tools and files of *agent*.
+
+    The server is the same, so it still knows which thinking belongs to which call.
+    """
+    with TranscriptWriter.open(path, agent.clock) as transcript:
+        assert transcript.loaded.conversation is not None
+        again = build_agent(
+            transcript,
+            agent.client,
+            agent.workspace.root,
+            *agent.tools.values(),
+            model=agent.model,
+            thresholds=agent.meter.thresholds,
+            denial=agent.denial,
+            clock=agent.clock,
+        )
+        if layers is not None:
+            again.pipeline = build_pipeline(layers, dict(agent.tools), agent.workspace.scratch, compact)
+        yield again
+
+
 @attrs.define(eq=False)
 class SpentGateway(LocalGateway):
     """Gateway that refuses calls of one purpose as too expensive."""
@@ -169,8 +192,16 @@ class ObservedAgent:
     events: list[Event]
     served: Served
 
+    async def run(self, words: str | None = None, text: str | None = None) -> RunEnded:
+        """Run the loop, after a user message if *words* are given; it must complete, with *text* if given."""
+        if words is not None:
+            self.agent.append_message("user", [text_block(words)])
+        ended = await run_loop(self.agent, RunLimits(turns=400))
+        assert ended.reason == "completed", ended.error
+        assert text in (None, ended.text)
+        return ended
+
     def of_type(self, event_type: type[E]) -> list[E]:
-        """Return the emitted events of one type."""
         return of_type(self.events, event_type)
 
     @property
@@ -178,13 +209,17 @@ class ObservedAgent:
         """Reasons of the failures of layers."""
         return [event.reason for event in self.of_type(LayerFailed)]
 
+    @property
+    def statuses(self) -> list[int]:
+        """HTTP statuses of all replies."""
+        return [entry["status"] for entry in self.served.requests]
+
     def requests(self, purpose: str) -> list[dict[str, Any]]:
         """Return the server's log entries for *purpose*."""
         return [entry for entry in self.served.requests if entry["purpose"] == purpose]
 
 
 def of_type(events: list[Event], event_type: type[E]) -> list[E]:
-    """Return the events of one type."""
     return [event for event in events if isinstance(event, event_type)]
 
 

@@ -1,7 +1,7 @@
 """Helpers of the cache conformance suite: each case tests one documented rule with the real SDK and the server."""
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -10,17 +10,18 @@ import attrs
 import msgspec
 import pytest
 import trio
+from anthropic.types import Message as SdkMessage
 
 from coterie.clock import Clock
 from tests.embedded_server import Served, open_sdk, open_served
 
 Block = dict[str, Any]
 Message = dict[str, Any]
+Request = dict[str, Any]
 Test = TypeVar("Test", bound=Callable[..., Any])
 
 MODEL = "claude-opus-5"
 """Caches from 512 tokens, accepts every tool choice, and binds no thinking, so that most rules are easy to test."""
-MINIMUM = 512
 SCRIPT = "default: [{text: okay, times: always}]"
 HOLDING = """
 default:
@@ -39,6 +40,17 @@ def rule(reference: str) -> Callable[[Test], Test]:
     def note(test: Test) -> Test:
         RULES[f"{test.__module__}.{test.__name__}"] = reference
         return test
+
+    return note
+
+
+def rules(table: Mapping[str, object]) -> Callable[[Test], Test]:
+    """Mark a test as one case for each row of *table*: keys are references, values are its argument `row`."""
+
+    def note(test: Test) -> Test:
+        RULES.update({f"{test.__module__}.{test.__name__}[{reference}]": reference for reference in table})
+        marked_test: Test = pytest.mark.parametrize("row", table.values(), ids=list(table))(test)
+        return marked_test
 
     return note
 
@@ -89,6 +101,24 @@ class Bill:
         return self.cached + self.uncached
 
 
+Step = Request | Bill | int | float | tuple[Request, Bill | int]
+History = Sequence[Step]
+"""Requests in their order; each may be followed by its bill or by the tokens that it reads. A float is a wait."""
+
+
+def history(*steps: Step) -> tuple[Step, ...]:
+    """Return the history of these steps; a request and what follows it may be a pair."""
+    return steps
+
+
+Refusal = tuple[Request, str]
+"""A request and the message with which it is rejected; ` ...` ends a message of which only the beginning matters."""
+
+
+def refusal(request: Request, message: str) -> Refusal:
+    return request, message
+
+
 @attrs.frozen(kw_only=True)
 class Api:
     """The embedded server behind the real SDK, which requests whole replies or streams."""
@@ -110,6 +140,25 @@ class Api:
     async def ask(self, **changes: Any) -> Bill:
         """Return the bill of the basic request with *changes*."""
         return Bill.of((await self.send(**changes))["usage"])
+
+    async def play(self, history: History) -> None:
+        """Send the requests of *history* in their order, and check their bills."""
+        bill = Bill()
+        for step in (part for entry in history for part in (entry if isinstance(entry, tuple) else (entry,))):
+            if isinstance(step, float):
+                self.advance(step)
+            elif isinstance(step, dict):
+                bill = await self.ask(**step)
+            else:
+                billed = bill.read if isinstance(step, int) else bill
+                assert billed == step, f"billed {billed} instead of {step}"
+
+    async def check_refusal(self, refusal: Refusal) -> None:
+        """Check that a request is rejected with its message."""
+        request, expected = refusal
+        message = await self.refusal(**request)
+        start = expected.removesuffix(" ...")
+        assert message == expected or (start != expected and message.startswith(start)), message
 
     async def refusal(self, **changes: Any) -> str:
         """Return the message with which such a request is rejected as invalid."""
@@ -165,7 +214,6 @@ def text(tokens: int, letter: str = "x") -> Block:
 
 
 def text_block(words: str) -> Block:
-    """Return a text block with these words."""
     return {"type": "text", "text": words}
 
 
@@ -193,7 +241,6 @@ def image(data: str = "aGk=") -> Block:
 
 
 def marked(block: Block, ttl: str | None = None) -> Block:
-    """Return *block* as a breakpoint."""
     return {**block, "cache_control": control(ttl)}
 
 
@@ -203,13 +250,16 @@ def control(ttl: str | None = None) -> dict[str, str]:
 
 
 def user(*blocks: Block) -> Message:
-    """Return a user message."""
     return {"role": "user", "content": list(blocks)}
 
 
 def assistant(*blocks: Block) -> Message:
-    """Return an assistant message."""
     return {"role": "assistant", "content": list(blocks)}
+
+
+def said(*blocks: Block, **more: Any) -> Request:
+    """Return a request with one user message."""
+    return {"messages": [user(*blocks)], **more}
 
 
 def replied(message: Mapping[str, Any]) -> Message:
@@ -230,3 +280,10 @@ def layered(**changes: Any) -> dict[str, Any]:
         "messages": [user(marked(text(8, "m")))],
         **changes,
     }
+
+
+async def send_raw(sdk: anthropic.AsyncAnthropic, body: bytes, agent: str = "main") -> Bill:
+    """Send the serialized *body*, which requests a whole reply, and return the bill of its input."""
+    headers = {"content-type": "application/json", "x-coterie-agent": agent}
+    message = await sdk.post("/v1/messages", cast_to=SdkMessage, content=body, options={"headers": headers})
+    return Bill.of(message.usage.to_dict())

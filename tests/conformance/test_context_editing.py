@@ -1,17 +1,27 @@
 from typing import Any
 
+import attrs
 import pytest
 
+from coterie.agents.loop.model.catalog import load_models
 from tests.conformance.cases import (
     MODEL,
     Api,
     Bill,
+    Block,
+    History,
     Message,
+    Refusal,
+    Request,
     assistant,
+    control,
+    history,
     marked,
     open_api,
+    refusal,
     replied,
     rule,
+    rules,
     text,
     tool_result,
     tool_use,
@@ -28,7 +38,6 @@ def clear_tools(**fields: Any) -> dict[str, Any]:
 
 
 def clear_thinking(keep: Any) -> dict[str, Any]:
-    """Return the edit that clears thinking."""
     return {"type": "clear_thinking_20251015", "keep": keep}
 
 
@@ -63,11 +72,6 @@ async def applied(api: Api, messages: list[Message], *listed: dict[str, Any], **
     return found
 
 
-async def cleared(api: Api, messages: list[Message], *listed: dict[str, Any]) -> int:
-    """Return the number of cleared tool uses."""
-    return sum(edit["cleared_tool_uses"] for edit in await applied(api, messages, *listed))
-
-
 @rule("context editing / clear_tool_uses: the oldest results go, keep says how many stay")
 async def test_the_oldest_tool_results_are_cleared(api: Api) -> None:
     (edit,) = await applied(api, rounds(5), clear_tools(keep=uses(2)))
@@ -77,42 +81,46 @@ async def test_the_oldest_tool_results_are_cleared(api: Api) -> None:
     assert edit["cleared_input_tokens"] == before - after > 0
 
 
-@rule("context editing / clear_tool_uses: three are kept by default")
-async def test_three_tool_uses_stay_by_default(api: Api) -> None:
-    assert await cleared(api, rounds(5), clear_tools()) == 2
+@attrs.frozen
+class Clearing:
+    """An edit of a conversation, and the number of tool uses that it clears."""
+
+    uses: int
+    edit: dict[str, Any]
+    messages: list[Message] = attrs.field(factory=lambda: rounds(5))
 
 
-@pytest.mark.parametrize(("threshold", "is_passed"), [(4, True), (5, False)])
-@rule("context editing / clear_tool_uses: a trigger may count tool uses")
-async def test_a_trigger_may_count_tool_uses(api: Api, threshold: int, *, is_passed: bool) -> None:
-    edit = clear_tools(trigger=uses(threshold))
-    assert bool(await cleared(api, rounds(5), edit)) == is_passed
+CLEARINGS = {
+    "context editing / clear_tool_uses: three are kept by default": Clearing(2, clear_tools()),
+    "context editing / clear_tool_uses: a trigger may count tool uses": Clearing(2, clear_tools(trigger=uses(4))),
+    "context editing / clear_tool_uses: as many tool uses do not trigger": Clearing(0, clear_tools(trigger=uses(5))),
+    "context editing / clear_tool_uses: a trigger may count input tokens": Clearing(
+        2, clear_tools(trigger=tokens(1_000))
+    ),
+    "context editing / clear_tool_uses: fewer tokens do not trigger": Clearing(0, clear_tools(trigger=tokens(2_000))),
+    "context editing / clear_tool_uses: the default trigger is 100,000 input tokens": Clearing(
+        2, {"type": "clear_tool_uses_20250919"}, rounds(5, size=20_100)
+    ),
+    "context editing / clear_tool_uses: fewer than 100,000 tokens do not trigger": Clearing(
+        0, {"type": "clear_tool_uses_20250919"}, rounds(5, size=19_000)
+    ),
+    "context editing / clear_at_least: an edit that can clear enough is applied": Clearing(
+        2, clear_tools(clear_at_least=tokens(100))
+    ),
+    "context editing / clear_at_least: what cannot clear enough is not applied": Clearing(
+        0, clear_tools(clear_at_least=tokens(100_000))
+    ),
+    "context editing / exclude_tools: excluded tools are never cleared": Clearing(
+        3, clear_tools(keep=uses(1), exclude_tools=["search"]), [*rounds(4, "lookup"), *rounds(4, "search")[1:]]
+    ),
+    "context editing / response: an edit that did nothing is not listed": Clearing(0, clear_tools(), rounds(2)),
+}
 
 
-@pytest.mark.parametrize(("threshold", "is_passed"), [(1_000, True), (2_000, False)])
-@rule("context editing / clear_tool_uses: a trigger may count input tokens")
-async def test_a_trigger_may_count_input_tokens(api: Api, threshold: int, *, is_passed: bool) -> None:
-    edit = clear_tools(trigger=tokens(threshold))
-    assert bool(await cleared(api, rounds(5), edit)) == is_passed
-
-
-@pytest.mark.parametrize(("size", "is_passed"), [(19_000, False), (20_100, True)])
-@rule("context editing / clear_tool_uses: the default trigger is 100,000 input tokens")
-async def test_the_default_trigger_is_a_hundred_thousand_tokens(api: Api, size: int, *, is_passed: bool) -> None:
-    assert bool(await cleared(api, rounds(5, size=size), {"type": "clear_tool_uses_20250919"})) == is_passed
-
-
-@pytest.mark.parametrize(("least", "is_applied"), [(100, True), (100_000, False)])
-@rule("context editing / clear_at_least: what cannot clear enough is not applied")
-async def test_an_edit_that_cannot_clear_enough_is_not_applied(api: Api, least: int, *, is_applied: bool) -> None:
-    assert bool(await cleared(api, rounds(5), clear_tools(clear_at_least=tokens(least)))) == is_applied
-
-
-@rule("context editing / exclude_tools: excluded tools are never cleared")
-async def test_excluded_tools_keep_their_results(api: Api) -> None:
-    messages = [*rounds(4, "lookup"), *rounds(4, "search")[1:]]
-    edit = clear_tools(keep=uses(1), exclude_tools=["search"])
-    assert await cleared(api, messages, edit) == 3
+@rules(CLEARINGS)
+async def test_edit_clears_as_many_tool_uses_as_it_says(api: Api, row: Clearing) -> None:
+    found = [edit["cleared_tool_uses"] for edit in await applied(api, row.messages, row.edit)]
+    assert found == ([row.uses] if row.uses else [])
 
 
 @pytest.mark.parametrize(("inputs", "is_larger"), [(False, False), (True, True), (["lookup"], True), (["x"], False)])
@@ -122,11 +130,6 @@ async def test_tool_inputs_are_cleared_on_request(api: Api, inputs: Any, *, is_l
     (edit,) = await applied(api, rounds(5), clear_tools(clear_tool_inputs=inputs))
     assert edit["cleared_tool_uses"] == usual["cleared_tool_uses"]
     assert (edit["cleared_input_tokens"] > usual["cleared_input_tokens"]) == is_larger
-
-
-@rule("context editing / response: an edit that did nothing is not listed")
-async def test_an_edit_that_did_nothing_is_not_listed(api: Api) -> None:
-    assert await applied(api, rounds(2), clear_tools()) == []
 
 
 @rule("context editing / token counting: the count is given before and after")
@@ -159,82 +162,71 @@ async def test_clearing_loses_the_cache_from_the_first_cleared_result_on(api: Ap
     edited = await api.ask(messages=messages, **edits(clear_tools()))
     assert edited.read == FIRST
     assert await api.ask(messages=messages, **edits(clear_tools())) == Bill(read=edited.cached)
+    idle = clear_tools(trigger=uses(9))
+    assert await api.ask(messages=messages, **edits(idle)) == Bill(read=written.cached), "it does nothing"
 
 
-@rule("context editing / prompt caching: an edit that does nothing breaks nothing")
-async def test_an_edit_that_is_not_triggered_keeps_the_cache(api: Api) -> None:
-    messages = [user(marked(text(FIRST))), *rounds(2)[1:]]
-    await api.ask(messages=messages)
-    assert (await api.ask(messages=messages, **edits(clear_tools()))).read == FIRST
+REFUSALS: dict[str, Refusal] = {
+    "context editing / header: without its beta the parameter is refused": refusal(
+        {"messages": rounds(5), "context_management": {"edits": [clear_tools()]}},
+        "context_management: Extra inputs are not permitted",
+    ),
+    "context editing / combining: clear_thinking must be first": refusal(
+        {"messages": rounds(5), **edits(clear_tools(), clear_thinking("all"))},
+        "context_management.edits: `clear_thinking_20251015` must be the first edit",
+    ),
+    "context editing / clear_thinking: keep must be above zero": refusal(
+        edits(clear_thinking({"type": "thinking_turns", "value": 0})), "context_management.edits.0.keep.value: ..."
+    ),
+    "context editing / edits: an unknown edit is refused": refusal(
+        edits({"type": "clear_everything"}), "context_management.edits.0.type: ..."
+    ),
+}
 
 
-@rule("context editing / header: without its beta the parameter is refused")
-async def test_the_beta_header_is_needed(api: Api) -> None:
-    refusal = await api.refusal(messages=rounds(5), context_management={"edits": [clear_tools()]})
-    assert refusal == "context_management: Extra inputs are not permitted"
-
-
-@rule("context editing / combining: clear_thinking must be first")
-async def test_thinking_must_be_cleared_first(api: Api) -> None:
-    refusal = await api.refusal(messages=rounds(5), **edits(clear_tools(), clear_thinking("all")))
-    assert refusal == "context_management.edits: `clear_thinking_20251015` must be the first edit"
-
-
-@rule("context editing / clear_thinking: keep must be above zero")
-async def test_at_least_one_turn_of_thinking_is_kept(api: Api) -> None:
-    refusal = await api.refusal(**edits(clear_thinking({"type": "thinking_turns", "value": 0})))
-    assert refusal.startswith("context_management.edits.0.keep.value: ")
-
-
-@rule("context editing / edits: an unknown edit is refused")
-async def test_an_unknown_edit_is_refused(api: Api) -> None:
-    refusal = await api.refusal(**edits({"type": "clear_everything"}))
-    assert refusal.startswith("context_management.edits.0")
+@rules(REFUSALS)
+async def test_edit_is_refused(api: Api, row: Refusal) -> None:
+    await api.check_refusal(row)
 
 
 THOUGHTFUL = f"default: [{{thinking: {'h' * 400}, text: okay, times: always}}]"
 ADAPTIVE = {"max_tokens": 500, "thinking": {"type": "adaptive"}}
 
 
-async def thoughtful(api: Api, turns: int) -> list[Message]:
-    """Return a conversation of *turns* with thinking of a hundred tokens each, and a last question."""
+async def thoughtful(api: Api, count: int) -> list[Message]:
+    """Return a conversation of *count* turns with thinking of a hundred tokens each, and a last question."""
     messages: list[Message] = [user(text(FIRST))]
-    for _ in range(turns):
+    for _ in range(count):
         reply = await api.send(messages=messages, **ADAPTIVE)
         messages += [replied(reply), user(text(2))]
     return messages
 
 
-@pytest.mark.parametrize(("turns", "count"), [(1, 3), (2, 2), (3, 1)])
-@rule("context editing / clear_thinking: the last turns with thinking are kept")
-async def test_thinking_is_kept_by_turns(turns: int, count: int) -> None:
-    async with open_api(THOUGHTFUL) as api:
-        messages = await thoughtful(api, 4)
-        edit = clear_thinking({"type": "thinking_turns", "value": turns})
-        (done,) = await applied(api, messages, edit, **ADAPTIVE)
-    assert done == {
-        "type": "clear_thinking_20251015",
-        "cleared_thinking_turns": count,
-        "cleared_input_tokens": 100 * count,
-    }
+def turns(value: int) -> dict[str, Any]:
+    """Return a number of turns with thinking."""
+    return {"type": "thinking_turns", "value": value}
 
 
-@pytest.mark.parametrize("everything", ["all", {"type": "all"}])
-@rule("context editing / clear_thinking: keep all clears nothing and keeps the cache")
-async def test_all_thinking_can_be_kept(everything: Any) -> None:
+@pytest.mark.parametrize(
+    ("keep", "count"), [(turns(1), 3), (turns(2), 2), (turns(3), 1), ("all", 0), ({"type": "all"}, 0)]
+)
+@rule("context editing / clear_thinking: the last turns with thinking are kept; all clears nothing and keeps the cache")
+async def test_thinking_is_kept_by_turns(keep: Any, count: int) -> None:
     async with open_api(THOUGHTFUL) as api:
-        messages = [*(await thoughtful(api, 3))[:-1], user(marked(text(2)))]
+        messages = [*(await thoughtful(api, 4))[:-1], user(marked(text(2)))]
         written = await api.ask(messages=messages, **ADAPTIVE)
-        reply = await api.send(messages=messages, **ADAPTIVE, **edits(clear_thinking(everything)))
-    assert reply["context_management"] == {"applied_edits": []}
-    assert Bill.of(reply["usage"]) == Bill(read=written.cached)
+        reply = await api.send(messages=messages, **ADAPTIVE, **edits(clear_thinking(keep)))
+    cleared = {"cleared_thinking_turns": count, "cleared_input_tokens": 100 * count}
+    expected = [{"type": "clear_thinking_20251015", **cleared}] if count else []
+    assert reply["context_management"] == {"applied_edits": expected}
+    assert (Bill.of(reply["usage"]) == Bill(read=written.cached)) == (count == 0)
 
 
 @rule("context editing / combining: both edits are applied and reported in order")
 async def test_both_edits_are_applied() -> None:
     async with open_api(THOUGHTFUL) as api:
         messages = [*(await thoughtful(api, 3)), *rounds(5)[1:]]
-        both = clear_thinking({"type": "thinking_turns", "value": 1}), clear_tools()
+        both = clear_thinking(turns(1)), clear_tools()
         first, second = await applied(api, messages, *both, **ADAPTIVE)
     assert (first["type"], first["cleared_thinking_turns"]) == ("clear_thinking_20251015", 2)
     assert (second["type"], second["cleared_tool_uses"]) == ("clear_tool_uses_20250919", 2)
@@ -250,3 +242,106 @@ async def test_an_older_model_keeps_thinking_when_told_to() -> None:
         stripped = await api.ask(messages=messages, **model, **thinking)
         kept = await api.ask(messages=messages, **model, **thinking, **edits(clear_thinking("all")))
     assert kept.total - stripped.total == 100
+
+
+EDITS_BETA = (load_models().betas["cache_edits"],)
+RESULT = 104
+"""Tokens of a tool result with a hundred tokens of text."""
+ASKED = [user(text(600)), assistant(tool_use("toolu_1"))]
+CACHED = 600 + 2 * (7 + RESULT)
+"""Tokens of two tool rounds."""
+
+
+def delete(*references: str) -> Block:
+    """Return an edit of the cached prefix."""
+    return {"type": "cache_edits", "edits": [{"type": "delete", "cache_reference": name} for name in references]}
+
+
+def two_rounds(*last: Block) -> list[Message]:
+    """Return two tool rounds, with *last* after the second result."""
+    first, second = (tool_result(name, "r" * 400) for name in ("toolu_1", "toolu_2"))
+    return [*ASKED, user(first), assistant(tool_use("toolu_2")), user(marked(second), *last)]
+
+
+def edited(*last: Block) -> Request:
+    return {"messages": two_rounds(*last), "betas": EDITS_BETA}
+
+
+def _far_behind() -> Request:
+    """Return the edit, then as many blocks as a lookback passes."""
+    blocks = [text(1, letter) for letter in "abcdefghijklmnopqrs"]
+    request = edited(delete("toolu_1"), *blocks[:-1], marked(blocks[-1]))
+    request["messages"][-1]["content"][0].pop("cache_control")
+    return request
+
+
+EDITED_HISTORIES: dict[str, History] = {
+    "cache edits / delete: the prefix is found as it was, and the deleted result is not billed": history(
+        ({"messages": two_rounds()}, Bill(write_5m=CACHED)),
+        (edited(delete("toolu_1"), text(2)), Bill(read=CACHED - RESULT, uncached=2)),
+    ),
+    "cache edits / delete: several results at once": history(
+        {"messages": two_rounds()},
+        (edited(delete("toolu_1", "toolu_2"), text(2)), Bill(read=CACHED - 2 * RESULT, uncached=2)),
+    ),
+    "cache edits / lookback: an edit costs no position": history(
+        {"messages": two_rounds()}, _far_behind(), CACHED - RESULT
+    ),
+    "cache edits / automatic caching: the marker goes to the block before an edit": history(
+        {**edited(), "messages": [*ASKED, user(tool_result("toolu_1"), delete("toolu_1"))], "cache_control": control()},
+        ({"messages": [*ASKED, user(marked(tool_result("toolu_1")))]}, Bill(read=612)),
+    ),
+}
+
+
+@rules(EDITED_HISTORIES)
+async def test_cache_edit_is_billed_as_documented(api: Api, row: History) -> None:
+    await api.play(row)
+
+
+@rule("cache edits / usage: cache_deleted_input_tokens is what an edit newly deleted, and absent without an edit")
+async def test_usage_says_what_was_newly_deleted(api: Api) -> None:
+    reply = await api.send(**edited(text(2)))
+    assert "cache_deleted_input_tokens" not in reply["usage"]
+    said = edited(delete("toolu_1"), marked(text(2)))
+    first = (await api.send(**said))["usage"]
+    assert first["cache_deleted_input_tokens"] == RESULT
+    said["messages"] += [assistant(text(1)), user(text(3))]
+    second = (await api.send(**said))["usage"]
+    assert Bill.of(second) == Bill(read=Bill.of(first).cached, uncached=4)
+    assert second["cache_deleted_input_tokens"] == 0
+
+
+def _malformed(edit: dict[str, str]) -> Request:
+    return edited({"type": "cache_edits", "edits": [edit]})
+
+
+EDIT_REFUSALS: dict[str, Refusal] = {
+    "cache edits / header: without its beta the block is unknown": refusal(
+        {"messages": two_rounds(delete("toolu_1"))},
+        "messages.4.content.1: Input tag 'cache_edits' does not match any of the expected tags",
+    ),
+    "cache edits / delete: the result must be in the request": refusal(
+        edited(delete("toolu_9")),
+        "messages.4.content.1.edits.0.cache_reference: no `tool_result` of toolu_9 is in this request",
+    ),
+    "cache edits / placement: only in user messages": refusal(
+        {"messages": [*two_rounds(), assistant(delete("toolu_1")), user(text(1))], "betas": EDITS_BETA},
+        "messages.5.content.0: `cache_edits` blocks can only be in `user` messages",
+    ),
+    "cache edits / edits: an edit is a deletion": refusal(
+        _malformed({"type": "replace", "cache_reference": "toolu_1"}), "messages.4.content.1.edits.0.type: ..."
+    ),
+    "cache edits / edits: an edit has a reference": refusal(
+        _malformed({"type": "delete"}), "messages.4.content.1.edits.0.cache_reference: ..."
+    ),
+    "cache edits / breakpoints: an edit takes none": refusal(
+        edited(marked(delete("toolu_1"))),
+        "messages.4.content.1.cache_edits.cache_control: Extra inputs are not permitted",
+    ),
+}
+
+
+@rules(EDIT_REFUSALS)
+async def test_cache_edit_is_refused(api: Api, row: Refusal) -> None:
+    await api.check_refusal(row)

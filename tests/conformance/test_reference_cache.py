@@ -7,68 +7,14 @@ import anthropic
 import attrs
 import pytest
 import trio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from trio.testing import wait_all_tasks_blocked
 
-from coterie.agents.loop.model.catalog import load_models
-from coterie.scenarios.api_server.caching.breakpoints import find_breakpoints
-from coterie.scenarios.api_server.caching.prompt_cache import CacheResult, PromptCache
-from coterie.scenarios.api_server.caching.prompt_digest import build_prompt_digest
-from coterie.scenarios.api_server.request.api_request import ApiCaller, parse_request
-from tests.conformance.cases import Bill, StillClock
+from tests.conformance.cases import Bill, StillClock, send_raw
 from tests.conformance.random_histories import STEPS, Begin, Event, History, Send, Step, Wait
-from tests.conformance.raw_requests import send_raw
 from tests.conformance.reference_cache import Begun, ReferenceCache
 from tests.embedded_server import Served, open_sdk, open_served
 from tests.examples import examples
-
-TABLE = load_models()
-
-
-@attrs.define(eq=False)
-class PureServer:
-    """The server's code without HTTP, compared with the reference."""
-
-    now: float = 1_000.0
-    cache: PromptCache = attrs.field(factory=PromptCache)
-    reference: ReferenceCache = attrs.field(factory=ReferenceCache)
-    held: list[tuple[CacheResult, Begun]] = attrs.field(factory=list)
-
-    def act(self, event: Event) -> None:
-        """Pass *event* to both, and compare their bills."""
-        match event:
-            case Wait(seconds=seconds):
-                self.now += seconds
-            case Begin():
-                self._publish(*self.held.pop(0))
-            case Send(body=body, key=key, is_held=is_held):
-                verdict, begun = self._look_up(body, key), self.reference.begin(body, key, self.now)
-                assert verdict_bill(verdict) == begun.bill
-                if is_held:
-                    self.held.append((verdict, begun))
-                else:
-                    self._publish(verdict, begun)
-
-    def _look_up(self, body: bytes, key: str) -> CacheResult:
-        call = parse_request(body, ApiCaller(key=key), TABLE)
-        prompt = build_prompt_digest(call)
-        markers = find_breakpoints(call, prompt)
-        return self.cache.look_up(prompt, markers, minimum=call.model.cache_minimum, now=self.now)
-
-    def _publish(self, verdict: CacheResult, begun: Begun) -> None:
-        self.cache.publish(verdict)
-        self.reference.publish(begun)
-
-
-def verdict_bill(verdict: CacheResult) -> Bill:
-    return Bill(read=verdict.read, write_5m=verdict.write_5m, write_1h=verdict.write_1h, uncached=verdict.uncached)
-
-
-def check_history(steps: list[Step]) -> None:
-    server = PureServer()
-    for event in History().events(steps):
-        server.act(event)
-
 
 HELD = 12
 """Largest number of requests that a history may hold back."""
@@ -142,35 +88,9 @@ async def check_history_over_http(steps: list[Step]) -> None:
             await server.act(event, nursery)
 
 
-EXAMPLES = examples(150, suppress_health_check=[HealthCheck.too_slow])
-HTTP_EXAMPLES = settings(EXAMPLES, max_examples=20)
-
-
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @given(STEPS)
-@EXAMPLES
+@examples(60, suppress_health_check=[HealthCheck.too_slow])
 def test_any_history_is_billed_as_the_reference_does(steps: list[Step]) -> None:
-    check_history(steps)
-
-
-@pytest.mark.slow
-@given(STEPS)
-@HTTP_EXAMPLES
-def test_any_history_over_http_is_billed_as_the_reference_does(steps: list[Step]) -> None:
-    trio.run(check_history_over_http, steps)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-@given(STEPS)
-@settings(EXAMPLES, max_examples=5_000)
-def test_thousands_of_histories_are_billed_as_the_reference_does(steps: list[Step]) -> None:
-    check_history(steps)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-@given(STEPS)
-@settings(EXAMPLES, max_examples=600)
-def test_hundreds_of_histories_over_http_are_billed_as_the_reference_does(steps: list[Step]) -> None:
     trio.run(check_history_over_http, steps)

@@ -8,11 +8,6 @@ import pytest
 from coterie.clock import CLOCK_FILE_VARIABLE, Clock
 
 
-def test_plain_clock_returns_wall_time() -> None:
-    before = time.time()
-    assert before <= Clock().now() <= time.time()
-
-
 def test_clocks_on_one_file_move_together(tmp_path: Path) -> None:
     first, second = Clock(file=tmp_path / "clock"), Clock(file=tmp_path / "clock")
     first.advance(3600)
@@ -28,13 +23,6 @@ def test_concurrent_moves_add_up(tmp_path: Path) -> None:
     movers = [subprocess.Popen([sys.executable, "-P", "-c", code, str(tmp_path / "clock")]) for _ in range(3)]
     assert [mover.wait(30) for mover in movers] == [0, 0, 0]
     assert Clock(file=tmp_path / "clock").offset == 60
-
-
-def test_clock_is_wall_time_until_its_file_exists(tmp_path: Path) -> None:
-    clock = Clock(file=tmp_path / "clock")
-    assert clock.offset == 0
-    Clock(file=tmp_path / "clock").advance(5)
-    assert clock.offset == 5
 
 
 def test_clock_file_is_taken_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

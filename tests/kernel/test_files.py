@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.files import Appender, Operation, SeededFaults, TornWrite, file_faults, replace_file
+from coterie.files import Appender, Operation, TornWrite, file_faults, replace_file
+from tests.seeded_faults import SeededFaults
 
 
 def test_replaced_file_has_new_content_and_no_draft(tmp_path: Path) -> None:
@@ -25,17 +26,6 @@ def test_replaced_file_has_exactly_requested_mode(tmp_path: Path, mode: int) -> 
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == mode
-
-
-def test_umask_applies_without_mode(tmp_path: Path) -> None:
-    path = tmp_path / "plain"
-    path.touch(0o600)
-    before = os.umask(0o027)
-    try:
-        replace_file(path, b"new")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_draft_has_final_mode_before_content(tmp_path: Path) -> None:
@@ -62,15 +52,6 @@ def test_failed_replacement_keeps_old_file_without_draft(tmp_path: Path, fault: 
     assert [entry.name for entry in tmp_path.iterdir()] == ["roster.json"]
 
 
-def test_appended_records_follow_each_other(tmp_path: Path) -> None:
-    with Appender.open(tmp_path / "log") as log:
-        log.append(b"one\n")
-        log.sync()
-    with Appender.open(tmp_path / "log") as log:
-        log.append(b"two\n")
-    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
-
-
 def test_torn_append_leaves_part_and_raises(tmp_path: Path) -> None:
     record = b"x" * 1000
     with Appender.open(tmp_path / "log") as log:
@@ -83,24 +64,6 @@ def test_full_disk_raises_system_error(tmp_path: Path) -> None:
     with file_faults(SeededFaults(seed=0, full=1.0)), pytest.raises(OSError, match="No space") as caught:
         replace_file(tmp_path / "file", b"x")
     assert caught.value.errno == errno.ENOSPC
-
-
-def test_same_seed_gives_same_faults(tmp_path: Path) -> None:
-    def failures() -> list[bool]:
-        failed = []
-        with file_faults(SeededFaults(seed=42, full=0.3)):
-            for _ in range(50):
-                try:
-                    replace_file(tmp_path / "file", b"x", durable=False)
-                    failed.append(False)
-                except OSError:
-                    failed.append(True)
-        return failed
-
-    first = failures()
-    assert first == failures()
-    assert any(first)
-    assert not all(first)
 
 
 def test_hook_sees_every_operation_until_block_ends(tmp_path: Path) -> None:

@@ -33,13 +33,6 @@ def test_directory_in_checkout_belongs_to_its_root(tmp_path: Path) -> None:
     assert project_root(top / "a/b") == project_root(top) == checkout_root(top / "a/b") == top
 
 
-def test_link_into_checkout_leads_to_its_root(tmp_path: Path) -> None:
-    top = _repository(tmp_path / "repo")
-    (top / "a").mkdir()
-    (tmp_path / "link").symlink_to(top / "a")
-    assert project_root(tmp_path / "link") == top
-
-
 def test_worktree_shares_project_root_but_has_own_checkout_root(tmp_path: Path) -> None:
     top = _repository(tmp_path / "repo")
     _git(top, "worktree", "add", "-q", "../tree")

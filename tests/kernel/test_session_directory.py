@@ -8,20 +8,19 @@ from coterie.clock import Clock
 from coterie.session_directory import SessionDirectory, project_slug
 
 
-def test_session_directory_is_private_to_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def test_session_directory_is_private_to_owner(tmp_path: Path, home: Path) -> None:
     sessions = [SessionDirectory.create(tmp_path, Clock(), task="t", model="m") for _ in range(2)]
     assert len({session.directory for session in sessions}) == 2
     for session in sessions:
-        assert session.directory.parent == tmp_path / "home/projects" / project_slug(tmp_path) / "sessions"
+        assert session.directory.parent == home / "projects" / project_slug(tmp_path) / "sessions"
         assert stat.S_IMODE(session.directory.stat().st_mode) == 0o700
         facts = msgspec.json.decode((session.directory / "session.json").read_bytes())
         assert (facts["v"], facts["id"], facts["project"]) == (1, session.id, str(tmp_path))
         assert session.agent_directory("main").is_dir()
 
 
-def test_session_ids_sort_by_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("home")
+def test_session_ids_sort_by_start(tmp_path: Path) -> None:
     clock = Clock()
     first = SessionDirectory.create(tmp_path, clock, task="t", model="m")
     clock.advance(1)

@@ -73,7 +73,7 @@ class Disk:
     """Simulated disk that knows which bytes of each log are synced, and can lose the others in a power cut."""
 
     faults: FailsFrom | None = None
-    _synced: dict[int, int] = attrs.field(factory=dict)
+    synced: dict[int, int] = attrs.field(factory=dict)
     """Inode -> bytes."""
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
@@ -81,7 +81,7 @@ class Disk:
         allowed = size if self.faults is None else self.faults.before(operation, path, size)
         if operation == "fsync" and path.suffix == ".log":
             status = path.stat()
-            self._synced[status.st_ino] = status.st_size
+            self.synced[status.st_ino] = status.st_size
         return allowed
 
     @contextmanager
@@ -100,7 +100,7 @@ class Disk:
         """
         for path in directory.glob("*.log"):
             status = path.stat()
-            synced = self._synced.get(status.st_ino, 0)
+            synced = self.synced.get(status.st_ino, 0)
             os.truncate(path, synced + int((status.st_size - synced) * share))
             if keeps_length:
                 os.truncate(path, status.st_size)

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.files import SeededFaults, TornWrite, file_faults, frame_record
+from coterie.files import TornWrite, file_faults, frame_record
 from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.dead_letters import DeadLetters, ResendRecord
 from tests.examples import examples
 from tests.mailbox.file_mail import envelope
+from tests.seeded_faults import SeededFaults
 
 
 def dead_letter(raw: bytes = b"\x00\xff", *, has_envelope: bool = False) -> DeadLetter:
@@ -16,83 +17,34 @@ def dead_letter(raw: bytes = b"\x00\xff", *, has_envelope: bool = False) -> Dead
     return DeadLetter(reason="corrupt", detail="the checksum is wrong", mailbox="ada", at=5.5, envelope=sent, raw=raw)
 
 
-def test_dead_letters_are_read_back_unchanged(tmp_path: Path) -> None:
+def test_dead_letters_are_private_and_read_back_unchanged(tmp_path: Path) -> None:
+    assert DeadLetters(tmp_path / "dead").pending() == []
+    assert list(tmp_path.iterdir()) == []
     buried = [dead_letter(), dead_letter(has_envelope=True), dead_letter(b"")]
     for one in buried:
         DeadLetters(tmp_path / "dead").add(one)
     assert [found for _, found in DeadLetters(tmp_path / "dead").pending()] == buried
-
-
-def test_reading_no_dead_letters_creates_no_file(tmp_path: Path) -> None:
-    assert DeadLetters(tmp_path / "dead").pending() == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_number_of_a_dead_letter_does_not_change(tmp_path: Path) -> None:
-    dead = DeadLetters(tmp_path)
-    dead.add(dead_letter(b"one"))
-    [(number, _)] = dead.pending()
-    dead.add(dead_letter(b"two"))
-    assert dict(dead.pending())[number] == dead_letter(b"one")
-    assert len(dict(dead.pending())) == 2
-
-
-def test_torn_dead_letter_hides_no_other(tmp_path: Path) -> None:
-    dead = DeadLetters(tmp_path)
-    dead.add(dead_letter(b"one"))
-    with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(TornWrite):
-        dead.add(dead_letter(b"torn"))
-    dead.add(dead_letter(b"two"))
-    assert [found.raw for _, found in dead.pending()] == [b"one", b"two"]
-
-
-def test_durable_dead_letter_is_synced(tmp_path: Path) -> None:
-    with file_faults(SeededFaults(seed=1, fsync=1.0)):
-        DeadLetters(tmp_path).add(dead_letter())
-        with pytest.raises(OSError, match="Input/output"):
-            DeadLetters(tmp_path, is_durable=True).add(dead_letter())
-
-
-def test_dead_letters_are_private(tmp_path: Path) -> None:
-    DeadLetters(tmp_path / "dead").add(dead_letter())
     assert (tmp_path / "dead").stat().st_mode & 0o077 == 0
     assert (tmp_path / "dead" / "letters.jsonl").stat().st_mode & 0o077 == 0
 
 
-def test_resent_dead_letter_is_in_the_history_and_not_pending(tmp_path: Path) -> None:
+def test_dead_letter_is_pending_until_it_is_resent_and_then_in_the_history(tmp_path: Path) -> None:
+    """A process may be killed at any point, also after it stored the message: the next one uses the same id."""
     dead = DeadLetters(tmp_path)
     for raw in (b"one", b"two"):
         dead.add(dead_letter(raw))
-    (number, _), _ = dead.pending()
-    id_ = dead.begin_resend(number, 7.0)
+    (first, _), (second, _) = dead.pending()
+    id_ = dead.begin_resend(first, 7.0)
+    with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(TornWrite):
+        dead.finish_resend(first, id_, 0.0)
     assert [found.raw for _, found in dead.pending()] == [b"one", b"two"], "it is not stored yet"
-    dead.finish_resend(number, id_, 8.0)
-    assert [found.raw for _, found in dead.pending()] == [b"two"]
+    assert DeadLetters(tmp_path).begin_resend(first, 8.0) == id_ != DeadLetters(tmp_path).begin_resend(second, 0.0)
+    dead.finish_resend(first, id_, 8.0)
+    assert dead.pending() == [(second, dead_letter(b"two"))]
     assert [(one.letter.raw, one.resent) for one in dead.history()] == [
         (b"one", ResendRecord(id=id_, at=8.0)),
         (b"two", None),
     ]
-
-
-def test_resend_uses_the_same_id_when_repeated(tmp_path: Path) -> None:
-    """A first process may have been killed after it stored the message."""
-    for raw in (b"one", b"two"):
-        DeadLetters(tmp_path).add(dead_letter(raw))
-    first, second = (number for number, _ in DeadLetters(tmp_path).pending())
-    ids = {DeadLetters(tmp_path).begin_resend(first, float(now)) for now in range(3)}
-    assert len(ids) == 1
-    assert DeadLetters(tmp_path).begin_resend(second, 0.0) not in ids
-
-
-def test_dead_letter_stays_pending_when_the_resend_record_is_torn(tmp_path: Path) -> None:
-    dead = DeadLetters(tmp_path)
-    dead.add(dead_letter(b"one"))
-    [(number, _)] = dead.pending()
-    id_ = dead.begin_resend(number, 0.0)
-    with file_faults(SeededFaults(seed=3, torn=1.0)), pytest.raises(TornWrite):
-        dead.finish_resend(number, id_, 0.0)
-    assert [found.raw for _, found in dead.pending()] == [b"one"]
-    assert dead.begin_resend(number, 0.0) == id_
 
 
 def test_history_after_a_number_does_not_read_earlier_records(tmp_path: Path) -> None:
@@ -105,7 +57,6 @@ def test_history_after_a_number_does_not_read_earlier_records(tmp_path: Path) ->
     with (tmp_path / "letters.jsonl").open("r+b") as log:
         log.write(b"?" * second)
     assert [(one.number, one.resent is None) for one in dead.history(after=second)] == [(third, True), (fourth, False)]
-    assert [number for number, _ in dead.pending(after=second)] == [third]
     assert dead.history(after=fourth) == []
 
 

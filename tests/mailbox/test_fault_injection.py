@@ -12,8 +12,6 @@ from coterie.files import Appender, TornWrite, replace_file
 from coterie.mailbox.fault_injection import (
     FaultRule,
     FaultRules,
-    FileFaultInjector,
-    MailFaultInjector,
     add_fault_rule,
     read_injected_faults,
 )
@@ -60,20 +58,12 @@ def test_injected_disk_error_leaves_the_old_file(do: str, number: int, rules: Pa
     assert len(read_injected_faults(rules)) == 2
 
 
-def test_rule_ignores_other_processes_and_files(rules: Path, tmp_path: Path) -> None:
-    add_fault_rule(rules, FaultRule(id=1, do="disk_full", target="bob", times=None))
-    add_fault_rule(rules, FaultRule(id=2, do="disk_full", files="other", times=None))
-    with inject_faults("ada"):
-        replace_file(tmp_path / "a", b"x")
-    assert read_injected_faults(rules) == []
-
-
 def test_same_seed_tears_at_the_same_byte(tmp_path: Path) -> None:
     sizes = set()
     for play in ("one", "two"):
         path = tmp_path / f"{play}.jsonl"
         add_fault_rule(path, FaultRule(id=1, do="torn_write", seed=5))
-        sizes.add(FileFaultInjector(FaultRules(path, "ada")).before("write", tmp_path / "a", 1000))
+        sizes.add(FaultRules(path, "ada").before("write", tmp_path / "a", 1000))
     assert len(sizes) == 1
     assert sizes < set(range(1000))
 
@@ -82,22 +72,24 @@ def test_rule_count_holds_for_concurrent_matches(tmp_path: Path) -> None:
     path = tmp_path / "faults.jsonl"
     add_fault_rule(path, FaultRule(id=1, do="drop", transport="file", times=5, after=3))
     with Pool(8) as pool:
-        injected = pool.map(
-            lambda _: MailFaultInjector(FaultRules(path, "ada")).trigger("drop", "file", "bob"), range(40)
-        )
+        injected = pool.map(lambda _: FaultRules(path, "ada").trigger("drop", "file", "bob"), range(40))
     assert injected.count(0.0) == 5
     assert len(read_injected_faults(path)) == 5
 
 
-def test_mail_rule_matches_route_recipient_and_count(rules: Path) -> None:
-    add_fault_rule(rules, FaultRule(id=1, do="delay", transport="file", target="bob", seconds=1.5))
+def test_rule_matches_process_file_route_recipient_and_count(rules: Path, tmp_path: Path) -> None:
+    add_fault_rule(rules, FaultRule(id=1, do="disk_full", target="bob", times=None))
+    add_fault_rule(rules, FaultRule(id=2, do="disk_full", files="other", times=None))
+    add_fault_rule(rules, FaultRule(id=3, do="delay", transport="file", target="bob", seconds=1.5))
     with inject_faults("ada"):
+        replace_file(tmp_path / "a", b"x")
         assert trigger("delay", "file", "carol") is None
         assert trigger("delay", "queue", "bob") is None
         assert trigger("drop", "file", "bob") is None
         assert trigger("delay", "file", "bob") == 1.5
         assert trigger("delay", "file", "bob") is None
     assert trigger("delay", "file", "bob") is None
+    assert [each.id for each in read_injected_faults(rules)] == [3]
 
 
 @pytest.mark.slow

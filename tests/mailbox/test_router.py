@@ -1,17 +1,34 @@
-"""Routes, sequence numbers, broadcasts and refusals of the policy."""
+"""Routes, sequence numbers, broadcasts, refusals of the policy, and bodies of structured messages."""
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import attrs
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from coterie.agents.tools.team.send_message import SendMessage
+from coterie.agents.tools.tool import Workspace, call_tool
 from coterie.clock import Clock
 from coterie.mailbox.address import OtherSession, Socket
 from coterie.mailbox.contract import DeadLetter, MailLimits, Receipt
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Sender, SenderKind
-from coterie.mailbox.errors import BridgeRefused, MailboxFull, NotAllowed
+from coterie.mailbox.errors import BridgeRefused, NotAllowed
 from coterie.mailbox.merged_inbox import MergedInbox
+from coterie.mailbox.message_bodies import (
+    BODIES,
+    Idle,
+    MessageBody,
+    PermissionRequest,
+    PermissionResponse,
+    PlanApprovalRequest,
+    PlanApprovalResponse,
+    ShutdownRequest,
+    ShutdownResponse,
+    TaskAssignment,
+    TaskNotification,
+)
 from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.roster import LocalRoster
 from coterie.mailbox.router import OutgoingMessage, Router
@@ -20,15 +37,16 @@ from tests.mailbox.file_mail import KEY, OneKey
 
 
 @attrs.define(eq=False)
-class RecordingBridge:
-    """Bridge that records the messages it gets."""
+class Recorder:
+    """Bridge or authority port that records the messages it gets."""
 
-    sent: list[tuple[Envelope, Socket | OtherSession]] = attrs.field(factory=list)
+    transport: Literal["bridge", "control"]
+    sent: list[tuple[Envelope, Socket | OtherSession | None]] = attrs.field(factory=list)
 
-    async def send(self, envelope: Envelope, address: Socket | OtherSession) -> Receipt:
+    async def send(self, envelope: Envelope, address: Socket | OtherSession | None = None) -> Receipt:
         """Record the message."""
         self.sent.append((envelope, address))
-        return Receipt(id=envelope.id, recipient="main", transport="bridge", stored=0.0)
+        return Receipt(id=envelope.id, recipient=envelope.recipient.name, transport=self.transport, stored=0.0)
 
 
 @attrs.define(eq=False)
@@ -39,7 +57,7 @@ class RouterHarness:
     far: tuple[str, ...] = ("worker",)
     limits: MailLimits = attrs.field(factory=MailLimits)
     dead: list[DeadLetter] = attrs.field(factory=list)
-    bridge: RecordingBridge | None = attrs.field(factory=RecordingBridge)
+    bridge: Recorder | None = attrs.field(factory=lambda: Recorder("bridge"))
     roster: LocalRoster = attrs.field(factory=LocalRoster)
     local: QueueTransport = attrs.field(init=False)
     files: QueueTransport = attrs.field(init=False)
@@ -63,24 +81,19 @@ def sender(name: str = "main", kind: SenderKind = "lead") -> Sender:
     return Sender(name=name, incarnation=1, session="s", kind=kind)
 
 
-async def test_mail_goes_to_local_tasks_in_memory_and_to_others_by_file() -> None:
-    harness = RouterHarness()
-    for to in ("scout", "worker"):
-        await harness.router.send(sender(), OutgoingMessage(to=to, body=to))
-    assert harness.local.backlog("scout").messages == harness.files.backlog("worker").messages == 1
-    assert [e.body for e in await harness.received("worker")] == ["worker"]
-
-
-async def test_messages_are_signed_and_numbered_by_sender_and_recipient() -> None:
+async def test_mail_is_routed_signed_and_numbered_by_sender_and_recipient() -> None:
+    """Mail for local tasks stays in memory, mail for others goes by file."""
     harness = RouterHarness()
     for who, to in (("main", "scout"), ("main", "worker"), ("main", "scout"), ("worker", "scout")):
         await harness.router.send(sender(who, "peer"), OutgoingMessage(to=to, body="x"))
+    assert (harness.local.backlog("scout").messages, harness.files.backlog("worker").messages) == (3, 1)
     found = await harness.received("scout")
     assert [(e.sender.name, e.sequence) for e in found] == [("main", 1), ("main", 2), ("worker", 1)]
     assert all(e.is_signed_with(KEY) for e in found)
+    assert [(e.sender.name, e.sequence) for e in await harness.received("worker")] == [("main", 1)]
 
 
-async def test_broadcast_reaches_all_but_the_sender() -> None:
+async def test_text_is_broadcast_to_all_but_the_sender() -> None:
     harness = RouterHarness()
     await harness.router.send(sender(), OutgoingMessage(to="scout", body="x"))
     results = await harness.router.send(sender(), OutgoingMessage(to="*", body="all"))
@@ -89,24 +102,13 @@ async def test_broadcast_reaches_all_but_the_sender() -> None:
     groups = {(await harness.received(name))[-1].group for name in ("scout", "worker")}
     assert len(groups) == 1
     assert groups != {None}
+    refused = await harness.router.send(sender(), OutgoingMessage(to="*", body="{}", kind="task_assignment"))
+    assert [type(each.refusal) for each in refused] == [NotAllowed, NotAllowed], (
+        "a structured message has one recipient"
+    )
 
 
-async def test_broadcast_reaches_others_when_one_mailbox_is_full() -> None:
-    harness = RouterHarness(limits=MailLimits(messages=1))
-    await harness.router.send(sender(), OutgoingMessage(to="scout", body="x"))
-    full, reached = await harness.router.send(sender(), OutgoingMessage(to="*", body="all"))
-    assert isinstance(full.refusal, MailboxFull)
-    assert reached.receipt is not None
-
-
-async def test_broadcast_skips_ended_members() -> None:
-    harness = RouterHarness()
-    harness.roster.set_state("scout", "ended")
-    results = await harness.router.send(sender(), OutgoingMessage(to="*", body="all"))
-    assert [each.recipient for each in results] == ["worker"]
-
-
-async def test_other_sessions_are_reached_over_the_bridge() -> None:
+async def test_other_sessions_are_reached_only_over_the_bridge() -> None:
     harness = RouterHarness()
     assert harness.bridge is not None
     for to in ("bridge:20261116-1", "uds:/run/x.sock"):
@@ -115,26 +117,24 @@ async def test_other_sessions_are_reached_over_the_bridge() -> None:
         assert sent.recipient == to
     assert [address for _, address in harness.bridge.sent] == [OtherSession("20261116-1"), Socket(Path("/run/x.sock"))]
     assert {envelope.recipient.name for envelope, _ in harness.bridge.sent} == {"main"}
-
-
-async def test_without_a_bridge_another_session_is_refused() -> None:
     with pytest.raises(BridgeRefused, match="no bridge"):
         await RouterHarness(bridge=None).router.send(sender(), OutgoingMessage(to="bridge:x", body="hi"))
 
 
 REQUEST = MessageId("r")
-BODIES: dict[MessageKind, str] = {
-    "message": "hello",
-    "shutdown_request": "{}",
-    "plan_approval_response": '{"approve": true}',
-    "permission_response": '{"approve": true}',
-    "task_assignment": '{"task_id": 1}',
-    "shutdown_response": '{"accepted": true}',
-    "plan_approval_request": '{"plan": "1. Look."}',
-    "permission_request": '{"tool": "Bash"}',
-    "task_notification": '{"status": "completed", "summary": "Done."}',
-    "idle": "{}",
-}
+EXAMPLES: list[MessageBody] = [
+    ShutdownRequest(reason="done here", deadline=2.5),
+    ShutdownResponse(accepted=False, reason="the deadline"),
+    PlanApprovalRequest(plan="1. Read.\n2. Write."),
+    PlanApprovalResponse(approve=False, feedback="No tests?"),
+    PermissionRequest(tool="Bash", subject="git push", details={"timeout": "9"}, reason="it leaves the machine"),
+    PermissionResponse(approve=True),
+    TaskAssignment(task_id=7, subject="Mend the gate"),
+    TaskNotification(status="completed", summary="Done.", result="Two bugs.", turns=3, tool_calls=2, cost_usd="0.01"),
+    Idle(outcome="completed"),
+]
+TEXTS: dict[MessageKind, str] = {"message": "hello"}
+TEXTS.update({body.kind: body.to_body() for body in EXAMPLES})
 ALLOWED: dict[MessageKind, set[SenderKind]] = {
     "message": {"human", "lead", "peer", "system"},
     "shutdown_request": {"human", "lead", "system"},
@@ -153,7 +153,7 @@ ALLOWED: dict[MessageKind, set[SenderKind]] = {
 @pytest.mark.parametrize("who", get_args(SenderKind))
 async def test_sender_kind_decides_which_kinds_it_may_send(kind: MessageKind, who: SenderKind) -> None:
     harness = RouterHarness()
-    draft = OutgoingMessage(to="scout", body=BODIES[kind], kind=kind, in_reply_to=REQUEST)
+    draft = OutgoingMessage(to="scout", body=TEXTS[kind], kind=kind, in_reply_to=REQUEST)
     if who in ALLOWED[kind]:
         assert await harness.router.send(sender("main", who), draft)
         return
@@ -163,23 +163,11 @@ async def test_sender_kind_decides_which_kinds_it_may_send(kind: MessageKind, wh
     assert await harness.received("scout") == []
 
 
-@pytest.mark.parametrize("to", ["*", "bridge:x", "uds:/run/x.sock"])
-async def test_structured_messages_need_one_named_recipient(to: str) -> None:
-    harness = RouterHarness()
-    draft = OutgoingMessage(to=to, body="{}", kind="task_assignment")
-    if to == "*":
-        assert all(isinstance(each.refusal, NotAllowed) for each in await harness.router.send(sender(), draft))
-    else:
-        with pytest.raises(NotAllowed, match="by name"):
-            await harness.router.send(sender(), draft)
-
-
 @pytest.mark.parametrize("kind", sorted(AUTHORITY))
 async def test_authority_is_refused_through_files(kind: Any) -> None:
+    draft = OutgoingMessage(to="worker", body=TEXTS[kind], kind=kind, in_reply_to=REQUEST)
     with pytest.raises(NotAllowed, match="only inside one process"):
-        await RouterHarness().router.send(
-            sender(), OutgoingMessage(to="worker", body=BODIES[kind], kind=kind, in_reply_to=REQUEST)
-        )
+        await RouterHarness().router.send(sender(), draft)
 
 
 async def test_authority_is_only_for_the_current_incarnation() -> None:
@@ -191,38 +179,37 @@ async def test_authority_is_only_for_the_current_incarnation() -> None:
     assert [letter.reason for letter in harness.dead] == ["stale_incarnation"]
 
 
-async def test_answer_must_name_its_request_and_not_go_to_its_sender() -> None:
+@pytest.mark.parametrize(
+    ("kind", "to", "request_id", "reason"),
+    [
+        ("plan_approval_response", "scout", None, "name the request"),
+        ("plan_approval_response", "main", REQUEST, "its own request"),
+        ("task_assignment", "bridge:x", None, "by name"),
+        ("task_assignment", "uds:/run/x.sock", None, "by name"),
+    ],
+)
+async def test_structured_message_needs_a_named_recipient_and_an_answer_its_request(
+    kind: MessageKind, to: str, request_id: MessageId | None, reason: str
+) -> None:
+    draft = OutgoingMessage(to=to, body=TEXTS[kind], kind=kind, in_reply_to=request_id)
+    with pytest.raises(NotAllowed, match=reason):
+        await RouterHarness().router.send(sender(), draft)
+
+
+async def test_merged_inbox_acknowledges_in_each_inbox_and_refuses_authority_in_a_file() -> None:
     harness = RouterHarness()
-    with pytest.raises(NotAllowed, match="name the request"):
-        await harness.router.send(sender(), OutgoingMessage(to="scout", body="{}", kind="plan_approval_response"))
-    draft = OutgoingMessage(to="main", body="{}", kind="plan_approval_response", in_reply_to=REQUEST)
-    with pytest.raises(NotAllowed, match="its own request"):
-        await harness.router.send(sender(), draft)
-
-
-async def test_authority_found_in_a_file_is_dead_lettered() -> None:
-    harness = RouterHarness()
-    forged = OutgoingMessage(to="scout", body="{}", kind="shutdown_request")
-    envelope = harness.router._envelope(sender(), "scout", forged, None)  # noqa: SLF001 - as a forger would make it
-    await harness.files.send(envelope)
-    await harness.files.send(attrs.evolve(envelope, kind="message", id=MessageId("2"), mac=None).sign(KEY))
-    async with harness.local.open_inbox("scout", 1) as local, harness.files.open_inbox("scout", 1) as other:
-        box = MergedInbox("scout", local, (other,), harness.dead.append)
-        assert [d.envelope.kind for d in box.take_nowait()] == ["message"]
-        assert [(letter.reason, letter.envelope) for letter in harness.dead] == [("refused", envelope)]
-        await box.acknowledge([MessageId("2")])
-    assert harness.files.backlog("scout").messages == 0
-
-
-async def test_merged_inbox_acknowledges_in_the_inbox_of_each_message() -> None:
-    harness = RouterHarness()
+    forged = harness.router._envelope(  # noqa: SLF001 - as a forger would make it
+        sender(), "scout", OutgoingMessage(to="scout", body="{}", kind="shutdown_request"), None
+    )
     await harness.router.send(sender(), OutgoingMessage(to="scout", body="near"))
-    await harness.files.send(harness.router._envelope(sender(), "scout", OutgoingMessage(to="scout", body="far"), None))  # noqa: SLF001
+    await harness.files.send(forged)
+    await harness.files.send(attrs.evolve(forged, kind="message", body="far", id=MessageId("2"), mac=None).sign(KEY))
     async with harness.local.open_inbox("scout", 1) as local, harness.files.open_inbox("scout", 1) as other:
         box = MergedInbox("scout", local, (other,), harness.dead.append)
         await box.wait()
         taken = box.take_nowait()
         assert [d.envelope.body for d in taken] == ["near", "far"]
+        assert [(letter.reason, letter.envelope) for letter in harness.dead] == [("refused", forged)]
         await box.acknowledge([d.envelope.id for d in taken])
         await box.acknowledge([taken[0].envelope.id])
         with pytest.raises(ValueError, match="cannot acknowledge message unknown"):
@@ -230,29 +217,17 @@ async def test_merged_inbox_acknowledges_in_the_inbox_of_each_message() -> None:
     assert harness.local.backlog("scout").messages == harness.files.backlog("scout").messages == 0
 
 
-@attrs.define(eq=False)
-class Root:
-    """Authority port that records the messages it gets."""
-
-    sent: list[Envelope] = attrs.field(factory=list)
-
-    async def send(self, envelope: Envelope) -> Receipt:
-        """Record the message."""
-        self.sent.append(envelope)
-        return Receipt(id=envelope.id, recipient=envelope.recipient.name, transport="control", stored=0.0)
-
-
 @pytest.mark.parametrize("who", get_args(SenderKind))
 @pytest.mark.parametrize("to", ["scout", "worker", "nobody"])
 async def test_plan_approval_goes_to_the_root_for_any_sender_and_recipient(who: SenderKind, to: str) -> None:
     """The root identifies the sender by its socket and knows the plans."""
     harness = RouterHarness()
-    harness.router.authority = root = Root()
+    harness.router.authority = root = Recorder("control")
     draft = OutgoingMessage(to=to, body='{"approve": true}', kind="plan_approval_response", in_reply_to=REQUEST)
     [sent] = await harness.router.send(sender("main", who), draft)
     assert sent.receipt is not None
     assert sent.receipt.transport == "control"
-    assert [(envelope.recipient.name, envelope.in_reply_to) for envelope in root.sent] == [(to, REQUEST)]
+    assert [(envelope.recipient.name, envelope.in_reply_to) for envelope, _ in root.sent] == [(to, REQUEST)]
     assert harness.local.backlog("scout").messages == harness.files.backlog("worker").messages == 0
 
 
@@ -261,7 +236,7 @@ async def test_plan_approval_goes_to_the_root_for_any_sender_and_recipient(who: 
 )
 async def test_invalid_plan_approval_does_not_reach_the_root(flaw: dict[str, Any]) -> None:
     harness = RouterHarness()
-    harness.router.authority = root = Root()
+    harness.router.authority = root = Recorder("control")
     whole = {"to": "worker", "body": '{"approve": true}', "kind": "plan_approval_response", "in_reply_to": REQUEST}
     try:
         results = await harness.router.send(sender(), OutgoingMessage(**whole | flaw))
@@ -274,10 +249,69 @@ async def test_invalid_plan_approval_does_not_reach_the_root(flaw: dict[str, Any
 
 async def test_authority_for_other_processes_goes_to_the_root_and_text_by_mail() -> None:
     harness = RouterHarness()
-    harness.router.authority = root = Root()
+    harness.router.authority = root = Recorder("control")
     for to in ("scout", "worker"):
         await harness.router.send(sender(), OutgoingMessage(to=to, body="{}", kind="shutdown_request"))
         await harness.router.send(sender(), OutgoingMessage(to=to, body="words"))
-    assert [envelope.recipient.name for envelope in root.sent] == ["worker"]
+    assert [envelope.recipient.name for envelope, _ in root.sent] == ["worker"]
     assert [envelope.kind for envelope in await harness.received("scout")] == ["shutdown_request", "message"]
     assert [envelope.kind for envelope in await harness.received("worker")] == ["message"]
+
+
+def test_body_of_every_kind_survives_a_round_trip() -> None:
+    assert {body.kind for body in EXAMPLES} == set(BODIES) == set(get_args(MessageKind)) - {"message"}
+    for body in EXAMPLES:
+        assert type(body).from_body(body.to_body()) == body
+
+
+@settings(deadline=None)  # the first body of each kind is slow to read
+@given(st.sampled_from(sorted(BODIES)), st.text() | st.text(alphabet='{}[]":,0123456789etrufalsn \\'))
+def test_invalid_body_raises_only_value_error(kind: MessageKind, text: str) -> None:
+    try:
+        body = BODIES[kind].from_body(text)
+    except ValueError:
+        return
+    assert BODIES[kind].from_body(body.to_body()) == body
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("shutdown_request", "please stop"),
+        ("shutdown_request", "[]"),
+        ("shutdown_request", "{} {}"),
+        ("shutdown_request", '{"deadline": -1}'),
+        ("shutdown_request", '{"deadline": "soon"}'),
+        ("shutdown_request", '{"deadline": NaN}'),
+        ("shutdown_request", '{"dead_line": 3}'),
+        ("shutdown_response", "{}"),
+        ("plan_approval_request", "{}"),
+        ("plan_approval_response", '{"feedback": "fine"}'),
+        ("plan_approval_response", '{"approve": "yes"}'),
+        ("permission_request", '{"subject": "git push"}'),
+        ("permission_response", '{"approve": 1}'),
+        ("task_assignment", '{"subject": "Mend it"}'),
+        ("task_assignment", '{"task_id": 0}'),
+        ("idle", '{"outcome": 3}'),
+        ("idle", "\ud800"),
+        ("idle", "[" * 100_000),
+    ],
+)
+async def test_body_that_does_not_fit_its_kind_is_refused(kind: MessageKind, body: str) -> None:
+    harness = RouterHarness()
+    draft = OutgoingMessage(to="scout", body=body, kind=kind, in_reply_to=REQUEST)
+    with pytest.raises(NotAllowed, match="its body is not valid for this kind"):
+        await harness.router.send(sender("main", "lead" if "lead" in ALLOWED[kind] else "peer"), draft)
+    assert await harness.received("scout") == []
+
+
+@pytest.mark.parametrize("message", [{"type": "shutdown_response", "accepted": True}, {"type": "idle"}])
+async def test_model_cannot_send_shutdown_responses_or_idle_notices(tmp_path: Path, message: dict[str, Any]) -> None:
+    harness = RouterHarness()
+    tool = SendMessage(router=harness.router, sender=sender("scout", "peer"))
+    workspace = Workspace(root=tmp_path, scratch=tmp_path)
+    arguments = {"to": "main", "message": message | {"request_id": "r"}}
+    result = await call_tool({"SendMessage": tool}, "SendMessage", arguments, workspace)
+    assert result.is_error
+    assert "is not a known `type`" in result.text
+    assert await harness.received("main") == []

@@ -6,11 +6,10 @@ import pytest
 from coterie.clock import Clock
 from coterie.mailbox.contract import DeadLetter, Delivery
 from coterie.mailbox.envelope import Envelope, Recipient, Sender, new_message_id
-from coterie.mailbox.errors import NotAllowed, UnknownRecipient
+from coterie.mailbox.errors import NotAllowed
 from coterie.mailbox.router import OutgoingMessage
+from coterie.mailbox.transports.file.log_reader import snapshot_pending
 from coterie.mailbox.transports.file.log_segments import find_journals
-from coterie.mailbox.transports.file.pending_digests import snapshot_pending
-from coterie.mailbox.transports.in_process.transport import QueueTransport
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
 from coterie.session_directory import SessionDirectory, mail_directory
 
@@ -20,78 +19,27 @@ async def take_deliveries(mail: SessionMail, name: str) -> list[Delivery]:
         return inbox.take_nowait()
 
 
-async def test_mail_of_one_process_is_read_by_another(session: SessionDirectory) -> None:
-    with SessionMail.open(session, Clock()) as here, SessionMail.open(session, Clock()) as there:
-        await here.roster.join("worker")
-        await here.router().send(here.human_sender(), OutgoingMessage(to="worker", body="hello"))
-        [delivery] = await take_deliveries(there, "worker")
-    assert delivery.envelope.body == "hello"
-    assert delivery.envelope.sender == Sender(
-        name="user", incarnation=delivery.envelope.sender.incarnation, session=session.id, kind="human"
-    )
-
-
-async def test_durability_of_the_session_applies_in_every_process(session: SessionDirectory) -> None:
+async def test_opening_creates_no_file_and_durability_applies_in_every_process(session: SessionDirectory) -> None:
     """Also in a process without settings, such as `coterie mail send`."""
-    SessionDirectory.resume(session.id, mail="power")
-    found = SessionDirectory.find(session.id)
-    with SessionMail.open(found, Clock()) as mail:
-        await mail.roster.join("worker")
-        await mail.router().send(mail.human_sender(), OutgoingMessage(to="worker", body="hello"))
-        assert len(find_journals(mail_directory(found) / "worker")) == 1
-    assert not find_journals(mail_directory(found) / "worker")
-    assert SessionDirectory.resume(session.id).mail == "power"
-    assert session.mail == "process"
-
-
-def test_opening_session_mail_creates_no_files(session: SessionDirectory) -> None:
     before = sorted(session.directory.rglob("*"))
     with SessionMail.open(session, Clock()) as mail:
         assert not mail.roster.members()
         assert not mail.dead_letters.pending()
-    assert sorted(session.directory.rglob("*")) == before
-
-
-async def test_user_has_no_mailbox(session: SessionDirectory) -> None:
-    with SessionMail.open(session, Clock()) as mail:
+    assert sorted(session.directory.rglob("*")) == before, "opening creates no file"
+    SessionDirectory.resume(session.id, mail="power")
+    found = SessionDirectory.find(session.id)
+    with SessionMail.open(found, Clock()) as mail:
         await mail.roster.join("worker")
-        worker = Sender(name="worker", incarnation=1, session=session.id, kind="peer")
-        with pytest.raises(UnknownRecipient):
-            await mail.router().send(worker, OutgoingMessage(to="user", body="answer"))
-        assert not await mail.router().send(worker, OutgoingMessage(to="*", body="all of you"))
-
-
-def test_each_command_of_the_user_is_a_new_incarnation(session: SessionDirectory) -> None:
-    clock = Clock()
-    with SessionMail.open(session, clock) as mail:
-        first = mail.human_sender()
-        clock.advance(1)
-        assert mail.human_sender().incarnation > first.incarnation
-
-
-async def test_authority_reaches_only_agents_of_this_process(session: SessionDirectory) -> None:
-    with SessionMail.open(session, Clock()) as mail:
-        await mail.roster.join("near")
-        await mail.roster.join("far")
-        queue = QueueTransport(mail.roster, None, Clock(), mail.dead_letters.add)
-        router = mail.router(queue, {"near"})
-        await router.send(mail.human_sender(), OutgoingMessage(to="near", body="{}", kind="shutdown_request"))
-        with pytest.raises(NotAllowed, match="only inside one process"):
-            await router.send(mail.human_sender(), OutgoingMessage(to="far", body="{}", kind="shutdown_request"))
-        assert queue.backlog("near").messages == 1
-        assert not await take_deliveries(mail, "far")
-
-
-async def test_unsigned_mail_is_dead_lettered_when_there_are_keys(session: SessionDirectory) -> None:
-    keys = SessionKeys.new()
-    with SessionMail.open(session, Clock(), keys) as signing, SessionMail.open(session, Clock()) as shell:
-        await shell.roster.join("worker")
-        lead = Sender(name="main", incarnation=1, session=session.id, kind="lead")
-        await signing.router().send(lead, OutgoingMessage(to="worker", body="signed"))
-        await shell.router().send(lead, OutgoingMessage(to="worker", body="forged"))
-        assert [delivery.envelope.body for delivery in await take_deliveries(signing, "worker")] == ["signed"]
-        [(_, letter)] = shell.dead_letters.pending()
-    assert letter.reason == "bad_mac"
+        user = mail.human_sender()
+        await mail.router().send(user, OutgoingMessage(to="worker", body="hello"))
+        assert len(find_journals(mail_directory(found) / "worker")) == 1
+        mail.clock.advance(1)
+        later = mail.human_sender()
+    assert (user.name, user.kind, user.session) == ("user", "human", session.id)
+    assert user.incarnation < later.incarnation
+    assert not find_journals(mail_directory(found) / "worker")
+    assert SessionDirectory.resume(session.id).mail == "power"
+    assert session.mail == "process"
 
 
 async def test_mail_older_than_the_keys_is_accepted_and_an_altered_copy_is_not(

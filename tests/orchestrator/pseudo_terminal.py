@@ -54,7 +54,6 @@ class Program:
             self.output += chunk
 
     def type(self, keys: str) -> None:
-        """Type *keys*."""
         os.write(self._master, keys.encode())
 
     def wait(self) -> int:

@@ -43,7 +43,6 @@ class Store:
     count: int = 0
 
     async def deliver(self, envelope: Envelope) -> Receipt:
-        """Store *envelope*."""
         self.count += 1
         self._die_if(("before", self.count))
         if envelope.id not in self.ids:

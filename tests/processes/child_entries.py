@@ -56,7 +56,6 @@ def echo(_payload: bytes, descriptors: Sequence[int]) -> None:
 
 
 def exit_with(payload: bytes, _descriptors: Sequence[int]) -> int:
-    """Return the payload as the status."""
     return int(payload)
 
 

@@ -39,7 +39,6 @@ class Killing:
     left: int
 
     def before(self, _operation: Operation, _path: Path, size: int) -> int:
-        """As `FaultHook`."""
         self.left -= 1
         if self.left < 0:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""Process that sends or reads mail until it is killed; its files are checked by the test.
+"""Process that sends, reads or sweeps mail until it is killed; its files are checked by the test.
 
-`python -m tests.processes.mail_worker write ROOT NAME COUNT` or `... read ROOT`.
+`python -m tests.processes.mail_worker write ROOT NAME COUNT`, `... read ROOT` or `... sweep ROOT`.
 """
 
 import os
@@ -15,14 +15,14 @@ from coterie.mailbox.contract import MailLimits, Member
 from coterie.mailbox.dead_letters import DeadLetters
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
 from coterie.mailbox.errors import MailboxFull
+from coterie.mailbox.roster import LocalRoster
+from coterie.mailbox.transports.abandoned_mail import dead_letter_abandoned
 from coterie.mailbox.transports.file.transport import Durability, FileTransport
+from tests.processes.kill_run import whole_lines
 
 
 class OneReader:
-    """Roster with only the reader."""
-
     def members(self) -> dict[str, Member]:
-        """As `Roster.members`."""
         return {"reader": Member(name="reader", incarnation=1)}
 
 
@@ -38,10 +38,14 @@ def message_id(name: str, sequence: int) -> MessageId:
     return MessageId(str(uuid.uuid5(uuid.NAMESPACE_OID, f"{name} {sequence}")))
 
 
-def whole_lines(path: Path) -> list[str]:
-    """Return the complete lines of a log; a torn line was not written."""
-    content = path.read_text() if path.exists() else ""
-    return content[: content.rfind("\n") + 1].splitlines()
+def open_abandoned_mail(root: Path, roster: LocalRoster) -> tuple[FileTransport, DeadLetters]:
+    dead = DeadLetters(root / "mail" / "dead")
+    return FileTransport(root / "mail", roster, None, Clock(), dead.add, segment_bytes=64 * 1024), dead
+
+
+async def sweep(root: Path) -> None:
+    """Dead-letter the mail of ada, who is on no roster."""
+    await dead_letter_abandoned(*open_abandoned_mail(root, LocalRoster()), "ada")
 
 
 async def write(root: Path, name: str, count: int) -> None:
@@ -95,4 +99,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "write":
         trio.run(write, Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
     else:
-        trio.run(read, Path(sys.argv[2]))
+        trio.run(read if sys.argv[1] == "read" else sweep, Path(sys.argv[2]))

@@ -9,16 +9,9 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import anyio
-from mcp.server.mcpserver import Image, MCPServer
-
-PIXEL = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415408d763f8cfc000000301010018dd8db0"
-    "0000000049454e44ae426082"
-)
-"""The smallest valid picture."""
+from mcp.server.mcpserver import MCPServer
 
 server = MCPServer("probe", instructions="Ask whoami first.")
 
@@ -33,24 +26,6 @@ def whoami() -> str:
 def environment(name: str) -> str:
     """Return the value of a variable."""
     return os.environ.get(name, "(unset)")
-
-
-@server.tool()
-def lines(count: int) -> str:
-    """Return *lines* lines."""
-    return "\n".join(f"line {number}" for number in range(count))
-
-
-@server.tool()
-def picture() -> Image:
-    """Return a picture."""
-    return Image(data=PIXEL, format="png")
-
-
-@server.tool()
-def facts() -> dict[str, Any]:
-    """Return structured data."""
-    return {"answer": 42}
 
 
 @server.tool()

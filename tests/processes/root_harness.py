@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import attrs
 import psutil
@@ -26,6 +27,8 @@ from coterie.session_directory import MAIN, SessionDirectory
 from tests.embedded_server import Served, open_served
 
 MODEL = known_models().get("sonnet")
+PATIENCE = 60.0
+"""Seconds that a block with a root may take."""
 
 
 @attrs.define(eq=False)
@@ -37,12 +40,10 @@ class RootHarness:
 
     @property
     def session(self) -> SessionDirectory:
-        """Session of the root."""
         return self.root.session
 
     @property
     def supervisor(self) -> Supervisor:
-        """Log of the root."""
         return self.root.supervisor
 
     @property
@@ -57,25 +58,23 @@ class RootHarness:
         return AgentSpec(name=name, task=task, model=MODEL.id, settings=settings, parent=MAIN, is_bare=True)
 
     def agent_run(
-        self, name: str, task: str = "go", *, mode: str = "bypassPermissions", is_kept: bool = False
+        self, name: str, task: str = "go", *, mode: str = "bypassPermissions", is_kept: bool = False, **changes: Any
     ) -> AgentRun:
-        """Run such an agent."""
-        return AgentRun(spec=self.agent_spec(name, task, mode=mode), is_kept=is_kept)
+        """Return the run of such an agent, with *changes* of its spec."""
+        return AgentRun(spec=attrs.evolve(self.agent_spec(name, task, mode=mode), **changes), is_kept=is_kept)
 
     @property
     def zygote(self) -> int | None:
-        """The zygote."""
         starter = self.supervisor.services.starter
         assert isinstance(starter, ZygoteStarter)
         return starter.zygote
 
     def pid(self, name: str) -> int:
-        """Return the process of *name*."""
         return next(e.pid for e in reversed(self.events) if e.name == name and e.pid)
 
-    async def until_state(self, name: str, state: str) -> None:
-        """Wait until *name* was in *state*."""
-        while state not in self.states(name):  # noqa: ASYNC110 - the simplest reader there is
+    async def until_state(self, name: str, state: str, count: int = 1) -> None:
+        """Wait until *name* was in *state*, *count* times."""
+        while self.states(name).count(state) < count:  # noqa: ASYNC110 - the simplest reader there is
             await trio.sleep(0.005)
 
     async def until_shell_runs(self, name: str) -> None:
@@ -113,12 +112,13 @@ class RootHarness:
 async def open_root_harness(
     project: Path, script: str, *, grace: float = 2.0, budget: Decimal | None = None
 ) -> AsyncIterator[RootHarness]:
-    """Open the root of a new session of *project* whose model follows *script*, until the block ends."""
+    """Open the root of a new session of *project* whose model follows *script*, until the block ends or is too slow."""
     session = SessionDirectory.create(project, Clock.from_environment(), task="a test", model=MODEL.id)
-    async with (
-        open_served(script) as served,
-        open_root(session, budget=budget, server=served.url, grace=grace) as root,
-    ):
-        await root.supervisor.services.mail.roster.join(MAIN)
-        async with root.gateway.open_client(MAIN):
-            yield RootHarness(served, root)
+    with trio.fail_after(PATIENCE):
+        async with (
+            open_served(script) as served,
+            open_root(session, budget=budget, server=served.url, grace=grace) as root,
+        ):
+            await root.supervisor.services.mail.roster.join(MAIN)
+            async with root.gateway.open_client(MAIN):
+                yield RootHarness(served, root)

@@ -13,6 +13,7 @@ from pathlib import Path
 from coterie.memory.errors import BaseChanged
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
+from tests.processes.kill_run import whole_lines
 
 COUNTER = "counter.md"
 
@@ -21,12 +22,6 @@ def memory(name: str, number: int) -> bytes:
     """Return the deterministic content of the memory with this number."""
     body = "\n".join(f"line {line} of {number}" for line in range(number * 7 % 23))
     return f"---\nname: {name} {number}\ndescription: what {name} knows of {number}\n---\n{body}\n".encode()
-
-
-def whole_lines(path: Path) -> list[str]:
-    """Return the complete lines of a log; a torn line was not written."""
-    content = path.read_text() if path.exists() else ""
-    return content[: content.rfind("\n") + 1].splitlines()
 
 
 def counts(content: bytes | None) -> dict[str, int]:

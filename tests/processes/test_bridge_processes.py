@@ -19,10 +19,9 @@ from coterie.mailbox.address import OtherSession
 from coterie.mailbox.contract import DeadLetter, MailLimits, Receipt
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
 from coterie.mailbox.errors import MailboxFailed, MailboxFull
-from coterie.mailbox.transports.bridge.forwarder import open_forwarder
 from coterie.mailbox.transports.bridge.listener import open_bridge
 from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable, socket_path
-from coterie.mailbox.transports.bridge.transport import BridgeTransport
+from coterie.mailbox.transports.bridge.transport import BridgeTransport, open_forwarder
 from tests.processes import bridge_receiver
 
 pytestmark = pytest.mark.slow

@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
 from coterie.clock import CLOCK_FILE_VARIABLE, Clock
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
-from coterie.orchestrator.supervisor.agent_run import AgentRun
 from tests.processes.root_harness import RootHarness, open_root_harness
 
 pytestmark = pytest.mark.slow
@@ -36,34 +34,30 @@ def script(*names: str, in_background: bool) -> str:
     ("calls", "stays", "turns_before"),
     [
         pytest.param(script("left", "right", in_background=False), False, 1, id="for its calls"),
-        pytest.param(script("left", in_background=True), False, 2, id="for a report"),
         pytest.param(script("left", in_background=True), True, 2, id="as a teammate"),
     ],
 )
 async def test_a_waiting_agent_reads_its_prefix_back_from_the_cache(
     project: Path, calls: str, *, stays: bool, turns_before: int
 ) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, calls) as tree, trio.open_nursery() as nursery:
-            order = AgentRun(spec=attrs.evolve(tree.agent_spec("boss", "x" * 100_000), is_teammate=stays))
-            nursery.start_soon(tree.supervisor.run_agent, order)
-            await until_asked(tree, "boss", "turn", turns_before)
-            await tree.until_state("left", "running")
-            let_pass(tree, 285)
-            await until_asked(tree, "boss", "refresh", 1)
-            let_pass(tree, 200)
-            (project / "go").touch()
-            await until_asked(tree, "boss", "turn", turns_before + 1)
-            before, after = usages(tree, "boss", "turn")[turns_before - 1 : turns_before + 1]
-            cached = before["cache_read_input_tokens"] + before["cache_creation_input_tokens"]
-            assert cached > 20_000
-            assert after["cache_read_input_tokens"] == cached
-            lines = read_ledger(tree.session.directory / LEDGER).lines
-            refreshes = [
-                (line.agent, line.usage.read, line.is_estimated) for line in lines if line.purpose == "refresh"
-            ]
-            assert refreshes == [("boss", cached, False)], "one for all that it waits for"
-            nursery.cancel_scope.cancel()
+    async with open_root_harness(project, calls) as tree, trio.open_nursery() as nursery:
+        order = tree.agent_run("boss", "x" * 100_000, is_teammate=stays)
+        nursery.start_soon(tree.supervisor.run_agent, order)
+        await until_asked(tree, "boss", "turn", turns_before)
+        await tree.until_state("left", "running")
+        let_pass(tree, 285)
+        await until_asked(tree, "boss", "refresh", 1)
+        let_pass(tree, 200)
+        (project / "go").touch()
+        await until_asked(tree, "boss", "turn", turns_before + 1)
+        before, after = usages(tree, "boss", "turn")[turns_before - 1 : turns_before + 1]
+        cached = before["cache_read_input_tokens"] + before["cache_creation_input_tokens"]
+        assert cached > 20_000
+        assert after["cache_read_input_tokens"] == cached
+        lines = read_ledger(tree.session.directory / LEDGER).lines
+        refreshes = [(line.agent, line.usage.read, line.is_estimated) for line in lines if line.purpose == "refresh"]
+        assert refreshes == [("boss", cached, False)], "one for all that it waits for"
+        nursery.cancel_scope.cancel()
 
 
 @pytest.fixture(autouse=True)

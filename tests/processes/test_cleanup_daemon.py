@@ -1,11 +1,12 @@
 """No process outlives a killed root; a root that ends normally is followed only by its cleanup daemon."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,17 +22,16 @@ from coterie.mailbox.transports.bridge.socket_path import socket_path
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.doctor.checks import check_machine, check_session
-from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes
-from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.processes import cleanup_daemon
 from coterie.orchestrator.processes.cleanup_daemon import KilledProcesses, ProcessScan, kill_all
-from coterie.orchestrator.processes.cleanup_supervisor import CleanupSupervisor, open_cleanup_daemon
 from coterie.orchestrator.session.root_lock import ROOT_RECORD
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
+from tests.processes.project_shell import ProjectShell
 from tests.processes.root_harness import open_root_harness
+from tests.processes.session_record import events
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_strays")]
 
 LEAVING = """
 boss:
@@ -39,17 +39,6 @@ boss:
 sleeper:
   - tools: [{Bash: {command: "setsid sleep 600 & (sleep 600 &) ; (env -i sleep 600 &) ; touch left; sleep 600"}}]
 """
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[Path]:
-    """Working directory with a separate home; kills strays if the test fails."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    directory = tmp_path / "project"
-    directory.mkdir()
-    yield directory
-    trio.run(kill_orphan_processes)
 
 
 @pytest.fixture
@@ -99,11 +88,12 @@ def _named(name: str, processes: list[psutil.Process]) -> list[psutil.Process]:
     return [process for process in processes if process.is_running() and process.name() == name]
 
 
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["awake", "stopped"])
-async def test_no_process_outlives_a_killed_root(project: Path, tmp_path: Path, *, is_stopped: bool) -> None:
-    """Covers processes that left their group, parent or environment, and a stopped cleanup daemon."""
-    script = tmp_path / "script.yaml"
-    script.write_text(LEAVING)
+@pytest.mark.parametrize("cleanup", ["awake", "stopped", "killed"])
+async def test_no_process_outlives_a_killed_root(place: ProjectShell, tmp_path: Path, cleanup: str) -> None:
+    """Covers processes that left their group, parent or environment; without a cleanup daemon the doctor ends them."""
+    project, script = place.project, tmp_path / "script.yaml"
+    # Without its leader, the doctor cannot find a process without a marker.
+    script.write_text(LEAVING.replace("(env -i sleep 600 &) ;", "") if cleanup == "killed" else LEAVING)
     with trio.fail_after(60), open_root_process(project, script) as root:
         await appeared(project / "left")
         # Each of the three runs another program for a moment before it sleeps.
@@ -112,10 +102,19 @@ async def test_no_process_outlives_a_killed_root(project: Path, tmp_path: Path, 
         [keeper] = _named(cleanup_daemon.TITLE, below)
         session = SessionDirectory.newest(project)
         assert socket_path(session.id).exists()
-        if is_stopped:
+        if cleanup == "stopped":
             keeper.suspend()
+        elif cleanup == "killed":
+            root.send_signal(signal.SIGSTOP)  # so that it does not notice
+            keeper.kill()
         root.kill()
         root.wait()
+        if cleanup == "killed":
+            done = await trio.to_thread.run_sync(place.coterie, "doctor", "--fix", "--json")
+            found = json.loads(done.stdout)["findings"]
+            strays = [one["what"] for one in found if one["kind"] == "stray_process"]
+            assert any("'sleep 600' of sleeper#1" in what for what in strays), strays
+            assert all(one["fixed"] for one in found)
         await all_ended(below)
         assert [*check_machine(session), *check_session(session.id, Clock())] == []
         assert not socket_path(session.id).exists()
@@ -126,17 +125,15 @@ async def test_records_are_repaired_however_a_root_dies(session: SessionDirector
     """The root dies slowly, before its cleanup daemon is ready, or with a stopped one; the repair is recorded."""
     await _die(session, way)
     assert [*check_machine(session), *check_session(session.id, Clock())] == []
-    assert _cleanings(session) == [
+    assert events(session, CleanedUp) == [
         CleanedUp(killed=0, mended=["interrupted_session: record that all agents have ended"], failures=[])
     ]
 
 
-async def test_nothing_is_recorded_when_root_and_cleanup_daemon_are_gone(
-    session: SessionDirectory,
-) -> None:
+async def test_nothing_is_recorded_when_root_and_cleanup_daemon_are_gone(session: SessionDirectory) -> None:
     """No process is left to repair the records."""
     await _die(session, "after-farewell")
-    assert _cleanings(session) == []
+    assert events(session, CleanedUp) == []
     assert [*check_machine(session), *check_session(session.id, Clock())] == []
 
 
@@ -149,7 +146,7 @@ async def test_failed_repair_is_recorded_and_reported_by_the_doctor(session: Ses
         lock.mkdir()
 
     await _die(session, "hung-up", stand_in_the_way)
-    [cleaning] = _cleanings(session)
+    [cleaning] = events(session, CleanedUp)
     assert cleaning.mended == []
     [failure] = cleaning.failures
     assert "Is a directory" in failure
@@ -190,56 +187,21 @@ async def _die(
             root.kill()
 
 
-def _cleanings(session: SessionDirectory) -> list[CleanedUp]:
-    told = [observed.event for observed in read_session(session.directory)]
-    return [event for event in told if isinstance(event, CleanedUp)]
-
-
 async def test_killed_cleanup_daemon_is_replaced_and_reported(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, LEAVING) as tree:
-            post = tree.root.cleanup
-            first = post.pid
-            assert first is not None
-            os.kill(first, signal.SIGKILL)
-            while post.pid == first:  # noqa: ASYNC110 - nothing tells
-                await trio.sleep(0.005)
-            second = post.pid
-            assert second is not None
-            assert process_start_time(second) is not None
-        assert process_start_time(second) is None
-        told = [observed.event for observed in read_session(tree.session.directory)]
-        failed = [event for event in told if isinstance(event, LayerFailed)]
-        assert [(event.layer, event.reason) for event in failed] == [
-            ("cleanup", "the cleanup daemon ended with status -9 and is restarted")
-        ]
-
-
-async def test_cleanup_daemon_is_replaced_a_limited_number_of_times(
-    session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of these ends immediately, because there is no such program."""
-    monkeypatch.setattr(cleanup_daemon, "__file__", "/nonexistent/cleanup_daemon.py")
-    heard: list[str] = []
-    with trio.fail_after(60):
-        async with open_cleanup(session) as post:
-            await post.supervise(heard.append)
-    assert heard[-1] == "the session runs without cleanup daemon: it was restarted 20 times; last status 2"
-
-
-async def test_released_cleanup_daemon_kills_nothing(session: SessionDirectory) -> None:
-    with open_sleeper(**{SESSION_VARIABLE: session.id}) as sleeper, trio.fail_after(60):
-        async with open_cleanup(session) as post:
-            pid = post.pid
-            assert pid is not None
-        assert process_start_time(pid) is None
-        assert sleeper.poll() is None
-
-
-def open_cleanup(session: SessionDirectory) -> AbstractAsyncContextManager[CleanupSupervisor]:
-    mark = f"{SESSION_VARIABLE}={session.id}"
-    environment = {**os.environ, SESSION_VARIABLE: session.id}
-    return open_cleanup_daemon(mark, session.directory / ROOT_RECORD, environment)
+    async with open_root_harness(project, LEAVING) as tree:
+        post = tree.root.cleanup
+        first = post.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        while post.pid == first:  # noqa: ASYNC110 - nothing tells
+            await trio.sleep(0.005)
+        second = post.pid
+        assert second is not None
+        assert process_start_time(second) is not None
+    assert process_start_time(second) is None
+    assert [(event.layer, event.reason) for event in events(tree.session, LayerFailed)] == [
+        ("cleanup", "the cleanup daemon ended with status -9 and is restarted")
+    ]
 
 
 def test_processes_of_other_sessions_are_not_killed(session: SessionDirectory) -> None:

@@ -8,10 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import psutil
 import pytest
 import trio
 from click.testing import CliRunner, Result
@@ -19,40 +17,25 @@ from click.testing import CliRunner, Result
 from coterie.clock import Clock
 from coterie.mailbox.transports.bridge.socket_path import socket_path
 from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.cli.commands import stop
 from coterie.orchestrator.cli.main import main
 from coterie.orchestrator.doctor.orphan_processes import (
-    OrphanProcess,
     find_orphan_processes,
     kill_orphan_process,
-    kill_orphan_processes,
 )
-from coterie.orchestrator.processes.cleanup_daemon import TITLE as CLEANUP_TITLE
 from coterie.orchestrator.session.root_lock import find_root
 from coterie.process_identity import SESSION_VARIABLE, process_start_time
 from coterie.session_directory import SessionDirectory
-from tests.processes import doctor_agent_root, doctor_root
+from tests.processes import doctor_root
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_strays")]
 
 ROOT = Path(doctor_root.__file__).parents[2]
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Iterator[Path]:
-    """Working directory with a separate home; kills strays if the test fails."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    directory = tmp_path / "project"
-    directory.mkdir()
-    monkeypatch.chdir(directory)
-    yield directory
-    trio.run(kill_orphan_processes)
-
-
-@pytest.fixture
-def session(project: Path) -> SessionDirectory:
-    """A session with one agent on its roster."""
+def session(project: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+    """A session of the working directory with one agent on its roster."""
+    monkeypatch.chdir(project)
     made = SessionDirectory.create(project, Clock(), task="t", model="m")
     with SessionMail.open(made, Clock()) as office:
         trio.run(office.roster.join, "scout")
@@ -72,30 +55,13 @@ def findings(*arguments: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def open_bare_root(session: SessionDirectory) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A root in a separate process, and the pid of its child."""
-    with open_root(doctor_root, session.id) as process:
-        assert process.stdout is not None
-        yield process, int(process.stdout.readline())
-
-
-@contextmanager
-def open_root(module: ModuleType, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """One of the two programs; it is killed at the end."""
-    command = [sys.executable, "-P", "-m", module.__name__, *arguments]
+    """A root in a separate process, and the pid of its child; the root is killed at the end."""
+    command = [sys.executable, "-P", "-m", doctor_root.__name__, session.id]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:
         try:
-            yield process
-        finally:
-            process.kill()
-
-
-@contextmanager
-def open_process(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that does nothing; it is killed at the end."""
-    with subprocess.Popen(["/bin/sleep", "1000"], env=environment) as process:
-        try:
-            yield process
+            assert process.stdout is not None
+            yield process, int(process.stdout.readline())
         finally:
             process.kill()
 
@@ -124,44 +90,12 @@ def test_strays_of_a_killed_root_are_found_and_ended(session: SessionDirectory) 
             assert office.roster.members()["scout"].state == "ended"
 
 
-def test_process_outside_its_group_is_found_after_root_and_cleanup_daemon_died(project: Path, tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    with open_root(doctor_agent_root, str(project), str(fifo)) as root:
-        with fifo.open() as told:
-            stray = int(told.readline())
-        processes = psutil.Process(root.pid).children(recursive=True)
-        ours = [process.pid for process in processes if " ".join(process.cmdline()).startswith("coterie")]
-        assert findings() == []
-        root.send_signal(signal.SIGSTOP)  # so that it does not notice
-        next(process for process in processes if process.name() == CLEANUP_TITLE).kill()
-        root.kill()
-        root.wait()
-        trio.run(all_ended, ours)
-        strays = {one["where"]: one["what"] for one in findings() if one["kind"] == "stray_process"}
-        assert f"process {stray}" in strays
-        assert all("of scout#1 in session" in what for what in strays.values())
-        assert all(one["fixed"] for one in findings("--fix"))
-        assert not is_alive(stray)
-        assert findings() == []
-
-
-async def all_ended(pids: list[int]) -> None:
-    with trio.fail_after(10):
-        for pid in pids:
-            try:
-                descriptor = os.pidfd_open(pid)
-            except ProcessLookupError:
-                continue
-            await trio.lowlevel.wait_readable(descriptor)
-            os.close(descriptor)
-
-
 def test_processes_of_another_home_are_not_killed(session: SessionDirectory, tmp_path: Path) -> None:
     environment = {SESSION_VARIABLE: session.id, "COTERIE_HOME": str(tmp_path / "other")}
-    with open_process(environment) as process:
+    with subprocess.Popen(["/bin/sleep", "1000"], env=environment) as process:
         assert find_orphan_processes() == []
         assert process.poll() is None
+        process.kill()
 
 
 def test_a_stray_that_ignores_requests_is_killed(session: SessionDirectory) -> None:
@@ -173,18 +107,6 @@ def test_a_stray_that_ignores_requests_is_killed(session: SessionDirectory) -> N
         [stray] = find_orphan_processes(session.id)
         trio.run(kill_orphan_process, stray, 0.1)
         assert process.wait() == -signal.SIGKILL
-
-
-def test_later_process_with_the_pid_of_a_stray_is_not_killed(session: SessionDirectory) -> None:
-    with open_process({}) as process:
-        began = process_start_time(process.pid)
-        assert began is not None
-        trio.run(
-            kill_orphan_process,
-            OrphanProcess(pid=process.pid, began=began - 1, session=session.id, agent="", title=""),
-            0.1,
-        )
-        assert process.poll() is None
 
 
 def test_a_doctor_within_a_session_spares_itself_and_its_parents(
@@ -217,32 +139,3 @@ def test_stop_now_leaves_nothing_for_the_doctor(session: SessionDirectory) -> No
         assert not is_alive(stray)
     assert findings() == []
     assert path.exists()
-
-
-def test_waiting_for_a_silent_root_is_limited(session: SessionDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_bare_root(session) as (root, stray):
-        root.send_signal(signal.SIGSTOP)
-        with monkeypatch.context() as patch:
-            patch.setattr(stop, "PATIENCE", 0.2)
-            patch.setattr(stop, "TICK", 0.05)
-            done = coterie("stop", session.id)
-        assert (done.exit_code, done.stdout) == (1, "")
-        assert f"session {session.id} is stopping" in done.stderr
-        assert done.stderr.splitlines()[-1].endswith("kill it with --now")
-        assert is_alive(stray)
-        assert coterie("stop", session.id, "--now").exit_code == 0
-        assert root.wait() == -signal.SIGKILL
-        assert not is_alive(stray)
-
-
-def test_a_running_session_is_listed_as_running(session: SessionDirectory) -> None:
-    with open_bare_root(session) as (root, _):
-        [listed] = json.loads(coterie("list", "--json").stdout)["sessions"]
-        assert (listed["state"], listed["agents"]) == (
-            "running",
-            [{"name": "scout", "incarnation": 1, "state": "running", "progress": None}],
-        )
-        root.terminate()
-        root.wait()
-    [listed] = json.loads(coterie("list", "--json").stdout)["sessions"]
-    assert (listed["state"], listed["agents"][0]["state"]) == ("interrupted", "interrupted")

@@ -11,13 +11,12 @@ from coterie.agents.events.agent_events import HookRan, Noticed, RunStarted, Too
 from coterie.agents.events.event_reader import SessionEvent
 from coterie.agents.events.layer_events import SkillLoaded
 from coterie.agents.events.root_events import McpChanged
-from coterie.agents.loop.conversation.transcript import load_transcript
-from coterie.memory.compaction.summary_text import block_text
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.session_directory import SessionDirectory
 from tests.agents.sandbox.sandboxed_workspace import needs
 from tests.orchestrator.supervisor.git_repositories import make_repository
-from tests.processes.project_shell import ProjectShell
+from tests.processes.project_shell import BYPASS, ProjectShell
+from tests.processes.session_record import conversation, texts
 
 pytestmark = pytest.mark.slow
 
@@ -83,27 +82,23 @@ reader:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> ProjectShell:
+def place(tmp_path: Path, home: Path, runtime: Path) -> ProjectShell:
     """The repository, and a user who has never run anything in it."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    project = make_repository(tmp_path / "project")
+    del home, runtime
+    place = ProjectShell(make_repository(tmp_path / "project"))
     for name, text in FILES.items():
-        path = project / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    _git(project, "add", "--all")
-    _git(project, "commit", "--quiet", "--message", "As it is used")
-    return ProjectShell(project)
+        place.write(name, text)
+    _git(place.project, "add", "--all")
+    _git(place.project, "commit", "--quiet", "--message", "As it is used")
+    return place
 
 
 def test_hooks_and_servers_of_a_repository_do_not_run_unapproved(place: ProjectShell) -> None:
-    done = place.coterie("run", "-p", "Go.", "--permission-mode", "bypassPermissions", *place.model("main: [Done.]"))
+    done = place.coterie("run", "-p", "Go.", *BYPASS, *place.model("main: [Done.]"))
     assert (done.returncode, done.stdout) == (0, "Done.\n")
     assert "coterie hooks approve" in done.stderr
     assert "coterie mcp approve time" in done.stderr
-    observed = read_session(place.session.directory)
-    assert not [each for each in observed if isinstance(each.event, HookRan | McpChanged)]
+    assert place.events(HookRan) + place.events(McpChanged) == []
     assert "The build is green." not in _conversation_text(place.session)
 
 
@@ -111,7 +106,7 @@ def test_all_files_of_a_repository_work_in_one_run(place: ProjectShell) -> None:
     needs("landlock")
     assert place.coterie("hooks", "approve", "--yes").returncode == 0
     assert place.coterie("mcp", "approve", "time").returncode == 0
-    options = ("--permission-mode", "bypassPermissions", "--sandbox", "landlock", *place.model(SCRIPT))
+    options = (*BYPASS, "--sandbox", "landlock", *place.model(SCRIPT))
     done = place.coterie("run", "-p", "Release it.", *options)
     assert (done.returncode, done.stdout) == (0, "Released.\n"), done.stderr
     observed, told = list(read_session(place.session.directory)), _conversation_text(place.session)
@@ -145,10 +140,7 @@ def _check_reviewer(observed: list[SessionEvent], told: str) -> None:
 
 def _conversation_text(session: SessionDirectory, agent: str = "main") -> str:
     """Return the whole conversation of *agent*, including its system prompt."""
-    conversation = load_transcript(session.agent_directory(agent) / "transcript.jsonl").conversation
-    assert conversation is not None
-    blocks = (block_text(block) for message in conversation.messages for block in message.blocks)
-    return "\n".join((conversation.prefix_bytes().decode(), *blocks))
+    return "\n".join((conversation(session, agent).prefix_bytes().decode(), *texts(session, agent)))
 
 
 def _git(project: Path, *arguments: str) -> str:

@@ -1,25 +1,79 @@
 """Hooks of a repository in real runs: real commands, real agents, the embedded server as the model."""
 
 import json
-import os
-import signal
-import subprocess
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from coterie.agents.events.agent_events import Finished, HookRan, Noticed
-from coterie.agents.events.layer_events import Compacted, LayerFailed
-from coterie.orchestrator.session.root_lock import find_root
-from tests.orchestrator.pseudo_terminal import open_program
-from tests.processes.hook_project import HookProject, at_most, group, print_json_command
-from tests.processes.session_processes import has_no_processes
+from coterie.agents.events.agent_events import HookRan
+from coterie.agents.events.layer_events import Compacted
+from coterie.agents.hooks.hook_files import approve_sources, hook_sources
+from coterie.agents.settings import HookSettings
+from coterie.orchestrator.events.session_reader import read_session
+from tests.processes.project_shell import BYPASS, ProjectShell
+from tests.processes.session_record import conversation
 
 pytestmark = pytest.mark.slow
 
 
+class HookProject(ProjectShell):
+    """Project in which a test runs `coterie` with hooks."""
+
+    def hook(self, *, is_approved: bool = True, **groups: list[dict[str, Any]]) -> None:
+        """Write the hooks of *groups*, by event, into the project's settings file."""
+        self.write(".claude/settings.json", json.dumps({"hooks": groups}))
+        if is_approved:
+            approve_sources(self.project, hook_sources(self.project, HookSettings(), self.project / "none"))
+
+    def run(self, script: str, *options: str, mode: str = "bypassPermissions") -> dict[str, Any]:
+        """Return the output of `coterie run` with *script*."""
+        model = self.model(script)
+        done = self.coterie("run", "Go.", "--permission-mode", mode, "--output-format", "json", *model, *options)
+        assert done.stdout, done.stderr
+        summary: dict[str, Any] = json.loads(done.stdout)
+        return summary
+
+    def messages_of(self, agent: str = "main") -> list[tuple[str, list[dict[str, Any]]]]:
+        messages = conversation(self.session, agent).messages
+        return [(message.role, [json.loads(block) for block in message.blocks]) for message in messages]
+
+    def text_of(self, agent: str = "main") -> str:
+        """Return all text of *agent*'s conversation, including results of its calls."""
+        return "\n".join(self.texts(agent))
+
+    def hooks(self, event: str | None = None) -> list[tuple[str, HookRan]]:
+        """Return the runs of hooks with their agents."""
+        runs = [(each.agent, each.event) for each in read_session(self.session.directory)]
+        return [(agent, run) for agent, run in runs if isinstance(run, HookRan) and event in (None, run.event)]
+
+    def given(self, name: str) -> dict[str, Any]:
+        """Return the input of a hook that was saved in the file *name*."""
+        value: dict[str, Any] = json.loads((self.project / name).read_text())
+        return value
+
+
+def group(command: str, matcher: str = "", **besides: Any) -> dict[str, Any]:
+    return {"matcher": matcher, "hooks": [{"type": "command", "command": command, **besides}]}
+
+
+def print_json_command(**members: Any) -> str:
+    return f"echo {shlex.quote(json.dumps(members))}"
+
+
+def at_most(path: Path, count: int, words: str) -> str:
+    """Return a command that objects *count* times, with *words*; it counts in *path*."""
+    file = shlex.quote(str(path))
+    return (
+        f"n=$(cat {file} 2>/dev/null || echo 0); echo $((n + 1)) > {file}; "
+        f'if [ "$n" -lt {count} ]; then echo "{words} $n" >&2; exit 2; fi'
+    )
+
+
 @pytest.fixture
 def place(project: Path) -> HookProject:
+    """A repository with one file."""
     (project / ".git").mkdir()
     (project / "a.txt").write_text("a line\n")
     return HookProject(project)
@@ -80,19 +134,9 @@ def test_a_session_from_its_start_to_its_end(place: HookProject, tmp_path: Path)
         ("Stop", "none", 0),
         ("SessionEnd", "none", 0),
     ]
-    logs = place.coterie("logs").stdout
+    logs = " ".join(place.coterie("logs").stdout.split())
     assert "PreToolUse of Bash" in logs
     assert "blocked it: no touching" in logs
-
-
-def test_hook_that_always_objects_is_run_eight_times(place: HookProject) -> None:
-    place.hook(Stop=[group("cat > stop.json; echo never >&2; exit 2")])
-    summary = place.run("default: [{text: done, times: always}]")
-    assert (summary["reason"], summary["turns"]) == ("completed", 9)
-    assert place.given("stop.json")["stop_hook_active"] is True
-    assert place.given("stop.json")["last_assistant_message"] == "done"
-    [told] = [event for _, event in place.events() if isinstance(event, LayerFailed)]
-    assert told.reason == "hooks of Stop have objected 8 times in a row; the agent stops nevertheless"
 
 
 TREE = """
@@ -171,45 +215,6 @@ def test_teammate_and_task_wait_for_the_agreement_of_hooks(place: HookProject, t
     assert [agent for agent, _ in place.hooks("TeammateIdle")][:2] == ["mate", "mate"]
 
 
-def test_unapproved_hooks_do_not_run_and_are_reported(place: HookProject) -> None:
-    place.hook(is_approved=False, PreToolUse=[group("touch hooked; exit 2")])
-    done = place.coterie("run", "Go.", "--permission-mode", "bypassPermissions", *place.model(CALLS))
-    assert done.returncode == 0
-    assert (place.project / "ran").exists()
-    assert not (place.project / "hooked").exists()
-    [line] = [line for line in done.stderr.splitlines() if "hook" in line]
-    assert "settings.json (1 hook); review and approve them with `coterie hooks approve`" in line
-    assert place.hooks() == []
-
-
-def test_invalid_hooks_are_reported_and_the_run_continues(place: HookProject) -> None:
-    (place.project / "plain.sh").write_text("#!/bin/sh\n")
-    place.hook(
-        PreToolUse=[
-            group("sleep 1000 & echo $! > sleeper; wait", "Bash", timeout=1),
-            group("echo '{garbage'", "Bash"),
-            group("./plain.sh", "Bash"),
-            group("./no-such-file", "Bash"),
-            group("exec 0<&-; head -c 100000000 /dev/zero", "Bash"),
-        ]
-    )
-    (place.project / ".claude/settings.local.json").write_text("no JSON")
-    done = place.coterie("run", "Go.", "--permission-mode", "bypassPermissions", *place.model(CALLS))
-    assert done.returncode == 0
-    assert (place.project / "ran").exists()
-    pid = int((place.project / "sleeper").read_text())
-    assert not Path(f"/proc/{pid}").exists()
-    runs = {run.command.split()[0]: run for _, run in place.hooks()}
-    assert (runs["sleep"].exit_code, runs["sleep"].reason) == (None, "killed after 1 s")
-    assert "not valid JSON" in runs["echo"].reason
-    assert (runs["./plain.sh"].exit_code, runs["./no-such-file"].exit_code) == (126, 127)
-    assert {run.decision for name, run in runs.items() if name != "exec"} == {"failed"}
-    assert runs["exec"].decision == "none"
-    [notice] = [event for _, event in place.events() if isinstance(event, Noticed)]
-    assert "settings.local.json: not valid JSON, so its hooks do not run" in notice.reason
-    assert "failed: killed after 1 s" in done.stderr
-
-
 VOTES = """
 default:
   - tools:
@@ -229,11 +234,21 @@ print(json.dumps({"hookSpecificOutput": own}))
 """
 
 
-def test_hook_can_approve_a_call_but_not_a_denied_one(place: HookProject) -> None:
+USER_SETTINGS = """
+[permissions]
+deny = ["Bash(touch:*)"]
+[[hooks.PreToolUse]]
+matcher = "Bash"
+command = "env > environment; pwd > where"
+"""
+
+
+def test_hook_can_approve_a_call_but_not_a_denied_one(place: HookProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks of the user need no approval, and no hook gets a key."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a secret")
     (place.project.parent / "vote.py").write_text(VOTE)
     place.hook(PreToolUse=[group("python3 ../vote.py", "Bash")])
-    (place.project.parent / "home").mkdir(exist_ok=True)
-    (place.project.parent / "home/settings.toml").write_text('[permissions]\ndeny = ["Bash(touch:*)"]\n')
+    place.write("../home/settings.toml", USER_SETTINGS)
     assert place.run(VOTES, mode="default")["reason"] == "completed"
     _, calls, results, _ = place.messages_of()
     allowed, denied, changed, asked = ("\n".join(p["text"] for p in block["content"]) for block in results[1])
@@ -246,24 +261,12 @@ def test_hook_can_approve_a_call_but_not_a_denied_one(place: HookProject) -> Non
     assert "there is no user to ask" in asked
     [change] = [run.changed_input for _, run in place.hooks() if run.changed_input]
     assert json.loads(change) == {"command": "echo after"}
-
-
-@pytest.mark.soak
-def test_input_changed_by_a_hook_is_checked(place: HookProject) -> None:
-    place.hook(PreToolUse=[group(print_json_command(hookSpecificOutput={"updatedInput": {"comand": "x"}}), "Bash")])
-    place.run(CALLS)
-    assert "unknown field 'comand': did you mean command?" in place.text_of()
-    assert not (place.project / "ran").exists()
-
-
-def test_a_hook_can_end_the_run(place: HookProject) -> None:
-    place.hook(PreToolUse=[group(print_json_command(**{"continue": False, "stopReason": "enough"}), "Bash")])
-    summary = place.run(CALLS)
-    assert (summary["reason"], summary["turns"]) == ("hook", 1)
-    assert not (place.project / "ran").exists()
-    _, _, (_, results) = place.messages_of()
-    assert all("denied this call: enough" in block["content"][0]["text"] for block in results), "nor the next"
-    assert [event.reason for _, event in place.events() if isinstance(event, Finished)] == ["hook"]
+    environment = (place.project / "environment").read_text()
+    assert f"CLAUDE_PROJECT_DIR={place.project}\n" in environment
+    assert "COTERIE_AGENT=main" in environment
+    assert "ANTHROPIC" not in environment
+    assert "COTERIE_PROJECT_DIR" not in environment, "that is the name of a directory in the project"
+    assert (place.project / "where").read_text() == f"{place.project}\n"
 
 
 KIND = """---
@@ -293,8 +296,7 @@ hand:
 
 
 def test_hooks_of_an_agent_type_run_only_for_its_agents(place: HookProject) -> None:
-    (place.project / ".claude/agents").mkdir(parents=True)
-    (place.project / ".claude/agents/scribe.md").write_text(KIND)
+    place.write(".claude/agents/scribe.md", KIND)
     assert place.coterie("hooks", "approve", "--yes").returncode == 0
     assert place.run(KINDS)["result"] == "It is done."
     assert (place.project / "by-lead").exists()
@@ -302,16 +304,6 @@ def test_hooks_of_an_agent_type_run_only_for_its_agents(place: HookProject) -> N
     given = place.given("scribe.json")
     assert (given["hook_event_name"], given["agent_type"]) == ("SubagentStop", "scribe")
     assert {agent for agent, _ in place.hooks()} == {"hand"}
-
-
-@pytest.mark.soak
-def test_resumed_session_gets_the_output_of_its_hooks(place: HookProject) -> None:
-    place.hook(SessionStart=[group("echo resumed", "resume"), group("echo begun", "startup")])
-    session = place.run("default: [{text: one}, {text: two}]")["session_id"]
-    resumed = place.coterie("resume", session, "And now?", *place.model("default: [{text: one}, {text: two}]"))
-    assert resumed.returncode == 0
-    again = [block["text"] for block in place.messages_of()[-2][1]]
-    assert again == ['<hook event="SessionStart">\nresumed\n</hook>', "And now?"]
 
 
 LONG = """
@@ -341,8 +333,7 @@ keep_texts = 2
 
 
 def test_hooks_around_a_compaction(place: HookProject, tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir(exist_ok=True)
-    (tmp_path / "home/settings.toml").write_text(SMALL)
+    place.write("../home/settings.toml", SMALL)
     place.hook(
         SessionStart=[group("echo It was Tuesday.", "compact")],
         PreCompact=[group(at_most(tmp_path / "count", 1, "later"), "auto"), group("exit 2", "manual")],
@@ -352,7 +343,7 @@ def test_hooks_around_a_compaction(place: HookProject, tmp_path: Path) -> None:
     assert (summary["reason"], summary["result"]) == ("completed", "done")
     course = [
         f"{event.event} {event.decision}" if isinstance(event, HookRan) else "compacted"
-        for _, event in place.events()
+        for event in (observed.event for observed in read_session(place.session.directory))
         if isinstance(event, HookRan | Compacted)
     ]
     assert course[:5] == ["PreCompact block", "PreCompact none", "compacted", "PostCompact none", "SessionStart none"]
@@ -360,82 +351,14 @@ def test_hooks_around_a_compaction(place: HookProject, tmp_path: Path) -> None:
     assert '<hook event="SessionStart">\nIt was Tuesday.\n</hook>' in place.text_of()
 
 
-@pytest.mark.soak
-def test_manual_compaction_is_refused_with_the_reason_of_a_hook(
-    place: HookProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COTERIE_LAYERS_COMPACTION_KEEP_LEAST", "1")
-    monkeypatch.setenv("COTERIE_LAYERS_COMPACTION_KEEP_TEXTS", "1")
-    place.hook(PreCompact=[group("echo never >&2; exit 2", "manual"), group("touch auto", "auto")])
-    place.run(CALLS)
-    refused = place.coterie("compact", place.session.id, *place.model(LONG))
-    assert refused.returncode == 1
-    assert refused.stderr == "Error: main was not compacted: a hook objects: never\n"
-    assert [run.command for _, run in place.hooks()] == ["echo never >&2; exit 2"]
-
-
-@pytest.mark.soak
-def test_user_hooks_need_no_approval_and_get_no_key(place: HookProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "a secret")
-    (place.project.parent / "home").mkdir(exist_ok=True)
-    table = "[[hooks.PreToolUse]]\nmatcher = 'Bash'\ncommand = 'env > environment; pwd > where'\n"
-    (place.project.parent / "home/settings.toml").write_text(table)
-    assert place.run(CALLS)["result"] == "One"
-    environment = (place.project / "environment").read_text()
-    assert f"CLAUDE_PROJECT_DIR={place.project}\n" in environment
-    assert "COTERIE_AGENT=main" in environment
-    assert "ANTHROPIC" not in environment
-    assert "COTERIE_PROJECT_DIR" not in environment, "that is the name of a directory in the project"
-    assert (place.project / "where").read_text() == f"{place.project}\n"
-    (place.project / "environment").unlink()
-    bare = place.coterie("run", "Go.", "--bare", *place.model(CALLS), "--permission-mode", "bypassPermissions")
-    assert bare.returncode == 0
-    assert not (place.project / "environment").exists()
-
-
 def test_hooks_end_with_a_session_that_is_killed(place: HookProject) -> None:
     """The agent that owns the hook dies with the root, so the cleanup daemon must end it."""
     place.hook(PreToolUse=[group("echo $$ > pid.new; mv pid.new pid; sleep 1000", "Bash", timeout=600)])
-    options = ("--permission-mode", "bypassPermissions", *place.model(CALLS))
-    with subprocess.Popen(
-        place.command("run", "Go.", *options), cwd=place.project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
+    options = (*BYPASS, *place.model(CALLS))
+    with place.start("run", "Go.", *options) as process:
         assert place.becomes_true((place.project / "pid").exists)
         pid = int((place.project / "pid").read_text())
-        root = find_root(place.session)
-        assert root is not None
-        os.kill(root.pid, signal.SIGKILL)
-        process.wait(60)
+        place.kill_root()
+        process.communicate(timeout=60)
     assert place.becomes_true(lambda: not Path(f"/proc/{pid}").exists())
-    assert place.becomes_true(lambda: has_no_processes(place.session))
-
-
-@pytest.mark.soak
-def test_at_a_terminal_a_run_asks_about_hooks_once(place: HookProject) -> None:
-    place.hook(is_approved=False, PreToolUse=[group("touch hooked", "Bash")])
-    options = ("--permission-mode", "bypassPermissions", "--no-live", *place.model(CALLS))
-    for keys in ("n\n", "y\n"):
-        assert not (place.project / "hooked").exists()
-        with open_program(place.command("run", "Go.", *options), cwd=place.project, env=os.environ) as program:
-            program.read_until("Allow them to run from now on? [y/N]: ")
-            assert "PreToolUse Bash (60 s): touch hooked" in program.output
-            program.type(keys)
-            assert program.wait() == 0
-    assert (place.project / "hooked").exists()
-    with open_program(place.command("run", "Go.", *options), cwd=place.project, env=os.environ) as program:
-        assert program.wait() == 0
-        assert "Allow them" not in program.output
-
-
-@pytest.mark.soak
-def test_session_end_hook_runs_on_a_shutdown_request(place: HookProject) -> None:
-    place.hook(SessionEnd=[group("cat > end.new; mv end.new end.json")])
-    script = "default: [{tools: [{Bash: {command: touch begun; sleep 100}}]}, {text: never}]"
-    options = ("--permission-mode", "bypassPermissions", *place.model(script))
-    with subprocess.Popen(
-        place.command("run", "Go.", *options), cwd=place.project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        assert place.becomes_true((place.project / "begun").exists)
-        process.terminate()
-        assert process.wait(60) == 143
-    assert place.given("end.json")["reason"] == "cancelled"
+    assert place.becomes_true(place.has_no_processes)

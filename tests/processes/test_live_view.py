@@ -1,20 +1,15 @@
 """The board of a real session at real terminals: in the run that started it, and in others."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from coterie.agents.events.agent_events import Finished
 from coterie.agents.events.root_events import ApprovalDecided
-from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.session.root_lock import find_root
-from coterie.session_directory import SessionDirectory
 from tests.orchestrator.pseudo_terminal import Program, open_program
+from tests.processes.project_shell import ProjectShell
 
 pytestmark = pytest.mark.slow
 
@@ -40,31 +35,16 @@ BOLD = "\x1b[1m"
 
 
 @pytest.fixture
-def team(project: Path) -> Path:
+def place(place: ProjectShell, monkeypatch: pytest.MonkeyPatch) -> ProjectShell:
     """A project whose lead starts a builder, whose plans the user approves."""
-    (project.parent / "script.yaml").write_text(SCRIPT)
-    (project / ".coterie").mkdir()
-    (project / ".coterie" / "settings.toml").write_text(SETTINGS)
-    return project
-
-
-def coterie(*arguments: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "coterie", *arguments]
-
-
-def run(*arguments: str) -> list[str]:
-    """Command line that starts a session."""
-    return coterie("run", "Go.", "--script", "../script.yaml", "--permission-mode", "acceptEdits", *arguments)
-
-
-def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
-    return {**kept, "NO_COLOR": "1"}
+    monkeypatch.setenv("NO_COLOR", "1")
+    place.write(".coterie/settings.toml", SETTINGS)
+    return place
 
 
 @contextmanager
-def at_a_terminal(project: Path, *command: str) -> Iterator[Program]:
-    with open_program(command, cwd=project, env=environment()) as program:
+def at_a_terminal(place: ProjectShell, *arguments: str) -> Iterator[Program]:
+    with open_program(place.command(*arguments), cwd=place.project, env=os.environ) as program:
         yield program
         assert "Traceback" not in program.output
         assert program.output.count(OPEN) == program.output.count(CLOSED)
@@ -75,61 +55,24 @@ def after_the_board(program: Program) -> str:
     return program.output.rpartition(CLOSED)[2]
 
 
-def decisions(session: SessionDirectory) -> list[tuple[str, str, str]]:
-    events = (observed.event for observed in read_session(session.directory))
-    return [(each.id, each.verdict, each.by) for each in events if isinstance(each, ApprovalDecided)]
-
-
-def test_run_continues_after_a_key_on_the_board_approves(team: Path) -> None:
-    with at_a_terminal(team, *run("--live")) as program:
-        program.read_until(f"{BOLD}Write everything.")
-        program.type("a")
-        program.read_until("a again: approve Write everything.")
-        assert not (team / "a.txt").exists()
-        program.type("a")
-        assert program.wait() == 0
-        end = after_the_board(program)
-        assert "builder" in end
-        assert "It is built." in end
-        assert "completed after 3 turns" in end
-    assert (team / "a.txt").read_text() == "built"
-    assert decisions(SessionDirectory.newest(team)) == [("plan-1", "approved", "human")]
-
-
-def test_ctrl_c_ends_a_run_whose_lead_waits_for_others(team: Path) -> None:
-    with at_a_terminal(team, *run("--live")) as program:
-        program.read_until("Write everything.")
-        program.read_until("waiting")
-        program.type("\x03")
-        assert program.wait() == 130
-        assert "cancelled after 2 turns" in after_the_board(program)
-    events = (observed.event for observed in read_session(SessionDirectory.newest(team).directory))
-    assert [event.reason for event in events if isinstance(event, Finished)][-1] == "cancelled"
-    assert not (team / "a.txt").exists()
-
-
-def test_detached_session_is_shown_and_answered_from_other_terminals(team: Path) -> None:
+def test_detached_session_is_shown_and_answered_from_other_terminals(place: ProjectShell) -> None:
     """Its questions wait: no request is refused because no client is connected."""
-    with at_a_terminal(team, *run("--live")) as program:
+    run = ("run", "Go.", *place.model(SCRIPT), "--permission-mode", "acceptEdits", "--live")
+    with at_a_terminal(place, *run) as program:
         program.read_until("Write everything.")
         program.type("q")
         assert program.wait() == 0
-        session = SessionDirectory.newest(team)
+        session = place.session
         goes_on = f"session {session.id} continues; reconnect with `coterie attach {session.id}`"
         assert after_the_board(program).strip() == goes_on
-    attach = coterie("attach", session.id)
-    with at_a_terminal(team, *attach) as first:
+    attach = ("attach", session.id)
+    with at_a_terminal(place, *attach) as first:
         first.read_until("Write everything.")
         first.type("q")
         assert first.wait() == 0
         assert after_the_board(first).strip() == goes_on
     assert find_root(session) is not None
-    with (
-        subprocess.Popen(
-            attach, cwd=team, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as piped,
-        at_a_terminal(team, *attach) as second,
-    ):
+    with place.start(*attach) as piped, at_a_terminal(place, *attach) as second:
         second.read_until(f"{BOLD}Write everything.")
         second.type("rrToo much.\r")
         second.read_until(f"{BOLD}Write a.txt alone.")
@@ -143,8 +86,9 @@ def test_detached_session_is_shown_and_answered_from_other_terminals(team: Path)
     assert "plan-1 was rejected by you: Too much." in said
     assert "\x1b" not in lines
     assert words == f"session {session.id} has ended: completed\n"
-    with at_a_terminal(team, *attach) as late:
+    with at_a_terminal(place, *attach) as late:
         assert late.wait() == 0
         assert OPEN not in late.output
         assert f"session {session.id} has ended: completed" in late.output
-    assert decisions(session) == [("plan-1", "rejected", "human"), ("plan-2", "approved", "human")]
+    decided = [(each.id, each.verdict, each.by) for each in place.events(ApprovalDecided)]
+    assert decided == [("plan-1", "rejected", "human"), ("plan-2", "approved", "human")]

@@ -1,23 +1,20 @@
 """`coterie mail` programs that share mailboxes with agent processes."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import attrs
 import msgspec
 import pytest
 import trio
 
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.transports.bridge.listener import open_bridge
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.session_directory import SessionDirectory
 
@@ -52,39 +49,29 @@ trio.run(live, SessionDirectory.find(sys.argv[1]), "worker")
 """
 
 
-@attrs.define(eq=False)
-class Program:
-    """A program whose output is read line by line."""
-
-    process: subprocess.Popen[str]
-
-    def line(self) -> str:
-        """Return the next line of standard output."""
-        return _stream(self.process.stdout).readline().rstrip("\n")
-
-    def event(self) -> dict[str, Any]:
-        """Return the next line, parsed as JSON."""
-        event: dict[str, Any] = msgspec.json.decode(self.line())
-        return event
-
-    def end(self, number: int) -> tuple[int, str]:
-        """Send a signal, and return the exit code and standard error."""
-        self.process.send_signal(number)
-        _, said = self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode, said
+def line(process: subprocess.Popen[str]) -> str:
+    """Return the next line of standard output."""
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip("\n")
 
 
-def _stream(stream: IO[str] | None) -> IO[str]:
-    assert stream is not None
-    return stream
+def event(process: subprocess.Popen[str]) -> Any:
+    """Return the next line, parsed as JSON."""
+    return msgspec.json.decode(line(process))
+
+
+def end(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
+    """Send a signal, and return the exit code and standard error."""
+    process.send_signal(number)
+    _, said = process.communicate(timeout=PATIENCE)
+    return process.returncode, said
 
 
 @pytest.fixture
-def session(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
+def session(project: Path, monkeypatch: pytest.MonkeyPatch) -> SessionDirectory:
     """A session with a worker, the newest of the working directory."""
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    made = SessionDirectory.create(tmp_path, Clock(), task="t", model="m")
+    monkeypatch.chdir(project)
+    made = SessionDirectory.create(project, Clock(), task="t", model="m")
     with SessionMail.open(made, Clock()) as office:
         trio.run(office.roster.join, "worker")
         trio.run(office.roster.join, "main")
@@ -92,21 +79,21 @@ def session(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
 
 
 @contextmanager
-def running(*command: str, env: Mapping[str, str] = os.environ) -> Iterator[Program]:
+def running(*command: str, env: Mapping[str, str] = os.environ) -> Iterator[subprocess.Popen[str]]:
     """A program that is killed when the block ends."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
-            yield Program(process)
+            yield process
         finally:
             process.kill()
 
 
 @contextmanager
-def agent(session: SessionDirectory) -> Iterator[Program]:
+def agent(session: SessionDirectory) -> Iterator[subprocess.Popen[str]]:
     """The worker as a process that owns its mailbox."""
     path = {**os.environ, "PYTHONPATH": str(ROOT)}
     with running(sys.executable, "-P", "-c", AGENT, session.id, env=path) as program:
-        assert program.line() == "ready"
+        assert line(program) == "ready"
         yield program
 
 
@@ -115,10 +102,11 @@ def mail(*arguments: str) -> list[str]:
 
 
 @contextmanager
-def watching(*arguments: str) -> Iterator[Program]:
+def watching(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A started `coterie mail watch`."""
     with running(*mail("watch", *arguments)) as program:
-        assert _stream(program.process.stderr).readline().startswith("watching session ")
+        assert program.stderr is not None
+        assert program.stderr.readline().startswith("watching session ")
         yield program
 
 
@@ -129,13 +117,13 @@ def send(text: str) -> None:
 def test_watch_shows_a_message_when_stored_and_when_delivered(session: SessionDirectory) -> None:
     with agent(session) as worker, watching("--json") as watch:
         send("do it")
-        assert worker.line() == "do it"
-        stored, delivered = watch.event(), watch.event()
+        assert line(worker) == "do it"
+        stored, delivered = event(watch), event(watch)
         assert (stored["kind"], stored["mailbox"], stored["envelope"]["body"]) == ("stored", "worker", "do it")
         assert (delivered["kind"], delivered["mailbox"], delivered["id"]) == ("delivered", "worker", stored["id"])
         assert stored["session"] == delivered["session"] == session.id
         assert stored["at"] <= delivered["at"]
-        assert watch.end(signal.SIGINT) == (130, "")
+        assert end(watch, signal.SIGINT) == (130, "")
 
 
 def test_watch_shows_held_dropped_and_dead_messages(session: SessionDirectory) -> None:
@@ -144,82 +132,30 @@ def test_watch_shows_held_dropped_and_dead_messages(session: SessionDirectory) -
     with SessionMail.open(session, Clock()) as office, watching() as watch:
         trio.run(office.held.hold, letter)
         who = "main (peer) of 20260101-000000-abcdef -> main: from afar"
-        assert watch.line().split(" ", 1)[1] == f"held       {who}"
+        assert line(watch).split(" ", 1)[1] == f"held       {who}"
         trio.run(office.held.drop, letter.id)
-        assert watch.line().split(" ", 1)[1] == f"dead       {who} (refused: dropped by the user)"
-
-
-def test_watch_begins_now_or_with_all_stored_mail(session: SessionDirectory) -> None:
-    send("before")
-    with watching("--json") as late, watching("--json", "--all") as whole:
-        send("after")
-        assert late.event()["envelope"]["body"] == "after"
-        assert [whole.event()["envelope"]["body"] for _ in range(2)] == ["before", "after"]
+        assert line(watch).split(" ", 1)[1] == f"dead       {who} (refused: dropped by the user)"
 
 
 def test_read_command_does_not_disturb_the_owner_of_the_mailbox(session: SessionDirectory) -> None:
     with running(*mail("read", "worker", "--follow", "--json")) as reader:
         send("one")
-        assert reader.event()["body"] == "one"
+        assert event(reader)["body"] == "one"
         with agent(session) as worker:
-            assert worker.line() == "one"
+            assert line(worker) == "one"
             send("two")
-            assert (worker.line(), reader.event()["body"]) == ("two", "two")
-        assert reader.end(signal.SIGINT) == (130, "")
-
-
-def test_follow_continues_in_a_recreated_mailbox(session: SessionDirectory) -> None:
-    with running(*mail("read", "worker", "--follow", "--json")) as reader:
-        send("one")
-        assert reader.event()["body"] == "one"
-        shutil.rmtree(session.directory / "mail" / "worker")
-        send("two")
-        assert reader.event()["body"] == "two"
-
-
-async def test_mail_in_the_outbox_is_handed_over_before_new_mail(session: SessionDirectory, tmp_path: Path) -> None:
-    other = SessionDirectory.create(tmp_path / "other", Clock(), task="t", model="m")
-
-    async def receipt(text: str) -> dict[str, Any]:
-        command = mail("send", "--session", session.id, "--to", f"bridge:{other.id}", "--json", text)
-        done = await trio.run_process(command, capture_stdout=True)
-        [posted] = msgspec.json.decode(done.stdout)
-        found: dict[str, Any] = posted["receipt"]
-        return found
-
-    with trio.fail_after(PATIENCE), SessionMail.open(other, Clock()) as office:
-        assert (await receipt("first"))["state"] == "waiting"
-        async with open_bridge(
-            other.id, office.directory, office.files.send, clock=Clock(), bury=office.dead_letters.add
-        ):
-            assert (await receipt("second"))["state"] == "held"
-        assert [letter.body for letter in await office.held.messages()] == ["first", "second"]
+            assert (line(worker), event(reader)["body"]) == ("two", "two")
+        assert end(reader, signal.SIGINT) == (130, "")
 
 
 def test_mail_of_a_killed_agent_is_readable_and_redelivered(session: SessionDirectory) -> None:
     with agent(session) as worker:
         send("one")
-        assert worker.line() == "one"
-        assert worker.end(signal.SIGKILL)[0] == -signal.SIGKILL
+        assert line(worker) == "one"
+        assert end(worker, signal.SIGKILL)[0] == -signal.SIGKILL
     send("two")
     done = subprocess.run(mail("read", "worker", "--json"), capture_output=True, check=True, timeout=PATIENCE)
     # The worker printed "one" when it was acknowledged, so it is not in the mailbox now.
     assert [msgspec.json.decode(line)["body"] for line in done.stdout.splitlines()] == ["two"]
     with agent(session) as worker:
-        assert worker.line() == "two"
-
-
-def test_concurrent_send_commands_get_valid_receipts(session: SessionDirectory) -> None:
-    commands = [mail("send", "--to", "worker", f"text {number}", "--json") for number in range(4)]
-    shells = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
-    receipts = [msgspec.json.decode(shell.communicate(timeout=PATIENCE)[0])[0]["receipt"]["id"] for shell in shells]
-    done = subprocess.run(mail("read", "worker", "--json"), capture_output=True, check=True, timeout=PATIENCE)
-    assert {msgspec.json.decode(line)["id"] for line in done.stdout.splitlines()} == set(receipts)
-
-
-def test_closed_output_pipe_prints_no_traceback(session: SessionDirectory) -> None:
-    with watching("--json") as watch:
-        _stream(watch.process.stdout).close()
-        send("unread")
-        assert watch.process.wait(PATIENCE) == 141
-        assert _stream(watch.process.stderr).read() == ""
+        assert line(worker) == "two"

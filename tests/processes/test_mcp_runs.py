@@ -11,20 +11,17 @@ from typing import Any
 import psutil
 import pytest
 
-from coterie.agents.events.agent_events import Event, Noticed, PermissionDecided, ToolEnded
+from coterie.agents.events.agent_events import PermissionDecided, ToolEnded
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import McpChanged
-from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.orchestrator.events.session_reader import read_session
-from coterie.orchestrator.session.root_lock import find_root
-from tests.processes.project_shell import ProjectShell
-from tests.processes.session_processes import has_no_processes
+from tests.processes.project_shell import BYPASS, ProjectShell
+from tests.processes.session_record import conversation
 
 pytestmark = pytest.mark.slow
 
 PROBE = {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_probe_server.py"))]}
 TIME = {"command": sys.executable, "args": ["-P", "-m", "mcp_server_time"]}
-FREE = ("--permission-mode", "bypassPermissions")
 
 
 class Servers(ProjectShell):
@@ -38,28 +35,20 @@ class Servers(ProjectShell):
 
     def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a session whose model follows *script*."""
-        return self.coterie("run", "Go.", *self.model(script), *(arguments or FREE))
-
-    def events_of(self, kind: type[Event]) -> list[Any]:
-        """Return all events of a kind."""
-        return [seen.event for seen in read_session(self.session.directory) if isinstance(seen.event, kind)]
+        return self.coterie("run", "Go.", *self.model(script), *(arguments or BYPASS))
 
     def calls(self) -> list[ToolEnded]:
         """Return the finished calls of MCP tools."""
-        return [event for event in self.events_of(ToolEnded) if event.name.startswith("mcp__")]
+        return [event for event in self.events(ToolEnded) if event.name.startswith("mcp__")]
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Servers:
-    """An empty project."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> Servers:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-never-tell")
-    (tmp_path / "project").mkdir()
-    (tmp_path / "home").mkdir()
+    place = Servers(project)
     # Generous timeouts for a busy machine; only tests of timeouts have short ones.
-    (tmp_path / "home/settings.toml").write_text("[mcp]\nstart_seconds = 60.0\n")
-    return Servers(tmp_path / "project")
+    place.write("../home/settings.toml", "[mcp]\nstart_seconds = 60.0\n")
+    return place
 
 
 def calling(tool: str, arguments: str = "{}") -> str:
@@ -67,32 +56,23 @@ def calling(tool: str, arguments: str = "{}") -> str:
     return f'default: [{{tools: [{{{tool}: {arguments}}}]}}, {{text: "It said {{{{last_tool_result}}}}"}}]'
 
 
-def test_a_published_server_is_used_by_a_lead(place: Servers) -> None:
+def test_a_published_server_is_used_and_its_errors_reach_the_model(place: Servers) -> None:
     place.configure(time=TIME)
-    done = place.run(calling("mcp__time__get_current_time", "{timezone: Europe/Paris}"))
+    call = "{mcp__time__get_current_time: {timezone: %s}}"
+    calls = f"{call % 'Europe/Paris'}, {call % 'Nowhere'}"
+    done = place.run(f'default: [{{tools: [{calls}]}}, {{text: "{{{{tool_result.0}}}} {{{{tool_result.1}}}}"}}]')
     assert done.returncode == 0
     assert '"timezone": "Europe/Paris"' in done.stdout
-    [event] = place.events_of(McpChanged)
-    assert (event.server, event.state) == ("time", "connected")
-    assert has_no_processes(place.session)
-
-
-@pytest.mark.soak
-def test_a_server_of_an_older_protocol_that_greets_on_its_output_is_used_too(place: Servers) -> None:
-    place.configure(older={"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_legacy_server.py"))]})
-    assert place.run(calling("mcp__older__greet")).stdout == "It said Good day.\n"
-
-
-def test_server_error_is_passed_to_the_model(place: Servers) -> None:
-    place.configure(time=TIME)
-    done = place.run(calling("mcp__time__get_current_time", "{timezone: Nowhere}"))
     assert "Invalid timezone" in done.stdout
-    assert [call.is_error for call in place.calls()] == [True]
+    assert sorted(call.is_error for call in place.calls()) == [False, True]
+    [event] = place.events(McpChanged)
+    assert (event.server, event.state) == ("time", "connected")
+    assert place.has_no_processes()
 
 
 SHARING = """
 main:
-  - tools: [{mcp__probe__whoami: {}}]
+  - tools: [{mcp__probe__whoami: {}}, {mcp__probe__environment: {name: ANTHROPIC_API_KEY}}]
   - tools: [{Agent: {description: look, prompt: Look., name: scout}}]
   - tools: [{Agent: {description: look, prompt: Look., subagent_type: fork, name: twin}}]
   - {text: done, times: always}
@@ -103,30 +83,19 @@ twin: [{tools: [{mcp__probe__whoami: {}}]}, {text: "{{last_tool_result}}"}]
 
 def results(place: Servers, agent: str) -> str:
     """Return the transcript of *agent* as text."""
-    conversation = load_transcript(place.session.directory / "agents" / agent / "transcript.jsonl").conversation
-    assert conversation is not None
-    return conversation.prefix_bytes().decode()
+    return conversation(place.session, agent).prefix_bytes().decode()
 
 
 def test_a_lead_a_subagent_and_a_fork_share_one_connection(place: Servers) -> None:
     place.configure(probe=PROBE)
     done = place.run(SHARING)
     assert done.returncode == 0, done.stderr
-    [event] = place.events_of(McpChanged)
-    assert len(place.calls()) == 3
+    [event] = place.events(McpChanged)
+    assert len(place.calls()) == 4
+    assert "(unset)" in results(place, "main"), "a server gets no key of the user"
     for agent in ("main", "scout", "twin"):
         assert f"process {event.pid}" in results(place, agent)
-
-
-@pytest.mark.soak
-def test_a_server_that_cannot_be_shared_has_a_process_for_each_agent(place: Servers) -> None:
-    place.configure(probe={**PROBE, "shared": False})
-    assert place.run(SHARING).returncode == 0
-    owned = {event.owner: event.pid for event in place.events_of(McpChanged) if event.owner is not None}
-    assert set(owned) == {"main#1", "scout#1", "twin#1"}
-    assert len(set(owned.values())) == 3
-    assert f"process {owned['scout#1']}" in results(place, "scout")
-    assert has_no_processes(place.session)
+    assert "## probe\\n\\nAsk whoami first." in results(place, "main")
 
 
 def test_server_killed_during_a_call_is_named_and_connected_again(place: Servers) -> None:
@@ -142,7 +111,7 @@ default:
     first, *_ = done.stdout.splitlines()
     assert first.startswith("The MCP server probe was lost during this call: its process was ended by SIGKILL")
     assert "out of ***" in first
-    states = [(event.state, event.pid) for event in place.events_of(McpChanged)]
+    states = [(event.state, event.pid) for event in place.events(McpChanged)]
     assert [state for state, _ in states] == ["connected", "lost", "connected"]
     assert f"process {states[2][1]}" in done.stdout
     assert "disconnected: its process was ended by SIGKILL" in done.stderr
@@ -161,27 +130,7 @@ def test_invalid_servers_are_reported_and_the_run_continues(place: Servers) -> N
     assert "old is of the type sse" in done.stderr
     assert "MCP server ends failed to connect: its process ended with status 1: no licence" in done.stderr
     assert "MCP server flood failed to connect: it wrote over 1,000 lines" in done.stderr
-    assert has_no_processes(place.session)
-
-
-@pytest.mark.soak
-def test_silent_server_times_out_and_the_run_continues(place: Servers) -> None:
-    place.configure(stuck={"command": sys.executable, "args": ["-c", "import time; time.sleep(1000)"]})
-    (place.project / ".coterie").mkdir()
-    (place.project / ".coterie/settings.toml").write_text("[mcp]\nstart_seconds = 0.5\n")
-    done = place.run("default: [{text: done}]")
-    assert (done.returncode, done.stdout) == (0, "done\n")
-    assert "MCP server stuck failed to connect: it has not answered within 0.5 seconds" in done.stderr
-    assert has_no_processes(place.session)
-
-
-def test_invalid_json_file_does_not_stop_the_run(place: Servers) -> None:
-    (place.project / ".mcp.json").write_text('{"mcpServers":\n {"a": }}')
-    done = place.run("default: [{text: done}]")
-    assert (done.returncode, done.stdout) == (0, "done\n")
-    [event] = place.events_of(Noticed)
-    assert event.source == f"{place.project / '.mcp.json'}:2"
-    assert event.reason.startswith("is not JSON")
+    assert place.has_no_processes()
 
 
 @pytest.mark.soak
@@ -211,48 +160,24 @@ def test_mcp_calls_follow_permissions_rules_and_agent_types(place: Servers) -> N
     place.configure(probe=PROBE)
     denied = place.run(calling("mcp__probe__whoami"), "--permission-mode", "default")
     assert "mcp__probe__whoami needs the user's permission" in denied.stdout
-    settings = place.project / ".coterie/settings.toml"
-    settings.parent.mkdir()
-    settings.write_text('[permissions]\nallow = ["mcp__probe"]\ndeny = ["mcp__probe__die"]\n')
+    assert [(event.tool, event.verdict) for event in place.events(PermissionDecided)] == [
+        ("mcp__probe__whoami", "denied")
+    ]
+    place.write(".coterie/settings.toml", '[permissions]\nallow = ["mcp__probe"]\ndeny = ["mcp__probe__die"]\n')
     allowed = place.run(calling("mcp__probe__whoami"), "--permission-mode", "default")
     assert "It said process" in allowed.stdout
     refused = place.run(calling("mcp__probe__die", "{words: x}"))
     assert "The rule mcp__probe__die denies this call." in refused.stdout
-    (place.project / ".coterie/agents").mkdir()
     for name, tools in (("reader", "Read"), ("prober", "Read, mcp__probe__*")):
         text = f"---\nname: {name}\ndescription: d\ntools: {tools}\n---\nWork.\n"
-        (place.project / f".coterie/agents/{name}.md").write_text(text)
-    assert "of the type reader may not" in place.run(calling("mcp__probe__whoami"), *FREE, "--agent", "reader").stdout
-    assert "It said process" in place.run(calling("mcp__probe__whoami"), *FREE, "--agent", "prober").stdout
-
-
-@pytest.mark.soak
-def test_long_results_are_stored_pictures_are_shown_and_data_is_text(place: Servers) -> None:
-    place.configure(probe=PROBE)
-    script = """
-default:
-  - tools: [{mcp__probe__lines: {count: 200000}}]
-  - tools: [{mcp__probe__picture: {}}]
-  - tools: [{mcp__probe__facts: {}}]
-  - tools: [{mcp__probe__environment: {name: ANTHROPIC_API_KEY}}]
-  - text: "It said {{last_tool_result}}"
-"""
-    done = place.run(script)
-    assert done.stdout.endswith("It said (unset)\n")
-    said = results(place, "main")
-    assert "<persisted-output>" in said
-    assert "line 199999" not in said
-    [stored] = (place.session.directory / "agents/main/tool-results").iterdir()
-    assert stored.read_text().endswith("line 199999")
-    assert '"media_type":"image/png"' in said
-    assert "42" in said
+        place.write(f".coterie/agents/{name}.md", text)
+    assert "of the type reader may not" in place.run(calling("mcp__probe__whoami"), *BYPASS, "--agent", "reader").stdout
+    assert "It said process" in place.run(calling("mcp__probe__whoami"), *BYPASS, "--agent", "prober").stdout
 
 
 def prefix(place: Servers, agent: str) -> bytes:
     """Return the fixed start of every request of *agent*: its model and its tools."""
-    conversation = load_transcript(place.session.directory / "agents" / agent / "transcript.jsonl").conversation
-    assert conversation is not None
-    return conversation.prefix_bytes().partition(b'"system":')[0]
+    return conversation(place.session, agent).prefix_bytes().partition(b'"system":')[0]
 
 
 @pytest.mark.soak
@@ -272,19 +197,12 @@ main:
   - {text: done, times: always}
 scout: [{text: I have seen nothing.}]
 """
-    resumed = place.coterie("resume", place.session.id, "Again.", *place.model(script), *FREE)
+    resumed = place.coterie("resume", place.session.id, "Again.", *place.model(script), *BYPASS)
     assert "The MCP server probe is not connected in this run of the session." in resumed.stdout
     assert "MCP server time: has no tools in this session, which started without it" in resumed.stderr
     assert prefix(place, "main") == before
     assert prefix(place, "scout") == before
     assert (place.session.directory / "mcp.json").read_bytes() == listing
-
-
-@pytest.mark.soak
-def test_server_instructions_precede_the_task(place: Servers) -> None:
-    place.configure(probe=PROBE)
-    place.run("default: [{text: done}]")
-    assert "## probe\\n\\nAsk whoami first." in results(place, "main")
 
 
 OWN = f"""---
@@ -309,8 +227,7 @@ scout: [{tools: [{mcp__inner__whoami: {}}]}, {tools: [{mcp__probe__whoami: {}}]}
 @pytest.mark.soak
 def test_server_of_a_definition_is_only_for_its_agent_type(place: Servers) -> None:
     place.configure(probe=PROBE)
-    (place.project / ".coterie/agents").mkdir(parents=True)
-    (place.project / ".coterie/agents/prober.md").write_text(OWN)
+    place.write(".coterie/agents/prober.md", OWN)
     waits = place.run("default: [{text: done}]")
     assert "the MCP server inner waits for your approval" in waits.stderr
     assert place.coterie("mcp", "approve", "inner").returncode == 0
@@ -335,15 +252,13 @@ WAITING = (
 def test_servers_end_when_the_root_is_killed(place: Servers) -> None:
     place.configure(probe=PROBE)
     file = place.project.parent / "waits"
-    command = place.command("run", "Go.", *place.model(WAITING.format(file=file)), *FREE)
-    with subprocess.Popen(command, cwd=place.project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+    with place.start("run", "Go.", *place.model(WAITING.format(file=file)), *BYPASS) as started:
         assert place.becomes_true(lambda: file.exists() and file.read_text() != "")
-        server, root = int(file.read_text()), find_root(place.session)
-        assert root is not None
-        os.kill(root.pid, signal.SIGKILL)
-        started.wait(30)
+        server = int(file.read_text())
+        place.kill_root()
+        started.communicate(timeout=30)
     assert place.becomes_true(lambda: not psutil.pid_exists(server))
-    assert place.becomes_true(lambda: has_no_processes(place.session))
+    assert place.becomes_true(place.has_no_processes)
 
 
 @pytest.mark.soak
@@ -357,33 +272,30 @@ default:
     tools: [{{mcp__probe__whoami: {{}}}}]
   - text: "{{{{last_tool_result}}}}"
 """
-    command = place.command("run", "Go.", *place.model(script), *FREE)
-    with subprocess.Popen(command, cwd=place.project, stdout=subprocess.PIPE, text=True) as started:
+    with place.start("run", "Go.", *place.model(script), *BYPASS) as started:
         assert place.becomes_true(lambda: file.exists() and file.read_text() != "")
         server = psutil.Process(int(file.read_text()))
         host = server.parent()
         assert host is not None
         host.kill()
-        assert started.stdout is not None
-        said = started.stdout.read()
-        assert started.wait(30) == 0
+        said, _ = started.communicate(timeout=30)
+        assert started.returncode == 0
     assert "ended in the middle of this call of probe" in said
     assert "process" in said.splitlines()[-1]
     assert not server.is_running()
-    assert ["is restarted" in event.reason for event in place.events_of(LayerFailed)] == [True]
-    assert has_no_processes(place.session)
+    assert ["is restarted" in event.reason for event in place.events(LayerFailed)] == [True]
+    assert place.has_no_processes()
 
 
 @pytest.mark.soak
 def test_slow_call_is_cancelled_on_both_sides(place: Servers) -> None:
     place.configure(probe=PROBE)
-    (place.project / ".coterie").mkdir()
-    (place.project / ".coterie/settings.toml").write_text("[mcp]\ncall_seconds = 0.5\n")
+    place.write(".coterie/settings.toml", "[mcp]\ncall_seconds = 0.5\n")
     file = place.project.parent / "lingers"
     done = place.run(calling("mcp__probe__linger", f'{{file: "{file}"}}'))
     assert "The MCP server probe has not answered within 0.5 seconds." in done.stdout
     assert file.read_text() == "given up"
-    assert [event.state for event in place.events_of(McpChanged)] == ["connected"]
+    assert [event.state for event in place.events(McpChanged)] == ["connected"]
 
 
 INTRUDER = """
@@ -412,20 +324,11 @@ def test_child_of_an_agent_cannot_bypass_its_permissions(place: Servers) -> None
     assert "It said found some: True heard: 0" in done.stdout
 
 
-def test_missing_mcp_package_is_reported_and_the_run_continues(place: Servers) -> None:
+def test_missing_mcp_package_is_reported_and_the_run_continues(place: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     place.configure(probe=PROBE)
-    elsewhere = place.project.parent / "site"
-    elsewhere.mkdir()
-    (elsewhere / "sitecustomize.py").write_text("import sys; sys.modules['mcp'] = None\n")
-    script = place.model("default: [{text: done}]")
-    done = subprocess.run(
-        place.command("run", "Go.", *script),
-        cwd=place.project,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(elsewhere), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    place.write("../site/sitecustomize.py", "import sys; sys.modules['mcp'] = None\n")
+    monkeypatch.setenv("PYTHONPATH", str(place.project.parent / "site"), prepend=os.pathsep)
+    done = place.run("default: [{text: done}]")
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert "that is not installed: pip install 'coterie[mcp]'; left out: probe" in done.stderr
 
@@ -455,13 +358,4 @@ default:
     assert first == f"process {server.pid}"
     assert "The MCP server far was lost during this call" in second
     assert "The MCP server far is not available" in third
-    assert [event.state for event in place.events_of(McpChanged)] == ["connected", "lost", "failed"]
-
-
-@pytest.mark.soak
-def test_denials_are_events(place: Servers) -> None:
-    place.configure(probe=PROBE)
-    place.run(calling("mcp__probe__whoami"), "--permission-mode", "plan")
-    assert [(event.tool, event.verdict) for event in place.events_of(PermissionDecided)] == [
-        ("mcp__probe__whoami", "denied")
-    ]
+    assert [event.state for event in place.events(McpChanged)] == ["connected", "lost", "failed"]

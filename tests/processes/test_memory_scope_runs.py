@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from coterie.agents.events.agent_events import PermissionDecided, ToolEnded
-from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.session_directory import SessionDirectory, project_slug
 from tests.processes.project_shell import ProjectShell
+from tests.processes.session_record import conversation
 
 pytestmark = pytest.mark.slow
 
@@ -21,16 +21,14 @@ KINDS = {"sage": "user", "clerk": "project", "keeper": "local"}
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
+def home(home: Path, runtime: Path) -> Path:
     """Memories of a user with three agent types, one for each scope."""
     del runtime
-    directory = tmp_path / "home"
-    monkeypatch.setenv("COTERIE_HOME", str(directory))
-    (directory / "agents").mkdir(parents=True)
+    (home / "agents").mkdir(parents=True)
     for kind, scope in KINDS.items():
         text = f"---\nname: {kind}\ndescription: Keeps things.\nmemory: {scope}\n---\nKeep things.\n"
-        (directory / "agents" / f"{kind}.md").write_text(text)
-    return directory
+        (home / "agents" / f"{kind}.md").write_text(text)
+    return home
 
 
 def _project(tmp_path: Path, name: str) -> ProjectShell:
@@ -79,11 +77,9 @@ def _run(place: ProjectShell, script: str) -> SessionDirectory:
 
 def _first_context(session: SessionDirectory, kind: str) -> str:
     """Return the system prompt and the first message of an agent."""
-    conversation = load_transcript(session.directory / "agents" / kind / "transcript.jsonl").conversation
-    assert conversation is not None
-    first = next(iter(conversation.messages))
-    system = (segment.data for segment in conversation.segments if segment.section == "system")
-    return b"".join([*system, *first.blocks]).decode()
+    seen = conversation(session, kind)
+    system = (segment.data for segment in seen.segments if segment.section == "system")
+    return b"".join([*system, *seen.messages[0].blocks]).decode()
 
 
 def test_each_agent_type_sees_and_writes_only_its_own_memory(tmp_path: Path, home: Path) -> None:

@@ -49,6 +49,7 @@ def installed(wheel: Path, tmp_path: Path) -> Callable[..., str]:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["COTERIE_HOME"] = str(tmp_path / "home")
 
     def run(command: str, *arguments: str) -> str:
         program = [str(home / "bin" / command), *arguments]
@@ -73,10 +74,9 @@ def test_an_installed_coterie_works_from_another_directory(installed: Callable[.
     plugins = "from importlib.metadata import entry_points as all; [one] = all(group='pytest11', name='coterie')"
     assert installed("python", "-c", f"{plugins}; print(one.load().__file__)").startswith(str(tmp_path))
     assert "coordinator" in installed("coterie", "scenario", "list")
-    demo = json.loads(installed("coterie", "demo", "--json"))
-    assert (demo["fix"]["reason"], len(demo["team"]["costs"]["rows"])) == ("completed", 4)
     script = tmp_path / "script.yaml"
     script.write_text("default: [hello]")
+    assert installed("coterie", "run", "Go.", "-p", "--script", str(script)) == "hello\n"
     announced = installed("coterie", "serve", "--port", "0", "--json", "--while-stdin-open", "--script", str(script))
     assert json.loads(announced)["url"].startswith("http://127.0.0.1:")
     assert installed("python", "-c", PAGE) == "8\n"

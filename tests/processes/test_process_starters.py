@@ -1,11 +1,14 @@
 """Both ways to start a process: state of the child, its end, and clean-up after failures."""
 
+import contextlib
 import errno
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,12 +19,9 @@ import msgspec
 import psutil
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from coterie.orchestrator.processes.child_process import ChildProcess
-from coterie.orchestrator.processes.child_registry import CHILDREN, run_reaper
+from coterie.orchestrator.processes.child_process import CHILDREN, ChildProcess, run_reaper
 from coterie.orchestrator.processes.process_start import ProcessStart, ProcessStarter, StartFailed
 from coterie.orchestrator.processes.process_starters import ZygoteStarter, open_zygote_starter
 from coterie.process_identity import wait_ended
@@ -34,6 +34,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.cold_start]
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 20
+PATIENCES = (0.005, 0.02, 0.05, 20, 20)
+"""Seconds after which a start is cancelled; most are faster."""
 
 
 @pytest.fixture(autouse=True)
@@ -53,16 +55,14 @@ def no_descriptor_is_left_open() -> Iterator[None]:
 
 @pytest.fixture(params=["plain", "warm"])
 async def starter(request: pytest.FixtureRequest, tests_can_be_imported: None) -> AsyncIterator[ProcessStarter]:
-    """Each of the two starters."""
     with trio.fail_after(PATIENCE):
         async with open_starter(request.param) as opened:
             yield opened
 
 
 @pytest.fixture
-async def warm(tests_can_be_imported: None) -> AsyncIterator[ZygoteStarter]:
-    """The starter with a zygote."""
-    with trio.fail_after(PATIENCE):
+async def warm(tests_can_be_imported: None, request: pytest.FixtureRequest) -> AsyncIterator[ZygoteStarter]:
+    with trio.fail_after(PATIENCE if request.node.get_closest_marker("soak") is None else 900):
         async with open_zygote_starter([child_entries.__name__]) as opened:
             yield opened
 
@@ -100,8 +100,14 @@ async def status_of(starter: ProcessStarter, entry: str, payload: bytes = b"") -
 
 
 async def test_a_child_is_what_its_start_says(starter: ProcessStarter, tmp_path: Path) -> None:
+    """A child has no other descriptor than those passed, and its own random numbers."""
+    inherited = os.dup(0)
+    os.set_inheritable(inherited, True)  # noqa: FBT003 - its parameter has no name
     start = make_start("describe", b"hello", tmp_path, COTERIE_SESSION="s1", EMPTY="")
-    facts = await child_description(starter, start)
+    try:
+        facts, sibling = [await child_description(starter, start) for _ in range(2)]
+    finally:
+        os.close(inherited)
     assert facts["payload"] == "hello"
     assert facts["directory"] == str(tmp_path)
     assert facts["environment"] == start.environment
@@ -110,45 +116,25 @@ async def test_a_child_is_what_its_start_says(starter: ProcessStarter, tmp_path:
     assert facts["stdin"] == os.devnull
     assert facts["threads"] == 1
     assert set(facts["handlers"].values()) == {str(signal.SIG_DFL)}
-
-
-async def test_a_child_has_no_descriptor_that_was_not_passed(starter: ProcessStarter) -> None:
-    inherited = os.dup(0)
-    os.set_inheritable(inherited, True)  # noqa: FBT003 - its parameter has no name
-    try:
-        facts = await child_description(starter, make_start("describe"))
-    finally:
-        os.close(inherited)
     assert facts["descriptors"] == [0, 1, 2, *facts["passed"]]
     assert not facts["inheritable"]
+    assert facts["random"] != sibling["random"]
 
 
-async def test_a_descriptor_is_passed_and_can_be_used(starter: ProcessStarter) -> None:
+async def test_child_has_its_title_and_can_use_a_passed_descriptor(starter: ProcessStarter) -> None:
     async with running(starter, "echo") as (child, stream):
+        process = Path(f"/proc/{child.pid}")
+        assert (process / "cmdline").read_bytes().rstrip(b"\0") == b"coterie tester"
+        assert (process / "comm").read_text().strip() == "coterie tester"
         await stream.send_all(b"hello")
         assert await stream.receive_some() == b"hello"
         await stream.send_eof()
         assert await child.wait() == 0
 
 
-async def test_a_child_has_its_title(starter: ProcessStarter) -> None:
-    async with running(starter, "echo") as (child, _):
-        process = Path(f"/proc/{child.pid}")
-        assert (process / "cmdline").read_bytes().rstrip(b"\0") == b"coterie tester"
-        assert (process / "comm").read_text().strip() == "coterie tester"
-
-
-async def test_children_do_not_share_their_random_numbers(starter: ProcessStarter) -> None:
-    first, second = [await child_description(starter, make_start("describe")) for _ in range(2)]
-    assert first["random"] != second["random"]
-
-
-@pytest.mark.parametrize(("entry", "status"), [("exit_with", 0), ("exit_with", 7), ("leave", 3)])
-async def test_the_status_is_what_the_entry_returns(starter: ProcessStarter, entry: str, status: int) -> None:
-    assert await status_of(starter, entry, str(status).encode()) == status
-
-
-async def test_an_exception_is_status_1_and_a_traceback(starter: ProcessStarter, tmp_path: Path) -> None:
+async def test_status_is_what_the_entry_returns_or_1_with_a_traceback(starter: ProcessStarter, tmp_path: Path) -> None:
+    assert await status_of(starter, "exit_with", b"7") == 7
+    assert await status_of(starter, "leave", b"3") == 3
     with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
         start = make_start("fail", b"for a reason")
         child = await starter.start(start, stdout=out.fileno(), stderr=err.fileno())
@@ -157,13 +143,15 @@ async def test_an_exception_is_status_1_and_a_traceback(starter: ProcessStarter,
     assert (tmp_path / "err").read_text().endswith("RuntimeError: for a reason\n")
 
 
-async def test_a_signal_is_the_status_with_a_minus(starter: ProcessStarter) -> None:
+async def test_signal_is_the_status_with_a_minus_after_a_cancelled_wait(starter: ProcessStarter) -> None:
     async with running(starter, "echo") as (child, _):
-        child.send_signal(signal.SIGTERM)
-        assert await child.wait() == -signal.SIGTERM
-        child.send_signal(signal.SIGTERM)
-        child.send_signal_to_group(signal.SIGTERM)
-        assert await child.wait() == -signal.SIGTERM
+        with trio.move_on_after(0) as given_up:
+            await child.wait()
+        assert given_up.cancelled_caught
+        for _ in range(2):
+            child.send_signal(signal.SIGTERM)
+            child.send_signal_to_group(signal.SIGTERM)
+            assert await child.wait() == -signal.SIGTERM
 
 
 async def test_a_stubborn_child_is_killed_with_its_group(starter: ProcessStarter) -> None:
@@ -176,73 +164,37 @@ async def test_a_stubborn_child_is_killed_with_its_group(starter: ProcessStarter
         CHILDREN.reap_adopted()
 
 
-async def test_waiting_can_be_cancelled_and_repeated(starter: ProcessStarter) -> None:
-    async with running(starter, "echo") as (child, _):
-        with trio.move_on_after(0) as given_up:
-            await child.wait()
-        assert given_up.cancelled_caught
-        child.send_signal(signal.SIGKILL)
-        assert await child.wait() == -signal.SIGKILL
+async def test_impossible_start_fails_with_its_reason(starter: ProcessStarter, tmp_path: Path) -> None:
+    start = make_start("echo")
+    impossible = {
+        "ModuleNotFoundError: No module named 'nowhere'": attrs.evolve(start, entry="nowhere:main"),
+        "AttributeError: no unknown among the entries": make_start("unknown"),
+        "invalid entry 'os.path'": attrs.evolve(start, entry="os.path"),
+        "null byte": make_start("echo", BAD="\0"),
+        "missing": attrs.evolve(start, directory=tmp_path / "missing"),
+        "before it was ready": make_start("killed_on_the_way"),
+    }
+    failures = {}
+    for reason, each in impossible.items():
+        with pytest.raises(StartFailed, match=reason) as failed:
+            await starter.start(each)
+        failures[reason] = failed.value
+    assert failures["missing"].errno == errno.ENOENT
+    assert failures["before it was ready"].status == -signal.SIGKILL
 
 
-async def test_fifty_children_start_at_once(starter: ProcessStarter) -> None:
-    count = 50 if isinstance(starter, ZygoteStarter) else 5
-    statuses: list[int] = []
-
-    async def one(number: int) -> None:
-        statuses.append(await status_of(starter, "exit_with", str(number).encode()))
-
-    async with trio.open_nursery() as nursery:
-        for number in range(count):
-            nursery.start_soon(one, number)
-    assert sorted(statuses) == list(range(count))
-
-
-@pytest.mark.parametrize(
-    ("entry", "reason"),
-    [
-        ("nowhere:main", "ModuleNotFoundError: No module named 'nowhere'"),
-        ("tests.processes.child_entries:unknown", "AttributeError: no unknown among the entries"),
-        ("os.path", "invalid entry 'os.path'"),
-    ],
-)
-async def test_missing_entry_is_a_failed_start(starter: ProcessStarter, entry: str, reason: str) -> None:
-    with pytest.raises(StartFailed, match=reason):
-        await starter.start(attrs.evolve(make_start("echo"), entry=entry))
-
-
-async def test_missing_directory_is_a_failed_start(starter: ProcessStarter, tmp_path: Path) -> None:
-    with pytest.raises(StartFailed, match="missing") as failed:
-        await starter.start(make_start("echo", directory=tmp_path / "missing"))
-    assert failed.value.errno == errno.ENOENT
-
-
-async def test_invalid_environment_is_a_failed_start(starter: ProcessStarter) -> None:
-    with pytest.raises(StartFailed, match="null byte"):
-        await starter.start(make_start("echo", BAD="\0"))
-
-
-async def test_child_killed_during_its_start_is_a_failed_start(starter: ProcessStarter) -> None:
-    with pytest.raises(StartFailed, match="before it was ready") as failed:
-        await starter.start(make_start("killed_on_the_way"))
-    assert failed.value.status == -signal.SIGKILL
-
-
-async def test_a_start_that_is_cancelled_leaves_no_child(starter: ProcessStarter, tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    start = make_start("never_ready", COTERIE_TEST_FIFO=str(fifo))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(starter.start, start)
-        pid = int(await trio.Path(fifo).read_text())
-        nursery.cancel_scope.cancel()
-    assert not psutil.pid_exists(pid)
-
-
-async def test_immediately_cancelled_start_leaves_no_child(starter: ProcessStarter) -> None:
+async def test_cancelled_start_leaves_no_child(starter: ProcessStarter, tmp_path: Path) -> None:
+    """Cancelled before it begins, and while the child is not ready."""
     with trio.move_on_after(0) as cancelled:
         await starter.start(make_start("echo"))
     assert cancelled.cancelled_caught
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(starter.start, make_start("never_ready", COTERIE_TEST_FIFO=str(fifo)))
+        pid = int(await trio.Path(fifo).read_text())
+        nursery.cancel_scope.cancel()
+    assert not psutil.pid_exists(pid)
     assert await status_of(starter, "exit_with", b"0") == 0
 
 
@@ -313,7 +265,7 @@ async def test_start_cancelled_while_the_zygote_is_stopped_makes_no_child(
         await warm.start(make_start("echo"))
     os.kill(warm.zygote, signal.SIGCONT)
     assert await status_of(warm, "exit_with", b"0") == 0
-    assert {child.pid for child in psutil.Process().children(recursive=True)} - {warm_start.warm_pid()} == {warm.zygote}
+    assert [child.pid for child in _children()] == [warm.zygote]
 
 
 async def test_a_zygote_with_a_thread_forks_nothing(capfd: pytest.CaptureFixture[str]) -> None:
@@ -325,17 +277,12 @@ async def test_a_zygote_with_a_thread_forks_nothing(capfd: pytest.CaptureFixture
     assert capfd.readouterr().err.count("AssertionError: a fork is safe only with one thread") == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"), [("nowhere", "No module named 'nowhere'"), ("os:abort", "died before it was ready")]
-)
-async def test_a_zygote_that_does_not_get_warm_is_a_failed_start(name: str, reason: str) -> None:
-    with trio.fail_after(PATIENCE), pytest.raises(StartFailed, match=reason):
-        async with open_zygote_starter([name]):
-            pass
-
-
-async def test_a_full_process_table_is_a_failed_start_of_the_warm_one() -> None:
+async def test_unusable_zygote_or_full_process_table_is_a_failed_start() -> None:
     with trio.fail_after(PATIENCE):
+        for name, reason in (("nowhere", "No module named 'nowhere'"), ("os:abort", "died before it was ready")):
+            with pytest.raises(StartFailed, match=reason):
+                async with open_zygote_starter([name]):
+                    pass
         async with open_zygote_starter([f"{child_entries.__name__}:allow_one_process"]) as warm:
             with pytest.raises(StartFailed) as failed:
                 await warm.start(make_start("echo"))
@@ -364,20 +311,6 @@ async def test_all_processes_end_when_the_root_is_killed(way: str) -> None:
                 await wait_gone(pid)
 
 
-@given(st.text(), st.text(), st.binary(), st.dictionaries(st.text(), st.text()))
-def test_process_start_survives_a_round_trip(
-    title: str, entry: str, payload: bytes, environment: dict[str, str]
-) -> None:
-    start = ProcessStart(title=title, entry=entry, payload=payload, directory=Path("/a\udcff"), environment=environment)
-    assert ProcessStart.from_bytes(start.to_bytes()) == start
-
-
-@given(st.binary())
-def test_garbage_is_no_start(data: bytes) -> None:
-    with pytest.raises(ValueError, match="invalid process start"):
-        ProcessStart.from_bytes(data)
-
-
 async def kill_zygote(warm: ZygoteStarter) -> int:
     """Kill it, and return its pid when it has ended."""
     pid = warm.zygote
@@ -393,3 +326,50 @@ async def wait_gone(pid: int) -> None:
         await wait_ended(pid)
     except ProcessLookupError:
         return
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+async def test_nothing_is_left_of_starts_that_were_cancelled_or_killed(rounds: int, warm: ZygoteStarter) -> None:
+    """Children are killed at random moments, and seldom the zygote."""
+    dice, outcomes = random.Random(rounds), Counter[str]()
+
+    async def start(patience: float) -> None:
+        outcome = "given up"
+        with trio.move_on_after(patience):
+            try:
+                child = await warm.start(make_start("exit_with", b"3"))
+            except StartFailed:
+                outcome = "failed"
+            else:
+                with trio.CancelScope(shield=True):
+                    outcome = "done" if await child.wait() == 3 else "killed"
+        outcomes[outcome] += 1
+
+    async def kill() -> None:
+        while True:
+            await trio.sleep(dice.random() * 0.03)
+            victim = dice.choice([*_children(), None])
+            if victim is not None and (victim.pid != warm.zygote or dice.random() < 0.05):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    victim.kill()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run_reaper)
+        nursery.start_soon(kill)
+        for _ in range(rounds):
+            async with trio.open_nursery() as starts:
+                for _ in range(20):
+                    starts.start_soon(start, dice.choice(PATIENCES))
+        nursery.cancel_scope.cancel()
+    while CHILDREN.adopted():  # an adopted child may still be ending
+        CHILDREN.reap_adopted()
+        await trio.lowlevel.checkpoint()
+    assert {child.pid for child in _children()} <= {warm.zygote}
+    assert outcomes.total() == 20 * rounds
+    assert outcomes["done"]
+    assert outcomes["given up"]
+
+
+def _children() -> list[psutil.Process]:
+    """Descendants of this process except the warm process that programs of other tests are forked from."""
+    return [child for child in psutil.Process().children(recursive=True) if child.pid != warm_start.warm_pid()]

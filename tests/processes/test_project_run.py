@@ -1,14 +1,17 @@
-"""`coterie run` in a project with settings, instruction files and agent types."""
+"""`coterie run` in a project with settings, instruction files, agent types and allowed hosts."""
 
 import json
-import subprocess
-from pathlib import Path
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from coterie.agents.events.agent_events import RunStarted
+from tests.agents.tools.web.local_site import Site, open_site
 from tests.orchestrator.pseudo_terminal import open_program
-from tests.processes.test_run_output import command, environment
+from tests.processes.project_shell import BYPASS, ProjectShell
+from tests.processes.session_record import conversation, loaded
 
 pytestmark = pytest.mark.slow
 
@@ -33,30 +36,20 @@ You are a clerk.
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "script.yaml").write_text(SCRIPT)
-    project = tmp_path / "project"
-    (project / ".coterie/agents").mkdir(parents=True)
-    (project / ".git").mkdir()
-    (project / "notes.txt").write_text("a note\n")
-    (project / "CLAUDE.md").write_text("Be brief. See @../outside.md\n")
-    (tmp_path / "outside.md").write_text("Words from outside.\n")
-    (project / ".coterie/settings.toml").write_text(
-        '[permissions]\nallow = ["Bash(echo:*)"]\ndeny = ["Read(notes.txt)"]\n'
-    )
-    (project / ".coterie/agents/clerk.md").write_text(CLERK)
-    return project
+def place(place: ProjectShell) -> ProjectShell:
+    """A repository with settings, instructions and an agent type."""
+    (place.project / ".git").mkdir()
+    place.write("notes.txt", "a note\n")
+    place.write("CLAUDE.md", "Be brief. See @../outside.md\n")
+    place.write("../outside.md", "Words from outside.\n")
+    place.write(".coterie/settings.toml", '[permissions]\nallow = ["Bash(echo:*)"]\ndeny = ["Read(notes.txt)"]\n')
+    place.write(".coterie/agents/clerk.md", CLERK)
+    return place
 
 
-def events(project: Path, *arguments: str) -> list[dict[str, Any]]:
-    done = subprocess.run(
-        command("--output-format", "stream-json", *arguments),
-        cwd=project,
-        env=environment(project),
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
+def run(place: ProjectShell, script: str, *arguments: str) -> list[dict[str, Any]]:
+    done = place.coterie("run", "Go.", "--output-format", "stream-json", *place.model(script), *arguments)
+    assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -64,12 +57,18 @@ def kind(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return [event for event in events if event["kind"] == name]
 
 
-def test_settings_and_instruction_files_of_the_project_apply(project: Path) -> None:
-    seen = events(project)
+def test_settings_and_instruction_files_of_the_project_apply(place: ProjectShell) -> None:
+    place.write(".claude/rules/web/style.md", "---\npaths: web/**\n---\nNo tabs.\n")
+    place.write("agents.md", "Spelt small.\n")
+    place.write("AGENTS.override.md", "Mine alone.\n")
+    seen = run(place, SCRIPT)
     [finished] = kind(seen, "finished")
     context, shell, written, read = finished["result"].split(" | ")
     assert "Be brief." in context
     assert "Words from outside." not in context
+    assert ' for="web/**">\nNo tabs.\n' in context
+    assert "Mine alone." in context
+    assert "Spelt small." not in context
     assert shell == "from the shell"
     assert written.startswith("Write needs the user's permission")
     assert read == "The rule Read(notes.txt) denies this call."
@@ -78,71 +77,37 @@ def test_settings_and_instruction_files_of_the_project_apply(project: Path) -> N
         ("Write", "denied", "default"),
         ("Read", "denied", "Read(notes.txt)"),
     ]
-    [noticed] = kind(seen, "noticed")
-    assert "outside.md" in noticed["reason"]
+    assert ["outside.md" in event["reason"] for event in kind(seen, "noticed")] == [True]
 
 
-def test_file_rules_and_overrides_are_in_the_prompt(project: Path) -> None:
-    (project / ".claude/rules/web").mkdir(parents=True)
-    (project / ".claude/rules/web/style.md").write_text("---\npaths: web/**\n---\nNo tabs.\n")
-    (project / "agents.md").write_text("Spelt small.\n")
-    (project / "AGENTS.override.md").write_text("Mine alone.\n")
-    [finished] = kind(events(project), "finished")
-    assert ' for="web/**">\nNo tabs.\n' in finished["result"]
-    assert "Mine alone." in finished["result"]
-    assert "Spelt small." not in finished["result"]
-
-
-def test_a_bare_run_reads_no_instruction_files(project: Path) -> None:
-    [finished] = kind(events(project, "--bare"), "finished")
-    assert "Be brief." not in finished["result"]
-
-
-def test_agent_type_keeps_its_model_and_limits_when_resumed(project: Path) -> None:
-    seen = events(project, "--agent", "clerk", "--permission-mode", "bypassPermissions")
+def test_bare_agent_type_keeps_its_model_and_limits_when_resumed(place: ProjectShell) -> None:
+    seen = run(place, SCRIPT, "--agent", "clerk", "--bare", *BYPASS)
     [started], [finished] = kind(seen, "started"), kind(seen, "finished")
     assert (started["definition"], started["model"]) == ("clerk", "claude-haiku-5-5")
-    _, shell, written, read = finished["result"].split(" | ")
+    context, shell, written, read = finished["result"].split(" | ")
+    assert "Be brief." not in context, "a bare run reads no instruction files"
     assert shell == written == "Agents of the type clerk may not do this."
     assert read == "The rule Read(notes.txt) denies this call."
-    resume = ["resume", started["session"], "Again."]
-    again = subprocess.run(
-        [*command()[:4], *resume, "--script", "../script.yaml", "--output-format", "json"],
-        cwd=project,
-        env=environment(project),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    again = place.coterie("resume", started["session"], "Again.", *place.model(SCRIPT), "--output-format", "json")
     assert json.loads(again.stdout)["model"] == "claude-haiku-5-5"
 
 
-def test_too_small_budget_is_reported_before_any_spending(project: Path) -> None:
-    done = subprocess.run(
-        command("--max-budget-usd", "0.01"),
-        cwd=project,
-        env=environment(project),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def test_too_small_budget_is_reported_before_any_spending(place: ProjectShell) -> None:
+    done = place.coterie("run", "Go.", *place.model(SCRIPT), "--max-budget-usd", "0.01")
     assert done.returncode == 3
     assert "$0.0000 of $0.01 are spent, and the next call may cost up to $0.1" in done.stderr
 
 
-def test_at_a_terminal_a_file_from_outside_is_asked_about_once(project: Path) -> None:
-    (project.parent / "script.yaml").write_text('default: [{text: "{{first_user_text}}", times: always}]')
-    with open_program(command(), cwd=project, env=environment(project)) as program:
-        program.read_until("outside.md. Allow it? [y/N]")
-        program.type("y\n")
-        program.read_until("Words from outside.")
-        assert program.wait() == 0
-    with open_program(command(), cwd=project, env=environment(project)) as program:
-        program.read_until("Words from outside.")
-        assert program.wait() == 0
-        assert "Allow it?" not in program.output
+def test_at_a_terminal_a_file_from_outside_is_asked_about_once(place: ProjectShell) -> None:
+    model = place.model('default: [{text: "{{first_user_text}}", times: always}]')
+    for is_new in (True, False):
+        with open_program(place.command("run", "Go.", *model), cwd=place.project, env=os.environ) as program:
+            if is_new:
+                program.read_until("outside.md. Allow it? [y/N]")
+                program.type("y\n")
+            program.read_until("Words from outside.")
+            assert program.wait() == 0
+            assert ("Allow it?" in program.output) == is_new
 
 
 MAILED = """
@@ -152,35 +117,87 @@ default:
 """
 
 
-def coterie(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*command()[:4], *arguments],
-        cwd=project,
-        env=environment(project),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def test_run_gets_messages_that_its_user_sends(project: Path) -> None:
-    (project.parent / "script.yaml").write_text(MAILED)
-    run = command("--output-format", "stream-json", "--permission-mode", "bypassPermissions")
-    with subprocess.Popen(run, cwd=project, env=environment(project), stdout=subprocess.PIPE, text=True) as process:
+def test_run_gets_messages_that_its_user_sends(place: ProjectShell) -> None:
+    model = place.model(MAILED)
+    with place.start("run", "Go.", *model, "--output-format", "stream-json", *BYPASS) as process:
         assert process.stdout is not None
         told = map(json.loads, process.stdout)
         session = next(event["session"] for event in told if event["kind"] == "tool_started")
-        sent = coterie(project, "mail", "send", "--to", "main", "Use <tabs>.")
+        sent = place.coterie("mail", "send", "--to", "main", "Use <tabs>.")
         assert sent.returncode == 0, sent.stderr
-        busy = coterie(project, "resume", session, "--script", "../script.yaml")
+        busy = place.coterie("resume", session, *model)
         assert busy.stderr.startswith(f"Error: session: {session} is already running in process ")
-        (project / "go").touch()
+        (place.project / "go").touch()
         rest = list(told)
     [finished] = kind(rest, "finished")
     assert finished["result"].startswith('heard <message from="user" sender="human" kind="message" id="')
     assert "Use &lt;tabs&gt;." in finished["result"]
     assert len(kind(rest, "delivered")) == 1
-    late = coterie(project, "mail", "send", "--to", "main", "Too late?")
+    late = place.coterie("mail", "send", "--to", "main", "Too late?")
     assert late.returncode == 2
     assert "has ended" in late.stderr
+
+
+PLANNER = """---
+name: planner
+description: Plans the work.
+initialPrompt: /next Say what comes next.
+effort: low
+color: purple
+---
+You plan.
+"""
+NEXT = "---\nname: next\ndescription: Finds what comes next.\n---\nRead ROADMAP.md.\n"
+
+
+def test_lead_without_a_task_starts_with_its_initial_prompt(place: ProjectShell) -> None:
+    place.write(".claude/agents/planner.md", PLANNER)
+    place.write(".claude/skills/next/SKILL.md", NEXT)
+    done = place.coterie("run", "-p", "--agent", "planner", "-", *place.model("main: [Done.]"))
+    assert done.returncode == 0, done.stderr
+    skill, words = place.texts()[-3:-1]
+    assert "Read ROADMAP.md." in skill
+    assert words == "/next Say what comes next."
+    assert loaded(place.session).words == (words,)
+    assert conversation(place.session).header.effort == "low"
+    assert [event.color for event in place.events(RunStarted)] == ["#a855f7"]
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with open_site() as opened:
+        opened.page("/", "<title>Home</title><p>The answer is <b>42</b>.")
+        yield opened
+
+
+def page_script(site: Site) -> str:
+    """Return a script in which the model requests a page, and starts another agent that does."""
+    return f"""
+main:
+  - tools: [{{WebFetch: {{url: "http://localhost:{site.port}/"}}}}]
+  - text: "It says: {{{{last_tool_result}}}}"
+    tools: [{{WebFetch: {{url: "http://localhost:{site.port + 1}/"}}}}]
+  - text: "And there: {{{{last_tool_result}}}}"
+  - {{text: "Again: {{{{last_tool_result}}}}", times: always}}
+"""
+
+
+def list_hosts(place: ProjectShell, *hosts: str) -> None:
+    """Write *hosts* into the settings of the user."""
+    place.write("../home/settings.toml", f"[web]\nhosts = {list(hosts)!r}\n")
+
+
+def test_only_pages_of_allowed_hosts_are_read(place: ProjectShell, site: Site) -> None:
+    list_hosts(place, f"localhost:{site.port}", f"127.0.0.1:{site.port}", f"[::1]:{site.port}")
+    done = place.coterie("run", "look", *place.model(page_script(site)))
+    assert done.returncode == 0, done.stderr
+    assert "The answer is **42**." in done.stdout
+    assert f"localhost:{site.port + 1} is not among the allowed hosts" in done.stdout
+    assert site.asked == [(f"localhost:{site.port}", "/")]
+    # The conversation keeps the tool; the current list decides about calls.
+    list_hosts(place)
+    again = "main:\n  - text: x\n  - text: x\n  - text: x\n" + page_script(site).removeprefix("\nmain:\n")
+    done = place.coterie("resume", place.session.id, "look again", *place.model(again))
+    assert "is not among the allowed hosts: none" in done.stdout, done.stderr
+    assert ["WebFetch" in run.tools for run in place.events(RunStarted)] == [True, True]
+    assert len(site.asked) == 1

@@ -1,24 +1,18 @@
 """Sessions run by a program: the same teams and scripts as from a shell, without leftovers."""
 
-import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
 import trio
 
 import coterie
-from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import find_root
-from coterie.scenarios.api_server.script.located_yaml import read_yaml
-from coterie.scenarios.runner.environment import toml_text
 from coterie.session_directory import SessionDirectory
 from tests.processes.project_shell import PATIENCE, ProjectShell
-from tests.processes.session_processes import has_no_processes
+from tests.processes.session_record import has_no_processes
 
 pytestmark = pytest.mark.slow
 
@@ -47,78 +41,6 @@ def test_example_runs_its_team_and_leaves_nothing_running(place: ProjectShell) -
     assert lines[-2].endswith(": main done, writer done, checker done")
     assert (place.project / "notes.md").read_text() == "- a tent\n- a map\n- tea\n"
     assert has_no_processes(place.session)
-
-
-@attrs.frozen
-class ShippedScenario:
-    """One run of a shipped scenario."""
-
-    place: ProjectShell
-    told: Mapping[str, Any]
-
-    @classmethod
-    def load(cls, name: str, place: ProjectShell) -> "ShippedScenario":
-        """Return the scenario of that *name*, to be run at *place*."""
-        root = read_yaml((ROOT / f"scenarios/stories/{name}.yaml").read_text(), name)
-        assert root is not None
-        return cls(place, root.plain())
-
-    def set_up(self) -> None:
-        """Write its files in their initial state."""
-        home = self.place.project.parent / "home"
-        home.mkdir(exist_ok=True)
-        (home / "settings.toml").write_text(toml_text(self.told.get("settings", {})))
-        self.script.write_text(json.dumps(self.told["script"]))
-        self.team.write_text(toml_text(self.told.get("team", {})))
-        for path, text in self.told["workspace"]["files"].items():
-            (self.place.project / path).parent.mkdir(parents=True, exist_ok=True)
-            (self.place.project / path).write_text(text)
-
-    @property
-    def script(self) -> Path:
-        """Script of the model."""
-        return self.place.project.parent / "script.yaml"
-
-    @property
-    def team(self) -> Path:
-        """File of its team."""
-        return self.place.project.parent / "team.toml"
-
-    def run_by_api(self) -> coterie.SessionResult:
-        """Run its task from this program."""
-        self.set_up()
-        options: Any = {name: self.told.get(name) for name in ("coordinator", "model", "permission_mode")}
-        team = self.team if "team" in self.told else None
-        return coterie.run_sync(self.told["task"], script=self.script, team=team, **options)
-
-    def run_by_shell(self) -> subprocess.CompletedProcess[str]:
-        """Run its task from a shell."""
-        self.set_up()
-        flags = ["--coordinator"] if self.told.get("coordinator") else []
-        flags += ["--team", str(self.team)] if "team" in self.told else []
-        for name in ("model", "permission_mode"):
-            if name in self.told:
-                flags += [f"--{name.replace('_', '-')}", self.told[name]]
-        command = ["run", self.told["task"], "--script", str(self.script), "--output-format", "json"]
-        return self.place.coterie(*command, *flags)
-
-
-MORE = ("coordinator", "fork-fan-out", "typo-in-recipient")
-STORIES = ["plan-approved", *(pytest.param(name, marks=pytest.mark.soak) for name in MORE)]
-
-
-@pytest.mark.parametrize("name", STORIES)
-def test_shipped_scenario_ends_by_the_api_as_from_a_shell(name: str, place: ProjectShell) -> None:
-    story = ShippedScenario.load(name, place)
-    result = story.run_by_api()
-    assert has_no_processes(SessionDirectory.find(result.session))
-    shell = story.run_by_shell()
-    said = json.loads(shell.stdout)
-    assert (result.reason, result.text, result.turns) == (said["reason"], said["result"], said["turns"])
-    assert (result.is_done, shell.returncode) == (True, 0)
-    # Concurrent agents join in any order.
-    assert set(result.agents) == set(read_overview(SessionDirectory.find(said["session_id"])).agents)
-    assert {agent.state for agent in result.agents} == {"done"}
 
 
 LIVE = """
@@ -203,31 +125,3 @@ class _Program:
                 if observed.agent == "main" and is_allowed and not unheard:
                     return  # it sleeps
         raise AssertionError(f"the lead never received {unheard}")
-
-
-async def test_invalid_script_is_reported_with_its_line(place: ProjectShell) -> None:
-    (place.project / "script.yaml").write_text("default:\n  - txt: Done.\n")
-    with trio.fail_after(PATIENCE), pytest.raises(coterie.ConfigInvalid) as raised:
-        async with coterie.open_session("Go.", script="script.yaml"):
-            raise AssertionError("it has begun")
-    assert raised.value.source == f"{place.project}/script.yaml, line 2"
-    assert raised.value.reason == "default[1] has an unknown key 'txt'; did you mean 'text'?"
-    assert not list(place.project.parent.glob("home/projects/*/sessions/*"))
-
-
-@pytest.mark.soak
-def test_detached_session_continues_and_its_process_is_reaped_by_the_next_start(place: ProjectShell) -> None:
-    (script := place.project.parent / "script.yaml").write_text(
-        'main: [{tools: [{Bash: {command: "sleep 300"}}]}, {text: Done.}]'
-    )
-
-    async def begin() -> str:
-        async with coterie.open_session(
-            "Go.", script=script, detached=True, permission_mode="bypassPermissions"
-        ) as session:
-            return session.id
-
-    id_ = trio.run(begin)
-    assert find_root(SessionDirectory.find(id_)) is not None
-    assert place.coterie("stop", id_).returncode == 0
-    assert coterie.run_sync("Go on.", session=id_, script=script).text == "Done."

@@ -61,12 +61,6 @@ def check_round_trip(name: str, places: list[Path], tmp_path: Path, monkeypatch:
     assert comparable(again.log) == comparable(outcome.log)
 
 
-def test_recorded_coordinator_behaves_the_same(
-    places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_round_trip("coordinator", places, tmp_path, monkeypatch)
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ["root-crash-and-resume", "worker-crash", "typo-in-recipient"])
 def test_recorded_crash_resume_or_mistake_is_repeated(

@@ -1,19 +1,19 @@
 """A session in a separate process: detached, attached, controlled from a shell, and killed."""
 
 import json
-import os
 import re
-import signal
-import subprocess
 from pathlib import Path
 
-import psutil
+import attrs
 import pytest
+import trio
 
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import find_root
-from tests.processes.project_shell import PATIENCE, ProjectShell
-from tests.processes.session_processes import has_no_processes
+from coterie.scenarios.runner.environment import open_environment
+from coterie.scenarios.runner.parsing.scenario_parser import load_scenario
+from coterie.scenarios.runner.run_scenario import run_scenario
+from tests.processes.project_shell import BYPASS, PATIENCE, ProjectShell
 
 pytestmark = pytest.mark.slow
 
@@ -21,22 +21,14 @@ pytestmark = pytest.mark.slow
 class Sessions(ProjectShell):
     """Project for sessions of one command."""
 
-    def run(self, script: str, *arguments: str) -> list[str]:
-        """Return the command line of a session whose model follows *script*."""
-        return self.command("run", "Go.", *self.model(script), "--permission-mode", "bypassPermissions", *arguments)
-
-    def has_no_processes(self) -> bool:
-        """True if no process of its session is left."""
-        return has_no_processes(self.session)
+    def run(self, script: str, *arguments: str) -> tuple[str, ...]:
+        """Return the arguments of a session whose model follows *script*."""
+        return "run", "Go.", *self.model(script), *BYPASS, *arguments
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Sessions:
-    """An empty project."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
-    (tmp_path / "project").mkdir()
-    return Sessions(tmp_path / "project")
+def place(project: Path) -> Sessions:
+    return Sessions(project)
 
 
 WAITING = """
@@ -50,13 +42,9 @@ scout:
 """
 
 
-def test_detached_session_takes_commands_from_the_user_but_not_from_an_agent(
-    place: Sessions,
-) -> None:
+def test_detached_session_takes_commands_from_the_user_but_not_from_an_agent(place: Sessions) -> None:
     script = WAITING.replace("COTERIE stop", " ".join(place.command("stop")))
-    started = subprocess.run(
-        place.run(script, "--detach", "-p"), cwd=place.project, capture_output=True, text=True, check=True
-    )
+    started = place.coterie(*place.run(script, "--detach", "-p"))
     session = place.session
     assert started.stdout.strip() == session.id
     assert place.becomes_true((place.project / "asked").exists)
@@ -84,7 +72,7 @@ SLEEPING = 'default: [{text: I sleep., tools: [{Bash: {command: "sleep 300"}}]},
 
 
 def test_session_ends_and_can_be_resumed_when_its_client_is_killed(place: Sessions) -> None:
-    with subprocess.Popen(place.run(SLEEPING), cwd=place.project, stdout=subprocess.PIPE, text=True) as viewer:
+    with place.start(*place.run(SLEEPING)) as viewer:
         assert viewer.stdout is not None
         assert viewer.stdout.readline() == "I sleep.\n"
         viewer.kill()
@@ -98,36 +86,59 @@ def test_session_ends_and_can_be_resumed_when_its_client_is_killed(place: Sessio
     assert (resumed.returncode, resumed.stdout) == (0, "I woke.\n")
 
 
-def test_killed_lead_is_resumed_and_its_client_sees_the_end(place: Sessions) -> None:
-    with subprocess.Popen(
-        place.run(SLEEPING), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as viewer:
-        assert viewer.stdout is not None
-        assert viewer.stdout.readline() == "I sleep.\n"
-        root = find_root(place.session)
-        assert root is not None
-        [lead] = [child for child in psutil.Process(root.pid).children() if "coterie main" in " ".join(child.cmdline())]
-        os.kill(lead.pid, signal.SIGKILL)
-        said, aside = viewer.communicate(timeout=PATIENCE)
-    assert (viewer.returncode, said) == (0, "I woke.\n")
-    assert "main is starting: again, 1 of 2: Its process was ended by SIGKILL." in aside
-    assert place.becomes_true(place.has_no_processes)
-
-
 def test_killed_root_is_reported_in_one_line(place: Sessions) -> None:
-    with subprocess.Popen(
-        place.run(SLEEPING, "-p"), cwd=place.project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as viewer:
+    with place.start(*place.run(SLEEPING, "-p")) as viewer:
         assert place.becomes_true(
             lambda: bool(list(place.project.parent.glob("home/projects/*/sessions/*/session.json")))
         )
         session = place.session
         assert place.becomes_true(lambda: place.state("main") == "running")
-        root = find_root(session)
-        assert root is not None
-        os.kill(root.pid, signal.SIGKILL)
+        place.kill_root()
         said, errors = viewer.communicate(timeout=PATIENCE)
     assert (viewer.returncode, said) == (1, "")
     assert errors == f"Error: session {session.id} ended before its task was done: its process was killed.\n"
     assert place.becomes_true(place.has_no_processes)
     assert place.becomes_true(lambda: place.coterie("doctor").returncode == 0)  # the cleanup daemon repairs the records
+
+
+PENDING_CALL = """
+about: The root is killed while a call is under way, of which nobody can say what it cost.
+task: Say something.
+model: opus
+permission_mode: bypassPermissions
+# Enough for the pending call of the lead, and for none after it; the worker costs little.
+budget_usd: 0.40
+workspace:
+  files:
+    .coterie/agents/waiter.md: "---\\nname: waiter\\ndescription: Waits.\\nmodel: haiku\\n---\\nYou wait.\\n"
+steps: [run, resume]
+script:
+  main:
+    - tools:
+        - Agent: {name: worker, subagent_type: waiter, description: wait, prompt: Wait., run_in_background: true}
+    - {text: Later., delay: 60, asked: lead-waits}
+  worker:
+    - {tools: [{Bash: {command: sleep 60}}], until: lead-waits}
+    - I have waited.
+faults:
+  - when: {kind: tool_started, agent: worker}
+    do: kill
+    target: root
+limits: {dollars: 0.40, seconds: 90}
+expect:
+  - exit_code: 3
+  - event: {kind: finished, agent: main, reason: budget}
+  - dollars: {at_least: 0.25}
+"""
+
+
+def test_budget_includes_unrecorded_calls_after_a_crash(tmp_path: Path) -> None:
+    """The budget is given once at the start; its remainder does not allow another call after the resume."""
+    path = tmp_path / "under-way.yaml"
+    path.write_text(PENDING_CALL)
+    story = attrs.evolve(load_scenario(path), resume_options=())
+    with open_environment(story, seed=8, is_kept=False) as environment:
+        outcome, failures = trio.run(run_scenario, story, environment)
+        failures += [failure for each in story.expectations for failure in each.check(outcome)]
+    assert [failure.reason for failure in failures] == []
+    assert "main" in {line.agent for line in outcome.ledger if line.is_estimated}

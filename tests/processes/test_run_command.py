@@ -1,127 +1,88 @@
-"""`coterie run` as a shell runs it."""
+"""`coterie run` as a shell runs it: results, refusals, signals, terminals, closed pipes and full disks."""
 
 import json
 import os
+import resource
 import signal
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
-from coterie.agents.loop.conversation.transcript import load_transcript
+from coterie.agents.events.agent_events import Finished
+from tests.orchestrator.pseudo_terminal import open_program
+from tests.processes.project_shell import BYPASS, PATIENCE, ProjectShell
+from tests.processes.session_record import conversation
 
 pytestmark = pytest.mark.slow
 
+DOCS = Path(__file__).parents[2] / "docs"
 SCRIPT = """
 default:
   - text: I read the file.
-    tools:
-      - Read: {file_path: numbers.py}
+    tools: [{Read: {file_path: numbers.txt}}]
   - text: I try it.
-    tools:
-      - Bash: {command: "python3 -c 'import numbers_ as n; print(n.mean([1, 2, 3]))'"}
+    tools: [{Bash: {command: "echo one two"}}]
   - text: "It said {{last_tool_result}}"
 """
+SLEEPING = (
+    SCRIPT
+    + """
+    tools: [{Bash: {command: "sleep 100"}}]
+  - text: The end.
+"""
+)
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project/numbers.py").write_text("x = 1\n")
-    (tmp_path / "project/numbers_.py").write_text("def mean(xs):\n    return sum(xs) / len(xs) + 1\n")
-    (tmp_path / "script.yaml").write_text(SCRIPT)
-    return tmp_path / "project"
+def place(place: ProjectShell, monkeypatch: pytest.MonkeyPatch) -> ProjectShell:
+    """A project with a file, and a user without a key."""
+    for name in filter(lambda name: name.startswith("ANTHROPIC_"), os.environ):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NO_COLOR", "1")
+    place.write("numbers.txt", "1\n")
+    return place
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "coterie", "run", *arguments]
+def run(place: ProjectShell, script: str, *arguments: str) -> tuple[str, ...]:
+    """Return the arguments of a run whose model follows *script*."""
+    return "run", "Go.", *place.model(script), *arguments
 
 
-def environment(project: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
-    return {**kept, "COTERIE_HOME": str(project.parent / "home")}
+def ends(place: ProjectShell) -> list[str]:
+    """Return the end reasons of the runs."""
+    return [event.reason for event in place.events(Finished)]
 
 
-def run(project: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        cwd=project,
-        env=environment(project),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def test_a_task_is_done_with_real_tools_and_its_steps_are_shown(project: Path) -> None:
-    done = run(project, "Is mean right?", "--script", "../script.yaml", "--permission-mode", "bypassPermissions")
-    assert (done.returncode, done.stdout) == (0, "I read the file.\nI try it.\nIt said 3.0\n")
-    assert "Read(file_path='numbers.py')  ok" in done.stderr
+def test_a_task_is_done_with_real_tools_and_its_steps_are_shown(place: ProjectShell) -> None:
+    done = place.coterie(*run(place, SCRIPT, *BYPASS))
+    assert (done.returncode, done.stdout) == (0, "I read the file.\nI try it.\nIt said one two\n")
+    assert "Read(file_path='numbers.txt')  ok" in done.stderr
     assert "completed after 3 turns" in done.stderr
 
 
-FIX = """
-default:
-  - text: I look for the function.
-    tools:
-      - Grep: {pattern: "def mean", output_mode: content}
-  - text: "It stands in {{last_tool_result}}"
-    tools:
-      - Read: {file_path: numbers_.py}
-  - text: It adds one too much.
-    tools:
-      - Edit: {file_path: numbers_.py, old_string: " + 1", new_string: ""}
-  - text: I prove it.
-    tools:
-      - Bash: {command: "python3 -c 'import numbers_ as n; print(n.mean([1, 2, 3]))'"}
-  - text: "mean([1, 2, 3]) is now {{last_tool_result}}"
-"""
-
-
-def test_bug_is_found_and_fixed_and_the_fix_tested(project: Path) -> None:
-    (project.parent / "script.yaml").write_text(FIX)
-    done = run(project, "Mend mean.", "--script", "../script.yaml", "--permission-mode", "bypassPermissions", "-p")
-    assert (done.returncode, done.stdout) == (0, "mean([1, 2, 3]) is now 2.0\n")
-    assert (project / "numbers_.py").read_text() == "def mean(xs):\n    return sum(xs) / len(xs)\n"
-
-
-def test_accepted_edits_exclude_outside_and_protected_paths(project: Path) -> None:
-    calls = ["{Write: {file_path: new.txt, content: x}}", "{Write: {file_path: ../out.txt, content: x}}"]
-    calls += ["{Write: {file_path: .git/hooks/pre-commit, content: x}}", "{Bash: {command: touch ran}}"]
-    script = f"default: [{{tools: [{', '.join(calls)}]}}, {{text: done}}]"
-    (project.parent / "script.yaml").write_text(script)
-    done = run(project, "Write.", "--script", "../script.yaml", "--permission-mode", "acceptEdits")
+def test_accepted_edits_exclude_outside_and_protected_paths(place: ProjectShell) -> None:
+    paths = ("new.txt", "../out.txt", ".git/hooks/pre-commit")
+    calls = [f"{{Write: {{file_path: {path}, content: x}}}}" for path in paths]
+    script = f"default: [{{tools: [{', '.join(calls)}, {{Bash: {{command: touch ran}}}}]}}, {{text: done}}]"
+    done = place.coterie(*run(place, script, "--permission-mode", "acceptEdits"))
     assert done.returncode == 0
-    assert (project / "new.txt").read_text() == "x"
-    assert not (project.parent / "out.txt").exists()
-    assert not (project / ".git").exists()
-    assert not (project / "ran").exists()
+    assert (place.project / "new.txt").read_text() == "x"
+    assert not (place.project.parent / "out.txt").exists()
+    assert not (place.project / ".git").exists()
+    assert not (place.project / "ran").exists()
 
 
-def test_only_reading_is_permitted_by_default(project: Path) -> None:
-    done = run(project, "-p", "Is mean right?", "--script", "../script.yaml")
-    assert done.stdout.startswith("It said Bash needs the user's permission")
-    assert done.stderr == ""
-
-
-def test_json_names_the_session_and_its_transcript_holds_the_run(project: Path) -> None:
-    done = run(project, "-", "--script", "../script.yaml", "--output-format", "json", stdin="Is mean right?\n")
-    summary: dict[str, Any] = json.loads(done.stdout)
-    assert (summary["reason"], summary["turns"]) == ("completed", 3)
-    conversation = load_transcript(Path(summary["transcript"])).conversation
-    assert conversation is not None
-    assert b"Is mean right?" in conversation.prefix_bytes()
-    assert Path(summary["transcript"]).is_relative_to(project.parent / "home")
-
-
-def test_a_failed_run_exits_with_one(project: Path) -> None:
-    done = run(project, "Go.", "--script", "../script.yaml", "--max-turns", "1")
-    assert done.returncode == 1
-    assert "max_turns after 1 turn" in done.stderr
+def test_failed_run_exits_1_and_its_json_names_the_transcript(place: ProjectShell) -> None:
+    command = place.command("run", "-", *place.model(SCRIPT), "--output-format", "json", "--max-turns", "1")
+    done = subprocess.run(
+        command, cwd=place.project, input="Is it one?\n", capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    summary = json.loads(done.stdout)
+    assert (done.returncode, summary["reason"], summary["turns"]) == (1, "max_turns", 1)
+    assert Path(summary["transcript"]) == place.session.agent_directory("main") / "transcript.jsonl"
+    assert b"Is it one?" in conversation(place.session).prefix_bytes()
 
 
 @pytest.mark.parametrize(
@@ -129,37 +90,95 @@ def test_a_failed_run_exits_with_one(project: Path) -> None:
     [
         (["Go."], 5, "no model is available; set ANTHROPIC_API_KEY, or pass --script FILE to run without a key"),
         (["Go.", "--script", "no.yaml"], 2, "the embedded server did not start: no.yaml: cannot be read: No such file"),
-        (
-            ["Go.", "--script", "../script.yaml", "--model", "claude-opus"],
-            2,
-            "model: 'claude-opus' is not a known model",
-        ),
-        (["--script", "../script.yaml"], 2, "no task"),
+        (["Go.", "--script", "../s.yaml", "--model", "claude-opus"], 2, "model: 'claude-opus' is not a known model"),
+        (["--script", "../s.yaml"], 2, "no task"),
     ],
 )
-def test_invalid_run_is_refused_in_one_line(project: Path, arguments: list[str], code: int, line: str) -> None:
-    done = run(project, *arguments)
+def test_invalid_run_is_refused_in_one_line(place: ProjectShell, arguments: list[str], code: int, line: str) -> None:
+    place.write("../s.yaml", SCRIPT)
+    done = place.coterie("run", *arguments)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.splitlines()[-1].startswith(f"Error: {line}")
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_signal_ends_the_run_with_its_record(project: Path, number: signal.Signals, code: int) -> None:
-    script = project.parent / "script.yaml"
-    script.write_text("default: [{text: First., tools: [{Read: {file_path: numbers.py}}]}, {text: never, delay: 100}]")
-    with subprocess.Popen(
-        command("Go.", "--script", str(script)),
-        cwd=project,
-        env=environment(project),
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+def test_signal_ends_the_run_with_its_record(place: ProjectShell, number: signal.Signals, code: int) -> None:
+    script = "default: [{text: First., tools: [{Read: {file_path: numbers.txt}}]}, {text: never, delay: 100}]"
+    with place.start(*run(place, script)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "First.\n"
         process.send_signal(number)
         assert process.wait(20) == code
-    [transcript] = (project.parent / "home").glob("projects/*/sessions/*/agents/main/transcript.jsonl")
-    conversation = load_transcript(transcript).conversation
-    assert conversation is not None
-    assert b"First." in conversation.prefix_bytes()
+    assert b"First." in conversation(place.session).prefix_bytes()
+
+
+def test_second_interrupt_ends_immediately(place: ProjectShell) -> None:
+    """The first interrupt waits for a command that ignores it."""
+    script = "default: [{text: Going., tools: [{Bash: {command: \"trap '' TERM INT; echo up > up; sleep 100\"}}]}]"
+    with place.start(*run(place, script, *BYPASS)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "Going.\n"
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_at_a_terminal_it_asks_and_ctrl_c_ends_the_turn(place: ProjectShell) -> None:
+    with open_program(place.command(*run(place, SLEEPING)), cwd=place.project, env=os.environ) as program:
+        program.read_until("n  no")
+        program.type("y")
+        program.read_until("It said one two")
+        program.read_until("sleep 100")
+        program.type("s")
+        program.read_until("Bash sleep 100")
+        program.type("\x03")
+        assert program.wait() == 130
+        assert "cancelled after 3 turns" in program.output
+        assert "Traceback" not in program.output
+        assert program.output.rindex("\x1b[?25h") > program.output.rindex("\x1b[?25l")
+    assert ends(place) == ["cancelled"]
+
+
+def test_stream_and_transcript_match_their_schemas_and_the_logs_the_stream(place: ProjectShell) -> None:
+    done = place.coterie(*run(place, SCRIPT, "--output-format", "stream-json", *BYPASS))
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    transcript = (place.session.agent_directory("main") / "transcript.jsonl").read_bytes()
+    records = [json.loads(line) for line in transcript.split(b"\n") if line]
+    for name, found in (("events", lines), ("transcript", records)):
+        schema = Draft202012Validator(json.loads((DOCS / f"{name}.schema.json").read_text()))
+        for line in found:
+            schema.validate(line)
+    kinds = [line["kind"] for line in lines]
+    assert (kinds[0], kinds[-1], kinds.count("finished")) == ("agent_changed", "agent_changed", 1)
+    assert lines[-1]["state"] == "done"
+    assert {"message", "replied", "text", "tool_started", "tool_ended"} < set(kinds)
+    assert place.coterie("logs", "--json").stdout == done.stdout
+
+
+def test_closed_output_pipe_ends_the_run_with_its_record(place: ProjectShell) -> None:
+    with place.start(*run(place, SLEEPING, "--output-format", "stream-json", *BYPASS)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["kind"] == "agent_changed"
+        process.stdout.close()
+        assert process.wait(20) == 141
+        assert process.stderr.read() == ""
+    assert ends(place) == ["cancelled"]
+
+
+def test_failed_write_of_the_record_is_one_line(place: ProjectShell) -> None:
+    """A limit on file size has the effect of a full disk."""
+    done = subprocess.run(
+        place.command(*run(place, SCRIPT, "-p", *BYPASS)),
+        cwd=place.project,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, 9_000)),
+    )
+    assert done.returncode == 1
+    assert done.stderr.endswith("bytes were written; the disk may be full\n")
+    assert done.stderr.count("\n") == 1

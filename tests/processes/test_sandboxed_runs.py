@@ -7,15 +7,14 @@ from typing import get_args
 
 import pytest
 
-from coterie.agents.events.agent_events import PermissionDecided, RunStarted
-from coterie.agents.loop.conversation.transcript import load_transcript
-from coterie.agents.sandbox.sandbox import SandboxBackend
+from coterie.agents.events.agent_events import RunStarted
+from coterie.agents.sandbox.backends import SandboxBackend
 from coterie.orchestrator.events.session_reader import read_session
-from coterie.session_directory import TRANSCRIPT
 from tests.agents.sandbox.local_listeners import CALLER, open_listeners
 from tests.agents.sandbox.sandboxed_workspace import PYTHON, needs
 from tests.orchestrator.supervisor.git_repositories import make_repository
-from tests.processes.project_shell import ProjectShell
+from tests.processes.project_shell import BYPASS, ProjectShell
+from tests.processes.session_record import conversation
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +30,6 @@ default:
       - BashOutput: {{bash_id: bash_1}}
   - text: I could not.
 """
-BYPASS = ("--permission-mode", "bypassPermissions")
 
 
 @pytest.fixture(params=get_args(SandboxBackend))
@@ -52,10 +50,8 @@ def place(project: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectShell:
 
 
 def texts_for(place: ProjectShell, agent: str = "main") -> str:
-    """Return all text that *agent* received."""
-    conversation = load_transcript(place.session.directory / "agents" / agent / TRANSCRIPT).conversation
-    assert conversation is not None
-    return "\n".join(bytes(block).decode() for _, blocks in conversation.messages for block in blocks)
+    messages = conversation(place.session, agent).messages
+    return "\n".join(bytes(block).decode() for _, blocks in messages for block in blocks)
 
 
 def test_sandboxed_command_cannot_write_outside_or_connect(
@@ -81,25 +77,12 @@ def test_sandboxed_command_cannot_write_outside_or_connect(
     assert heard.count("tcp refused") >= 2
 
 
-def test_same_commands_succeed_without_a_sandbox(place: ProjectShell, runtime: Path) -> None:
-    outside, key = place.project.parent / "outside", place.project.parent / "user/.ssh/id"
-    (place.project / "call.py").write_text(CALLER)
-    with open_listeners(runtime) as listeners:
-        calls = f"{PYTHON} -I call.py {' '.join(map(str, listeners.addresses()))}"
-        script = ESCAPES.format(attack=f"echo x > {outside}; cat {key}; {calls}")
-        place.coterie("run", "try it", *BYPASS, *place.model(script))
-        assert listeners.reached() == {"tcp", "udp", "unix", "abstract"}
-    assert outside.read_text() == "x\n"
-    assert "a secret" in texts_for(place)
-
-
 def test_started_agents_have_the_sandbox_of_their_parent(place: ProjectShell) -> None:
     """A subagent, one in a worktree, and a fork; each commits, and none writes files of another."""
     needs("bubblewrap")
     place.project.rmdir()
     make_repository(place.project)
-    (place.project.parent / "home").mkdir()
-    (place.project.parent / "home/settings.toml").write_text('sandbox = "bubblewrap"\n')
+    place.write("../home/settings.toml", 'sandbox = "bubblewrap"\n')
     here = place.project
     commit = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m"
     show = "git log -1 --format=is-%s"
@@ -138,20 +121,7 @@ def test_a_session_stays_in_its_sandbox(place: ProjectShell) -> None:
     done = place.coterie("resume", place.session.id, "second", *BYPASS, *place.model(script))
     assert done.stdout.splitlines()[-1] == "two", done.stderr
     assert not (place.project.parent / "outside").exists()
-    events = [observed.event for observed in read_session(place.session.directory)]
-    assert [event.sandbox for event in events if isinstance(event, RunStarted)] == ["landlock"] * 2
-
-
-@pytest.mark.soak
-def test_sandboxed_commands_run_without_a_question_if_configured(place: ProjectShell) -> None:
-    needs("landlock")
-    (place.project.parent / "home").mkdir()
-    (place.project.parent / "home/settings.toml").write_text('[sandbox]\nmode = "landlock"\nauto_allow = true\n')
-    script = "default:\n  - tools: [{Bash: {command: 'echo x > made'}}]\n  - text: done\n"
-    place.coterie("run", "do it", *place.model(script))
-    assert (place.project / "made").exists()
-    events = [observed.event for observed in read_session(place.session.directory)]
-    assert [event.by for event in events if isinstance(event, PermissionDecided)] == ["sandbox"]
+    assert [event.sandbox for event in place.events(RunStarted)] == ["landlock"] * 2
 
 
 def test_missing_sandbox_program_stops_all_commands(place: ProjectShell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,12 +134,3 @@ def test_missing_sandbox_program_stops_all_commands(place: ProjectShell, monkeyp
     assert "install the package bubblewrap" in line
     assert not (place.project / "made").exists()
     assert not list(place.project.parent.glob("home/projects/*/sessions/*"))
-
-
-def test_landlock_refuses_a_project_with_the_keys_of_its_user(place: ProjectShell) -> None:
-    needs("landlock")
-    user = ProjectShell(place.project.parent / "user")
-    done = user.coterie("run", "do it", "--sandbox", "landlock", *BYPASS, *place.model("default:\n  - text: done\n"))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Landlock cannot hide" in done.stderr
-    assert 'set sandbox = "bubblewrap"' in done.stderr

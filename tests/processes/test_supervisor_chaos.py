@@ -1,13 +1,11 @@
 """Processes of a session are killed and stopped at random: none is left, nothing is lost, no budget is exceeded."""
 
 import contextlib
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -30,81 +28,10 @@ from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
 from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.ledger import LEDGER, read_ledger
 from coterie.orchestrator.processes.cleanup_daemon import TITLE as CLEANUP_TITLE
-from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.orchestrator.processes.zygote import TITLE as ZYGOTE
-from coterie.process_identity import SESSION_VARIABLE, process_start_time
+from coterie.process_identity import process_start_time
 from coterie.session_directory import MAIL_DIRECTORY, SessionDirectory
-from tests import warm_start
-from tests.processes.root_harness import RootHarness, open_root_harness
-
-AGENTS = 6
-BUDGET = Decimal("0.60")
-"""Dollars for a round: not enough for concurrent calls of all, because a running call reserves a quarter."""
-SCRIPT = """
-default:
-  - tools: [{Bash: {command: "sleep 0.05"}}]
-  - tools: [{Bash: {command: "sleep 0.05 & sleep 0.02"}}]
-  - {text: "done: {{agent}}", times: always}
-"""
-
-
-@pytest.mark.slow
-async def test_session_survives_random_kills(project: Path) -> None:
-    await _run_rounds(project, seed=1, rounds=2)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(20))
-async def test_session_survives_random_kills_for_long(project: Path, seed: int) -> None:
-    await _run_rounds(project, seed=seed, rounds=10)
-
-
-async def _run_rounds(project: Path, seed: int, rounds: int) -> None:
-    chance = random.Random(seed)
-    with trio.fail_after(60 * rounds):
-        async with open_root_harness(project, SCRIPT, grace=0.3, budget=BUDGET * rounds) as tree:
-            for number in range(rounds):
-                names = [f"agent-{number}-{index}" for index in range(AGENTS)]
-                await _inject_faults(tree, names, chance)
-                await _check(tree, names, BUDGET * rounds)
-
-
-async def _inject_faults(tree: RootHarness, names: list[str], chance: random.Random) -> None:
-    with trio.move_on_after(chance.uniform(1.0, 3.0)):
-        async with trio.open_nursery() as nursery:
-            for name in names:
-                nursery.start_soon(_run, tree, name)
-            nursery.start_soon(_do_harm, tree, names, chance)
-
-
-async def _run(tree: RootHarness, name: str) -> None:
-    with contextlib.suppress(StartFailed):  # the zygote was killed, and the next one too
-        await tree.supervisor.run_agent(tree.agent_run(name))
-
-
-async def _do_harm(tree: RootHarness, names: list[str], chance: random.Random) -> None:
-    for _ in range(AGENTS):
-        await trio.sleep(chance.uniform(0.0, 0.3))  # no synchronisation: when it strikes is the point
-        pids = [event.pid for event in tree.events if event.name in names and event.pid]
-        victim = chance.choice([*pids, tree.zygote, tree.root.cleanup.pid])
-        # A reaped pid may belong to another process, so only own children are killed.
-        if victim in {child.pid for child in psutil.Process().children()}:
-            os.kill(victim, chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP)))
-
-
-async def _check(tree: RootHarness, names: list[str], budget: Decimal) -> None:
-    gateway = tree.root.gateway
-    assert (gateway.activity(), tree.supervisor.running) == ((0, 0), set())
-    assert gateway.accounts.session.reserved == 0
-    assert gateway.accounts.session.spent <= budget
-    assert {tree.states(name)[-1] for name in names} <= {"done", "failed", "killed"}
-    kept = (tree.zygote, tree.root.cleanup.pid, warm_start.warm_pid())
-    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in kept]
-    assert [child for child in left if child.status() != psutil.STATUS_ZOMBIE] == []
-    # Each agent that had a process is reported once, by its own report or by the root.
-    begun = {event.name for event in tree.events if event.name in names and event.pid}
-    assert len(await tree.mail()) == len(begun)
-
+from tests.processes.session_record import processes_of
 
 TREE_BUDGET = Decimal("1.00")
 """Dollars for a tree of six agents: again not enough for all at the same time."""
@@ -115,28 +42,22 @@ WEIGHTS = {"root": 1, "cleanup": 2, "zygote": 2, "agent": 6, "shell": 2}
 
 
 @pytest.mark.slow
-async def test_no_process_is_left_after_random_kills_and_a_kill_of_the_root(project: Path) -> None:
-    await _kill_roots(project, seed=1, rounds=2)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(20))
-async def test_no_process_is_left_of_many_sessions_after_random_kills(project: Path, seed: int) -> None:
-    await _kill_roots(project, seed=seed, rounds=10)
-
-
-async def _kill_roots(project: Path, seed: int, rounds: int) -> None:
-    chance, counts = random.Random(seed), Counter[str]()
+@pytest.mark.parametrize(
+    ("seed", "rounds"), [(1, 2), *(pytest.param(seed, 10, marks=pytest.mark.soak) for seed in range(20))]
+)
+async def test_no_process_is_left_after_random_kills_and_a_kill_of_the_root(
+    project: Path, seed: int, rounds: int
+) -> None:
+    chance = random.Random(seed)
     for number in range(rounds):
-        with trio.fail_after(60), _open_root_process(project, chance, counts) as victim:
+        with trio.fail_after(60), _open_root_process(project, chance) as victim:
             await victim.inject_faults()
             await victim.end()
             await victim.check(f"seed {seed}, round {number}")
-    print(f"seed {seed}:", dict(sorted(counts.items())))  # noqa: T201 - what was done is the point
 
 
 @contextlib.contextmanager
-def _open_root_process(project: Path, chance: random.Random, counts: Counter[str]) -> Iterator["RootProcess"]:
+def _open_root_process(project: Path, chance: random.Random) -> Iterator["RootProcess"]:
     """A running root in a separate terminal session; nothing of it is left if the test fails."""
     command = [sys.executable, "-m", "tests.processes.chaos_root", str(project), str(TREE_BUDGET)]
     errors = project.with_name("errors.log")
@@ -149,23 +70,19 @@ def _open_root_process(project: Path, chance: random.Random, counts: Counter[str
         assert root.stdout is not None
         session = SessionDirectory.find(root.stdout.readline().decode().strip())
         stack.callback(_kill_all_of, session)
-        yield RootProcess(root, psutil.Process(root.pid), session, chance, counts, errors)
+        yield RootProcess(root, psutil.Process(root.pid), session, chance, errors)
 
 
 @attrs.define(eq=False)
 class RootProcess:
-    """A root and all its descendants."""
-
     popen: subprocess.Popen[bytes]
     root: psutil.Process
     session: SessionDirectory
     chance: random.Random
-    counts: Counter[str]
     errors: Path
     """Output of the root, its cleanup daemon and the repair."""
     has_cleanup: bool = True
     """True if a process could notice the end of the root."""
-    is_stopped: bool = False
     seen: set[psutil.Process] = attrs.field(factory=set)
     strokes: list[str] = attrs.field(factory=list)
 
@@ -194,7 +111,6 @@ class RootProcess:
                     self._send_signal(cleanup, "cleanup", signal.SIGKILL)
             self._kinds()
             self._send_signal(self.root, "root", signal.SIGKILL)
-            self.counts["killed with its cleanup daemon" if not self.has_cleanup else "killed alone"] += 1
             await trio.to_thread.run_sync(self.popen.wait)
         else:
             self._kinds()
@@ -215,7 +131,6 @@ class RootProcess:
         assert self._findings() == [], (when, self.popen.returncode, self._history())
         spent = sum(line.cost_usd for line in read_ledger(self.session.directory / LEDGER).lines)
         assert spent <= TREE_BUDGET, when
-        self.counts["lines"] += len(read_ledger(self.session.directory / LEDGER).lines)
         self._check_reports(when)
 
     def _check_reports(self, when: str) -> None:
@@ -227,8 +142,6 @@ class RootProcess:
         done = {(event.parent, event.name, event.incarnation) for event in changes if event.state == "done"}
         assert done <= told, when
         finished = {(parents[one.agent], one.agent) for one in observed if _is_finished(one)}
-        self.counts["done"] += len(done)
-        self.counts["finished"] += len(finished)
         assert finished <= {(parent, name) for parent, name, _ in told}, when
 
     def _history(self) -> list[str]:
@@ -238,7 +151,7 @@ class RootProcess:
         return [*self.strokes, *words, self.errors.read_text()]
 
     def _alive(self) -> list[psutil.Process]:
-        return [*filter(_is_alive, self.seen), *_of_session(self.session)]
+        return [*filter(_is_alive, self.seen), *processes_of(self.session)]
 
     def _findings(self) -> list[DoctorFinding]:
         found = [*check_machine(self.session), *check_session(self.session.id, Clock())]
@@ -248,13 +161,10 @@ class RootProcess:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
             self.strokes.append(f"{time.time():.2f} {kind} {process.pid} {number.name}")
-            self.counts[f"{kind} {number.name}"] += 1
-            self.is_stopped = self.is_stopped or kind == "root"
 
     def _continue(self) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             self.root.send_signal(signal.SIGCONT)
-        self.is_stopped = False
 
     async def _wait_for_cleanup_daemon(self) -> None:
         """If root and cleanup daemon are killed together, strays remain; no more is promised."""
@@ -299,17 +209,9 @@ def _is_finished(observed: SessionEvent) -> bool:
 
 
 def _kill_all_of(session: SessionDirectory) -> None:
-    for process in _of_session(session):
-        process.kill()
-
-
-def _of_session(session: SessionDirectory) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if process.environ().get(SESSION_VARIABLE) == session.id and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+    for process in processes_of(session):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _reports(session: SessionDirectory) -> Iterator[tuple[str, str, int]]:

@@ -4,24 +4,20 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
 import trio
 
 from coterie.agents.definitions.team_definition import TeamDefinition, TeamMember
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import AgentChanged
-from coterie.agents.loop.conversation.transcript import load_transcript
-from coterie.agents.root_link.spawn_request import SpawnRequest
-from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.teams.team_record import start_team_record
-from coterie.session_directory import MAIN, TRANSCRIPT
+from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
+from tests.processes.project_shell import BYPASS, ProjectShell
 from tests.processes.root_harness import RootHarness, open_root_harness
+from tests.processes.session_record import conversation
 
 pytestmark = pytest.mark.slow
 
@@ -86,41 +82,33 @@ def checkout(project: Path) -> Path:
     return project
 
 
-def run(project: Path) -> dict[str, Any]:
-    """Return the final output of `coterie run --team`."""
-    options = ["--team", "team.toml", "--script", "script.yaml", "--permission-mode", "bypassPermissions"]
-    command = [sys.executable, "-P", "-m", "coterie", "run", "Have it mended.", *options, "--output-format", "json"]
-    done = subprocess.run(command, cwd=project, capture_output=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    summary: dict[str, Any] = json.loads(done.stdout)
-    return summary
-
-
-def texts_for(session: Path, name: str) -> str:
+def texts_for(session: SessionDirectory, name: str) -> str:
     """Return all text that the agent *name* received, as JSON."""
-    loaded = load_transcript(session / "agents" / name / TRANSCRIPT).conversation
-    assert loaded is not None
-    return "\n".join(segment.data.decode() for segment in loaded.segments if segment.role == "user")
+    return "\n".join(
+        segment.data.decode() for segment in conversation(session, name).segments if segment.role == "user"
+    )
 
 
 def test_the_team_of_a_file_starts_works_and_is_waited_for(checkout: Path) -> None:
-    summary = run(checkout)
-    [session] = checkout.parent.glob("home/projects/*/sessions/*")
-    told = [observed.event for observed in read_session(session)]
-    pids = {event.name: event.pid for event in told if isinstance(event, AgentChanged) and event.state == "running"}
+    place = ProjectShell(checkout)
+    options = ("--team", "team.toml", "--script", "script.yaml", *BYPASS, "--output-format", "json")
+    done = place.coterie("run", "Have it mended.", *options)
+    assert done.returncode == 0, done.stderr
+    session, told = place.session, place.events(AgentChanged)
+    pids = {event.name: event.pid for event in told if event.state == "running"}
 
     assert pids.keys() == {"main", "scout", "builder", "miser"}
     assert pids["scout"] == pids["main"], "its kind shares the process of who starts it"
     assert len(set(pids.values())) == 3
 
-    ends = {event.name: event.state for event in told if isinstance(event, AgentChanged)}
+    ends = {event.name: event.state for event in told}
     assert set(ends.values()) == {"done"}, "members end well with their lead, whichever process they are in"
 
-    tree = checkout / ".coterie" / "worktrees" / f"{session.name}-builder"
+    tree = checkout / ".coterie" / "worktrees" / f"{session.id}-builder"
     assert (tree / "built.txt").read_text() == "by builder"
     assert not (checkout / "built.txt").exists()
     assert not (checkout / "by-scout").exists(), "who only reads can write to others, and no file"
-    tasks = [json.loads(path.read_text()) for path in sorted((session / "tasks").glob("*.json"))]
+    tasks = [json.loads(path.read_text()) for path in sorted((session.directory / "tasks").glob("*.json"))]
     assert [(task["subject"], task["status"], task["owner"]["name"]) for task in tasks] == [
         ("Find it", "done", "scout"),
         ("Mend it", "done", "builder"),
@@ -136,12 +124,10 @@ def test_the_team_of_a_file_starts_works_and_is_waited_for(checkout: Path) -> No
     assert "You are builder" in builder
     assert "Other members of the team: scout, miser." in builder
     memory = str(checkout / ".coterie" / "agent-memory" / "worker")
-    assert [memory in (session / "agents" / name / TRANSCRIPT).read_text() for name in ("builder", "miser")] == [
-        True,
-        False,
-    ]
-    assert str(session / "scratch") in builder
-    assert summary["result"].startswith("I heard ")
+    transcripts = [(session.agent_directory(name) / TRANSCRIPT).read_text() for name in ("builder", "miser")]
+    assert [memory in transcript for transcript in transcripts] == [True, False]
+    assert str(session.directory / "scratch") in builder
+    assert json.loads(done.stdout)["result"].startswith("I heard ")
 
 
 CRASHING = """
@@ -157,51 +143,39 @@ default:
   - {text: "I rest."}
 """
 MEMBERS = TeamDefinition(
-    name="four",
+    name="three",
     members=(
         TeamMember(name="near", type="explore", prompt="Look."),
-        TeamMember(name="ghost", type="worker", prompt="Appear."),
         TeamMember(name="left", type="worker", prompt="Go left."),
         TeamMember(name="right", type="worker", prompt="Go right."),
     ),
 )
 
 
-def unfit(request: SpawnRequest) -> SpawnRequest:
-    """A member whose agent type was removed after the file was read."""
-    return attrs.evolve(request, definition="nobody") if request.name == "ghost" else request
-
-
 async def test_members_survive_a_crash_of_their_lead_and_reach_it_once(project: Path) -> None:
-    """A member in the lead's process is restarted with it, and a failed member does not affect others."""
-    with trio.fail_after(90):
-        async with open_root_harness(project, CRASHING, grace=0.3) as tree, trio.open_nursery() as nursery:
-            tree.supervisor.restarts = RestartPolicy(limit=2, first_wait=0.01)
-            await start_team_record(tree.session, MEMBERS, tree.supervisor.services.clock)
-            team = tuple(map(unfit, MEMBERS.requests()))
-            nursery.start_soon(
-                tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec(MAIN), parent=None), team=team)
-            )
-            for name in (MAIN, "left", "right"):
-                await tree.until_shell_runs(name)
-            os.kill(tree.pid(MAIN), signal.SIGKILL)
-            await reached_again(tree, MAIN)
-            (project / "go").touch()
-            await tree.until_state(MAIN, "done")
+    """A member in the lead's process is restarted with it."""
+    async with open_root_harness(project, CRASHING, grace=0.3) as tree, trio.open_nursery() as nursery:
+        tree.supervisor.restarts = RestartPolicy(limit=2, first_wait=0.01)
+        await start_team_record(tree.session, MEMBERS, tree.supervisor.services.clock)
+        team = tuple(MEMBERS.requests())
+        nursery.start_soon(
+            tree.supervisor.run_agent, AgentRun(spec=attrs.evolve(tree.agent_spec(MAIN), parent=None), team=team)
+        )
+        for name in (MAIN, "left", "right"):
+            await tree.until_shell_runs(name)
+        os.kill(tree.pid(MAIN), signal.SIGKILL)
+        await reached_again(tree, MAIN)
+        (project / "go").touch()
+        await tree.until_state(MAIN, "done")
 
-            lead = texts_for(tree.session.directory, MAIN)
-            assert (project / "ran.txt").read_text() == "ran\n", "no call is run twice"
-            assert sorted((project / "begun.txt").read_text().split()) == ["left", "right"]
-            assert {e.incarnation for e in tree.events if e.name in ("left", "right")} == {1}
-            assert [lead.count(f"{name} is done.") for name in ("left", "right")] == [1, 1]
-            assert lead.count("ghost of your team could not be started.") == 1
-            assert {e.pid for e in tree.events if e.name == "near" and e.incarnation == 2} >= {tree.pid(MAIN)}
-            assert lead.count("task-notification") == 0, "nobody has ended"
-            told = [observed.event for observed in read_session(tree.session.directory)]
-            [failure] = [event for event in told if isinstance(event, LayerFailed)]
-            assert failure.layer == "team"
-            assert "nobody" in failure.reason
-            assert tree.supervisor.running == set(), "with the lead they all end"
+        lead = texts_for(tree.session, MAIN)
+        assert (project / "ran.txt").read_text() == "ran\n", "no call is run twice"
+        assert sorted((project / "begun.txt").read_text().split()) == ["left", "right"]
+        assert {e.incarnation for e in tree.events if e.name in ("left", "right")} == {1}
+        assert [lead.count(f"{name} is done.") for name in ("left", "right")] == [1, 1]
+        assert {e.pid for e in tree.events if e.name == "near" and e.incarnation == 2} >= {tree.pid(MAIN)}
+        assert lead.count("task-notification") == 0, "nobody has ended"
+        assert tree.supervisor.running == set(), "with the lead they all end"
 
 
 async def reached_again(tree: RootHarness, name: str) -> None:

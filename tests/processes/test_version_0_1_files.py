@@ -3,10 +3,7 @@
 import hashlib
 import json
 import os
-import re
 import shutil
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -14,15 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
+
+from coterie.session_directory import TRANSCRIPT, SessionDirectory, project_slug
+from tests.processes.project_shell import BYPASS, PATIENCE, ProjectShell
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "v0_1"
-COTERIE = str(Path(sys.executable).with_name("coterie"))
-TIMEOUT = 120.0
-"""Timeout of one command in seconds."""
 
 FINISHED = "20261118-131124-59b3b3"
 KILLED = "20261118-131138-97caf1"
@@ -45,73 +41,47 @@ STAGING = (
 )
 
 
-@attrs.frozen
-class Unpacked:
+class Unpacked(ProjectShell):
     """A private copy of the fixtures in which commands run."""
 
-    directory: Path
-
-    @property
-    def project(self) -> Path:
-        """The project directory."""
-        return self.directory / "project"
-
-    def environment(self) -> dict[str, str]:
-        """Environment without keys and settings, with the copied home and the clock of the fixtures."""
-        kept = {name: text for name, text in os.environ.items() if not name.startswith(("ANTHROPIC_", "COTERIE_"))}
-        return {
-            **kept,
-            "HOME": str(self.directory),
-            "XDG_CACHE_HOME": str(self.directory / "cache"),
-            "COTERIE_HOME": str(self.directory / "home"),
-            "COTERIE_CLOCK": str(self.directory / "clock"),
-        }
-
-    def run(self, *arguments: str, code: int = 0, **variables: str) -> str:
+    def run(self, *arguments: str, code: int = 0) -> str:
         """Return the standard output of a command that ends with *code*."""
-        done = subprocess.run(
-            [COTERIE, *arguments],
-            cwd=self.project,
-            env={**self.environment(), **variables},
-            capture_output=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr.decode()
-        return done.stdout.decode()
+        done = self.coterie(*arguments)
+        assert done.returncode == code, done.stderr
+        return done.stdout
 
-    def json(self, *arguments: str) -> Any:
+    def json(self, *arguments: str, code: int = 0) -> Any:
         """Return the JSON output of a command."""
-        return json.loads(self.run(*arguments, "--json"))
+        return json.loads(self.run(*arguments, "--json", code=code))
 
-    def events(self, session: str) -> list[dict[str, Any]]:
-        """Return all events of *session*."""
-        return [json.loads(line) for line in self.run("logs", session, "--json").splitlines()]
+    def lines(self, *arguments: str) -> list[dict[str, Any]]:
+        """Return the output of a command that prints a JSON object on each line."""
+        return [json.loads(line) for line in self.run(*arguments, "--json").splitlines()]
 
-    def script(self, replies: dict[str, Any]) -> str:
-        """Return the path of a script with these replies of each agent."""
-        path = self.directory / "script.yaml"
-        path.write_text(json.dumps(replies))
-        return str(path)
+    def transcript(self, session: str, agent: str) -> Path:
+        return SessionDirectory.find(session).agent_directory(agent) / TRANSCRIPT
 
 
 @pytest.fixture
-def unpacked(tmp_path: Path, runtime: Path) -> Unpacked:
-    """Unpack the fixtures, with the project in the directory of this test."""
+def unpacked(tmp_path: Path, home: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Unpacked:
+    """Unpack the fixtures, with the project in the directory of this test, and without keys and settings."""
     del runtime
-    home, project = tmp_path / "home", tmp_path / "project"
+    project = tmp_path / "project"
     shutil.copytree(FIXTURES / "home", home)
     shutil.copytree(FIXTURES / "project", project)
     for path in (home, *home.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
-    name = re.sub(r"[^A-Za-z0-9]", "-", str(project.resolve()))
-    (home / "projects/PROJECT").rename(home / "projects" / name)
+    (home / "projects/PROJECT").rename(home / "projects" / project_slug(project))
     for path in home.glob("projects/*/sessions/*/session.json"):
         path.write_text(path.read_text().replace("@PROJECT@", str(project)))
         for empty in ("scratch", "mail/outgoing"):  # git keeps no empty directories
             (path.parent / empty).mkdir(exist_ok=True)
     (tmp_path / "clock").write_text(f"{WRITTEN - time.time()!r}\n")
-    return Unpacked(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("ANTHROPIC_", "COTERIE_")) and name != "COTERIE_HOME"]:
+        monkeypatch.delenv(name)
+    for name, directory in (("HOME", ""), ("XDG_CACHE_HOME", "cache"), ("COTERIE_CLOCK", "clock")):
+        monkeypatch.setenv(name, str(tmp_path / directory))
+    return Unpacked(project)
 
 
 def test_list_shows_state_agents_and_exact_cost_of_each_session(unpacked: Unpacked) -> None:
@@ -129,27 +99,25 @@ def test_list_shows_state_agents_and_exact_cost_of_each_session(unpacked: Unpack
     }
     assert listed[KILLED]["task"] == "Count the lines of notes.md and have the number written down."
     assert {each["project"] for each in listed.values()} == {str(unpacked.project)}
+    assert unpacked.json("doctor")["findings"] == []
 
 
-def test_logs_show_the_same_events_as_version_0_1(unpacked: Unpacked) -> None:
+def test_logs_show_the_events_and_request_bytes_of_version_0_1(unpacked: Unpacked) -> None:
     """A later version may add fields to an event, and new kinds of events."""
     expected = [json.loads(line) for line in (FIXTURES / "expected/finished-events.jsonl").read_text().splitlines()]
     assert len(expected) == 107
     kinds = {event["kind"] for event in expected}
-    shown = [event for event in unpacked.events(FINISHED) if event["kind"] in kinds]
+    shown = [event for event in unpacked.lines("logs", FINISHED) if event["kind"] in kinds]
     assert len(shown) == len(expected)
     for event, old in zip(shown, expected, strict=True):
         assert {name: event.get(name) for name in old} == old
+    body = unpacked.run("logs", FINISHED, "--agent", "facts", "--turn", "4", "--rendered", "--bytes")
+    assert digest(body) == "245f1118f3bb7f5851d2258ed8d698eb89dceb094f76e5231c21019255d363d5"
 
 
 def digest(body: str) -> str:
     """Return the SHA-256 of a request."""
     return hashlib.sha256(body.encode()).hexdigest()
-
-
-def test_recorded_request_of_a_fork_is_rendered_to_the_same_bytes(unpacked: Unpacked) -> None:
-    body = unpacked.run("logs", FINISHED, "--agent", "facts", "--turn", "4", "--rendered", "--bytes")
-    assert digest(body) == "245f1118f3bb7f5851d2258ed8d698eb89dceb094f76e5231c21019255d363d5"
 
 
 def test_costs_report_tasks_and_mail_of_a_finished_session_are_as_recorded(unpacked: Unpacked) -> None:
@@ -183,22 +151,15 @@ def test_costs_report_tasks_and_mail_of_a_finished_session_are_as_recorded(unpac
 
 
 @contextmanager
-def open_server(unpacked: Unpacked, script: str) -> Iterator[str]:
-    """Serve *script* with the clock of the fixtures, and yield the URL."""
-    command = [COTERIE, "serve", "--port", "0", "--json", "--while-stdin-open", "--script", script]
-    with subprocess.Popen(
-        [*command, "--clock", str(unpacked.directory / "clock")],
-        env=unpacked.environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
-        assert server.stdin is not None
+def open_server(unpacked: Unpacked, *model: str) -> Iterator[str]:
+    """Serve a script with the clock of the fixtures, and yield the URL."""
+    options = ("--port", "0", "--json", *model, "--clock", str(unpacked.project.parent / "clock"))
+    with unpacked.start("serve", *options) as server:
         assert server.stdout is not None
         try:
             yield json.loads(server.stdout.readline())["url"]
         finally:
-            server.stdin.close()
+            server.terminate()
 
 
 def send(url: str, body: str) -> None:
@@ -210,43 +171,43 @@ def send(url: str, body: str) -> None:
         "anthropic-beta": "context-management-2025-06-27",
     }
     request = urllib.request.Request(f"{url}/v1/messages?beta=true", data=body.encode(), headers=headers)  # noqa: S310
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310 - loopback
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:  # noqa: S310 - loopback
         assert b"message_stop" in response.read()
 
 
-def test_killed_session_resumes_with_equal_prefix_and_delivers_waiting_mail_once(unpacked: Unpacked) -> None:
+def test_killed_session_resumes_with_equal_prefix_and_delivers_waiting_mail_once(
+    unpacked: Unpacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last request before the kill fills the server's cache; the first one of the resumed lead hits it fully."""
-    [waiting] = [
-        json.loads(line) for line in unpacked.run("mail", "read", "scribe", "-s", KILLED, "--json").splitlines()
-    ]
+    [waiting] = unpacked.lines("mail", "read", "scribe", "-s", KILLED)
     assert (waiting["id"], waiting["body"], waiting["sender"]["name"]) == (WAITING_ID, WAITING_TEXT, "main")
     last = unpacked.run("logs", KILLED, "--turn", "4", "--rendered", "--bytes")
     assert digest(last) == "6993e086ed5f5d7aebf25d28b17d499a9b76f6c8bcfbaf9ab448ee7fa9eeb8a1"
-    before = {agent: transcript(unpacked, KILLED, agent).read_bytes() for agent in ("main", "scribe")}
+    before = {agent: unpacked.transcript(KILLED, agent).read_bytes() for agent in ("main", "scribe")}
 
     write = {"Bash": {"command": "echo 4 >> count.txt; echo it is in the file"}}
-    script = unpacked.script(
-        {
-            "default": [{"text": "Cached.", "times": "always"}],
-            "main": [{"when": {"unheard": "never said"}, "text": "The number is written down."}],
-            "scribe": [
-                {"when": {"heard": WAITING_TEXT, "unheard": "it is in the file"}, "tools": [write]},
-                {"when": {"heard": "it is in the file"}, "text": "Written."},
-                {"when": {"unheard": WAITING_TEXT}, "text": "I was told no number."},
-            ],
-        }
-    )
-    with open_server(unpacked, script) as url:
-        send(url, last)
-        result = unpacked.run(
-            *("resume", KILLED, "-p", "--permission-mode", "bypassPermissions"),
-            ANTHROPIC_BASE_URL=url,
-            ANTHROPIC_API_KEY="any",
+    model = unpacked.model(
+        json.dumps(
+            {
+                "default": [{"text": "Cached.", "times": "always"}],
+                "main": [{"when": {"unheard": "never said"}, "text": "The number is written down."}],
+                "scribe": [
+                    {"when": {"heard": WAITING_TEXT, "unheard": "it is in the file"}, "tools": [write]},
+                    {"when": {"heard": "it is in the file"}, "text": "Written."},
+                    {"when": {"unheard": WAITING_TEXT}, "text": "I was told no number."},
+                ],
+            }
         )
+    )
+    with open_server(unpacked, *model) as url:
+        send(url, last)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "any")
+        result = unpacked.run("resume", KILLED, "-p", *BYPASS)
     assert result == "The number is written down.\n"
     assert (unpacked.project / "count.txt").read_text() == "4\n"
 
-    events = unpacked.events(KILLED)
+    events = unpacked.lines("logs", KILLED)
     delivered = [event["ids"] for event in events if event["agent"] == "scribe" and event["kind"] == "delivered"]
     assert delivered == [[WAITING_ID]]
     received = [e for e in events if e["agent"] == "scribe" and e["kind"] == "message" and e["role"] == "user"]
@@ -255,21 +216,14 @@ def test_killed_session_resumes_with_equal_prefix_and_delivers_waiting_mail_once
     assert replies[4]["turn"] == 5
     assert replies[4]["usage"]["read"] == sum(replies[3]["usage"][name] for name in ("read", "write_5m"))
     for agent, content in before.items():
-        assert transcript(unpacked, KILLED, agent).read_bytes().startswith(content)
+        assert unpacked.transcript(KILLED, agent).read_bytes().startswith(content)
     first, second = unpacked.json("tasks", "list", "--session", KILLED)
     assert [each["by"] for each in first["history"]][:3] == ["user", "main#1", "main#2"]
     assert (second["subject"], second["state"]) == ("Write the count down", "blocked")
 
 
-def transcript(unpacked: Unpacked, session: str, agent: str) -> Path:
-    """Return the transcript of *agent*."""
-    [path] = unpacked.directory.glob(f"home/projects/*/sessions/{session}/agents/{agent}/transcript.jsonl")
-    return path
-
-
 def test_compacted_session_resumes_with_notes_and_searchable_transcript(unpacked: Unpacked) -> None:
-    left = [json.loads(line) for line in unpacked.run("logs", COMPACTED, "--dropped", "--json").splitlines()]
-    stored, compacted = left
+    stored, compacted = unpacked.lines("logs", COMPACTED, "--dropped")
     assert (stored["kind"], stored["characters_before"], stored["characters_after"]) == ("results_stored", 33892, 2302)
     assert (compacted["kind"], compacted["by"], compacted["left"], compacted["kept"]) == ("compacted", "notes", 15, 11)
     assert (compacted["turn"], compacted["last_line"]) == (14, 112)
@@ -278,8 +232,8 @@ def test_compacted_session_resumes_with_notes_and_searchable_transcript(unpacked
 
     search = {"tools": [{"SearchTranscript": {"pattern": "step [23]$"}}]}
     found = {"text": "Found: {{last_tool_result}}", "times": "always"}
-    script = unpacked.script({"main": [{**search, "times": 14}, found]})
-    result = unpacked.run("resume", COMPACTED, "Which steps were first?", "-p", "--script", script)
+    model = unpacked.model(json.dumps({"main": [{**search, "times": 14}, found]}))
+    result = unpacked.run("resume", COMPACTED, "Which steps were first?", "-p", *model)
     assert "step 2" in result
     assert "step 3" in result
     request = json.loads(unpacked.run("logs", COMPACTED, "--turn", "14", "--rendered", "--bytes"))
@@ -300,50 +254,21 @@ def test_open_plan_is_approved_after_resume_and_dead_letter_is_kept(unpacked: Un
 
     plan = {"ExitPlanMode": {"plan": asked["plan"], "files": asked["files"]}}
     menu = "soup\nstew\nbread\n"
-    script = unpacked.script(
-        {
-            "main": [{"text": "I wait.", "times": "always"}],
-            "cook": [
-                {"tools": [plan], "times": 3},
-                {"tools": [{"Read": {"file_path": "menu.txt"}}]},
-                {"tools": [{"Write": {"file_path": "menu.txt", "content": menu}}]},
-                {"text": "It is on the menu.", "times": "always"},
-            ],
-        }
-    )
-    options = ("--permission-mode", "acceptEdits", "--script", script, "-p")
-    with subprocess.Popen(
-        [COTERIE, "resume", PLANNED, *options],
-        cwd=unpacked.project,
-        env=unpacked.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as resumed:
-        approve(unpacked, resumed)
-        _, errors = resumed.communicate(timeout=TIMEOUT)
+    cook = [
+        {"tools": [plan], "times": 3},
+        {"tools": [{"Read": {"file_path": "menu.txt"}}]},
+        {"tools": [{"Write": {"file_path": "menu.txt", "content": menu}}]},
+        {"text": "It is on the menu.", "times": "always"},
+    ]
+    model = unpacked.model(json.dumps({"main": [{"text": "I wait.", "times": "always"}], "cook": cook}))
+    with unpacked.start("resume", PLANNED, "--permission-mode", "acceptEdits", *model, "-p") as resumed:
+        approve = ("approvals", "approve", "plan-1", "--session", PLANNED)
+        assert unpacked.becomes_true(lambda: unpacked.coterie(*approve).returncode == 0)
+        _, errors = resumed.communicate(timeout=PATIENCE)
     assert resumed.returncode == 0, errors
     assert (unpacked.project / "menu.txt").read_text() == menu
     [decided] = unpacked.json("approvals", "list", PLANNED, "--all")["approvals"]
     assert (decided["id"], decided["state"], decided["by"], decided["doubt"]) == ("plan-1", "approved", "human", None)
-
-
-def approve(unpacked: Unpacked, resumed: "subprocess.Popen[str]") -> None:
-    """Approve the plan as soon as the session runs."""
-    ends = time.monotonic() + TIMEOUT
-    running = transcript(unpacked, PLANNED, "main").parents[2] / "root.json"
-    while not running.exists() and time.monotonic() < ends and resumed.poll() is None:
-        time.sleep(0.05)
-    while time.monotonic() < ends and resumed.poll() is None:
-        command = [COTERIE, "approvals", "approve", "plan-1", "--session", PLANNED]
-        done = subprocess.run(
-            command, cwd=unpacked.project, env=unpacked.environment(), capture_output=True, timeout=TIMEOUT, check=False
-        )
-        if done.returncode == 0:
-            return
-        time.sleep(0.1)
-    resumed.kill()
-    pytest.fail("the plan could not be approved")
 
 
 def test_memory_and_its_history_are_read_and_recorded_changes_are_undone(unpacked: Unpacked) -> None:
@@ -362,7 +287,7 @@ def test_memory_and_its_history_are_read_and_recorded_changes_are_undone(unpacke
 
     unpacked.run("memory", "undo", "4")
     assert unpacked.json("memory", "show", "prices")["text"] == CHANGED_PRICES
-    check = json.loads(unpacked.run("memory", "check", "--json", code=1))
+    check = unpacked.json("memory", "check", code=1)
     assert [(each["path"], each["kind"]) for each in check["findings"]] == [("ann.md", "orphan")]
     assert check["pollution"]["memories"] == 3
     [recalled] = unpacked.json("memory", "recall", "--local", "staging port")["memories"]
@@ -378,7 +303,7 @@ def test_deletion_of_a_dream_waits_and_is_applied_and_undone(unpacked: Unpacked)
     assert [each["path"] for each in unpacked.json("memory", "list")] == ["prices.md", "staging-server.md"]
     undone = unpacked.json("memory", "undo", f"dream-{DREAM}")
     assert {each["path"]: each["after"] for each in undone} == {"ann.md": ANN, "staging-server.md": STAGING}
-    texts = {path.name: path.read_text() for path in unpacked.directory.glob("home/projects/*/memory/[a-z]*.md")}
+    texts = {path.name: path.read_text() for path in unpacked.project.parent.glob("home/projects/*/memory/[a-z]*.md")}
     assert texts == {"ann.md": ANN, "prices.md": PRICES, "staging-server.md": STAGING}
 
 
@@ -414,7 +339,3 @@ def test_settings_hooks_definitions_and_team_file_are_read(unpacked: Unpacked) -
         ("count", []),
         ("write", ["count"]),
     ]
-
-
-def test_doctor_finds_nothing_wrong_in_files_of_version_0_1(unpacked: Unpacked) -> None:
-    assert unpacked.json("doctor")["findings"] == []

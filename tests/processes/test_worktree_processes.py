@@ -9,24 +9,21 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.clock import Clock
-from coterie.mailbox.message_bodies import TaskNotification
 from coterie.orchestrator.cli.main import main
-from coterie.orchestrator.supervisor.agent_run import NO_RESTARTS, AgentRun, RestartPolicy
+from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.supervisor.worktree_lifecycle import open_worktree
-from coterie.session_directory import TRANSCRIPT, SessionDirectory
-from tests.orchestrator.supervisor.git_repositories import branches, commit, git, make_repository, worktrees
+from coterie.session_directory import SessionDirectory
+from tests.orchestrator.supervisor.git_repositories import branches, git, make_repository, worktrees
 from tests.processes.root_harness import RootHarness, open_root_harness
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path) -> Path:
+def project(tmp_path: Path, home: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with a separate home."""
-    del runtime
-    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "home"))
+    del home, runtime
     directory = make_repository(tmp_path / "project")
     monkeypatch.chdir(directory)
     return directory
@@ -53,44 +50,19 @@ reader:
 
 async def test_changed_worktree_is_kept_and_unchanged_one_removed(project: Path) -> None:
     (project / "readme.txt").write_text("not committed\n")
-    with trio.fail_after(60):
-        async with open_root_harness(project, TWO_AT_ONCE) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            report, place = (await tree.reports())["boss"].result, place_of(tree, project, "writer")
-            branch = f"coterie/{tree.session.id}/writer"
-            assert f"Its work is in {place}, on the branch {branch}: 2 changed files." in report
-            assert f"I was in {place}" in report
-            assert "There are no changes in its worktree." in report
-            assert "There was hello" in report
-            assert (place / "readme.txt").read_text() == "better\n"
-            assert (project / "readme.txt").read_text() == "not committed\n"
-            assert not (project / "new.txt").exists()
-            assert worktrees(project) == [place.name]
-            assert branches(project) == [branch, "trunk"]
-
-
-async def test_isolated_agent_type_works_in_a_subdirectory_of_the_repository(project: Path) -> None:
-    below, kinds = project / "services", project / ".coterie" / "agents"
-    below.mkdir()
-    kinds.mkdir(parents=True)
-    (kinds / "careful.md").write_text(
-        "---\nname: careful\ndescription: Works apart.\nisolation: worktree\n---\nBe careful.\n"
-    )
-    commit(below, inner="x")
-    script = """
-boss:
-  - tools: [{Agent: {description: "d", prompt: "p", subagent_type: careful, name: scout}}]
-  - {text: "{{last_tool_result}}"}
-scout:
-  - tools: [{Bash: {command: "cat inner.txt && touch made && pwd"}}]
-  - {text: "{{last_tool_result}}"}
-"""
-    with trio.fail_after(60):
-        async with open_root_harness(below, script) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            place = place_of(tree, project, "scout") / "services"
-            assert str(place) in (await tree.reports())["boss"].result
-            assert (place / "made").exists()
+    async with open_root_harness(project, TWO_AT_ONCE) as tree:
+        await tree.supervisor.run_agent(tree.agent_run("boss"))
+        report, place = (await tree.reports())["boss"].result, place_of(tree, project, "writer")
+        branch = f"coterie/{tree.session.id}/writer"
+        assert f"Its work is in {place}, on the branch {branch}: 2 changed files." in report
+        assert f"I was in {place}" in report
+        assert "There are no changes in its worktree." in report
+        assert "There was hello" in report
+        assert (place / "readme.txt").read_text() == "better\n"
+        assert (project / "readme.txt").read_text() == "not committed\n"
+        assert not (project / "new.txt").exists()
+        assert worktrees(project) == [place.name]
+        assert branches(project) == [branch, "trunk"]
 
 
 async def test_agent_may_write_in_its_worktree_but_not_in_the_project(project: Path) -> None:
@@ -105,98 +77,13 @@ scout:
       - Write: {{file_path: ".coterie/settings.toml", content: "x"}}
   - {{text: "{{{{tool_result.0}}}} {{{{tool_result.1}}}} {{{{tool_result.2}}}}"}}
 """
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss", mode="acceptEdits"))
-            report, place = (await tree.reports())["boss"].result, place_of(tree, project, "scout")
-            assert (place / "inside.txt").exists()
-            assert not (project / "outside.txt").exists()
-            assert "is outside" in report
-            assert "is protected" in report
-
-
-async def test_worktree_agent_outside_a_repository_is_refused(project: Path, tmp_path: Path) -> None:
-    del project
-    (tmp_path / "plain").mkdir()
-    script = """
-boss:
-  - tools: [{Agent: {description: "d", prompt: "p", name: scout, isolation: worktree}}]
-  - {text: "{{last_tool_result}}"}
-"""
-    with trio.fail_after(60):
-        async with open_root_harness(tmp_path / "plain", script) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            report = (await tree.reports())["boss"].result
-            assert "No agent was started: no worktree of" in report
-            assert "not a git repository" in report
-            assert "scout" not in tree.supervisor.services.mail.roster.members()
-
-
-FORKING = """
-boss:
-  - tools: [{Agent: {description: "d", prompt: "part one", subagent_type: fork, name: one, isolation: worktree}}]
-  - {text: "I wait."}
-  - {text: "I was told: {{last_user_text}}", times: always}
-one:
-  - tools: [{Bash: {command: "pwd > where.txt"}}]
-  - {text: "done"}
-"""
-
-
-async def test_fork_in_a_worktree_gets_the_path_of_its_files(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, FORKING) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            place = place_of(tree, project, "one")
-            assert (place / "where.txt").read_text() == f"{place}\n"
-            assert f"Its work is in {place}" in (await tree.reports())["boss"].result
-            fork = load_transcript(tree.session.directory / "agents" / "one" / TRANSCRIPT).conversation
-            assert fork is not None
-            words = f"{place} is a copy of {project}".encode()
-            assert sum(words in segment.data for segment in fork.prefix.segments) == 1
-
-
-async def test_child_without_a_worktree_works_in_that_of_its_parent(project: Path) -> None:
-    script = """
-boss:
-  - tools: [{Agent: {description: "d", prompt: "p", name: scout, isolation: worktree}}]
-  - {text: "{{last_tool_result}}"}
-scout:
-  - tools: [{Agent: {description: "d", prompt: "p", name: helper}}]
-  - {text: "{{last_tool_result}}"}
-helper:
-  - tools: [{Bash: {command: "touch helped"}}]
-  - {text: "done"}
-"""
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree:
-            await tree.supervisor.run_agent(tree.agent_run("boss"))
-            assert (place_of(tree, project, "scout") / "helped").exists()
-            assert worktrees(project) == [place_of(tree, project, "scout").name]
-
-
-async def test_resumed_agent_works_in_its_old_worktree(project: Path) -> None:
-    script = """
-scout:
-  - tools: [{Bash: {command: "echo $1 >> log.txt; cat log.txt"}}]
-  - {text: "{{last_tool_result}}"}
-  - tools: [{Bash: {command: "echo more >> log.txt; pwd"}}]
-  - {text: "{{last_tool_result}}"}
-"""
-    with trio.fail_after(60):
-        async with open_root_harness(project, script) as tree, trio.open_nursery() as nursery:
-            order = AgentRun(spec=tree.agent_spec("scout"), isolation="worktree", is_kept=True)
-            nursery.start_soon(tree.supervisor.run_agent, order)
-            await tree.until_state("scout", "done")
-            await tree.write("scout", "go on")
-            while tree.states("scout").count("done") < 2:  # noqa: ASYNC110 - the simplest reader there is
-                await trio.sleep(0.005)
-            place = place_of(tree, project, "scout")
-            assert (place / "log.txt").read_text() == "\nmore\n"
-            reports = [TaskNotification.from_body(envelope.body) for envelope in await tree.mail()]
-            assert [f"Its work is in {place}" in report.summary for report in reports] == [True, True]
-            assert str(place) in reports[1].result
-            nursery.cancel_scope.cancel()
+    async with open_root_harness(project, script) as tree:
+        await tree.supervisor.run_agent(tree.agent_run("boss", mode="acceptEdits"))
+        report, place = (await tree.reports())["boss"].result, place_of(tree, project, "scout")
+        assert (place / "inside.txt").exists()
+        assert not (project / "outside.txt").exists()
+        assert "is outside" in report
+        assert "is protected" in report
 
 
 HALF = """
@@ -214,33 +101,17 @@ async def kill_at_work(tree: RootHarness, place: Path) -> None:
     os.kill(tree.pid("scout"), signal.SIGKILL)
 
 
-async def test_worktree_of_a_killed_agent_is_kept_and_reported(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, HALF) as tree:
-            tree.supervisor.restarts = NO_RESTARTS
-            place = place_of(tree, project, "scout")
-            async with trio.open_nursery() as nursery:
-                order = AgentRun(spec=tree.agent_spec("scout"), isolation="worktree")
-                nursery.start_soon(tree.supervisor.run_agent, order)
-                await kill_at_work(tree, place)
-            summary = (await tree.reports())["root"].summary
-            assert summary.startswith("Its process was ended by SIGKILL. Its work is in ")
-            assert f"{place}, on the branch coterie/{tree.session.id}/scout: 2 changed files." in summary
-            assert (place / "half.txt").read_text() == "half\n"
-
-
 async def test_restarted_agent_finds_its_worktree(project: Path) -> None:
-    with trio.fail_after(60):
-        async with open_root_harness(project, HALF) as tree:
-            tree.supervisor.restarts = RestartPolicy(first_wait=0)
-            place = place_of(tree, project, "scout")
-            async with trio.open_nursery() as nursery:
-                order = AgentRun(spec=tree.agent_spec("scout"), isolation="worktree")
-                nursery.start_soon(tree.supervisor.run_agent, order)
-                await kill_at_work(tree, place)
-            report = (await tree.reports())["scout"]
-            assert f"half\n{place}" in report.result
-            assert f"Its work is in {place}" in report.summary
+    async with open_root_harness(project, HALF) as tree:
+        tree.supervisor.restarts = RestartPolicy(first_wait=0)
+        place = place_of(tree, project, "scout")
+        async with trio.open_nursery() as nursery:
+            order = AgentRun(spec=tree.agent_spec("scout"), isolation="worktree")
+            nursery.start_soon(tree.supervisor.run_agent, order)
+            await kill_at_work(tree, place)
+        report = (await tree.reports())["scout"]
+        assert f"half\n{place}" in report.result
+        assert f"Its work is in {place}" in report.summary
 
 
 def doctor(*arguments: str) -> tuple[int, dict[str, str | None]]:

@@ -43,7 +43,6 @@ def run(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A new project directory."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "scenarios").mkdir()
     return tmp_path
@@ -104,12 +103,6 @@ def test_scenarios_are_collected_by_name_and_mark(project: Path) -> None:
     _, said = run(project, "unit", *options, "-m", "coterie_scenario")
     assert said.splitlines()[:2] == ["scenarios/greeting.yaml::greeting", "other/missing.yaml::missing"]
     assert "2/3 tests collected (1 deselected)" in said
-
-
-def test_missing_directory_is_an_error(project: Path) -> None:
-    status, said = run(project, "--coterie-scenarios", "scenaros")
-    assert status == 4
-    assert "--coterie-scenarios: no such directory" in said
 
 
 def test_a_project_without_scenarios_does_not_pay_for_them(project: Path) -> None:

@@ -6,18 +6,21 @@ from itertools import chain
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import Compacted, LayerFailed
+from coterie.agents.events.layer_events import Compacted
 from coterie.agents.hooks.lifecycle_hooks import CompactionHook
 from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
 from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection, section_text
-from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan, CompactionSkipped
+from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan
 from coterie.agents.layers.layer4_compaction.rebuild import (
     RebuiltConversation,
     SummaryParts,
+    newest_files,
+    read_files,
+    read_skills,
     rebuild,
     rebuild_truncated,
+    used_skills,
 )
-from coterie.agents.layers.layer4_compaction.restore import newest_files, read_files, read_skills, used_skills
 from coterie.agents.layers.layer4_compaction.strategies import (
     LAYER,
     CircuitBreaker,
@@ -80,7 +83,8 @@ def commit_compaction(
     agent.announced.append("compaction")
     event = _compacted_event(job, plan, rebuilt, began)
     agent.emit(event)
-    _deliver(agent, mail)
+    if mail is not None and agent.has_work:  # otherwise mail wakes the idle agent as always
+        mail.deliver(agent)
     return event
 
 
@@ -113,23 +117,14 @@ def _compacted_event(job: CompactionJob, plan: CompactionPlan, rebuilt: RebuiltC
         kept=len(job.messages) - len(gone),
         words=len(job.agent.user_texts),
         words_added=rebuilt.user_texts_added,
-        restored=[file.path for file in rebuilt.files],
-        skills=[skill.used.name for skill in rebuilt.skills],
+        restored=[file.name for file in rebuilt.files],
+        skills=[skill.name for skill in rebuilt.skills],
         dropped=lost[:LISTED],
         dropped_count=len(lost),
         seconds=round(trio.current_time() - began, 6),
         cost_usd=format(plan.cost, "f"),
         where=str(job.agent.transcript.path),
     )
-
-
-def _deliver(agent: Agent, mail: Messaging | None) -> None:
-    """Append arrived mail if the last message is the user's; otherwise mail wakes the idle agent as always."""
-    last = agent.conversation.prefix.last
-    if mail is not None and last is not None and last.role == "user":
-        added = mail.add_blocks(agent, ())
-        if added.blocks:
-            agent.append_message("user", added.blocks, *added.records)
 
 
 USER_TEXT_SHARE = 0.2
@@ -209,19 +204,24 @@ class CompactionStep:
             rebuilt = await self._rebuild(job, plan, parts)
             if rebuilt.tokens <= job.room:
                 return plan, rebuilt
-            plan = CompactionSkipped(f"the result would have {rebuilt.tokens:,} tokens; at most {job.room:,} fit")
-        passed_over["notes"] = plan.reason
+            plan = f"the result would have {rebuilt.tokens:,} tokens; at most {job.room:,} fit"
+        passed_over["notes"] = plan
         plan = await summarize_by_model(job, breaker, self.notes)
-        if isinstance(plan, CompactionSkipped):
+        if isinstance(plan, str):
             if job.trigger == "manual":
                 return None
-            passed_over["summary"] = plan.reason
+            passed_over["summary"] = plan
             plan = truncate_by_rule(job)
         plan = attrs.evolve(plan, passed_over=passed_over)
         rebuilt = await self._rebuild(job, plan, parts)
         if rebuilt.tokens > job.room and job.pivot is None:
             plan = attrs.evolve(plan, start=max(plan.start, last_start(job.messages)))
-            rebuilt = await self._truncate(job, plan, parts)
+            directory = job.agent.workspace.scratch / RESULTS_DIRECTORY
+            try:
+                rebuilt = await trio.to_thread.run_sync(rebuild_truncated, job, plan, parts, directory)
+            except OSError as exc:  # a whole text cannot be stored in a file
+                job.agent.report_failure(LAYER, exc)
+                rebuilt = rebuild(job, plan, parts)
         return plan, rebuilt
 
     async def _rebuild(self, job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> RebuiltConversation:
@@ -234,39 +234,25 @@ class CompactionStep:
                 break
         return rebuilt
 
-    async def _truncate(self, job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> RebuiltConversation:
-        """Rebuild the conversation by *plan* with truncated texts; without truncation if a file cannot be written."""
-        directory = job.agent.workspace.scratch / RESULTS_DIRECTORY
-        try:
-            return await trio.to_thread.run_sync(rebuild_truncated, job, plan, parts, directory)
-        except OSError as exc:
-            job.agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
-            return rebuild(job, plan, parts)
-
     async def _summary_parts(self, job: CompactionJob) -> SummaryParts:
-        agent = job.agent
+        agent, context = job.agent, ""
+        try:
+            context = "" if self.context is None else await self.context()
+        except (ConfigInvalid, OSError) as exc:
+            agent.report_failure(LAYER, exc)
+            context = block_text(job.messages[0][0].data)  # that of the first message
         sections = [
             f"## {section.heading}\n{text}"
             for section in self.pinned_sections
             if (text := await section_text(section, agent, LAYER))
         ]
         return SummaryParts(
-            context=await self._context(job),
+            context=context,
             pinned="\n\n".join(sections),
             user_texts=agent.user_texts,
             user_text_room=int(agent.meter.thresholds.effective * USER_TEXT_SHARE),
             where=str(agent.transcript.path),
         )
-
-    async def _context(self, job: CompactionJob) -> str:
-        """Read the text that comes before the task; use that of the first message if reading fails."""
-        if self.context is None:
-            return ""
-        try:
-            return await self.context()
-        except (ConfigInvalid, OSError) as exc:
-            job.agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
-            return block_text(job.messages[0][0].data)
 
 
 def _with_restored(job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> SummaryParts:

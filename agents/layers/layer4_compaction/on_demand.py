@@ -10,8 +10,6 @@ from coterie.agents.layers.layer4_compaction.plan import CompactionJob
 from coterie.agents.loop.agent import Agent
 from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
 
-Wait = Callable[[], Awaitable[None]]
-"""Wait of an agent, which may be cancelled and repeated without loss."""
 TOO_SHORT = "the conversation is too short to compact"
 NO_SUMMARY = "no summary could be created, so nothing was removed; `coterie logs` shows the reason"
 SWITCHED_OFF = "compaction is switched off in the agent's settings"
@@ -66,8 +64,8 @@ class OnDemandCompaction:
         """Serve pending requests."""
         await self.serve(agent)
 
-    async def serve_while(self, agent: Agent, wait: Wait) -> None:
-        """Run *wait*, and serve requests that arrive during it.
+    async def serve_while(self, agent: Agent, wait: Callable[[], Awaitable[None]]) -> None:
+        """Run *wait*, and serve requests that arrive during it; *wait* is cancelled and repeated for them.
 
         Returns early if mail entered the conversation, because the agent then has work. Raises as *wait* and `serve`
         do.
@@ -97,17 +95,11 @@ class OnDemandCompaction:
         if pivot is not None and not 1 <= pivot.message <= count:
             reason = f"message {pivot.message} does not exist: the conversation has {count} messages"
             return NotCompacted(reason=reason, is_for_user=True)
-        if not _can_leave(CompactionJob.of(agent, self._compact.settings, "manual", pivot)):
+        whole = CompactionJob.of(agent, self._compact.settings, "manual", pivot)
+        span = whole.span() if whole.messages else None
+        if span is None or all(message[0].role != "assistant" for message in whole.messages[span.first : span.start]):
             return NotCompacted(reason=TOO_SHORT)
         if objection := await self._compact.objection(agent, "manual"):
             return NotCompacted(reason=f"a hook objects: {objection}")
         event = await self._compact.compact(agent, "manual", pivot)
         return NotCompacted(reason=NO_SUMMARY) if event is None else CompactionDone.of(event)
-
-
-def _can_leave(job: CompactionJob) -> bool:
-    """Return True if the range to remove contains a reply of the model."""
-    if not job.messages:
-        return False
-    span = job.span()
-    return any(message[0].role == "assistant" for message in job.messages[span.first : span.start])

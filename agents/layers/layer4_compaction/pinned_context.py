@@ -7,18 +7,14 @@ from xml.sax.saxutils import escape
 import attrs
 import trio
 
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.events.root_events import AgentChanged
 from coterie.agents.layers.layer7_messaging import REPEATED_BYTES, Messaging
 from coterie.agents.layers.message_blocks import message_text
 from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.conversation.transcript_records import UnansweredMessage
 from coterie.agents.tools.team.task_tools import UNFINISHED, task_line, task_text
 from coterie.mailbox.contract import Member, Roster
 from coterie.mailbox.envelope import Sender
-from coterie.mailbox.roster import RosterFailed
-from coterie.mailbox.tasks.errors import TaskError
-from coterie.mailbox.tasks.task import ListedTask
+from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.tasks.task_list import TaskList
 
 SHOWN = 50
@@ -26,27 +22,24 @@ SHOWN = 50
 DESCRIPTION = 2_000
 """Greatest number of characters of the description of the agent's own task."""
 
-LastStates = Callable[[], Mapping[tuple[str, int], AgentChanged]]
-"""Function that returns the last state event of each agent, by name and incarnation. May block on the disk."""
-
 
 @attrs.frozen
 class TeamSection:
     """Section with the other agents of the session: type, parent, task and state of each."""
 
     _roster: Roster
-    _last_states: LastStates | None = None
-    """None without a root; the section then shows the states of the roster."""
+    _last_states: Callable[[], Mapping[tuple[str, int], AgentChanged]] | None = None
+    """Returns the last state event of each agent, by name and incarnation; may block on the disk.
+
+    None without a root; the section then shows the states of the roster.
+    """
 
     heading: ClassVar[str] = "The team"
 
     async def text(self, agent: Agent) -> str:
         """Format one line for each running agent, and one line for all ended agents that *agent* started."""
         name = agent.identity.agent
-        try:
-            members = [member for member in self._roster.members().values() if member.name != name]
-        except RosterFailed as exc:
-            raise OSError(str(exc)) from exc
+        members = [member for member in self._roster.members().values() if member.name != name]
         states = {} if self._last_states is None else await trio.to_thread.run_sync(self._last_states)
         present = [_member(member, states) for member in members if member.state != "ended"]
         ended = [m.name for m in members if m.state == "ended" and m.engagement.parent == name]
@@ -66,14 +59,16 @@ class TaskSection:
 
     async def text(self, agent: Agent) -> str:
         """Format one line for each task, and the whole description for the agent's own tasks."""
-        try:
-            found = await self._tasks.list(states=UNFINISHED)
-        except TaskError as exc:
-            raise OSError(str(exc)) from exc
-        own = [task for task in found.tasks if _is_own(task, agent)]
-        others = [task for task in found.tasks if not _is_own(task, agent)]
-        lines = [*map(_own_task, own), *(f"- {escape(task_line(task))}" for task in others)]
-        return "\n".join([*_some(lines, "tasks"), *(f"- {damage}" for damage in found.damaged[:SHOWN])])
+        found = await self._tasks.list(states=UNFINISHED)
+        own, others = [], []
+        for task in found.tasks:
+            if task.owner is None or task.owner.name != agent.identity.agent:
+                others.append(f"- {escape(task_line(task))}")
+                continue
+            text = task_text(task)
+            cut = text if len(text) <= DESCRIPTION else f"{text[:DESCRIPTION]}... (TaskList shows all of it)"
+            own.append(f"- Yours: {escape(cut)}")
+        return "\n".join([*_some([*own, *others], "tasks"), *(f"- {damage}" for damage in found.damaged[:SHOWN])])
 
 
 @attrs.frozen
@@ -90,23 +85,21 @@ class MailSection:
 
     async def text(self, agent: Agent) -> str:
         """Format each message as it was delivered, truncated; omit messages of ended agents."""
-        try:
-            members = self._roster.members()
-        except RosterFailed as exc:
-            raise OSError(str(exc)) from exc
+        running = {name for name, member in self._roster.members().items() if member.state != "ended"}
         requests = [message_text(envelope, REPEATED_BYTES) for envelope in self._mail.shutdown.requests.values()]
-        waiting = [mail.text for mail in agent.open_mail.values() if self._can_be_answered(mail, members)]
+        waiting = [
+            mail.text
+            for mail in agent.open_mail.values()
+            if mail.task is not None or mail.session != self._sender.session or mail.sender in running
+        ]
         return "\n".join(_some([*requests, *waiting], "messages"))
-
-    def _can_be_answered(self, mail: UnansweredMessage, members: Mapping[str, Member]) -> bool:
-        if mail.task is not None or mail.session != self._sender.session:
-            return True
-        return mail.sender in members and members[mail.sender].state != "ended"
 
 
 def _member(member: Member, states: Mapping[tuple[str, int], AgentChanged]) -> str:
     about, last = member.engagement, states.get((member.name, member.incarnation))
-    state = member.state if last is None or member.state == "idle" else _state(last)
+    state: str = member.state
+    if last is not None and member.state != "idle":
+        state = last.state.replace("_", " ") + (f": {escape(last.what)}" if last.what else "")
     facts = (
         f"kind {about.kind}" if about.kind else "",
         f"started by {about.parent}" if about.parent else "",
@@ -115,21 +108,6 @@ def _member(member: Member, states: Mapping[tuple[str, int], AgentChanged]) -> s
     known = "; ".join(filter(None, facts))
     task = f" Its task: {escape(about.task)}" if about.task else ""
     return f"- {member.name}{f' ({known})' if known else ''}: {state}.{task}"
-
-
-def _state(event: AgentChanged) -> str:
-    state = event.state.replace("_", " ")
-    return f"{state}: {escape(event.what)}" if event.what else state
-
-
-def _is_own(task: ListedTask, agent: Agent) -> bool:
-    return task.owner is not None and task.owner.name == agent.identity.agent
-
-
-def _own_task(task: ListedTask) -> str:
-    text = task_text(task)
-    cut = text if len(text) <= DESCRIPTION else f"{text[:DESCRIPTION]}... (TaskList shows all of it)"
-    return f"- Yours: {escape(cut)}"
 
 
 def _some(lines: list[str], what: str) -> list[str]:
@@ -144,17 +122,15 @@ class PinnedSection(Protocol):
     @property
     def heading(self) -> str:
         """Heading of the section in the session notes and after a compaction."""
-        ...
 
     async def text(self, agent: Agent) -> str:
-        """Return the current content as Markdown; empty if there is none. Raises `OSError`."""
-        ...
+        """Return the current content as Markdown; empty if there is none. Raises `OSError` and `MailboxError`."""
 
 
 async def section_text(section: PinnedSection, agent: Agent, layer: str) -> str:
     """Return the text of a pinned section; on failure, emit an event of *layer* and return an empty text."""
     try:
         return await section.text(agent)
-    except OSError as exc:
-        agent.emit(LayerFailed(layer=layer, reason=f"{section.heading}: {exc}"))
+    except (OSError, MailboxError) as exc:
+        agent.report_failure(layer, f"{section.heading}: {exc}")
         return ""

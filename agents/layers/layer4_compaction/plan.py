@@ -6,15 +6,13 @@ from functools import partial
 
 import attrs
 
-from coterie.agents.layers.layer4_compaction.summarize import ALL
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.conversation.transcript_records import Trigger, Way
 from coterie.agents.loop.model.api_errors import PromptTooLong
 from coterie.agents.root_link.job_messages import Pivot
 from coterie.memory.compaction.cut_point import Messages, MessageSizes, choose_start, nearest_start, split_messages
-from coterie.memory.compaction.kept_size import kept_size
-from coterie.memory.compaction.result_clearing import deleted_results
+from coterie.memory.compaction.result_clearing import deleted_results, kept_size
 from coterie.memory.compaction.summary_text import block_text
 from coterie.memory.layer_settings import CompactionSettings
 
@@ -33,13 +31,7 @@ class CompactionPlan:
     """Reasons why cheaper strategies were not used, by strategy."""
 
 
-@attrs.frozen
-class CompactionSkipped:
-    """Result of a strategy that cannot be used now."""
-
-    reason: str
-
-
+ALL = "Summarise the whole conversation."
 QUOTED = 200
 """Characters of a message that are quoted to identify it for the model."""
 

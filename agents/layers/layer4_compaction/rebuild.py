@@ -1,27 +1,31 @@
-"""Rebuilding of a conversation for a compaction: the summary, pinned context, and the messages that stay."""
+"""Rebuilding of a conversation for a compaction: the summary, pinned context, restored files, and what stays."""
 
+import codecs
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import attrs
 import msgspec
 
+from coterie.agents.definitions.definition_files import FileProblem
 from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan
-from coterie.agents.layers.layer4_compaction.restore import RestoredFile, RestoredSkill
-from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
-from coterie.agents.loop.conversation.token_estimate import estimate_block
-from coterie.agents.loop.conversation.transcript_records import Part, Way
+from coterie.agents.loop.conversation.token_estimate import TEXT_BYTES, estimate_block
+from coterie.agents.loop.conversation.transcript_records import Part, UsedSkill, Way
 from coterie.agents.prompts import render
+from coterie.agents.skills.skill_text import skill_block, skill_text
+from coterie.agents.tools.skills.load_skill import SkillTool
+from coterie.agents.tools.tool import Workspace
 from coterie.memory.compaction.conversation_view import SegmentView
 from coterie.memory.compaction.cut_point import Messages
 from coterie.memory.compaction.result_clearing import clear_results
 from coterie.memory.compaction.result_storage import LongResult, store_results
-from coterie.memory.compaction.rewrite import THINKING, Message
+from coterie.memory.compaction.rewrite import THINKING, Message, rewrite
 from coterie.memory.compaction.summary_text import block_text, fit_user_texts, missing_user_texts
-from coterie.memory.layer_settings import ResultSettings
+from coterie.memory.layer_settings import CompactionSettings, ResultSettings
 
 _TEXT = b'{"type":"text"'
 _OPENS, _CLOSES = "<earlier-conversation>", "</earlier-conversation>"
@@ -37,6 +41,16 @@ CONTINUED = "I continued from here. The results are summarised next."
 
 
 @attrs.frozen(kw_only=True)
+class RestoredText:
+    """Text of a file or a skill for the model, possibly truncated."""
+
+    name: str
+    """Path of the file, or name of the skill."""
+    shown: str
+    """The text in its frame."""
+
+
+@attrs.frozen(kw_only=True)
 class SummaryParts:
     """Content of a rebuilt conversation besides the summary and the messages that stay."""
 
@@ -46,8 +60,8 @@ class SummaryParts:
     user_texts: Sequence[str] = ()
     user_text_room: int
     """Greatest number of tokens of the user texts."""
-    skills: Sequence[RestoredSkill] = ()
-    files: Sequence[RestoredFile] = ()
+    skills: Sequence[RestoredText] = ()
+    files: Sequence[RestoredText] = ()
     where: str
     """Path of the transcript."""
 
@@ -62,8 +76,8 @@ class RebuiltConversation:
     at_message: int
     """Index of the new message."""
     user_texts_added: int
-    skills: Sequence[RestoredSkill]
-    files: Sequence[RestoredFile]
+    skills: Sequence[RestoredText]
+    files: Sequence[RestoredText]
     tokens: int
     """Estimated tokens of the whole conversation."""
 
@@ -83,8 +97,13 @@ def assemble(
     parts: SummaryParts,
 ) -> RebuiltConversation:
     """Build the conversation from the messages *before* and *after*, with the new message between them."""
-    missing = missing_user_texts(parts.user_texts, "\n".join([plan.summary, *_user_texts([*before, *after])]))
+    user_blocks = [data for role, blocks in [*before, *after] if role == "user" for data in blocks]
+    # A tool result that quotes the user does not count.
+    kept = [block_text(data) for data in user_blocks if data.startswith(_TEXT)]
+    missing = missing_user_texts(parts.user_texts, "\n".join([plan.summary, *kept]))
     blocks = _blocks(plan, parts, missing)
+    prefix = job.agent.conversation.prefix
+    unchanged = [prefix[index].data for index in range(prefix.prompt_length)]  # tools and system prompt
     messages = [*before, ("user", [text_block(text) for _, text in blocks]), *after]
     return RebuiltConversation(
         messages=messages,
@@ -93,7 +112,7 @@ def assemble(
         user_texts_added=len(missing),
         skills=parts.skills,
         files=parts.files,
-        tokens=_fixed(job.agent) + estimate_messages(messages),
+        tokens=sum(map(estimate_block, chain(unchanged, *(blocks for _, blocks in messages)))),
     )
 
 
@@ -102,11 +121,6 @@ def earlier_summaries(messages: Iterable[Sequence[SegmentView]]) -> list[str]:
     texts = (block_text(segment.data) for message in messages for segment in message if segment.block_type == "text")
     framed = (text for text in texts if text.startswith(_OPENS) and text.endswith(_CLOSES))
     return [text.removesuffix(_CLOSES).partition("\n\n")[2].strip() for text in framed]
-
-
-def estimate_messages(messages: Sequence[Message]) -> int:
-    """Estimate the tokens of *messages*."""
-    return sum(estimate_block(data) for _, blocks in messages for data in blocks)
 
 
 def _blocks(plan: CompactionPlan, parts: SummaryParts, missing: Sequence[str]) -> list[tuple[Part, str]]:
@@ -121,25 +135,12 @@ def _blocks(plan: CompactionPlan, parts: SummaryParts, missing: Sequence[str]) -
     if parts.pinned:
         blocks.append(("standing", render("compacted_standing", sections=parts.pinned)))
     if parts.skills:
-        skills = "\n\n".join(skill.shown() for skill in parts.skills)
+        skills = "\n\n".join(skill.shown for skill in parts.skills)
         blocks.append(("skills", render("compacted_skills", skills=skills)))
     if parts.files:
-        files = "\n\n".join(file.shown() for file in parts.files)
+        files = "\n\n".join(file.shown for file in parts.files)
         blocks.append(("files", render("compacted_files", files=files)))
     return blocks
-
-
-def _user_texts(messages: Iterable[Message]) -> Iterator[str]:
-    """Yield the text blocks of user messages; a tool result that quotes the user does not count."""
-    for role, blocks in messages:
-        if role == "user":
-            yield from (block_text(data) for data in blocks if data.startswith(_TEXT))
-
-
-def _fixed(agent: Agent) -> int:
-    """Estimate the tokens of tools and system prompt, which a compaction does not change."""
-    prefix = agent.conversation.prefix
-    return sum(estimate_block(prefix[index].data) for index in range(prefix.prompt_length))
 
 
 def _before(messages: Messages) -> list[Message]:
@@ -147,19 +148,12 @@ def _before(messages: Messages) -> list[Message]:
 
     The API does not accept a continuation of tool calls whose thinking an earlier rewrite removed.
     """
-    before = [_unchanged(message) for message in messages]
+    before = rewrite(chain.from_iterable(messages), lambda segment: segment.data)
     last = next((message for message in reversed(messages) if message[0].role == "assistant"), ())
     types = {segment.block_type for segment in last}
     if "tool_use" in types and types.isdisjoint(THINKING):
         before.append(("assistant", [text_block(CONTINUED)]))
     return before
-
-
-def _unchanged(message: Iterable[SegmentView]) -> Message:
-    segments = list(message)
-    role = segments[0].role
-    assert role is not None
-    return role, [segment.data for segment in segments]
 
 
 CAPS = (32_000, 16_000, 8_000, 4_000, 2_000)
@@ -211,3 +205,79 @@ def _texts(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if isinstance(content, str):
             block["content"] = content = [{"type": "text", "text": content}]
         yield from (part for part in content if part.get("type") == "text")
+
+
+def newest_files(workspace: Workspace, calls: Sequence[bytes], count: int) -> list[str]:
+    """Return the *count* files that the model read last, newest first.
+
+    Omits files in the scratch directory, and files named by one of the *calls* that stay in the conversation.
+    """
+    files: list[str] = []
+    for path in reversed(list(workspace.seen.known())):
+        if len(files) == count:
+            break
+        inside = Path(path).is_relative_to(workspace.root)
+        names = [path, str(Path(path).relative_to(workspace.root))] if inside else [path]
+        is_named = any(msgspec.json.encode(name) in call for name in names for call in calls)
+        if not Path(path).is_relative_to(workspace.scratch) and not is_named:
+            files.append(path)
+    return files
+
+
+def used_skills(workspace: Workspace, calls: Sequence[bytes]) -> list[UsedSkill]:
+    """Return the skills that the agent has loaded, newest first.
+
+    Omits skills loaded by one of the *calls*, which stay in the conversation with their results.
+    """
+    read = (msgspec.json.decode(data, type=_Call) for data in calls)
+    in_view = {call.input.get("skill") for call in read if call.name == SkillTool.name}
+    return [used for used in reversed(workspace.skills.known()) if used.name not in in_view]
+
+
+def read_skills(skills: Iterable[UsedSkill], settings: CompactionSettings) -> list[RestoredText]:
+    """Read the skills that still exist, within the size limits of *settings*. Blocks on the disk."""
+    restored: list[RestoredText] = []
+    room = settings.skills_total * TEXT_BYTES
+    for used in skills:
+        size = min(settings.skill * TEXT_BYTES, room)
+        if size <= 0:
+            break
+        text = skill_text(used)
+        if isinstance(text, FileProblem):
+            continue  # deleted or no longer text
+        content = text.encode()
+        if len(content) > size:
+            cut = content[:size].decode(errors="ignore")
+            text = (cut.rpartition("\n")[0] or cut) + f"\n[... there is more; read {used.file}]"
+        restored.append(RestoredText(name=used.name, shown=skill_block(used, text)))
+        room -= min(len(content), size)
+    return restored
+
+
+class _Call(msgspec.Struct):
+    name: str
+    input: dict[str, Any]
+
+
+def read_files(paths: Iterable[str], settings: CompactionSettings) -> list[RestoredText]:
+    """Read the files that still exist and are text, within the size limits of *settings*. Blocks on the disk."""
+    files: list[RestoredText] = []
+    room = settings.files_total * TEXT_BYTES
+    for path in paths:
+        size = min(settings.file * TEXT_BYTES, room)
+        if size <= 0:
+            break
+        try:
+            with Path(path).open("rb") as file:
+                content = file.read(size + 1)
+            is_cut = len(content) > size
+            # The incremental decoder ignores an incomplete character at the cut.
+            text = codecs.getincrementaldecoder("utf-8")().decode(content[:size], final=not is_cut)
+        except (OSError, UnicodeDecodeError):
+            continue  # deleted or no longer text
+        if is_cut:
+            lines, newline, _ = text.rpartition("\n")
+            text = (lines if newline else text) + "\n[... there is more; read the file]"
+        files.append(RestoredText(name=path, shown=f'<file path="{path}">\n{text}\n</file>'))
+        room -= len(content)
+    return files

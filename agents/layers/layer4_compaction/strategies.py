@@ -1,22 +1,33 @@
 """Compaction strategies, cheapest first: session notes, a model's summary, or truncation by a rule."""
 
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
 import attrs
 import trio
 
-from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ReplyMalformed
-from coterie.agents.events.layer_events import BreakerTripped, LayerFailed
+from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ModelRefusedRequest, ReplyMalformed
+from coterie.agents.events.layer_events import BreakerTripped
 from coterie.agents.layers.layer3_session_notes import NotesState, SessionNotesLayer
-from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan, CompactionSkipped
+from coterie.agents.layers.layer4_compaction.plan import ALL, CompactionJob, CompactionPlan
 from coterie.agents.layers.layer4_compaction.rebuild import earlier_summaries
-from coterie.agents.layers.layer4_compaction.summarize import ConversationSummarizer
 from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.conversation.token_estimate import TEXT_BYTES
+from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.token_estimate import SUMMARY_RESERVE, TEXT_BYTES, estimate_block
 from coterie.agents.loop.conversation.transcript_records import Way
-from coterie.memory.compaction.cut_point import choose_start, first_unknown
+from coterie.agents.loop.forks.helper import run_helper
+from coterie.agents.loop.model.api_errors import PromptTooLong
+from coterie.agents.loop.model.reply import Reply
+from coterie.agents.prompts import render
+from coterie.memory.compaction.cut_point import Messages, choose_start, first_unknown, oldest_rounds
+from coterie.memory.compaction.result_clearing import clear_results
 from coterie.memory.compaction.result_storage import truncate_text
+from coterie.memory.compaction.summary_text import message_texts, parse_summary
 from coterie.memory.errors import SummaryUnusable
 
 LAYER = "compaction"
+"""Name of the layer in events, of its prompt, and of the purpose of its model calls."""
 
 
 @attrs.define(eq=False)
@@ -31,68 +42,177 @@ class CircuitBreaker:
         """True if no model may be called for a summary."""
         return self.failures >= self.limit
 
-    def record_failure(self, agent: Agent, reason: str) -> None:
-        """Count a failure and emit its event; the failure that reaches the limit trips the breaker."""
-        self.failures += 1
-        agent.emit(LayerFailed(layer=LAYER, reason=reason))
-        if self.failures == self.limit:
-            agent.emit(BreakerTripped(failures=self.failures, reason=reason))
 
-    def record_success(self) -> None:
-        """Reset the count after a summary."""
-        self.failures = 0
+TRIES = 3
+"""Retries of a request that is too long, each without more of the oldest rounds."""
+SHARE = 0.2
+"""Share of the messages to omit per retry, if the API does not report by how much the prompt is too long."""
+WHOLE = frozenset({"end_turn", "stop_sequence"})
+LEFT_OUT = "The oldest part of this conversation was removed here, because it was too long."
+
+
+@attrs.define(eq=False)
+class ConversationSummarizer:
+    """Writer of one summary, with its cost."""
+
+    agent: Agent
+    messages: Messages
+    sizes: Sequence[int]
+    """Estimated tokens of each message."""
+    cost: Decimal = Decimal(0)
+    parts: int = 1
+    """Number of parts that were summarised separately."""
+
+    async def summarize(self, scope: str = ALL, overflow: PromptTooLong | None = None) -> str:
+        """Return a summary of the part that *scope* describes; *overflow* is given if the conversation is too long.
+
+        Cancellation changes nothing. Raises `SummaryUnusable`, and as `ModelClient.ask` does.
+        """
+        for attempt in range(1 + TRIES):
+            try:
+                if attempt == 0 and overflow is None:
+                    return self._read(await self._ask_whole(scope))
+                start = oldest_rounds(self.messages, self.sizes, _to_leave(sum(self.sizes), attempt, overflow))
+                if start == len(self.messages):
+                    break
+                return self._read(await self._ask_shortened(scope, start))
+            except ModelRefusedRequest as error:
+                overflow = PromptTooLong.read(error)
+                if overflow is None:
+                    raise
+        return await self._in_parts()
+
+    async def _ask_whole(self, scope: str) -> Reply:
+        """Ask a helper, which reads most of the prompt from the agent's cache."""
+        return await run_helper(
+            self.agent,
+            render(LAYER, scope=scope),
+            LAYER,
+            max_turns=2,
+            max_tokens=SUMMARY_RESERVE,
+            until=lambda reply, _: self._count(reply),
+        )
+
+    async def _ask_shortened(self, scope: str, start: int) -> Reply:
+        """Ask with the messages from *start* on, without a cache entry to read."""
+        shorter = self.agent.conversation.fork()
+        segments = [segment for message in self.messages[start:] for segment in message]
+        shorter.rewrite([("user", [text_block(LEFT_OUT)]), *clear_results(segments, has_changed=True)])
+        shorter.append("user", [text_block(render(LAYER, scope=scope))])
+        return await self._ask(shorter)
+
+    async def _in_parts(self) -> str:
+        """Summarise the conversation part by part; each summary includes the one before."""
+        summary = "(none: this is the first part)"
+        # A third, because the estimate of plain text may be too low and the earlier summary needs room too.
+        size = self.agent.meter.thresholds.effective // 3 * TEXT_BYTES
+        self.parts = 0
+        for part in _pieces(message_texts(segment for message in self.messages for segment in message), size):
+            self.parts += 1
+            alone = Conversation.begin(attrs.evolve(self.agent.conversation.header, context_management=None))
+            alone.append("user", [text_block(render("compaction_part", earlier=summary, part=part))])
+            summary = self._read(await self._ask(alone))
+        return summary
+
+    async def _ask(self, conversation: Conversation) -> Reply:
+        agent = self.agent
+        max_tokens = min(SUMMARY_RESERVE, agent.model.max_output)
+        tokens = sum(estimate_block(segment.data) for segment in conversation.segments)
+        rendered = conversation.render(max_tokens=max_tokens, ttl=agent.ttl, helper=True)
+        request = agent.request(conversation, rendered, prompt_tokens=tokens, purpose=LAYER)
+        reply = await agent.client.ask(request)
+        agent.request_counts[LAYER] += 1
+        self._count(reply)
+        return reply
+
+    def _count(self, reply: Reply) -> bool:
+        self.cost += self.agent.model.cost(reply.usage)
+        return False
+
+    def _read(self, reply: Reply) -> str:
+        summary = parse_summary(reply.text, is_whole=reply.stop_reason in WHOLE)
+        tokens = estimate_block(text_block(summary))
+        if tokens > (most := self.agent.meter.thresholds.compact // 3):
+            raise SummaryUnusable(f"the summary has about {tokens:,} tokens; at most {most:,} are usable")
+        return summary
+
+
+def _to_leave(tokens: int, attempt: int, overflow: PromptTooLong | None) -> int:
+    """Estimate the tokens to remove: the excess and a margin, or a fixed share if the excess is unknown."""
+    if overflow is None or overflow.actual is None or overflow.most is None:
+        return int(tokens * SHARE * max(1, attempt))
+    # The margin covers the error of the estimate and the summary request itself.
+    share = 1 - overflow.most / overflow.actual
+    return int(tokens * share * max(1, attempt)) + 2 * SUMMARY_RESERVE
+
+
+def _pieces(texts: Sequence[str], size: int) -> Iterator[str]:
+    """Join *texts* to pieces of about *size* bytes; split longer texts."""
+    piece: list[str] = []
+    room = size
+    for text in texts:
+        for start in range(0, len(text), size):
+            part = text[start : start + size]
+            if piece and len(part.encode()) > room:
+                yield "\n\n".join(piece)
+                piece, room = [], size
+            piece.append(part)
+            room -= len(part.encode())
+    if piece:
+        yield "\n\n".join(piece)
 
 
 NOTES_WAIT = 15.0
 """Seconds to wait for a running update of the notes."""
 
 
-async def summarize_from_notes(
-    job: CompactionJob, notes: SessionNotesLayer | None
-) -> CompactionPlan | CompactionSkipped:
+async def summarize_from_notes(job: CompactionJob, notes: SessionNotesLayer | None) -> CompactionPlan | str:
     """Use the session notes as the summary, without a model call; turns that the notes do not cover stay.
 
-    Skipped if there are no notes, or if too many turns would have to stay.
+    Returns the reason for not doing so, for example if there are no notes or too many turns would have to stay.
     """
     if notes is None or not job.settings.by_notes:
-        return CompactionSkipped("switched off")
+        return "switched off"
     if job.pivot is not None:
-        return CompactionSkipped("the request selects only a part of the conversation")
+        return "the request selects only a part of the conversation"
     state = await _notes_state(notes)
     if state is None:
-        return CompactionSkipped(f"there are no notes: {notes.delay}")
+        return f"there are no notes: {notes.delay}"
     behind = job.agent.turn - state.turn
     unknown = first_unknown(job.messages, behind)
     start = choose_start(job.messages, job.sizes, job.settings, unknown)
     if start is None:
         turns = "the last turn" if behind == 1 else f"the last {behind} turns"
         size = f"{sum(job.sizes[unknown:]):,} tokens; at most {job.settings.keep_most:,} may stay"
-        return CompactionSkipped(f"the notes do not cover {turns}, {size}: {notes.delay}")
+        return f"the notes do not cover {turns}, {size}: {notes.delay}"
     return CompactionPlan(by="notes", summary=state.text, start=start)
 
 
 async def summarize_by_model(
     job: CompactionJob, breaker: CircuitBreaker, notes: SessionNotesLayer | None
-) -> CompactionPlan | CompactionSkipped:
-    """Let the model write the summary; a failure also emits an event.
+) -> CompactionPlan | str:
+    """Let the model write the summary, or return the reason for not doing so; a failure also emits an event.
 
     Errors and corrections from the session notes are appended if the summary does not contain them.
     """
     if not job.settings.by_model:
-        return CompactionSkipped("switched off")
+        return "switched off"
     if breaker.is_open:
-        return CompactionSkipped(f"the last {breaker.failures} summaries failed")
+        return f"the last {breaker.failures} summaries failed"
     span, summarizer = job.span(), ConversationSummarizer(job.agent, job.messages, job.sizes)
     try:
         summary = await summarizer.summarize(span.scope, job.overflow)
     except (SummaryUnusable, ModelError, ReplyMalformed) as exc:
-        breaker.record_failure(job.agent, str(exc))
-        return CompactionSkipped(str(exc))
+        breaker.failures += 1
+        job.agent.report_failure(LAYER, exc)
+        if breaker.failures == breaker.limit:
+            job.agent.emit(BreakerTripped(failures=breaker.failures, reason=str(exc)))
+        return str(exc)
     except (BudgetSpent, ControlLost) as exc:
         # Not counted as a failed summary: other code handles a spent budget and a lost channel.
-        job.agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
-        return CompactionSkipped(str(exc))
-    breaker.record_success()
+        job.agent.report_failure(LAYER, exc)
+        return str(exc)
+    breaker.failures = 0
     state = None if notes is None else await _notes_state(notes)
     if state is not None and state.errors and state.errors not in summary:
         summary += f"\n\nErrors & Corrections, from the notes:\n{state.errors}"

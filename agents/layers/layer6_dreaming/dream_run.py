@@ -16,7 +16,6 @@ import trio
 from coterie.agents.events.layer_events import Dreamed, MemoryChanged
 from coterie.agents.loop.agent import Agent, ToolAnswer
 from coterie.agents.loop.forks.helper import run_helper
-from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.client import CALL_FAILURES
 from coterie.agents.loop.model.reply import Reply
 from coterie.agents.permissions.authorizer import Authorizer
@@ -25,10 +24,8 @@ from coterie.agents.prompts import render
 from coterie.clock import Clock
 from coterie.memory.dreaming.apply_hunks import apply_hunks
 from coterie.memory.dreaming.dream_change import TURNS_KEPT, DreamChange, new_dream_id
-from coterie.memory.dreaming.dream_lock import DreamLock, acquire_dream_lock
-from coterie.memory.dreaming.due_check import SessionActivity
-from coterie.memory.dreaming.evidence import ReferenceExists
-from coterie.memory.dreaming.proposal import DRY, Proposal, propose
+from coterie.memory.dreaming.dream_lock import DreamLock, SessionActivity, acquire_dream_lock
+from coterie.memory.dreaming.proposal import DRY, Proposal, ReferenceExists, propose
 from coterie.memory.dreaming.recall_check import compare_recall
 from coterie.memory.dreaming.working_copy import WorkingCopy, copy_store
 from coterie.memory.errors import StoreError
@@ -37,9 +34,10 @@ from coterie.memory.recall.query_log import read_queries
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.memory_index import MOST_BYTES, MOST_LINES
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.session_directory import TRANSCRIPT
 
 AGENTS = "agents"
-TRANSCRIPT = "transcript.jsonl"
+"""Name of the directory of a session with one directory for each agent's transcript."""
 SHOWN = 300
 """Greatest number of characters of a turn in the record of a dream."""
 
@@ -50,8 +48,7 @@ State = Literal["starting", "updating", "completed", "failed", "killed"]
 class DreamProgress:
     """State, cost and last turns of one dream."""
 
-    _model: Model
-    _emit: Callable[[Dreamed], None]
+    _agent: Agent
     state: State = "starting"
     cost: Decimal = Decimal(0)
     replies: int = 0
@@ -61,8 +58,12 @@ class DreamProgress:
     def count_reply(self, reply: Reply, answers: Sequence[ToolAnswer]) -> bool:
         """Count *reply*; the first written file changes the state to `updating`. Always returns False."""
         self.replies += 1
-        self.cost += self._model.cost(reply.usage)
-        calls = [f"{call['name']} {_subject(call['input'])}".rstrip() for call in reply.tool_calls]
+        self.cost += self._agent.model.cost(reply.usage)
+        calls = []
+        for call in reply.tool_calls:
+            given = call["input"] if isinstance(call["input"], dict) else {}
+            subject = next((given[name] for name in ("file_path", "pattern", "path", "command") if name in given), "")
+            calls.append(f"{call['name']} {subject}".rstrip())
         self.turns.append("; ".join([*([reply.text.strip()] if reply.text.strip() else []), *calls])[:SHOWN])
         wrote = any(answer.call["name"] in HelperRights.writing and not answer.result.is_error for answer in answers)
         if wrote and self.state == "starting":
@@ -82,29 +83,18 @@ class DreamProgress:
                 dropped=change.count("dropped"),
                 seconds=change.seconds,
             )
-        self._emit(event)
+        self._agent.emit(event)
 
 
-def _subject(arguments: object) -> str:
-    """Return the argument that describes a call best; empty if there is none."""
-    given = arguments if isinstance(arguments, dict) else {}
-    return str(next((given[name] for name in ("file_path", "pattern", "path", "command") if name in given), ""))
-
-
-def recent_sessions(directory: Path, clock: Clock, but: str | None = None) -> list[SessionActivity]:
-    """Find the sessions in *directory* that have a transcript, except the one named *but*. Blocks on the disk."""
+def recent_sessions(directory: Path, clock: Clock) -> list[SessionActivity]:
+    """Find the sessions in *directory* that have a transcript. Blocks on the disk."""
     found = []
     for session in directory.glob("*/"):
         times = [path.stat().st_mtime for path in session.glob(f"{AGENTS}/*/{TRANSCRIPT}")]
-        if times and session.name != but:
+        if times:
             # File times come from the system clock; add the offset of the session's clock.
             found.append(SessionActivity(directory=session, at=max(times) + clock.offset))
     return found
-
-
-def transcript_directory(session: Path) -> Path:
-    """Return the directory of *session* with one directory for each agent's transcript."""
-    return session / AGENTS
 
 
 def lines_of(sessions: Sequence[Path]) -> ReferenceExists:
@@ -158,7 +148,7 @@ class Dreamer:
         and remove the working copy. Raises `DreamRefused`, without an event, while another dream runs; other
         `StoreError`, `OSError`, and as `run_helper` does.
         """
-        progress = progress or DreamProgress(self.agent.model, self.agent.emit)
+        progress = progress or DreamProgress(self.agent)
         lock = await trio.to_thread.run_sync(acquire_dream_lock, self.store.directory, self.agent.clock)
         try:
             progress.enter("starting")
@@ -207,7 +197,7 @@ class Dreamer:
     async def _ask(self, copied: WorkingCopy, sessions: Sequence[Path], progress: DreamProgress) -> str:
         """Let a helper edit the working copy; return the text of its last reply."""
         rights = HelperRights(
-            readable=tuple(map(transcript_directory, sessions)),
+            readable=tuple(session / AGENTS for session in sessions),
             writable=(copied.work, copied.evidence),
             authority=self.authority,
         )
@@ -215,8 +205,7 @@ class Dreamer:
             "date": time.strftime("%Y-%m-%d", time.localtime(self.agent.clock.now())),
             "directory": str(copied.work),
             "evidence": str(copied.evidence),
-            "transcripts": "\n".join(f"- {transcript_directory(session)}/*/{TRANSCRIPT}" for session in sessions)
-            or "(none)",
+            "transcripts": "\n".join(f"- {session / AGENTS}/*/{TRANSCRIPT}" for session in sessions) or "(none)",
             "turns": str(self.settings.turns),
             "lines": str(MOST_LINES),
             "bytes": f"{MOST_BYTES:,}",

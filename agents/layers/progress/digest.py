@@ -1,8 +1,7 @@
 """Digest of an agent's work for a small model: one line for each block."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import attrs
 import msgspec
@@ -16,6 +15,7 @@ from coterie.agents.loop.conversation.token_estimate import estimate_block, esti
 from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.prompts import render
+from coterie.memory.compaction.summary_text import block_text
 
 SAID = 2_000
 """Greatest number of characters of the agent's own text in an entry."""
@@ -30,12 +30,21 @@ def entry_of(segment: Segment) -> str | None:
 
     An entry has no line break, so that text in a file or message cannot imitate another entry.
     """
+    is_own, label, text = segment.role == "assistant", "", ""
     try:
-        block = msgspec.json.decode(segment.data)
-        line = _line(block, is_own=segment.role == "assistant")
+        match msgspec.json.decode(segment.data):
+            case {"type": "text", "text": str(said)}:
+                label, text = ("says", cut(said, SAID)) if is_own else ("is told", cut(said, RECEIVED))
+            case {"type": "tool_use", "name": str(name), "input": dict(members)}:
+                texts = [v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in members.values()]
+                arguments = (f"{key}={cut(each, VALUE)}" for key, each in zip(members, texts, strict=True))
+                return f"calls {name}({', '.join(arguments)})"
+            case {"type": "tool_result"} as result:
+                label = "gets an error" if result.get("is_error") else "gets"
+                text = cut(block_text(segment.data), RECEIVED)
     except ValueError:  # valid JSON with a number that Python cannot represent
         return cut(segment.data.decode(), VALUE)
-    return line or None
+    return f"{label}: {text}" if text else None
 
 
 def cut(text: str, limit: int) -> str:
@@ -45,45 +54,8 @@ def cut(text: str, limit: int) -> str:
     return f"{words[: limit - 1]}…" if len(words) > limit else words
 
 
-def _line(block: Mapping[str, Any], *, is_own: bool) -> str:
-    match block:
-        case {"type": "text", "text": str(text)} if is_own:
-            return _labelled("says", cut(text, SAID))
-        case {"type": "text", "text": str(text)}:
-            return _labelled("is told", cut(text, RECEIVED))
-        case {"type": "tool_use", "name": str(name), "input": dict(members)}:
-            return f"calls {name}({', '.join(_arguments(members))})"
-        case {"type": "tool_result"}:
-            label = "gets an error" if block.get("is_error") else "gets"
-            return _labelled(label, cut(_text(block.get("content")), RECEIVED))
-    return ""
-
-
-def _labelled(label: str, text: str) -> str:
-    return f"{label}: {text}" if text else ""
-
-
-def _arguments(members: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in members.items():
-        shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        yield f"{name}={cut(shown, VALUE)}"
-
-
-def _text(content: Any) -> str:
-    """Return the text of a tool result, without images."""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "\n".join(part["text"] for part in parts if part.get("type") == "text")
-
-
 LATEST = 4
 """A digest over its size limit is reduced to its latest part, the limit divided by this number."""
-
-
-def digest_size(model: Model) -> int:
-    """Return the size limit of a digest in tokens: the prompt size of the cheapest price tier of *model*."""
-    return min(model.window, model.prices[0].up_to or model.window)
 
 
 @attrs.define(eq=False)
@@ -118,10 +90,14 @@ class Digest:
 
     @classmethod
     def begin(cls, model: Model, agent: Conversation, *, inherited: int = 0, size: int | None = None) -> "Digest":
-        """Create a digest for *model* of the conversation *agent*, without its *inherited* segments."""
+        """Create a digest for *model* of the conversation *agent*, without its *inherited* segments.
+
+        By default its size is the prompt size of the cheapest price tier of *model*.
+        """
         conversation = Conversation.begin(header_without_thinking(model), system=[text_block(render("progress"))])
         start = max(agent.prefix.prompt_length, min(inherited, len(agent)))
-        return cls(conversation, size or digest_size(model), next=start, epoch=agent.epoch)
+        size = size or min(model.window, model.prices[0].up_to or model.window)
+        return cls(conversation, size, next=start, epoch=agent.epoch)
 
     @property
     def has_new_entries(self) -> bool:
@@ -139,7 +115,12 @@ class Digest:
         for index in range(start, len(agent)):
             segment = agent.prefix[index]
             self.messages += segment.opens_message
-            self._append_entry(segment)
+            if (entry := entry_of(segment)) is not None:
+                self._last = segment
+                self._new.append(entry)
+                self._new_tokens += estimate_text(entry) + 1
+            while self._new_tokens > self.size // LATEST and len(self._new) > 1:
+                self._new_tokens -= estimate_text(self._new.popleft()) + 1
         self._next, self._epoch = len(agent), agent.epoch
 
     def ask(self) -> Conversation:
@@ -148,7 +129,11 @@ class Digest:
         The digest itself changes only if it is over its size: then it begins a new epoch first.
         """
         if self._tokens + self._new_tokens * 4 // 3 > self.size:
-            self._begin_epoch()
+            # A new epoch with the latest messages; its first request reads nothing from the cache.
+            latest = list(self._latest())[::-1]
+            first = next((index for index, message in enumerate(latest) if message.role == "user"), len(latest))
+            self.conversation.rewrite(latest[first:])
+            self._tokens, self.cached = _estimate(self.conversation), None
         asked = self.conversation.fork()
         asked.append("user", [text_block(render("progress_work", work="\n".join(self._new)))])
         return asked
@@ -160,15 +145,6 @@ class Digest:
         self._tokens, self.cached = usage.total, usage.prompt - usage.input
         self._new.clear()
         self._new_tokens = 0
-
-    def _append_entry(self, segment: Segment) -> None:
-        if (entry := entry_of(segment)) is None:
-            return
-        self._last = segment
-        self._new.append(entry)
-        self._new_tokens += estimate_text(entry) + 1
-        while self._new_tokens > self.size // LATEST and len(self._new) > 1:
-            self._new_tokens -= estimate_text(self._new.popleft()) + 1
 
     def _find_start(self, agent: Conversation) -> int:
         """Return the index behind the last read segment in a rewritten conversation, or that of the first message."""
@@ -182,13 +158,6 @@ class Digest:
             return False
         # A cleared result has other bytes but the same call id.
         return segment.data == last.data if last.tool_use_id is None else segment.tool_use_id == last.tool_use_id
-
-    def _begin_epoch(self) -> None:
-        """Begin a new epoch with the latest messages; its first request reads nothing from the cache."""
-        latest = list(self._latest())[::-1]
-        first = next((index for index, message in enumerate(latest) if message.role == "user"), len(latest))
-        self.conversation.rewrite(latest[first:])
-        self._tokens, self.cached = _estimate(self.conversation), None
 
     def _latest(self) -> Iterator[PrefixMessage]:
         """Yield the last messages that fit, newest first."""

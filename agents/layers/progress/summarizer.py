@@ -3,13 +3,11 @@
 import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Self
 
 import attrs
 import trio
 
 from coterie.agents.events.agent_events import ProgressSummarized
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.background_task import run_in_background
 from coterie.agents.layers.progress.digest import Digest, cut
 from coterie.agents.loop.agent import Agent
@@ -56,25 +54,23 @@ SHOWN = 60
 
 @attrs.define(eq=False)
 class ProgressSummarizer:
-    """Background task that summarises the work of one agent. Created by `build`."""
+    """Background task that summarises the work of one agent; the first summary follows the agent's next reply."""
 
     _agent: Agent
     _client: ModelClient
     _model: Model
-    _digest: Digest
-    _every: float
+    _every: float = attrs.field(kw_only=True)
+    """Seconds between two summaries."""
+    _size: int | None = attrs.field(default=None, kw_only=True)
+    """Limit of the digest in tokens; None for the limit of the model."""
+    _digest: Digest = attrs.field(init=False)
     _begun: trio.Event = attrs.field(factory=trio.Event, init=False)
     _failure: type[AgentError] | None = attrs.field(default=None, init=False)
     """Type of the last error; repeated errors of one type emit only one event."""
 
-    @classmethod
-    def build(cls, agent: Agent, client: ModelClient, model: Model, *, every: float, size: int | None = None) -> Self:
-        """Create summaries of *agent* by *model*, called with *client* every *every* seconds.
-
-        The first one follows the agent's next reply. *size* limits the digest, in tokens.
-        """
-        digest = Digest.begin(model, agent.conversation, inherited=agent.inherited, size=size)
-        return cls(agent, client, model, digest, every)
+    def __attrs_post_init__(self) -> None:
+        agent = self._agent
+        self._digest = Digest.begin(self._model, agent.conversation, inherited=agent.inherited, size=self._size)
 
     def open(self) -> AbstractAsyncContextManager[None]:
         """Wait for the first reply, then summarise periodically until the block ends, which cancels a running call."""
@@ -96,7 +92,10 @@ class ProgressSummarizer:
         Cancellation leaves the new entries to the next summary.
         """
         self._digest.read(self._agent.conversation)
-        if not (self._digest.has_new_entries and self._digest.messages >= MESSAGES and _is_busy(self._agent)):
+        last = self._agent.conversation.prefix.last
+        # An agent that waits for mail is not busy.
+        is_busy = self._agent.has_work or (last is not None and last.block_type == "tool_use")
+        if not (self._digest.has_new_entries and self._digest.messages >= MESSAGES and is_busy):
             return
         try:
             await self._summarize()
@@ -104,7 +103,7 @@ class ProgressSummarizer:
             return  # not admitted in time; the next summary includes these entries
         except CALL_FAILURES as exc:
             if type(exc) is not self._failure:
-                self._agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
+                self._agent.report_failure(LAYER, exc)
             self._failure = type(exc)
         else:
             self._failure = None
@@ -149,9 +148,3 @@ def clean(text: str) -> str:
     first = next((line for line in text.splitlines() if line.strip()), "")
     visible = "".join(" " if unicodedata.category(char).startswith(("C", "Z")) else char for char in first)
     return cut(visible.strip(" \"'`*."), SHOWN)
-
-
-def _is_busy(agent: Agent) -> bool:
-    """Return True if the agent waits for the model or runs tools, and not for mail."""
-    last = agent.conversation.prefix.last
-    return last is not None and (last.role == "user" or last.block_type == "tool_use")

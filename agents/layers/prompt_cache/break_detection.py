@@ -47,30 +47,20 @@ class CacheBreakDetector:
 
 def _explain(before: _Sent, now: _Sent, life: float) -> tuple[Cause, str]:
     old, new = before.conversation, now.conversation
-    if changed := _changed_parameter(old.header, new.header):
-        return changed
-    difference = old.first_difference(new)
-    if difference is not None and difference < len(old):
-        return _changed_segment(old, difference)
-    if now.at - before.at > life:
-        return "expired", f"the last call was {now.at - before.at:.0f} s ago, and cache entries live for {life:.0f} s"
-    return "server", "the request began with the same bytes, and the cache entries had not expired"
-
-
-def _changed_parameter(old: KeyHeader, new: KeyHeader) -> tuple[Cause, str] | None:
     for field in attrs.fields(KeyHeader):
-        was, is_ = getattr(old, field.name), getattr(new, field.name)
+        was, is_ = getattr(old.header, field.name), getattr(new.header, field.name)
         if was != is_:
             cause: Cause = {"model": "model", "betas": "betas"}.get(field.name, "parameters")  # type: ignore[assignment]  # two literals
             return cause, f"{field.name} was {was!r} and is {is_!r}"
-    return None
-
-
-def _changed_segment(old: Conversation, index: int) -> tuple[Cause, str]:
-    segment = old.prefix[index]
-    if segment.section == "tools":
-        return "tools", f"the tool {msgspec.json.decode(segment.data).get('name')} has changed"
-    return segment.section, f"segment {index} of {len(old)}, in {segment.section}, has changed"
+    difference = old.first_difference(new)
+    if difference is not None and difference < len(old):
+        segment = old.prefix[difference]
+        if segment.section == "tools":
+            return "tools", f"the tool {msgspec.json.decode(segment.data).get('name')} has changed"
+        return segment.section, f"segment {difference} of {len(old)}, in {segment.section}, has changed"
+    if now.at - before.at > life:
+        return "expired", f"the last call was {now.at - before.at:.0f} s ago, and cache entries live for {life:.0f} s"
+    return "server", "the request began with the same bytes, and the cache entries had not expired"
 
 
 FORK_SHARE = 0.01

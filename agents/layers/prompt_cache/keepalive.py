@@ -9,10 +9,9 @@ import attrs
 import msgspec
 import trio
 
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.background_task import run_in_background
 from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.conversation.cache_markers import CACHE_LIFETIMES, FIVE_MINUTES, CacheTtls
+from coterie.agents.loop.conversation.cache_markers import CACHE_LIFETIMES, CacheTtls
 from coterie.agents.loop.model.catalog import Model
 from coterie.agents.loop.model.client import CALL_FAILURES
 from coterie.agents.loop.model.reply import Reply
@@ -122,12 +121,6 @@ CLOCK_CHECK_SECONDS = 1.0
 END_TIMEOUT = 3.0
 """Seconds to wait for a cancelled refresh; slightly more than the client needs to close its connection."""
 
-TTL_MARKERS: dict[Ttl, CacheTtls] = {
-    "5m": FIVE_MINUTES,
-    # All four, because a marker of 1h must not follow one of 5m.
-    "1h": CacheTtls(system="1h", context="1h", previous="1h", last="1h"),
-}
-
 SleepUntil = Callable[[Clock, float], Awaitable[None]]
 """Function that sleeps until a time on a clock."""
 
@@ -152,14 +145,6 @@ class _Wait:
     """Set when no refresh of this wait is running."""
 
 
-@attrs.frozen(kw_only=True)
-class _Round:
-    """A finished wait, and the tokens written to the cache before it; used to predict the next one."""
-
-    seconds: float
-    tokens: int
-
-
 @attrs.define(eq=False)
 class CacheKeepalive:
     """Pipeline step that refreshes the cached prefix of a waiting agent while that is cheaper than a new write.
@@ -174,7 +159,8 @@ class CacheKeepalive:
     """Time at which the agent's last request was sent, which wrote or read the whole prefix."""
     _written: int = 0
     """Tokens written to the cache since the last wait."""
-    _last: _Round | None = None
+    _last: tuple[float, int] | None = None
+    """Seconds of the last wait, and the tokens written to the cache before it; used to predict the next one."""
     _blocks: int = 0
     _wait: _Wait = attrs.field(factory=_Wait, init=False)
     _called: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -195,7 +181,11 @@ class CacheKeepalive:
         finally:
             self._blocks -= 1
             if self._blocks == 0:
-                await self._end(self._wait)
+                self._wait.scope.cancel()
+                with trio.move_on_after(END_TIMEOUT, shield=True):
+                    await self._wait.is_over.wait()
+                self._last = self._agent.clock.now() - self._wait.began, self._written
+                self._written = 0
 
     def on_reply(self, agent: Agent, reply: Reply) -> None:
         """Note the written tokens and the time of the request, at which the cache entries' time to live begins."""
@@ -208,14 +198,16 @@ class CacheKeepalive:
         This step must be the last before a call, because earlier steps need the times to live of the existing entries.
         """
         if self._last is not None:
+            seconds, tokens = self._last
             ttl = choose_next_ttl(
                 agent.model,
                 prefix_tokens=agent.meter.cached(agent.conversation) or 0,
-                new_tokens=self._last.tokens,
-                wait=self._last.seconds,
+                new_tokens=tokens,
+                wait=seconds,
                 has_thinking=has_thinking(agent),
             )
-            agent.ttl = TTL_MARKERS[ttl]
+            # All four, because a marker of 1h must not follow one of 5m.
+            agent.ttl = CacheTtls(system=ttl, context=ttl, previous=ttl, last=ttl)
 
     def open(self) -> AbstractAsyncContextManager[None]:
         """Serve the waits of the agent in the background until the block ends."""
@@ -232,29 +224,19 @@ class CacheKeepalive:
         finally:
             self._wait.is_over.set()
 
-    async def _end(self, wait: _Wait) -> None:
-        wait.scope.cancel()
-        with trio.move_on_after(END_TIMEOUT, shield=True):
-            await wait.is_over.wait()
-        self._last = _Round(seconds=self._agent.clock.now() - wait.began, tokens=self._written)
-        self._written = 0
-
     async def _keep(self) -> None:
         """Refresh as often as it pays off; stop if the entry has expired already."""
-        upkeep, spent = self._plan(), Decimal(0)
+        agent, spent = self._agent, Decimal(0)
+        tokens, thinks = agent.meter.cached(agent.conversation) or 0, has_thinking(agent)
+        upkeep = keepalive_plan(agent.model, prefix_tokens=tokens, ttl=agent.ttl.last, has_thinking=thinks)
         while self._used_at is not None and upkeep.is_worth_another(spent):
-            await self._sleep_until(self._agent.clock, self._used_at + upkeep.interval)
-            now = self._agent.clock.now()
+            await self._sleep_until(agent.clock, self._used_at + upkeep.interval)
+            now = agent.clock.now()
             usage = await self._refresh() if now < self._used_at + upkeep.interval + MARGIN else None
             if usage is None:
                 break
             self._used_at = now
-            spent += self._agent.model.cost(usage)
-
-    def _plan(self) -> KeepalivePlan:
-        agent = self._agent
-        tokens = agent.meter.cached(agent.conversation) or 0
-        return keepalive_plan(agent.model, prefix_tokens=tokens, ttl=agent.ttl.last, has_thinking=has_thinking(agent))
+            spent += agent.model.cost(usage)
 
     async def _refresh(self) -> Usage | None:
         """Make one refresh call; None if it was not sent or failed.
@@ -265,7 +247,7 @@ class CacheKeepalive:
             try:
                 return await refresh_prefix(self._agent)
             except CALL_FAILURES as exc:
-                self._agent.emit(LayerFailed(layer=PURPOSE, reason=str(exc)))
+                self._agent.report_failure(PURPOSE, exc)
                 return None
-        self._agent.emit(LayerFailed(layer=PURPOSE, reason="the call did not finish before the cache entry expired"))
+        self._agent.report_failure(PURPOSE, "the call did not finish before the cache entry expired")
         return None

@@ -69,7 +69,9 @@ def choose_markers(
     is_out_of_reach = shared is not None and marks.previous is not None and shared - marks.previous >= REACH
     end, life = (marks.previous if shared is None else shared), ttl.previous
     if end is None and not helper:
-        end, life = _before_task(segments, prompt), ttl.context
+        is_begun = all(not segments[index].opens_message for index in range(prompt + 1, len(segments)))
+        # The last block is the task, if the conversation has only one message.
+        end, life = last_markable(segments, prompt, len(segments) - 1) if is_begun else None, ttl.context
     places: list[tuple[int | None, Ttl]] = [
         (last_markable(segments, 0, prompt), ttl.system),
         # Searching from the end of the shared part, the API may not reach the parent's last entry.
@@ -81,7 +83,12 @@ def choose_markers(
     for index, lifetime in places:
         if index is not None:
             chosen.setdefault(index, lifetime)
-    return _in_order(chosen)
+    markers: list[CacheMarker] = []
+    for index, lifetime in sorted(chosen.items()):
+        # The previous end can be before the first user context, if the first message is the assistant's.
+        outlives = bool(markers) and markers[-1].ttl == "5m"
+        markers.append(CacheMarker(index=index, ttl="5m" if outlives else lifetime))
+    return tuple(markers)
 
 
 def last_markable(segments: SegmentSequence, start: int, stop: int) -> int | None:
@@ -94,21 +101,6 @@ def _first_context(segments: SegmentSequence, prompt: int) -> int | None:
     start = next((i for i in indexes if segments[i].role == "user"), len(segments))
     stop = next((i for i in indexes[start - prompt + 1 :] if segments[i].opens_message), len(segments))
     return last_markable(segments, start, stop)
-
-
-def _before_task(segments: SegmentSequence, prompt: int) -> int | None:
-    """Return the last markable block before the last block, if the conversation has only one message."""
-    is_begun = all(not segments[index].opens_message for index in range(prompt + 1, len(segments)))
-    return last_markable(segments, prompt, len(segments) - 1) if is_begun else None
-
-
-def _in_order(chosen: dict[int, Ttl]) -> tuple[CacheMarker, ...]:
-    markers: list[CacheMarker] = []
-    for index, ttl in sorted(chosen.items()):
-        # The previous end can be before the first user context, if the first message is the assistant's.
-        outlives = bool(markers) and markers[-1].ttl == "5m"
-        markers.append(CacheMarker(index=index, ttl="5m" if outlives else ttl))
-    return tuple(markers)
 
 
 CACHE_LIFETIMES: dict[Ttl, float] = {"5m": 300.0, "1h": 3600.0}

@@ -1,7 +1,6 @@
 """Conversation of one agent: an append-only prefix, its epoch, and its cache markers."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import attrs
 import msgspec
@@ -77,7 +76,16 @@ class Conversation:
     @property
     def open_tool_uses(self) -> list[str]:
         """Ids of the tool calls that have no results yet: those of the last message, if it is the assistant's."""
-        return _open_tool_uses(self.segments)
+        found: list[str] = []
+        for index in range(len(self) - 1, -1, -1):
+            segment = self.prefix[index]
+            if segment.role != "assistant":
+                break
+            if segment.block_type == "tool_use" and segment.tool_use_id is not None:
+                found.append(segment.tool_use_id)
+            if segment.opens_message:
+                break
+        return found[::-1]
 
     def prefix_bytes(self, length: int | None = None) -> bytes:
         """Return key header, tools, system and messages as bytes, optionally only of the first *length* segments."""
@@ -137,15 +145,6 @@ class Conversation:
             prefix = prefix.with_message(role, blocks)
         self._restart(prefix)
 
-    def evolve_header(self, **changes: Any) -> None:
-        """Begin a new epoch with the same segments under a changed header.
-
-        Does nothing if the header stays equal. Raises `ValueError` as `KeyHeader` does.
-        """
-        header = attrs.evolve(self.header, **changes)
-        if header != self.header:
-            self._restart(self.prefix.under(header))
-
     def render(
         self, *, max_tokens: int, stream: bool = True, ttl: CacheTtls = FIVE_MINUTES, helper: bool = False
     ) -> RenderedRequest:
@@ -168,18 +167,6 @@ class Conversation:
 
     def _restart(self, prefix: Prefix) -> None:
         self.prefix, self.epoch, self.marks = prefix, self.epoch + 1, MarkerHistory()
-
-
-def _open_tool_uses(segments: Sequence[Segment]) -> list[str]:
-    found: list[str] = []
-    for segment in reversed(segments):
-        if segment.role != "assistant":
-            break
-        if segment.block_type == "tool_use" and segment.tool_use_id is not None:
-            found.append(segment.tool_use_id)
-        if segment.opens_message:
-            break
-    return found[::-1]
 
 
 def _tool_result(tool_use_id: str, text: str) -> bytes:

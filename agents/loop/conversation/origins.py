@@ -105,17 +105,13 @@ class Origins:
     def _add(self, segment: Segment, origin: Origin | None = None) -> None:
         self._messages += segment.opens_message
         self._segments.append(segment)
-        self._all.append(origin or self._read(segment))
-        if segment.block_type == CACHE_EDITS:
-            self._cut_from_cache(deleted_results([segment]))
-
-    def _read(self, segment: Segment) -> Origin:
-        what, layer = _read(segment, is_first=self._messages == 1)
-        return Origin(what=what, layer=layer, tokens=estimate_block(segment.data))
-
-    def _cut_from_cache(self, ids: Collection[str]) -> None:
-        for index, segment in enumerate(self._segments):
-            if segment.block_type == "tool_result" and segment.tool_use_id in ids:
+        if origin is None:
+            what, layer = _read(segment, is_first=self._messages == 1)
+            origin = Origin(what=what, layer=layer, tokens=estimate_block(segment.data))
+        self._all.append(origin)
+        deleted = deleted_results([segment]) if segment.block_type == CACHE_EDITS else ()
+        for index, earlier in enumerate(self._segments if deleted else ()):
+            if earlier.block_type == "tool_result" and earlier.tool_use_id in deleted:
                 self._all[index] = attrs.evolve(self._all[index], layer="layer 2 cut from cache")
 
     def _find_user_texts(self, texts: Collection[str]) -> None:

@@ -2,13 +2,14 @@
 
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, get_args
 
 import attrs
+import msgspec
 
 from coterie.agents.loop.conversation.blocks import Block
 from coterie.agents.loop.conversation.key_header import KeyHeader
-from coterie.agents.loop.conversation.segment import Segment, check_role, link_hash, seed_hash, separator_between
+from coterie.agents.loop.conversation.segment import Segment, link_hash, seed_hash, separator_between
 from coterie.agents.loop.conversation.segment_log import SegmentLog
 from coterie.agents.loop.model.catalog import Role, Section
 
@@ -55,6 +56,11 @@ class Prefix:
         """Number of segments before the messages."""
         return prompt_length(self._log.segments, self._length)
 
+    def has_tool(self, name: str) -> bool:
+        """Return True if the prefix defines a tool of this name."""
+        tools = (segment.data for segment in self.segments if segment.section == "tools")
+        return any(msgspec.json.decode(tool).get("name") == name for tool in tools)
+
     def hash_at(self, length: int) -> bytes:
         """Return the hash of the first *length* segments, seeded with the key header."""
         return self._log.segments[length - 1].hash if length else seed_hash(self.header.to_bytes())
@@ -78,11 +84,14 @@ class Prefix:
             running = link_hash(running, glue, block.data)
             before = Segment(section=section, role=role, block=block, glue=glue, hash=running)
             added.append(before)
-        return self._with(added)
+        log = self._log if len(self._log.segments) == self._length else self._log.cut(self._length)
+        log.extend(added)
+        return Prefix(header=self.header, log=log, length=self._length + len(added))
 
     def with_message(self, role: Role, blocks: Iterable[Block]) -> "Prefix":
         """Return a prefix with one message appended. Raises `ValueError` for an unknown role or no blocks."""
-        check_role(role)
+        if role not in get_args(Role):
+            raise ValueError(f"{role!r} is not a role; expected one of {', '.join(get_args(Role))}")
         longer = self.extended("messages", blocks, role)
         if len(longer) == len(self):
             raise ValueError("a message needs at least one block")
@@ -98,7 +107,9 @@ class Prefix:
         for segment in self.segments:
             running = link_hash(running, segment.glue, segment.data)
             segments.append(attrs.evolve(segment, hash=running))
-        return Prefix(header=header, log=self._log.with_segments(segments), length=self._length)
+        return Prefix(
+            header=header, log=attrs.evolve(self._log.cut(self._length), segments=segments), length=self._length
+        )
 
     def messages(self, start: int = 0) -> list[PrefixMessage]:
         """Return the messages from segment *start* on, which must be the first segment of a message."""
@@ -118,11 +129,6 @@ class Prefix:
         # Each hash covers all earlier segments: after the first difference all hashes differ.
         index = bisect.bisect_left(range(shorter), x=True, key=lambda i: self.hash_at(i + 1) != other.hash_at(i + 1))
         return None if index == len(self) == len(other) else index
-
-    def _with(self, added: Sequence[Segment]) -> "Prefix":
-        log = self._log if len(self._log.segments) == self._length else self._log.cut(self._length)
-        log.extend(added)
-        return Prefix(header=self.header, log=log, length=self._length + len(added))
 
 
 class SegmentSequence(Protocol):

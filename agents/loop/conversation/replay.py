@@ -71,7 +71,11 @@ class _Replay:
         """Apply one record and return the turn that it completes. Raises `ValueError` if the record does not follow."""
         turn = None
         if isinstance(record, ReplyRecord):
-            turn = self._turn(record, line)
+            asked = self.asked or (self.conversation and self.conversation.fork())
+            if asked is None:
+                raise ValueError("a reply comes before the first epoch")
+            origins = self.origins.first(len(asked))
+            turn = ReplayedTurn(reply=record, conversation=asked, origins=origins, boundary=self.boundary, line=line)
         # One reply is written as up to three records, in this order: its message, the marks of its request, its usage.
         is_of_reply = isinstance(record, MessageRecord) and record.role == "assistant"
         if is_of_reply or (isinstance(record, MarksRecord) and self.asked is None):
@@ -85,13 +89,6 @@ class _Replay:
         if self.conversation is not None:
             self.origins.follow(record, self.conversation)
         return turn
-
-    def _turn(self, reply: ReplyRecord, line: int) -> ReplayedTurn:
-        asked = self.asked or (self.conversation and self.conversation.fork())
-        if asked is None:
-            raise ValueError("a reply comes before the first epoch")
-        origins = self.origins.first(len(asked))
-        return ReplayedTurn(reply=reply, conversation=asked, origins=origins, boundary=self.boundary, line=line)
 
 
 def replay_turns(path: Path) -> Iterator[ReplayedTurn]:

@@ -6,7 +6,7 @@ import attrs
 
 from coterie.agents.loop.conversation.cache_markers import CacheMarker
 from coterie.agents.loop.conversation.prefix import Prefix
-from coterie.agents.loop.conversation.segment import closing
+from coterie.agents.loop.conversation.segment import CLOSING
 from coterie.agents.loop.model.usage import Ttl
 
 _CACHE_CONTROL: dict[Ttl, bytes] = {
@@ -25,11 +25,6 @@ class RenderedRequest:
     """Indexes of the segments that carry a cache marker."""
     epoch: int
     max_tokens: int
-
-    @property
-    def size(self) -> int:
-        """Size of the whole body in bytes."""
-        return sum(map(len, self.chunks))
 
     @property
     def body(self) -> bytes:
@@ -52,7 +47,7 @@ def render_chunks(
     start = b'{"max_tokens":%d,"stream":%s,' % (max_tokens, b"true" if stream else b"false")
     # The first chunk and the last are the small ones.
     chunks[0] = b"".join((start, prefix.header.parameters(), chunks[0]))
-    chunks[-1] += closing(last.section) + b"}"
+    chunks[-1] += CLOSING[last.section] + b"}"
     return tuple(chunks)
 
 

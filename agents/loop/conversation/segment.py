@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-from typing import get_args
 
 import attrs
 
@@ -11,7 +10,8 @@ from coterie.agents.loop.model.catalog import Role, Section
 
 HASH_SIZE = 16
 
-_CLOSING: dict[Section | None, bytes] = {None: b"", "tools": b"]", "system": b"]", "messages": b"]}]"}
+CLOSING: dict[Section | None, bytes] = {None: b"", "tools": b"]", "system": b"]", "messages": b"]}]"}
+"""JSON that closes a body, by the section of its last segment."""
 
 
 @attrs.frozen(kw_only=True)
@@ -78,15 +78,4 @@ def separator_between(before: Section | None, section: Section, role: Role | Non
     start = b'{"role":"%s","content":[' % role.encode() if role else b""
     if before == section:
         return b"]}," + start
-    return _CLOSING[before] + b',"%s":[' % section.encode() + start
-
-
-def closing(last: Section | None) -> bytes:
-    """Return the JSON that closes a body whose last segment is in section *last*."""
-    return _CLOSING[last]
-
-
-def check_role(role: str) -> None:
-    """Raise `ValueError` if *role* is not a role of messages."""
-    if role not in get_args(Role):
-        raise ValueError(f"{role!r} is not a role; expected one of {', '.join(get_args(Role))}")
+    return CLOSING[before] + b',"%s":[' % section.encode() + start

@@ -1,6 +1,6 @@
 """Segment log, which prefixes share: segments, and their bytes joined in chunks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 import attrs
@@ -52,10 +52,6 @@ class SegmentLog:
         pieces = self._pieces[: 2 * length]
         loose = sum(map(len, pieces[2 * chunks[-1].end if chunks else 0 :]))
         return type(self)(self.segments[:length], pieces, chunks, loose)
-
-    def with_segments(self, segments: Sequence[Segment]) -> Self:
-        """Return a log of *segments*, which must have the same bytes as the segments of this log."""
-        return attrs.evolve(self.cut(len(segments)), segments=list(segments))
 
     def chunks(self, length: int, replaced: Mapping[int, bytes]) -> list[bytes]:
         """Return the bytes of the first *length* segments in chunks; *replaced* substitutes the data of some."""

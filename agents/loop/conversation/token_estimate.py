@@ -4,9 +4,9 @@ No tokenizer is public. The estimates are rather too high than too low, so that 
 """
 
 import base64
+import contextlib
 import re
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import attrs
 import msgspec
@@ -14,12 +14,8 @@ import msgspec
 from coterie.agents.loop.model.catalog import Model
 from coterie.errors import ConfigInvalid
 
-WINDOW_VARIABLE = "COTERIE_CONTEXT_WINDOW"
-DEFAULT_WINDOW = 200_000
 MILLION_WINDOW = 1_000_000
 MILLION_SUFFIX = "[1m]"
-MILLION_BETA = "context-1m-"
-"""Prefix of the names of betas that enable a window of a million tokens."""
 
 SUMMARY_RESERVE = 20_000
 COMPACT_MARGIN = 13_000
@@ -56,21 +52,12 @@ def estimate_block(data: bytes) -> int:
         return estimate_json(data)
 
 
-def window_of(
-    model_name: str,
-    model: Model | None,
-    *,
-    betas: Collection[str] = (),
-    environ: Mapping[str, str],
-    compact_window: int | None = None,
-) -> int:
-    """Return the context window of a model in tokens.
+def window_of(model_name: str, model: Model, compact_window: int | None = None) -> int:
+    """Return the context window of *model* in tokens; a `[1m]` suffix of *model_name* overrides the table of models.
 
-    The first source that has a value decides: a `[1m]` suffix of the name, the table of models, a beta of one million,
-    the environment variable, 200,000. *compact_window* can only lower the result. Raises `ConfigInvalid` if the
-    environment variable is no positive number.
+    *compact_window* can only lower the result.
     """
-    window = _widest(model_name, model, betas, environ)
+    window = MILLION_WINDOW if model_name.endswith(MILLION_SUFFIX) else model.window
     return window if compact_window is None else min(window, compact_window)
 
 
@@ -142,25 +129,16 @@ def _content(shape: _Shape | _Source) -> int:
     return sum(estimate_block(bytes(part)) for part in parts)
 
 
-def _media(_shape: Any) -> int:
-    return MEDIA_TOKENS
-
-
 def _document(shape: _Shape) -> int:
     source = msgspec.json.decode(shape.source, type=_Source)
     if source.type == "base64":
-        return PAGE_TOKENS * _pages(source.data) or MEDIA_TOKENS
+        # Finds the page objects of every PDF that Read accepts.
+        with contextlib.suppress(ValueError):  # no base64
+            return PAGE_TOKENS * len(_PAGE.findall(base64.b64decode(source.data))) or MEDIA_TOKENS
+        return MEDIA_TOKENS
     if source.type == "text":
         return estimate_text(source.data)
     return _content(source) if source.type == "content" else MEDIA_TOKENS
-
-
-def _pages(data: str) -> int:
-    """Count the page objects in the bytes of a PDF in base64; finds all pages of a PDF that Read accepts."""
-    try:
-        return len(_PAGE.findall(base64.b64decode(data)))
-    except ValueError:  # no base64
-        return 0
 
 
 _ESTIMATES: dict[str, Callable[[_Shape], int]] = {
@@ -170,27 +148,6 @@ _ESTIMATES: dict[str, Callable[[_Shape], int]] = {
     "tool_use": lambda shape: estimate_json(bytes(shape.input)),
     "tool_result": _content,
     "compaction": _content,
-    "image": _media,
+    "image": lambda _: MEDIA_TOKENS,
     "document": _document,
 }
-
-
-def _widest(model_name: str, model: Model | None, betas: Collection[str], environ: Mapping[str, str]) -> int:
-    if model_name.endswith(MILLION_SUFFIX):
-        return MILLION_WINDOW
-    if model is not None:
-        return model.window
-    if any(beta.startswith(MILLION_BETA) for beta in betas):
-        return MILLION_WINDOW
-    named = environ.get(WINDOW_VARIABLE)
-    return DEFAULT_WINDOW if named is None else _number(named)
-
-
-def _number(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number <= 0:
-        raise ConfigInvalid(WINDOW_VARIABLE, f"{text!r} is not a positive number of tokens")
-    return number

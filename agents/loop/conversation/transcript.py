@@ -96,7 +96,9 @@ def load_transcript(path: Path) -> LoadedTranscript:
             raise TranscriptCorrupt(number, str(exc)) from exc
         more -= more > 0
         if isinstance(record, MessageRecord | EpochRecord) and record.more:
-            before, more = _kept_aside(loaded), record.more
+            # The record changes the conversation in place.
+            conversation = loaded.conversation and loaded.conversation.fork()
+            before, more = attrs.evolve(loaded, conversation=conversation), record.more
         try:
             loaded = attrs.evolve(loaded if record is None else _apply(loaded, record), size=end)
         except ValueError as exc:
@@ -142,11 +144,19 @@ class TranscriptWriter:
         for record in records:
             if not isinstance(record, MarksRecord):
                 record.at = now
-        if records and isinstance(records[0], MessageRecord | EpochRecord):
+        if not records:
+            return
+        if isinstance(records[0], MessageRecord | EpochRecord):
             records[0].more = len(records) - 1
-        if records:
-            self._append(b"".join(map(write_line, records)))
-            self._recorded = conversation.fork()
+        if self._is_torn:
+            # Remove the torn record first: in the middle of the file it would count as damage.
+            self._appender.cut(self._size)
+        lines = b"".join(map(write_line, records))
+        self._is_torn = True
+        self._appender.append(lines)
+        self._is_torn = False
+        self._size += len(lines)
+        self._recorded = conversation.fork()
 
     def sync(self) -> None:
         """Sync the file to disk. Raises `OSError`; blocks, so call it from a thread."""
@@ -161,15 +171,6 @@ class TranscriptWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _append(self, lines: bytes) -> None:
-        if self._is_torn:
-            # Remove the torn record first: in the middle of the file it would count as damage.
-            self._appender.cut(self._size)
-        self._is_torn = True
-        self._appender.append(lines)
-        self._is_torn = False
-        self._size += len(lines)
 
 
 def _changes(before: Conversation | None, after: Conversation, boundary: Boundary | None) -> Iterator[Record]:
@@ -220,12 +221,6 @@ def _stored(blocks: Iterable[bytes]) -> list[msgspec.Raw]:
     return [store_json(data) for data in blocks]
 
 
-def _kept_aside(loaded: LoadedTranscript) -> LoadedTranscript:
-    """Copy *loaded* with a fork of its conversation, which the next record changes in place."""
-    conversation = loaded.conversation
-    return attrs.evolve(loaded, conversation=conversation and conversation.fork())
-
-
 def _apply(loaded: LoadedTranscript, record: Record) -> LoadedTranscript:
     """Return *loaded* after *record*. Raises `ValueError` as `apply_record` does."""
     changes: dict[str, Any] = {}
@@ -272,7 +267,9 @@ def apply_record(conversation: Conversation | None, record: EpochRecord | Messag
     elif isinstance(record, MessageRecord):
         conversation.append(record.role, [restore_json(block) for block in record.blocks])
     if isinstance(record, EpochRecord | MarksRecord):
-        conversation.marks = _marks(record, len(conversation))
+        if any(mark is not None and not 0 <= mark < len(conversation) for mark in (record.previous, record.shared)):
+            raise ValueError("the position of a cache marker is outside the conversation")
+        conversation.marks = MarkerHistory(previous=record.previous, shared=record.shared)
     if isinstance(record, EpochRecord | MessageRecord) and conversation.prefix_hash.hex() != record.hash:
         raise ValueError("the hash of the record does not match the earlier records")
     return conversation
@@ -288,9 +285,3 @@ def _epoch(before: Conversation | None, record: EpochRecord) -> Conversation:
     for message in record.messages:
         prefix = prefix.with_message(message.role, [Block.read(restore_json(b)) for b in message.blocks])
     return Conversation(prefix, record.epoch)
-
-
-def _marks(record: EpochRecord | MarksRecord, length: int) -> MarkerHistory:
-    if any(mark is not None and not 0 <= mark < length for mark in (record.previous, record.shared)):
-        raise ValueError("the position of a cache marker is outside the conversation")
-    return MarkerHistory(previous=record.previous, shared=record.shared)

@@ -225,9 +225,6 @@ class _Kind(msgspec.Struct):
     kind: str
 
 
-_kind = msgspec.json.Decoder(_Kind)
-
-
 def write_line(record: Record) -> bytes:
     """Serialize *record* as one line of a transcript."""
     return frame_record(msgspec.json.encode(record))
@@ -239,7 +236,7 @@ def read_line(line: bytes) -> Record | None:
     Raises `ValueError` for a damaged line and for an unknown version.
     """
     check_record(line)
-    kind = _kind.decode(line)
+    kind = msgspec.json.decode(line, type=_Kind)
     if kind.kind not in _KINDS:
         return None
     if kind.v != VERSION:

@@ -5,11 +5,9 @@ from pathlib import Path
 from coterie.agents.errors import ToolFailed
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.conversation.token_estimate import estimate_block
 from coterie.agents.loop.forks.fork_point import ForkPoint, ForkRefused, PrefixDiffers
 from coterie.agents.prompts import render
-from coterie.agents.tools.tool import Workspace, WorkspaceChange
 from coterie.errors import ConfigInvalid
 from coterie.files import replace_file
 
@@ -26,7 +24,11 @@ def create_fork_point(agent: Agent) -> ForkPoint:
     conversation = agent.conversation
     if agent.fork_of is not None or is_fork(conversation):
         raise ForkRefused("A fork cannot be forked. Do the work yourself, or report what is not done.")
-    end = _end_of_reply(conversation.prefix)
+    indexes = range(len(conversation) - 1, conversation.prefix.prompt_length - 1, -1)
+    last = next((index for index in indexes if conversation.prefix[index].role == "assistant"), None)
+    if last is None:
+        raise ForkRefused("There is nothing to fork yet: a fork begins at the end of its parent's last reply.")
+    end = last + 1
     later = [conversation.prefix[index].data for index in range(end, len(conversation))]
     previous = conversation.marks.previous
     return ForkPoint(
@@ -63,11 +65,6 @@ def is_fork(conversation: Conversation) -> bool:
     return any(prefix[index].role == "user" and prefix[index].data.startswith(_TAG) for index in indexes)
 
 
-def fork_workspace(point: ForkPoint, workspace: Workspace) -> None:
-    """Give the workspace of a fork its parent's state: files read, working directory and skills."""
-    workspace.restore(WorkspaceChange(seen=point.seen, directory=point.directory, skills=point.skills))
-
-
 def write_fork_file(agent: Agent, directory: Path) -> Path:
     """Write the fork point at the end of *agent*'s last reply to a file below *directory*, and return its path.
 
@@ -90,11 +87,3 @@ def read_fork_file(path: Path) -> ForkPoint:
         return ForkPoint.from_bytes(path.read_bytes())
     except (OSError, ValueError, PrefixDiffers) as exc:
         raise ConfigInvalid(str(path), f"not a usable fork point: {exc}") from exc
-
-
-def _end_of_reply(prefix: Prefix) -> int:
-    """Return the number of segments up to the end of the last reply."""
-    for index in range(len(prefix) - 1, prefix.prompt_length - 1, -1):
-        if prefix[index].role == "assistant":
-            return index + 1
-    raise ForkRefused("There is nothing to fork yet: a fork begins at the end of its parent's last reply.")

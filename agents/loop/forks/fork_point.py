@@ -20,9 +20,9 @@ from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.conversation.segment import Segment
-from coterie.agents.loop.conversation.transcript_records import UsedSkill
+from coterie.agents.loop.conversation.transcript_records import StateRecord, UsedSkill
 from coterie.agents.loop.model.catalog import Role, Section
-from coterie.agents.loop.model.usage import Ttl, Usage
+from coterie.agents.loop.model.usage import Usage
 from coterie.errors import AgentError
 
 
@@ -48,17 +48,11 @@ _SIZE = struct.Struct("<Q")
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class ForkPoint:
-    """State of a parent agent at the end of its last reply, for any number of forks in any process.
-
-    The prefix and its header contain, byte for byte, what the parent's layers have replaced or cleared, so that a fork
-    inherits these decisions instead of repeating them.
-    """
+class ParentState:
+    """State of a parent agent at the end of its last reply, besides the bytes of its conversation."""
 
     parent: str
     """Name of the parent agent."""
-    prefix: Prefix
-    """All segments up to and including the parent's last reply."""
     epoch: int = 0
     previous: int | None = None
     """The segment at which the parent's last cache entry ends."""
@@ -78,6 +72,23 @@ class ForkPoint:
     """All user text of the parent, its task included."""
     skills: Sequence[UsedSkill] = ()
     """Skills that the parent has loaded."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ForkPoint(ParentState):
+    """Everything that forks inherit from a parent, for any number of forks in any process.
+
+    The prefix and its header contain, byte for byte, what the parent's layers have replaced or cleared, so that a fork
+    inherits these decisions instead of repeating them.
+    """
+
+    prefix: Prefix
+    """All segments up to and including the parent's last reply."""
+
+    @property
+    def workspace_state(self) -> StateRecord:
+        """Files that the parent has read, its working directory and its skills, for the workspace of a fork."""
+        return StateRecord(seen=dict(self.seen), directory=self.directory, skills=list(self.skills))
 
     @property
     def hash(self) -> bytes:
@@ -101,11 +112,10 @@ class ForkPoint:
     def to_bytes(self) -> bytes:
         """Serialize the point for another process: its fields, the segment lengths, and the segments' bytes."""
         segments = self.prefix.segments
-        facts = _Facts(
-            **{name: getattr(self, name) for name in _PLAIN},
-            ttl=attrs.asdict(self.ttl),
+        facts = _StoredPoint(
+            **{field.name: getattr(self, field.name) for field in attrs.fields(ParentState)},
             header=self.prefix.header.to_bytes(),
-            places=[_segment_facts(segment) for segment in segments],
+            places=[_SegmentFacts.of(segment) for segment in segments],
             hashes=b"".join(_hashes(self.prefix)),
         )
         head = msgspec.msgpack.encode(facts)
@@ -121,18 +131,16 @@ class ForkPoint:
         view = memoryview(stored)
         try:
             (size,) = _SIZE.unpack_from(view)
-            facts = msgspec.msgpack.decode(view[_SIZE.size : _SIZE.size + size], type=_Facts)
+            facts = msgspec.msgpack.decode(view[_SIZE.size : _SIZE.size + size], type=_StoredPoint)
         except (struct.error, msgspec.MsgspecError) as exc:
             raise ValueError(f"not a fork point: {exc}") from exc
-        prefix = _rebuilt(facts, view[_SIZE.size + size :])
+        prefix = Prefix(header=KeyHeader.from_bytes(facts.header))
+        for section, role, blocks in _runs(facts.places, view[_SIZE.size + size :]):
+            prefix = prefix.extended(section, blocks, role)
         width = len(prefix.hash_at(0))
         hashes = [facts.hashes[at : at + width] for at in range(0, len(facts.hashes), width)]
         check_hashes(hashes, prefix)
-        plain = {name: getattr(facts, name) for name in _PLAIN}
-        return cls(prefix=prefix, ttl=CacheTtls(**facts.ttl), **plain)
-
-
-_PLAIN = ("parent", "epoch", "previous", "tokens", "expected_read", "used_at", "seen", "directory", "words", "skills")
+        return cls(prefix=prefix, **{field.name: getattr(facts, field.name) for field in attrs.fields(ParentState)})
 
 
 class _SegmentFacts(msgspec.Struct, array_like=True):
@@ -147,6 +155,12 @@ class _SegmentFacts(msgspec.Struct, array_like=True):
     has_image: bool
     tool_use_id: str | None
 
+    @classmethod
+    def of(cls, segment: Segment) -> "_SegmentFacts":
+        block = segment.block
+        facts = block.type, block.is_markable, block.has_image, block.tool_use_id
+        return cls(len(block.data), segment.section, segment.role, segment.opens_message, *facts)
+
     def block(self, data: bytes) -> Block:
         return Block(
             data=data,
@@ -157,18 +171,8 @@ class _SegmentFacts(msgspec.Struct, array_like=True):
         )
 
 
-class _Facts(msgspec.Struct, kw_only=True):
-    parent: str
-    epoch: int
-    previous: int | None
-    tokens: int
-    expected_read: int | None
-    used_at: float | None
-    seen: dict[str, str]
-    directory: str | None
-    words: Sequence[str]
-    skills: Sequence[UsedSkill] = ()
-    ttl: dict[str, Ttl]
+@attrs.frozen(kw_only=True, eq=False)
+class _StoredPoint(ParentState):
     header: bytes
     places: list[_SegmentFacts]
     hashes: bytes
@@ -202,13 +206,6 @@ def _hashes(prefix: Prefix) -> list[bytes]:
     return [prefix.hash_at(length) for length in range(len(prefix) + 1)]
 
 
-def _rebuilt(facts: _Facts, data: memoryview) -> Prefix:
-    prefix = Prefix(header=KeyHeader.from_bytes(facts.header))
-    for section, role, blocks in _runs(facts.places, data):
-        prefix = prefix.extended(section, blocks, role)
-    return prefix
-
-
 def _runs(places: Sequence[_SegmentFacts], data: memoryview) -> Iterator[tuple[Section, Role | None, list[Block]]]:
     """Group the blocks: all tools, all system blocks, then the blocks of each message."""
     run: tuple[Section, Role | None, list[Block]] | None = None
@@ -222,17 +219,3 @@ def _runs(places: Sequence[_SegmentFacts], data: memoryview) -> Iterator[tuple[S
         start += place.size
     if run is not None:
         yield run
-
-
-def _segment_facts(segment: Segment) -> _SegmentFacts:
-    block = segment.block
-    return _SegmentFacts(
-        len(block.data),
-        segment.section,
-        segment.role,
-        segment.opens_message,
-        block.type,
-        block.is_markable,
-        block.has_image,
-        block.tool_use_id,
-    )

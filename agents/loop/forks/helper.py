@@ -9,11 +9,11 @@ import attrs
 from coterie.agents.loop.agent import UNREADABLE, Agent, ToolAnswer
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.token_estimate import estimate_block
+from coterie.agents.loop.conversation.transcript_records import StateRecord
 from coterie.agents.loop.model.reply import Reply
-from coterie.agents.loop.model.request import ModelRequest
 from coterie.agents.prompts import render
-from coterie.agents.tools.tool import Denial, Tool, Workspace, WorkspaceChange, call_tool
-from coterie.agents.tools.workspace.memory_files import WritableMemory
+from coterie.agents.tools.tool import Denial, Tool, Workspace, call_tool
+from coterie.agents.tools.workspace.file_change import WritableMemory
 
 MAX_TOKENS = 8_000
 
@@ -26,6 +26,8 @@ class HelperStart:
     """Snapshot of an agent's conversation from which a helper begins, while the agent continues."""
 
     conversation: Conversation
+    turn: int
+    """The first turn that is not part of the conversation."""
     tokens: int
     cached: int | None
     """Tokens of the conversation that are in the prompt cache; None if unknown."""
@@ -38,7 +40,7 @@ class HelperStart:
     def of(cls, agent: Agent) -> "HelperStart":
         """Create a snapshot of *agent*'s current conversation."""
         tokens, cached = agent.meter.tokens(agent.conversation), agent.meter.cached(agent.conversation)
-        return cls(conversation=agent.conversation.fork(), tokens=tokens, cached=cached)
+        return cls(conversation=agent.conversation.fork(), turn=agent.turn, tokens=tokens, cached=cached)
 
 
 async def deny_all(tool: Tool, _arguments: Any, _workspace: Workspace) -> str:
@@ -69,7 +71,11 @@ async def run_helper(
     helper = start.conversation.fork_with(render("helper_placeholder"), directive)
     workspace = _workspace(agent, start)
     for turn in range(1, max_turns + 1):
-        reply = await agent.client.ask(_request(agent, helper, start, purpose, max_tokens))
+        own = (helper.prefix[index].data for index in range(len(start.conversation), len(helper)))
+        tokens = start.tokens + sum(map(estimate_block, own))
+        rendered = helper.render(max_tokens=min(max_tokens, agent.model.max_output), ttl=agent.ttl, helper=True)
+        request = agent.request(helper, rendered, prompt_tokens=tokens, expected_read=start.cached, purpose=purpose)
+        reply = await agent.client.ask(request)
         agent.request_counts[purpose] += 1
         is_last = not reply.tool_calls or turn == max_turns
         answers = () if is_last else await _answers(agent, reply, workspace, denial)
@@ -80,26 +86,17 @@ async def run_helper(
     return reply
 
 
-def _request(agent: Agent, helper: Conversation, start: HelperStart, purpose: str, max_tokens: int) -> ModelRequest:
-    own = (helper.prefix[index].data for index in range(len(start.conversation), len(helper)))
-    tokens = start.tokens + sum(map(estimate_block, own))
-    rendered = helper.render(max_tokens=min(max_tokens, agent.model.max_output), ttl=agent.ttl, helper=True)
-    return agent.request(helper, rendered, prompt_tokens=tokens, expected_read=start.cached, purpose=purpose)
-
-
 async def _answers(agent: Agent, reply: Reply, workspace: Workspace, denial: Denial) -> Sequence[ToolAnswer]:
     """Run the calls of one reply, one after another; long results are stored in files, as for the agent."""
-    answers: Sequence[ToolAnswer] = [await _answer(agent, call, reply, workspace, denial) for call in reply.tool_calls]
+    answers: Sequence[ToolAnswer] = ()
+    for call in reply.tool_calls:
+        result = UNREADABLE
+        if call["id"] not in reply.unreadable_calls:
+            result = await call_tool(agent.tools, call["name"], call["input"], workspace, denial)
+        answers = [*answers, ToolAnswer(call=call, tool=agent.tools.get(call["name"]), result=result)]
     for step in agent.pipeline.tool_results:
         answers = await step.transform_results(agent, answers)
     return answers
-
-
-async def _answer(agent: Agent, call: dict[str, Any], reply: Reply, workspace: Workspace, denial: Denial) -> ToolAnswer:
-    result = UNREADABLE
-    if call["id"] not in reply.unreadable_calls:
-        result = await call_tool(agent.tools, call["name"], call["input"], workspace, denial)
-    return ToolAnswer(call=call, tool=agent.tools.get(call["name"]), result=result)
 
 
 def _workspace(agent: Agent, start: HelperStart) -> Workspace:
@@ -110,7 +107,7 @@ def _workspace(agent: Agent, start: HelperStart) -> Workspace:
     parent = agent.workspace
     workspace = Workspace(root=parent.root, scratch=parent.scratch, memory=start.memory, sandbox=parent.sandbox)
     directory = str(parent.shell.directory.relative_to(parent.shell.root))
-    workspace.restore(WorkspaceChange(seen=parent.seen.known(), directory=directory))
+    workspace.restore(StateRecord(seen=parent.seen.known(), directory=directory))
     for path, content in start.known.items():
         workspace.seen.record(path, content)
     return workspace

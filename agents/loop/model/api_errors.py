@@ -26,27 +26,19 @@ def translate_error(exc: Exception, *, begun: bool) -> ModelError:
     A dropped connection and a read timeout come directly from the transport, because the SDK does not translate errors
     after a stream has started.
     """
-    if isinstance(exc, anthropic.APIStatusError):
-        return _from_status(exc)
-    reason = str(exc.__cause__ or exc) or type(exc.__cause__ or exc).__name__
-    return ModelUnreachable(reason, begun=begun)
-
-
-def _from_status(exc: anthropic.APIStatusError) -> ModelError:
+    if not isinstance(exc, anthropic.APIStatusError):
+        reason = str(exc.__cause__ or exc) or type(exc.__cause__ or exc).__name__
+        return ModelUnreachable(reason, begun=begun)
     status = exc.status_code
     kind = _RETRYABLE_STATUS.get(status, ModelFailed if status >= 500 else ModelRefusedRequest)
+    error = exc.body.get("error") if isinstance(exc.body, dict) else None
     return kind(
-        _message(exc),
+        str(error["message"]) if isinstance(error, dict) and "message" in error else exc.message,
         status=status,
         kind=exc.type,
         request_id=exc.request_id,
         retry_after=_retry_after(exc.response.headers),
     )
-
-
-def _message(exc: anthropic.APIStatusError) -> str:
-    error = exc.body.get("error") if isinstance(exc.body, dict) else None
-    return str(error["message"]) if isinstance(error, dict) and "message" in error else exc.message
 
 
 def _retry_after(headers: httpx2.Headers) -> float | None:

@@ -22,23 +22,34 @@ UNRANKED = 3
 
 
 @attrs.frozen(kw_only=True)
-class CallIntent:
-    """Description of a model call for its admission."""
+class CallFacts:
+    """Facts of a model call that its request and its intent have in common."""
 
-    agent: str
-    purpose: str
+    purpose: str = "turn"
+    """turn, notes, compaction, extraction, dream, recall, summary or refresh."""
     model: Model
     prompt_tokens: int
-    """Estimate of the whole input."""
+    """Estimate of the whole input, for the gateway's reservation."""
     max_tokens: int
-    prefix: bytes
-    """Hash of the request's prefix."""
+    """0 only writes the prompt cache; such a request must not ask for a stream."""
+    prefix: bytes = b""
+    """Hash of the conversation's prefix."""
     expected_read: int | None = None
     """Tokens that should be in the prompt cache already; None if unknown."""
     shared: bytes | None = None
-    """Hash of the part that other agents may share: siblings of a fork, or new agents of the same type."""
+    """Hash of the part that other agents may share: siblings of a fork, or new agents of the same type.
+
+    None if there is none or it was sent before.
+    """
     ttl: Ttl = "5m"
     """The longest time to live of the request's markers."""
+
+
+@attrs.frozen(kw_only=True)
+class CallIntent(CallFacts):
+    """Description of a model call for its admission."""
+
+    agent: str
 
     @property
     def priority(self) -> int:

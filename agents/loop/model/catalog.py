@@ -21,7 +21,9 @@ from coterie.paths import home_directory
 from coterie.suggestions import closest_match
 
 MODELS_FILE_VARIABLE = "COTERIE_MODELS"
+MODEL_KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 MILLION = Decimal(1_000_000)
+_TABLES = ("aliases", "betas", "defaults", "models")
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Thinking = Literal["always", "adaptive", "extended"]
@@ -117,7 +119,8 @@ def load_models(*overlays: Path) -> ModelTable:
     table = _read(Path(__file__).with_name("models.toml"))
     for path in overlays:
         table = _lay_over(table, _read(path))
-        _check_keys(table, path)
+        if unknown := sorted(table.keys() - _TABLES):
+            raise ConfigInvalid(str(path), f"unknown table [{unknown[0]}]; expected one of {', '.join(_TABLES)}")
     source = str(overlays[-1]) if overlays else "models.toml"
     rows = {name: {**table["defaults"], **row} for name, row in table["models"].items()}
     return ModelTable(
@@ -150,12 +153,6 @@ def _lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def _check_keys(table: Mapping[str, Any], path: Path) -> None:
-    known = {"betas", "aliases", "defaults", "models"}
-    if unknown := sorted(table.keys() - known):
-        raise ConfigInvalid(str(path), f"unknown table [{unknown[0]}]; expected one of {', '.join(sorted(known))}")
-
-
 def _model(id: str, row: Mapping[str, Any], source: str) -> Model:  # noqa: A002 - named as in the API
     fields = {field.name for field in attrs.fields(Model)} - {"id"}
     if unknown := sorted(row.keys() - fields):
@@ -170,3 +167,8 @@ def _model(id: str, row: Mapping[str, Any], source: str) -> Model:  # noqa: A002
     if not prices or prices[-1].up_to is not None:
         raise ConfigInvalid(source, f"[models.{id}] prices must end with a tier without up_to")
     return model
+
+
+def has_model_key() -> bool:
+    """True if the environment holds an API key."""
+    return any(os.environ.get(name) for name in MODEL_KEY_VARIABLES)

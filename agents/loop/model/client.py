@@ -18,12 +18,10 @@ from anthropic.types import Message, RawMessageStreamEvent
 
 from coterie.agents.errors import BudgetSpent, ControlLost, ModelError, ModelUnreachable, ReplyMalformed
 from coterie.agents.loop.model.api_errors import translate_error
-from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.client_warmup import platform_name, ssl_context
 from coterie.agents.loop.model.gateway_protocol import Gateway, Permit
-from coterie.agents.loop.model.reply import Reply, ReplyBuilder, WholeReplyParser
+from coterie.agents.loop.model.reply import Reply, ReplyBuilder, SseParser, WholeReplyParser
 from coterie.agents.loop.model.request import ModelRequest
-from coterie.agents.loop.model.sse import SseParser
 from coterie.agents.loop.model.usage import Usage
 from coterie.errors import ConfigInvalid
 
@@ -89,7 +87,7 @@ class ModelClient:
         """
         attempt = 1
         while True:
-            async with self._gate.admit(_intent(request)) as permit:
+            async with self._gate.admit(request.intent) as permit:
                 try:
                     reply = await self._attempt(request, permit, listener)
                 except ModelError as error:
@@ -98,26 +96,25 @@ class ModelClient:
                         raise
                     if retrying is not None:
                         retrying(error, wait)
-                    # Before the permit is released, so that no waiting call starts before the cool-down.
-                    own_wait = self._cool_down(error, wait)
+                    if error.status in (429, 529) or error.kind in ("rate_limit_error", "overloaded_error"):
+                        # Delays every next admission, that of this call included. Called before the permit is
+                        # released, so that no waiting call starts before the cool-down.
+                        self._gate.cool_down(wait)
+                        wait = 0.0
                 else:
                     return attrs.evolve(reply, attempts=attempt)
-            await trio.sleep(own_wait)
+            await trio.sleep(wait)
             attempt += 1
-
-    def _cool_down(self, error: ModelError, wait: float) -> float:
-        """Start a cool-down of the gateway if *error* concerns all agents; return the seconds that this call waits."""
-        if error.status in (429, 529) or error.kind in ("rate_limit_error", "overloaded_error"):
-            self._gate.cool_down(wait)  # delays every next admission, that of this call included
-            return 0.0
-        return wait
 
     async def _attempt(self, request: ModelRequest, permit: Permit, listener: Listener | None) -> Reply:
         builder = ReplyBuilder()
         try:
             return await self._stream(request, builder, permit, listener)
         except ModelError as error:
-            if not builder.has_begun and _is_free(error):
+            # A call without a reply was surely not billed if it was refused or never connected.
+            cause = None if error.__cause__ is None else error.__cause__.__cause__
+            is_free = error.status is not None or isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout)
+            if not builder.has_begun and is_free:
                 permit.void()
             raise
         finally:
@@ -238,27 +235,6 @@ async def open_model_client(
     sdk._platform = platform_name()  # noqa: SLF001 - otherwise the SDK starts a thread to find a constant value
     async with sdk:
         yield ModelClient(sdk, gate, policy or RetryPolicy(), silence, is_loopback)
-
-
-def _intent(request: ModelRequest) -> CallIntent:
-    return CallIntent(
-        agent=request.identity.agent,
-        purpose=request.purpose,
-        model=request.model,
-        prompt_tokens=request.prompt_tokens,
-        max_tokens=request.max_tokens,
-        prefix=request.prefix,
-        expected_read=request.expected_read,
-        shared=request.shared,
-        ttl=request.ttl,
-    )
-
-
-def _is_free(error: ModelError) -> bool:
-    """Return True if a call without a reply was surely not billed: it was refused or never connected."""
-    sdk_error = error.__cause__
-    cause = None if sdk_error is None else sdk_error.__cause__
-    return error.status is not None or isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout)
 
 
 def _is_loopback(url: str) -> bool:

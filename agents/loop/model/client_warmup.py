@@ -12,8 +12,7 @@ import httpx2
 from anthropic._base_client import Platform, get_platform
 
 from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.loop.model.reply import ReplyBuilder
-from coterie.agents.loop.model.sse import SseParser
+from coterie.agents.loop.model.reply import ReplyBuilder, SseParser
 
 
 def ssl_context(*, is_loopback: bool) -> ssl.SSLContext:

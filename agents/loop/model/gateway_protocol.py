@@ -4,8 +4,8 @@ In a session the gateway runs in the root, and agents reach it through their cha
 `LocalGateway`. The model client uses both through the same protocol and cannot bypass them.
 """
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from decimal import Decimal
 from typing import Literal, Protocol
 
@@ -32,18 +32,15 @@ class Permit(Protocol):
 
     def begin(self) -> None:
         """Note that the reply has begun, so that other calls can read its cache entries."""
-        ...
 
     def settle(self, usage: Usage, *, is_whole: bool = True) -> None:
         """Report the actual usage. Never called for a request without a reply.
 
         If the reply broke off (*is_whole* is false), its output is unknown and counts as the largest possible one.
         """
-        ...
 
     def void(self) -> None:
         """Note that nothing was billed: the request was not sent, or the API answered with an error."""
-        ...
 
 
 class Gateway(Protocol):
@@ -54,11 +51,9 @@ class Gateway(Protocol):
 
         Raises `BudgetSpent` if the call could cost more than the rest of the budget.
         """
-        ...
 
     def cool_down(self, seconds: float) -> None:
         """Let no call start for *seconds*, because the API rejected one for the rate or load of all."""
-        ...
 
 
 @attrs.define(eq=False)
@@ -103,21 +98,16 @@ class LocalGateway:
             # Another call may extend the cool-down while this one sleeps.
             while trio.current_time() < self._closed_until:  # noqa: ASYNC110 - a deadline that moves, not a poll
                 await trio.sleep_until(self._closed_until)
-            with self._reserve(intent):
+            reserve = intent.reserve
+            if self.budget is not None and self.spent + self._reserved + reserve > self.budget:
+                raise BudgetSpent(budget=self.budget, spent=self.spent, reserve=reserve)
+            self._reserved += reserve
+            try:
                 yield LocalPermit(self, intent)
+            finally:
+                self._reserved -= reserve
         finally:
             self._slots.release_on_behalf_of(holder)
-
-    @contextmanager
-    def _reserve(self, intent: CallIntent) -> Iterator[None]:
-        reserve = intent.reserve
-        if self.budget is not None and self.spent + self._reserved + reserve > self.budget:
-            raise BudgetSpent(budget=self.budget, spent=self.spent, reserve=reserve)
-        self._reserved += reserve
-        try:
-            yield
-        finally:
-            self._reserved -= reserve
 
     def cool_down(self, seconds: float) -> None:
         """Admit no call for *seconds* from now; never shortens a cool-down."""

@@ -129,17 +129,13 @@ class ReplyBuilder:
     _message: dict[str, Any] | None = None
     _blocks: dict[int, _OpenBlock] = attrs.field(factory=dict)
     _end: dict[str, Any] = attrs.field(factory=dict)
-    _has_stopped: bool = False
+    has_stopped: bool = attrs.field(default=False, init=False)
+    """True if the last event of the reply has arrived."""
 
     @property
     def has_begun(self) -> bool:
         """True if the first event of the reply has arrived."""
         return self._message is not None
-
-    @property
-    def has_stopped(self) -> bool:
-        """True if the last event of the reply has arrived."""
-        return self._has_stopped
 
     def feed(self, data: bytes) -> dict[str, Any]:
         """Parse and apply the data of one event, and return the parsed event.
@@ -167,9 +163,11 @@ class ReplyBuilder:
                 self._end["context_management"] = event.get("context_management")
                 self.usage.update({k: v for k, v in (event.get("usage") or {}).items() if v is not None})
             case "message_stop":
-                self._has_stopped = True
+                self.has_stopped = True
             case "error":
-                raise stream_error(event["error"], begun=self.has_begun)
+                # Arrives after status 200.
+                kind, message = str(event["error"].get("type")), str(event["error"].get("message"))
+                raise _ERRORS.get(kind, ModelFailed)(message, status=200, kind=kind, begun=self.has_begun)
             case _:
                 pass  # content_block_stop and ping have no data; unknown events of a later API must be ignored
 
@@ -178,7 +176,7 @@ class ReplyBuilder:
 
         Raises `ReplyMalformed` if the stream is incomplete.
         """
-        if self._message is None or not self._has_stopped or not self._end.get("stop_reason"):
+        if self._message is None or not self.has_stopped or not self._end.get("stop_reason"):
             raise ReplyMalformed("the stream ended before the reply did")
         return Reply(
             message_id=self._message["id"],
@@ -193,10 +191,39 @@ class ReplyBuilder:
         )
 
 
-def stream_error(error: dict[str, Any], *, begun: bool) -> ModelError:
-    """Return the `ModelError` for an `error` event, which arrives after status 200."""
-    kind = str(error.get("type"))
-    return _ERRORS.get(kind, ModelFailed)(str(error.get("message")), status=200, kind=kind, begun=begun)
+EVENT_LIMIT = 64 * 1024 * 1024
+"""Size limit of one event in bytes."""
+
+
+@attrs.define(eq=False)
+class SseParser:
+    """Incremental parser of server-sent events: fed with chunks, it yields the `data` of each event, in order.
+
+    The SDK's typed events cost more CPU time than the rest of a turn; a reply needs only the bytes.
+
+    A chunk may end anywhere, also inside a line ending. Comments, `event:` and other fields are skipped, because the
+    API repeats the name of the event in its data.
+    """
+
+    _rest: bytes = b""
+    _ends_with_cr: bool = False
+    """True if the last chunk may have ended in the middle of a CRLF."""
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the data of each event that *chunk* completes. Raises `ReplyMalformed` for a larger event."""
+        if chunk:
+            rest = chunk.removeprefix(b"\n") if self._ends_with_cr else chunk
+            chunk, self._ends_with_cr = rest, chunk.endswith(b"\r")
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        text = self._rest + chunk
+        *events, self._rest = text.split(b"\n\n")
+        if len(self._rest) > EVENT_LIMIT:
+            raise ReplyMalformed(f"the API sent an event of more than {EVENT_LIMIT:,} bytes")
+        for event in events:
+            lines = (line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:"))
+            if data := b"\n".join(lines):
+                yield data
 
 
 @attrs.define(eq=False)

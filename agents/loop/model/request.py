@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from coterie.agents.loop.model.catalog import Model
-from coterie.agents.loop.model.usage import Ttl
+from coterie.agents.loop.model.call_intent import CallFacts, CallIntent
 
 
 def _chunks(body: bytes | Sequence[bytes]) -> tuple[bytes, ...]:
@@ -21,26 +20,11 @@ class Identity:
 
 
 @attrs.frozen(kw_only=True)
-class ModelRequest:
+class ModelRequest(CallFacts):
     """One model call; sending it twice sends the same bytes."""
 
     body: tuple[bytes, ...] = attrs.field(converter=_chunks)
     """Body in chunks, as it was rendered; a plain bytes object becomes one chunk."""
-    model: Model
-    max_tokens: int
-    """0 only writes the prompt cache; such a request must not ask for a stream."""
-    prompt_tokens: int
-    """Estimate of the input, for the gateway's reservation."""
-    prefix: bytes = b""
-    """Hash of the conversation's prefix."""
-    expected_read: int | None = None
-    """Tokens that should be in the prompt cache already; None if unknown."""
-    shared: bytes | None = None
-    """Hash of the part that other agents may share; None if there is none or it was sent before."""
-    ttl: Ttl = "5m"
-    """The longest time to live of the request's markers."""
-    purpose: str = "turn"
-    """turn, notes, compaction, extraction, dream, recall, summary or refresh."""
     turn: int = 1
     """Number of the request among the agent's requests of this purpose; retries keep their number."""
     api_version: str | None = None
@@ -49,9 +33,10 @@ class ModelRequest:
     identity: Identity = attrs.field(factory=Identity)
 
     @property
-    def size(self) -> int:
-        """Size of the whole body in bytes."""
-        return sum(map(len, self.body))
+    def intent(self) -> CallIntent:
+        """Description of the call for its admission."""
+        facts = {field.name: getattr(self, field.name) for field in attrs.fields(CallFacts)}
+        return CallIntent(agent=self.identity.agent, **facts)
 
     @property
     def path(self) -> str:
@@ -64,7 +49,7 @@ class ModelRequest:
         Only a server on loopback gets agent name and purpose: the embedded server selects its scripted reply by them,
         and no other server needs them.
         """
-        headers = {"content-type": "application/json", "content-length": str(self.size)}
+        headers = {"content-type": "application/json", "content-length": str(sum(map(len, self.body)))}
         if self.api_version is not None:
             headers["anthropic-version"] = self.api_version
         if self.betas:

@@ -34,13 +34,8 @@ class Usage:
         return self.prompt + self.output
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            input=self.input + other.input,
-            read=self.read + other.read,
-            write_5m=self.write_5m + other.write_5m,
-            write_1h=self.write_1h + other.write_1h,
-            output=self.output + other.output,
-        )
+        names = attrs.fields_dict(Usage)
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
     @classmethod
     def from_api(cls, usage: Mapping[str, Any]) -> "Usage":

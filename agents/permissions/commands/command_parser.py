@@ -1,4 +1,4 @@
-"""Parser of shell command lines.
+"""Shell command lines as rules see them, and their parser.
 
 A permission must cover every command of a line. So the parser handles the simple part of the language exactly: lists,
 pipelines, subshells, groups, quotes, redirections, substitutions. Everything else is parsed as far as possible and
@@ -9,8 +9,13 @@ import re
 
 import attrs
 
-from coterie.agents.permissions.commands.command_line import CommandLine, Redirection, SimpleCommand
 from coterie.agents.permissions.commands.shell_word import ShellWord, WordReader
+
+NULL = "/dev/null"
+
+_DESCRIPTOR = re.compile(r"[0-9]+-?|-")
+_NETWORK = re.compile(r"/dev/(tcp|udp)/")
+_NAME = re.compile(r"[^\s;&|<>()'\"\\$`{}=,]+")
 
 MAX_CHARACTERS = 50_000
 """Maximum length of a command line that is parsed, in characters."""
@@ -23,11 +28,73 @@ _CONTROL = re.compile(r";;&|;;|;&|;|&&|&(?!>)|\|\||\|&|\||\n|[()]")
 _REDIRECTION = re.compile(r"&>>?|[0-9]{0,9}(<<<|<<-|<<|<>|<&|>>|>&|>\||[<>](?!\())")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[.*\])?\+?=", re.DOTALL)
 _VARIABLE_REDIRECTION = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
-
 _GROUPING = frozenset({"{", "}", "!"})
 _KEYWORDS = frozenset(
     "if then elif else fi for while until do done case esac select function time coproc [[ ]]".split()  # noqa: SIM905 - a list of words is most readable as one string
 )
+
+
+@attrs.frozen
+class Redirection:
+    """Redirection of the input or output of a command."""
+
+    operator: str
+    target: ShellWord
+
+    @property
+    def is_harmless(self) -> bool:
+        """True if nothing is written and no connection is opened.
+
+        Such redirections are input from files, discarded output, and duplicated descriptors.
+        """
+        if self.operator in ("<<", "<<-", "<<<"):
+            return True
+        if not self.target.is_literal:
+            return False
+        if self.operator in (">&", "<&"):
+            return _DESCRIPTOR.fullmatch(self.target.text) is not None
+        if self.operator == "<":
+            # The shell opens network connections for these file names.
+            return _NETWORK.match(self.target.text) is None
+        return self.operator != "<>" and self.target.text == NULL
+
+
+@attrs.frozen(kw_only=True)
+class SimpleCommand:
+    """One command that would run, with its assignments and redirections."""
+
+    words: tuple[ShellWord, ...]
+    """Name and arguments of the command; empty if there are only assignments or redirections."""
+    assignments: tuple[ShellWord, ...] = ()
+    redirections: tuple[Redirection, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the program, without its directory; empty if unknown."""
+        return self.words[0].text.rpartition("/")[2] if self.words and self.words[0].is_literal else ""
+
+    @property
+    def is_plain(self) -> bool:
+        """True if only the words matter, because no variable is set and nothing is written."""
+        return not self.assignments and all(redirection.is_harmless for redirection in self.redirections)
+
+
+@attrs.frozen(kw_only=True)
+class CommandLine:
+    """All commands that a command line would run."""
+
+    text: str
+    commands: tuple[SimpleCommand, ...] = ()
+    substituted: tuple[SimpleCommand, ...] = ()
+    """Commands in substitutions; their output becomes part of another command."""
+    unclear: str | None = None
+    """Construct that makes the parse uncertain, as in "it has ..."; None if the commands above are complete."""
+
+    def mentions(self, name: str) -> bool:
+        """True if *name* occurs anywhere as a word, quoted or not, with or without a directory."""
+        words = (word.text for command in (*self.commands, *self.substituted) for word in command.words)
+        found = (match[0] for text in (self.text, *words) for match in _NAME.finditer(text))
+        return any(word == name or word.rpartition("/")[2] == name for word in found)
 
 
 def parse_command(text: str) -> CommandLine:
@@ -149,19 +216,16 @@ class _CommandParser(WordReader):
         blank = _BLANK.match(self.text, self.at)
         assert blank is not None
         self.at = blank.end()
-        redirection = Redirection(operator, self._target(operator))
+        if operator in (">&", "<&") and self.text.startswith("-", self.at):
+            # "-" closes the descriptor, and is a separate word even if letters follow.
+            self.at += 1
+            return Redirection(operator, ShellWord("-", ("-",)))
+        redirection = Redirection(operator, self.next_word())
         if not redirection.target.raw:
             self.mark_unknown(f"a {operator} without a target")
         if operator in ("<<", "<<-"):
             self._pending.append(redirection)
         return redirection
-
-    def _target(self, operator: str) -> ShellWord:
-        if operator in (">&", "<&") and self.text.startswith("-", self.at):
-            # "-" closes the descriptor, and is a separate word even if letters follow.
-            self.at += 1
-            return ShellWord("-", ("-",))
-        return self.next_word()
 
     def _pass_documents(self) -> None:
         """Skip the texts of the here-documents that the previous line has started."""

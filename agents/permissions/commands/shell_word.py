@@ -76,7 +76,9 @@ class WordReader:
         """Return the word that begins here; empty if there is none."""
         start = self.at
         pieces: Pieces = []
-        while self.at < len(self.text) and not self._is_end_of_word():
+        while self.at < len(self.text):
+            if self.text[self.at] in METACHARACTERS and not _PROCESS.match(self.text, self.at):
+                break
             if plain := _PLAIN.match(self.text, self.at):
                 pieces.append(plain[0])
                 self.at = plain.end()
@@ -87,9 +89,6 @@ class WordReader:
     def substitute(self, script: str | None) -> None:
         """Add the commands of a substitution: of *script*, or of the text from here to the closing `)`."""
         raise NotImplementedError
-
-    def _is_end_of_word(self) -> bool:
-        return self.text[self.at] in METACHARACTERS and not _PROCESS.match(self.text, self.at)
 
     def _special(self, pieces: Pieces) -> None:
         match self.text[self.at]:
@@ -136,7 +135,10 @@ class WordReader:
                 self.at += 1
                 return
             if letter == "\\":
-                self._escaped_in_quotes(pieces)
+                escaped = self.text[self.at + 1 : self.at + 2]
+                if escaped != "\n":
+                    pieces.append(escaped if escaped in ("$", "`", '"', "\\") else f"\\{escaped}")
+                self.at += 2
             elif letter == "$":
                 self._dollar(pieces, is_quoted=True)
             elif letter == "`":
@@ -145,12 +147,6 @@ class WordReader:
                 pieces.append(letter)
                 self.at += 1
         self.mark_unknown("a quote that is not closed")
-
-    def _escaped_in_quotes(self, pieces: Pieces) -> None:
-        letter = self.text[self.at + 1 : self.at + 2]
-        if letter != "\n":
-            pieces.append(letter if letter in ("$", "`", '"', "\\") else f"\\{letter}")
-        self.at += 2
 
     def _ansi_quoted(self, pieces: Pieces) -> None:
         """Parse `$'...'` after the opening quote."""

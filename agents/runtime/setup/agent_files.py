@@ -36,20 +36,17 @@ class AgentFiles:
 def open_agent_files(session: SessionDirectory, clock: Clock, *, name: str, incarnation: int) -> Iterator[AgentFiles]:
     """Open the files of the agent *name*. Raises `ConfigInvalid` for a damaged transcript, and `OSError`."""
     directory = session.agent_directory(name)
+    try:
+        transcript = TranscriptWriter.open(directory / TRANSCRIPT, clock)
+    except TranscriptCorrupt as exc:
+        raise ConfigInvalid(str(directory / TRANSCRIPT), f"is damaged: {exc}; nothing was changed") from exc
     with (
-        _open_transcript(directory / TRANSCRIPT, clock) as transcript,
+        transcript,
         EventLog.open(directory / EVENT_LOG, name, clock) as log,
     ):
         yield AgentFiles(
             session=session, name=name, incarnation=incarnation, transcript=transcript, log=log, clock=clock
         )
-
-
-def _open_transcript(path: Path, clock: Clock) -> TranscriptWriter:
-    try:
-        return TranscriptWriter.open(path, clock)
-    except TranscriptCorrupt as exc:
-        raise ConfigInvalid(str(path), f"is damaged: {exc}; nothing was changed") from exc
 
 
 SCRATCH_VARIABLE = "COTERIE_SCRATCH"

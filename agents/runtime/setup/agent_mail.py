@@ -70,23 +70,13 @@ class InProcessTransport:
         async with self.queue.open_inbox(name, incarnation) as inbox:
             while deliveries := inbox.take_nowait(1):
                 [envelope] = [delivery.envelope for delivery in deliveries]
-                if envelope.kind not in AUTHORITY:
-                    await self._store(envelope)
+                try:
+                    if envelope.kind not in AUTHORITY:
+                        await self.files.send(envelope)
+                except MailboxError as exc:
+                    letter = DeadLetter.of(envelope, "refused", str(exc), name, self.queue.clock.now())
+                    self.queue.store_dead_letter(letter)
                 await inbox.acknowledge([envelope.id])
-
-    async def _store(self, envelope: Envelope) -> None:
-        try:
-            await self.files.send(envelope)
-        except MailboxError as exc:
-            dead_letter = DeadLetter(
-                reason="refused",
-                detail=str(exc),
-                mailbox=envelope.recipient.name,
-                at=self.queue.clock.now(),
-                envelope=envelope,
-                raw=envelope.to_bytes(),
-            )
-            self.queue.store_dead_letter(dead_letter)
 
 
 @attrs.frozen(kw_only=True)

@@ -6,22 +6,21 @@ from pathlib import Path
 import attrs
 
 from coterie.agents.definitions.definition import AgentDefinition
-from coterie.agents.definitions.store import AgentDefinitions, load_definitions
+from coterie.agents.definitions.store import load_definitions
 from coterie.agents.definitions.team_definition import TeamDefinition, load_recorded_team
-from coterie.agents.events.agent_events import PermissionDecided
 from coterie.agents.loop.conversation.prefix import Prefix
 from coterie.agents.loop.forks.fork import read_fork_file
 from coterie.agents.loop.forks.fork_point import ForkPoint
 from coterie.agents.loop.model.catalog import Model, known_models
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
-from coterie.agents.permissions.authorizer import Authorizer, PermissionDecision
+from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.root_link.root_connection import RootConnection
 from coterie.agents.root_link.spawn_request import Spawned
 from coterie.agents.runtime.agent_spec import AgentSpec
-from coterie.agents.runtime.setup.agent_config import effective_permissions, server_limits
 from coterie.agents.runtime.setup.agent_files import AgentFiles
 from coterie.agents.runtime.setup.agent_mail import AgentMail
+from coterie.agents.runtime.setup.agent_permissions import effective_permissions, server_limits
 from coterie.agents.runtime.setup.hook_setup import AgentHooks, load_agent_hooks
 from coterie.agents.runtime.setup.memory_setup import AgentMemory, open_agent_memory
 from coterie.agents.runtime.setup.skill_setup import AgentSkills, open_agent_skills
@@ -79,19 +78,20 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
     """Load the parts of the agent of *spec*. Blocks on the disk. Raises `ConfigInvalid` and `OSError`."""
     session = files.session
     definitions = load_definitions(session.project)
-    definition = _definition(spec, definitions)
+    definition = None if spec.definition is None else definitions.get(spec.definition)
+    if definition is not None and spec.memory is not None:
+        definition = attrs.evolve(definition, memory=spec.memory)
     model = known_models().get(spec.model)
     # Only leads and teammates need the file; a subagent starts faster without reading it.
     team = load_recorded_team(session) if spec.parent is None or spec.is_teammate else None
+    members = [] if team is None or spec.parent != MAIN else [member.name for member in team.members]
     mcp_tools = load_tool_list(session.directory) or McpToolList()
     permissions = _permissions(spec, definition, mcp_tools)
-    authority = Authorizer(
-        permissions,
-        root.asker if spec.services.can_prompt else None,
-        lambda decision: files.log.emit(_decision_event(decision)),
-    )
+    authority = Authorizer(permissions, root.asker if spec.services.can_prompt else None, files.log.emit)
     point = None if spec.fork is None else read_fork_file(Path(spec.fork))
-    begun = _begun_prefix(files, point)
+    conversation = files.transcript.loaded.conversation
+    begin = point if conversation is None else conversation
+    begun = None if begin is None else begin.prefix
     reported = files.transcript.loaded.mail
     return AgentParts(
         spec=spec,
@@ -103,7 +103,7 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
         definition=definition,
         agent_types={name: each.description for name, each in definitions.by_name.items()},
         team=team if spec.parent is None else None,
-        teammates=_teammates(spec, team),
+        teammates=tuple(name for name in members if name != spec.name) if spec.name in members else (),
         unreported_children=tuple(
             spawned for spawned in spec.incarnation.running_children if spawned.report not in reported
         ),
@@ -118,24 +118,6 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
     )
 
 
-def _decision_event(decision: PermissionDecision) -> PermissionDecided:
-    """Return the event for a call that was not simply allowed."""
-    return PermissionDecided(tool=decision.tool, verdict=decision.verdict, by=decision.by, reason=decision.reason)
-
-
-def _definition(spec: AgentSpec, definitions: AgentDefinitions) -> AgentDefinition | None:
-    if spec.definition is None:
-        return None
-    definition = definitions.get(spec.definition)
-    return definition if spec.memory is None else attrs.evolve(definition, memory=spec.memory)
-
-
-def _teammates(spec: AgentSpec, team: TeamDefinition | None) -> tuple[str, ...]:
-    """Return the names of the other members of *team*, if the agent is a member."""
-    names = [] if team is None or spec.parent != MAIN else [member.name for member in team.members]
-    return tuple(name for name in names if name != spec.name) if spec.name in names else ()
-
-
 def _permissions(spec: AgentSpec, definition: AgentDefinition | None, mcp_tools: McpToolList) -> Permissions:
     """Return the permissions of the agent, which never exceed those of its type and of its ancestors."""
     permissions = effective_permissions(spec.settings, definition, is_teammate=spec.is_teammate)
@@ -144,9 +126,3 @@ def _permissions(spec: AgentSpec, definition: AgentDefinition | None, mcp_tools:
     for settings in spec.parent_settings:
         permissions = permissions.within(effective_permissions(settings, None))
     return permissions
-
-
-def _begun_prefix(files: AgentFiles, point: ForkPoint | None) -> Prefix | None:
-    if (conversation := files.transcript.loaded.conversation) is not None:
-        return conversation.prefix
-    return None if point is None else point.prefix

@@ -6,8 +6,7 @@ from coterie.agents.tools.files.notebook_edit import NotebookEdit
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.files.write import Write
 from coterie.agents.tools.search.grep import Grep
-from coterie.agents.tools.shell.bash import Bash
-from coterie.agents.tools.shell.bash_output import BashOutput, KillBash
+from coterie.agents.tools.shell.bash import Bash, BashOutput, KillBash
 from coterie.agents.tools.tool import Tool
 
 BUILT_IN: tuple[Tool, ...] = (

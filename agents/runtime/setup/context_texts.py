@@ -1,6 +1,5 @@
 """Texts that an agent receives before its task: environment, instructions, memory index and skills."""
 
-import os
 import platform
 import time
 from collections.abc import Sequence
@@ -90,30 +89,28 @@ def read_indexes(places: Sequence[MemoryScope]) -> list[MemoryIndexText]:
 
     Blocks on the disk; an error is a warning.
     """
-    return [_read_index(place) for place in places]
+    indexes = []
+    for place in places:
+        try:
+            loaded = load_index(MemoryStore.at(place.directory).index())
+            index = MemoryIndexText(place=place, text=loaded.text.strip(), warning=loaded.warning)
+        except (StoreError, OSError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else str(exc)
+            index = MemoryIndexText(place=place, text="", warning=f"cannot be read: {reason}")
+        indexes.append(index)
+    return indexes
 
 
 def index_text(indexes: Sequence[MemoryIndexText]) -> str:
     """Return the text about *indexes* that an agent gets before its task; empty if all indexes are empty."""
-    shown = "\n\n".join(map(_framed, filter(lambda index: index.text, indexes)))
-    return render("memory_index", indexes=shown) if shown else ""
-
-
-def _read_index(place: MemoryScope) -> MemoryIndexText:
-    try:
-        loaded = load_index(MemoryStore.at(place.directory).index())
-    except (StoreError, OSError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else str(exc)
-        return MemoryIndexText(place=place, text="", warning=f"cannot be read: {reason}")
-    return MemoryIndexText(place=place, text=loaded.text.strip(), warning=loaded.warning)
-
-
-def _framed(index: MemoryIndexText) -> str:
-    # Agents wrote the index, perhaps from tool results: it must not close its frame and pose as the user.
-    text = index.text.replace("</memory", "<\\/memory")
-    of = quoteattr(index.place.title)
-    warning = "" if index.warning is None else f"\n[{index.warning}]"
-    return f"<memory of={of} index={quoteattr(str(index.place.directory / INDEX))}>\n{text}{warning}\n</memory>"
+    shown = []
+    for index in filter(lambda index: index.text, indexes):
+        # Agents wrote the index, perhaps from tool results: it must not close its frame and pose as the user.
+        text = index.text.replace("</memory", "<\\/memory")
+        of, path = quoteattr(index.place.title), quoteattr(str(index.place.directory / INDEX))
+        warning = "" if index.warning is None else f"\n[{index.warning}]"
+        shown.append(f"<memory of={of} index={path}>\n{text}{warning}\n</memory>")
+    return render("memory_index", indexes="\n\n".join(shown)) if shown else ""
 
 
 def _guidelines(path: Path) -> str:
@@ -133,8 +130,7 @@ SKILL_TOOL = "Skill"
 
 def skill_listing_text(found: Skills, settings: Settings, model: Model) -> str:
     """Return the list of skills for an agent on *model*; empty without skills. Raises `ConfigInvalid`."""
-    compact_window = settings.layers.window.compact_window
-    window = window_of(settings.model, model, environ=os.environ, compact_window=compact_window)
+    window = window_of(settings.model, model, settings.layers.window.compact_window)
     return skill_listing(found.for_model, int(window * settings.skills.listing))
 
 

@@ -68,9 +68,12 @@ class AgentHooks:
         """Return the step that runs hooks before the agent stops; it is skipped while *is_ending* returns True."""
         if not self.has_hooks:
             return None
-        end = end_event(self.spec)
-        subject = "" if end != "SubagentStop" else self.spec.agent_type or ""
-        return StopHook(event=end, hooks=self.hooks, subject=subject, facts=self._end_facts(end), is_ending=is_ending)
+        end, subject, facts = end_event(self.spec), "", dict[str, Any]()
+        if end == "TeammateIdle":
+            facts = {"teammate_name": self.files.name, "team_name": self.files.session.id}
+        elif end == "SubagentStop":
+            subject, facts = self.spec.agent_type or "", {"agent_transcript_path": str(self.files.transcript.path)}
+        return StopHook(event=end, hooks=self.hooks, subject=subject, facts=facts, is_ending=is_ending)
 
     def compaction_hook(self) -> CompactionHook | None:
         """Return the step that runs hooks before and after a compaction; None without hooks."""
@@ -100,16 +103,10 @@ class AgentHooks:
         """Add the texts of SessionStart hooks to a compacted conversation, immediately or with the next message."""
         if not (blocks := await self._context(source)):
             return
-        last = agent.conversation.prefix.last
-        if last is not None and last.role == "user":
+        if agent.has_work:
             agent.append_message("user", blocks)
         else:
             agent.add_preface(blocks)
-
-    def _end_facts(self, end: HookEvent) -> dict[str, Any]:
-        if end == "TeammateIdle":
-            return {"teammate_name": self.files.name, "team_name": self.files.session.id}
-        return {"agent_transcript_path": str(self.files.transcript.path)} if end == "SubagentStop" else {}
 
 
 def load_agent_hooks(

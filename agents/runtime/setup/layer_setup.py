@@ -8,15 +8,13 @@ import attrs
 import trio
 
 from coterie.agents.events.event_reader import last_agent_changes
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.hooks.lifecycle_hooks import CompactionHook
-from coterie.agents.layers.layer3_notes_update import NotesWriter, load_writer
-from coterie.agents.layers.layer3_session_notes import SessionNotesLayer
+from coterie.agents.layers.layer3_session_notes import NotesWriter, SessionNotesLayer, load_writer
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.layers.layer4_compaction.pinned_context import MailSection, PinnedSection, TaskSection, TeamSection
 from coterie.agents.layers.layer5_extraction import Extraction
-from coterie.agents.layers.layer6_dreaming.dream_run import recent_sessions
+from coterie.agents.layers.layer6_dreaming.dream_run import Dreamer, recent_sessions
 from coterie.agents.layers.layer6_dreaming.scheduler import DreamScheduler
 from coterie.agents.layers.progress.summarizer import LAYER, ProgressSummarizer, TimeoutGateway
 from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
@@ -29,10 +27,10 @@ from coterie.agents.loop.pipeline import PipelineRole, Steps, arrange, context_s
 from coterie.agents.mcp.tool_list_file import McpToolList, load_tool_list
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.setup.agent_parts import AgentParts
-from coterie.agents.runtime.setup.context_texts import context_text
+from coterie.agents.runtime.setup.context_texts import context_text, index_text, read_indexes
 from coterie.errors import ConfigInvalid
+from coterie.memory.dreaming.dream_lock import DueCheck
 from coterie.memory.instructions.loader import read_instructions
-from coterie.memory.store.memory_store import MemoryStore
 from coterie.session_directory import MAIN
 
 ADMISSION_TIMEOUT = 5.0
@@ -41,40 +39,15 @@ MIN_INTERVAL = 0.1
 """Minimum of seconds between two progress summaries; overrides a shorter interval in the settings."""
 
 
-def _pinned_sections(parts: AgentParts) -> Sequence[PinnedSection]:
-    """Return the sections of state that survive a summary."""
-    mail, roster = parts.mail, parts.mail.router.roster
-    return (
-        TeamSection(roster, partial(last_agent_changes, parts.files.session)),
-        TaskSection(parts.tasks),
-        MailSection(roster, mail.messaging, mail.sender),
-    )
-
-
-def _load_notes_writer(parts: AgentParts, pinned: Sequence[PinnedSection]) -> NotesWriter | None:
-    """Load the writer of the agent's session notes; None if layer 3 is off.
-
-    Blocks on the disk. Raises `ConfigInvalid` for an invalid template or prompt.
-    """
-    spec, settings = parts.spec, parts.spec.settings.layers.notes
-    if not settings.enabled:
-        return None
-    return load_writer(spec.name, spec.directory, parts.files.directory, settings, pinned)
-
-
-async def read_context(parts: AgentParts) -> str:
+def read_context(parts: AgentParts) -> str:
     """Return the text before the task, with the current instruction files and memory index.
 
-    Raises `ConfigInvalid`.
+    Blocks on the disk. Raises `ConfigInvalid`.
     """
-    return await trio.to_thread.run_sync(_context_sync, parts)
-
-
-def _context_sync(parts: AgentParts) -> str:
     spec, files = parts.spec, parts.files
     instructions = read_instructions(spec.directory) if spec.has_instructions else None
     servers = (load_tool_list(files.session.directory) or McpToolList()).to_text()
-    memory, skills = parts.memory.index_text(), parts.skills.listing
+    memory, skills = index_text(read_indexes(parts.memory.places)), parts.skills.listing
     return context_text(spec.directory, files.clock, instructions, memory, skills, servers)
 
 
@@ -91,10 +64,10 @@ def build_progress(agent: Agent, spec: AgentSpec, gate: Gateway) -> ProgressSumm
     try:
         model = known_models().get(settings.model)
     except ConfigInvalid as exc:
-        agent.emit(LayerFailed(layer=LAYER, reason=str(exc)))
+        agent.report_failure(LAYER, exc)
         return None
     client = agent.client.with_gateway(TimeoutGateway(gate=gate, timeout=ADMISSION_TIMEOUT))
-    return ProgressSummarizer.build(agent, client, model, every=max(MIN_INTERVAL, settings.every))
+    return ProgressSummarizer(agent, client, model, every=max(MIN_INTERVAL, settings.every))
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -123,9 +96,12 @@ class PipelineBuilder:
         return self.steps.keepalive.waiting()
 
     def _build(self, agent: Agent) -> Steps:
-        parts, hooks = self.parts, self.parts.hooks
+        parts, hooks, settings, recall = self.parts, self.parts.hooks, self.parts.spec.settings.memory.recall, None
+        if parts.memory.stores and settings.enabled:
+            by = settings.by or ("local" if parts.spec.is_embedded else "model")
+            recall = MemoryRecall(agent, parts.memory.stores, settings, by)
         notes, compaction_hook = self._notes(agent), hooks.compaction_hook()
-        compaction = self._compaction(notes, compaction_hook)
+        compaction, (extraction, dreaming) = self._compaction(notes, compaction_hook), self._memory_writers(agent)
         return attrs.evolve(
             context_steps(parts.spec.settings.layers, dict(agent.tools), parts.files.directory, compaction),
             hook_messages=hooks.messages if hooks.has_hooks else None,
@@ -134,9 +110,9 @@ class PipelineBuilder:
             messaging=parts.mail.messaging,
             session_notes=notes,
             on_demand_compaction=OnDemandCompaction(compaction),
-            extraction=self._extraction(agent),
-            dreaming=self._dreaming(agent),
-            recall=self._recall(agent),
+            extraction=extraction,
+            dreaming=dreaming,
+            recall=recall,
             keepalive=CacheKeepalive(agent),
             fork_sharing=None if parts.point is None else ForkSharingCheck(parts.point),
             progress=build_progress(agent, parts.spec, parts.root.gate),
@@ -147,7 +123,7 @@ class PipelineBuilder:
         if writer is None:
             return None
         used_by = compaction if compaction.enabled and compaction.by_notes else None
-        return SessionNotesLayer.build(agent, writer, compaction=used_by, is_teammate=self.parts.spec.is_teammate)
+        return SessionNotesLayer(agent, writer, compaction=used_by, is_teammate=self.parts.spec.is_teammate)
 
     def _compaction(self, notes: SessionNotesLayer | None, hook: CompactionHook | None) -> CompactionStep | None:
         settings, parts = self.parts.spec.settings.layers.compaction, self.parts
@@ -156,41 +132,40 @@ class PipelineBuilder:
         return CompactionStep(
             settings=settings,
             pinned_sections=self.pinned_sections,
-            context=partial(read_context, parts),
+            context=partial(trio.to_thread.run_sync, read_context, parts),
             mail=parts.mail.messaging,
             notes=notes,
             hook=hook,
         )
 
-    def _recall(self, agent: Agent) -> MemoryRecall | None:
-        settings, stores = self.parts.spec.settings.memory.recall, self.parts.memory.stores
-        if not (stores and settings.enabled):
-            return None
-        by = settings.by or ("local" if self.parts.spec.is_embedded else "model")
-        return MemoryRecall.build(agent, stores, settings, by)
-
-    def _extraction(self, agent: Agent) -> Extraction | None:
-        settings, author = self.parts.spec.settings.layers.extraction, partial(self.parts.memory.author, agent)
-        if (store := self._project_memory) is None:
-            return None
-        return Extraction.build(agent, store, settings, author, authority=self.parts.authority)
-
-    def _dreaming(self, agent: Agent) -> DreamScheduler | None:
-        files, author = self.parts.files, partial(self.parts.memory.author, agent)
-        if (store := self._project_memory) is None:
-            return None
+    def _memory_writers(self, agent: Agent) -> tuple[Extraction | None, DreamScheduler | None]:
+        """Build the layers that write the memory of the project; only the lead has them."""
+        files, settings, authority = self.parts.files, self.parts.spec.settings.layers, self.parts.authority
+        store, author = self.parts.memory.shared, partial(self.parts.memory.author, agent)
+        if store is None or not self.parts.spec.is_lead:
+            return None, None
+        dreamer = Dreamer(
+            agent=agent,
+            store=store,
+            settings=settings.dreaming,
+            author=author,
+            scratch=agent.workspace.scratch,
+            authority=authority,
+        )
         sessions = partial(recent_sessions, files.session.directory.parent, files.clock)
-        settings = self.parts.spec.settings.layers.dreaming
-        return DreamScheduler.build(agent, store, sessions, settings, author, authority=self.parts.authority)
-
-    @property
-    def _project_memory(self) -> MemoryStore | None:
-        """Store that extraction and dreaming write; None for all agents except the lead."""
-        return self.parts.memory.shared if self.parts.spec.is_lead else None
+        due_check = DueCheck(store.directory, sessions, settings.dreaming, files.clock)
+        return Extraction(agent, store, settings.extraction, author, authority), DreamScheduler(dreamer, due_check)
 
 
 async def load_layers(parts: AgentParts) -> PipelineBuilder:
     """Load the files of the layers, and return the builder of their steps. Raises `ConfigInvalid`."""
-    pinned = _pinned_sections(parts)
-    writer = await trio.to_thread.run_sync(_load_notes_writer, parts, pinned)
+    spec, settings, mail, writer = parts.spec, parts.spec.settings.layers.notes, parts.mail, None
+    pinned = (
+        TeamSection(mail.router.roster, partial(last_agent_changes, parts.files.session)),
+        TaskSection(parts.tasks),
+        MailSection(mail.router.roster, mail.messaging, mail.sender),
+    )
+    if settings.enabled:
+        load = partial(load_writer, spec.name, spec.directory, parts.files.directory, settings, pinned)
+        writer = await trio.to_thread.run_sync(load)
     return PipelineBuilder(parts=parts, pinned_sections=pinned, notes_writer=writer)

@@ -34,21 +34,17 @@ def project_memory(project: Path, settings: Settings) -> MemoryScope:
         raise ConfigInvalid(exc.path, exc.reason) from exc
 
 
-def agent_memory(definition: AgentDefinition, project: Path) -> MemoryScope | None:
-    """Return the memory of the agent type *definition* in *project*; None for a type without memory."""
-    if definition.memory is None:
-        return None
-    return agent_scope(definition.name, definition.memory, home=home_directory(), project=project_directory(project))
-
-
 def scopes_for(
     project: Path, settings: Settings, definition: AgentDefinition | None, *, is_lead: bool
 ) -> tuple[MemoryScope, ...]:
     """Return the memories of one agent: of the project for the lead, and of its type. Raises `ConfigInvalid`."""
     if not settings.memory.enabled:
         return ()
-    own = None if definition is None else agent_memory(definition, project)
-    return (*((project_memory(project, settings),) if is_lead else ()), *((own,) if own is not None else ()))
+    scopes = [project_memory(project, settings)] if is_lead else []
+    if definition is not None and definition.memory is not None:
+        home, shared = home_directory(), project_directory(project)
+        scopes.append(agent_scope(definition.name, definition.memory, home=home, project=shared))
+    return tuple(scopes)
 
 
 def existing_scopes(project: Path, settings: Settings) -> list[MemoryScope]:

@@ -11,9 +11,9 @@ from coterie.agents.events.layer_events import MemoryChanged
 from coterie.agents.loop.agent import Agent
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.setup.agent_files import AgentFiles
-from coterie.agents.runtime.setup.context_texts import index_text, memory_manual, read_indexes
+from coterie.agents.runtime.setup.context_texts import memory_manual
 from coterie.agents.runtime.setup.memory_scopes import scopes_for
-from coterie.agents.tools.workspace.memory_files import WritableMemory
+from coterie.agents.tools.workspace.file_change import WritableMemory
 from coterie.memory.errors import StoreError
 from coterie.memory.store.change import Author, MemoryChange
 from coterie.memory.store.memory_store import MemoryStore, exclude_from_git, seed_store
@@ -44,18 +44,13 @@ class AgentMemory:
         """Return the author of a change that *agent*, the owner of these memories, makes now."""
         text = " ".join(agent.user_texts[-1].split()) if agent.user_texts else ""
         reason = text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH]}..."
-        turn = max(
-            1, agent.turn - 1
-        )  # The agent has already counted the next turn; the change belongs to the turn whose calls run.
+        # The agent has already counted the next turn; the change belongs to the turn whose calls run.
+        turn = max(1, agent.turn - 1)
         return Author(by="agent", agent=self.files.name, session=self.files.session.id, turn=turn, why=reason)
 
     def writable(self, author: Callable[[], Author]) -> WritableMemory | None:
         """Return the write access of tools to the memories; None without memories."""
         return WritableMemory(stores=self.stores, author=author, on_change=self._emit) if self.stores else None
-
-    def index_text(self) -> str:
-        """Return the index files of all memories of the agent as one text. Reads the disk and blocks."""
-        return index_text(read_indexes(self.places))
 
     def _emit(self, change: MemoryChange) -> None:
         self.files.log.emit(MemoryChanged(path=change.path, change=change.id, action=change.action, by="agent"))

@@ -2,19 +2,18 @@
 
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import attrs
 import trio
 
-from coterie.agents.permissions.protected_paths import PROTECTED_DIRECTORIES, PROTECTED_FILES
+from coterie.agents.permissions.path_pattern import PROTECTED_DIRECTORIES, PROTECTED_FILES
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.setup.agent_files import AgentFiles
-from coterie.agents.sandbox.capabilities import unavailable_reason
-from coterie.agents.sandbox.sandbox import Sandbox, SandboxBackend
+from coterie.agents.sandbox.backends import SandboxBackend, unavailable_reason
+from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.sandbox.sensitive_paths import Repository, hidden_paths
 from coterie.agents.settings import SANDBOX_MODES, SandboxSettings, Settings
 from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY
@@ -24,17 +23,17 @@ from coterie.errors import ConfigInvalid
 def strictest_sandbox(own: SandboxSettings, *above: SandboxSettings) -> SandboxSettings:
     """Combine the sandbox settings of an agent with those of its ancestors, *above*, to the strictest ones."""
     all_settings = (own, *above)
+
+    def is_writable(path: Path) -> bool:
+        return all(any(path.is_relative_to(place) for place in each.write) for each in above)
+
     return SandboxSettings(
         mode=max((each.mode for each in all_settings), key=SANDBOX_MODES.index),
         network=all(each.network for each in all_settings),
-        write=tuple(path for path in own.write if all(_is_writable(path, each) for each in above)),
+        write=tuple(filter(is_writable, own.write)),
         hide=tuple(dict.fromkeys(path for each in all_settings for path in each.hide)),
         auto_allow=all(each.auto_allow for each in all_settings),
     )
-
-
-def _is_writable(path: Any, settings: SandboxSettings) -> bool:
-    return any(path.is_relative_to(place) for place in settings.write)
 
 
 TEMPORARY = "tmp"
@@ -88,6 +87,8 @@ async def open_sandbox(spec: AgentSpec, files: AgentFiles, readable: Iterable[Pa
 
 def _sandbox(sandbox_settings: SandboxSettings, way: SandboxBackend, root: Path, temporary: Path) -> Sandbox:
     repository = Repository.of(root)
+    # As Edit may not write them either, because they affect later runs.
+    protected = sorted((PROTECTED_DIRECTORIES | PROTECTED_FILES) - {GIT})
     return Sandbox(
         way=way,
         root=root,
@@ -96,17 +97,11 @@ def _sandbox(sandbox_settings: SandboxSettings, way: SandboxBackend, root: Path,
         hidden=(*hidden_paths(), *sandbox_settings.hide),
         readable=repository.readable,
         writable=repository.writable,
-        protected=(*repository.protected, *_protected(root)),
+        protected=(*repository.protected, *(root / name for name in protected)),
         opened=sandbox_settings.write,
         unwanted=repository.unwanted,
         asks_no_more=sandbox_settings.auto_allow,
     )
-
-
-def _protected(root: Path) -> Iterator[Path]:
-    """Return the paths in *root* that commands may not write, as Edit may not, because they affect later runs."""
-    names = (PROTECTED_DIRECTORIES | PROTECTED_FILES) - {GIT}
-    return (root / name for name in sorted(names))
 
 
 def _check(sandbox: Sandbox, source: str) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Literal
 
 import attrs
-import msgspec
 import trio
 
 from coterie.agents.definitions.definition import AgentDefinition
@@ -20,9 +19,8 @@ from coterie.agents.prompts import render
 from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.agents.runtime.setup.agent_files import AgentFiles
 from coterie.agents.runtime.setup.context_texts import can_load_skills, skill_listing_text
-from coterie.agents.skills.skill import Skill
 from coterie.agents.skills.skill_text import requested_skill, skill_block, skill_text
-from coterie.agents.skills.store import Skills, load_skills
+from coterie.agents.skills.store import Skill, Skills, load_skills
 from coterie.agents.tools.skills.load_skill import SkillTool
 
 
@@ -31,19 +29,14 @@ class AgentSkills:
     """Skills of one agent. Created by `open_agent_skills`."""
 
     found: Skills
-    tool: SkillTool | None
-    """Tool that loads skills; None in a conversation that began without skills, because its tools never change."""
+    tools: tuple[SkillTool, ...]
+    """Tool that loads skills; none in a conversation that began without skills, because its tools never change."""
     listing: str
     """Text about the skills before the task; empty if there are none."""
     preloaded: Sequence[str]
     """Names of the skills that the definition loads at the start."""
     accepts_commands: bool
     """True if the user writes the messages to the agent, so that a message may load a skill."""
-
-    @property
-    def tools(self) -> tuple[SkillTool, ...]:
-        """Tool that loads skills, as a tuple; empty without the tool."""
-        return () if self.tool is None else (self.tool,)
 
     @property
     def directories(self) -> tuple[Path, ...]:
@@ -86,10 +79,10 @@ def open_agent_skills(
     """
     settings = spec.settings.skills
     found = load_skills(spec.directory) if settings.enabled and not spec.is_bare else Skills()
-    is_offered = bool(found.by_name) if begun is None else _offers(begun)
+    is_offered = bool(found.by_name) if begun is None else begun.has_tool(SkillTool.name)
     return AgentSkills(
         found=found,
-        tool=SkillTool(skills=found, emit=files.log.emit) if is_offered else None,
+        tools=(SkillTool(skills=found, emit=files.log.emit),) if is_offered else (),
         listing=skill_listing_text(found, spec.settings, model) if is_offered and can_load_skills(definition) else "",
         preloaded=() if definition is None else definition.skills,
         accepts_commands=not spec.parent_settings,
@@ -105,9 +98,3 @@ async def _load(agent: Agent, used: UsedSkill, by: Literal["user", "definition"]
     agent.workspace.skills.record(used)
     agent.emit(SkillLoaded(name=used.name, by=by, path=used.file, characters=len(text)))
     return skill_block(used, text)
-
-
-def _offers(prefix: Prefix) -> bool:
-    """True if the conversation began with the tool that loads skills."""
-    tools = (segment.data for segment in prefix.segments if segment.section == "tools")
-    return any(msgspec.json.decode(tool).get("name") == SkillTool.name for tool in tools)

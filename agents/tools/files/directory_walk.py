@@ -33,16 +33,6 @@ class WalkResult:
         return f"[only the first {FILE_LIMIT:,} files were listed: give a deeper directory]" if self.is_cut else None
 
 
-@attrs.frozen(kw_only=True)
-class _GitListing:
-    """Files that git lists in a work tree or in a directory of it."""
-
-    names: frozenset[str]
-    """Files, and directories that are nested repositories."""
-    directories: frozenset[str]
-    """All directories above these."""
-
-
 async def list_files(directory: Path) -> WalkResult:
     """List the regular files below *directory* in a stable order.
 
@@ -50,7 +40,10 @@ async def list_files(directory: Path) -> WalkResult:
     *directory* that is itself ignored is listed completely, because the caller asked for it. Does not follow links.
     Raises `ToolFailed` if *directory* cannot be listed. After cancellation a thread may continue reading.
     """
-    _check_directory(directory)
+    try:
+        os.scandir(directory).close()
+    except OSError as exc:
+        raise ToolFailed(f"{printable_name(str(directory))} cannot be listed: {exc.strerror}") from exc
     names: list[str] = []
     pending = [""]
     while pending and len(names) <= FILE_LIMIT:
@@ -78,26 +71,15 @@ def display_path(path: Path, root: Path) -> str:
     return printable_name(text)
 
 
-def _check_directory(directory: Path) -> None:
-    try:
-        os.scandir(directory).close()
-    except OSError as exc:
-        raise ToolFailed(f"{printable_name(str(directory))} cannot be listed: {exc.strerror}") from exc
+async def _list_with_git(directory: Path) -> frozenset[str] | None:
+    """List files and nested repositories below *directory* with git.
 
-
-async def _list_with_git(directory: Path) -> _GitListing | None:
-    """List files below *directory* with git; None without git, outside a work tree, or in an ignored directory."""
+    None without git, outside a work tree, or in an ignored directory.
+    """
     output = await _git(directory, *LIST)
     if output is None or (not output and await _git(directory, "check-ignore", "--quiet", ".") is not None):
         return None
-    names = frozenset(name.rstrip("/") for name in output.split("\0") if name)
-    directories: set[str] = set()
-    for name in names:
-        parent = name.rpartition("/")[0]
-        while parent and parent not in directories:
-            directories.add(parent)
-            parent = parent.rpartition("/")[0]
-    return _GitListing(names=names, directories=frozenset(directories))
+    return frozenset(name.rstrip("/") for name in output.split("\0") if name)
 
 
 async def _git(directory: Path, *arguments: str) -> str | None:
@@ -108,8 +90,17 @@ async def _git(directory: Path, *arguments: str) -> str | None:
         return None
 
 
-def _scan_sync(top: Path, listing: _GitListing | None) -> tuple[list[str], list[str]]:
-    """Return the files below *top*, at most FILE_LIMIT + 1, and the nested repositories, which are not entered."""
+def _scan_sync(top: Path, listing: frozenset[str] | None) -> tuple[list[str], list[str]]:
+    """Return the files below *top*, at most FILE_LIMIT + 1, and the nested repositories, which are not entered.
+
+    Returns only names in *listing*, if there is one.
+    """
+    directories: set[str] = set()
+    for name in listing or ():
+        parent = name.rpartition("/")[0]
+        while parent and parent not in directories:
+            directories.add(parent)
+            parent = parent.rpartition("/")[0]
     files: list[str] = []
     nested: list[str] = []
     pending = [""]
@@ -119,11 +110,11 @@ def _scan_sync(top: Path, listing: _GitListing | None) -> tuple[list[str], list[
         for entry in _entries(top / prefix):
             name = prefix + entry.name
             if not entry.is_dir(follow_symlinks=False):
-                if listing is None or name in listing.names:
+                if listing is None or name in listing:
                     files.append(name)
-            elif os.path.lexists(f"{entry.path}/.git") if listing is None else name in listing.names:
+            elif os.path.lexists(f"{entry.path}/.git") if listing is None else name in listing:
                 nested.append(name)
-            elif listing is None or name in listing.directories:
+            elif listing is None or name in directories:
                 below.append(f"{name}/")
         pending += reversed(below)
     return files[: FILE_LIMIT + 1], nested

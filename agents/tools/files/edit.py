@@ -3,20 +3,18 @@
 import difflib
 import heapq
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.write import change_file
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
-from coterie.agents.tools.workspace.file_change import FileVersion
-from coterie.agents.tools.workspace.read_tracking import LARGEST
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
+from coterie.agents.tools.workspace.file_change import LARGEST, FileVersion
 
 AROUND = 3
 """Lines shown before and after a change."""
@@ -39,22 +37,14 @@ _BARE_LINE_END = re.compile(r"(?<!\r)\n")
 class EditInput:
     """Arguments of the Edit tool."""
 
-    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the project directory."))
-    old_string: str = attrs.field(metadata=described("The text to replace, exactly as in the file."))
-    new_string: str = attrs.field(metadata=described("The new text; empty to delete the old one."))
-    replace_all: bool = attrs.field(
-        default=False, metadata=described("Replace every occurrence, instead of the only one.")
-    )
+    file_path: Annotated[str, "The file, absolute or relative to the project directory."]
+    old_string: Annotated[str, "The text to replace, exactly as in the file."]
+    new_string: Annotated[str, "The new text; empty to delete the old one."]
+    replace_all: Annotated[bool, "Replace every occurrence, instead of the only one."] = False
 
 
-class Edit(ToolBase):
+class Edit(BuiltInTool, name="Edit", input_type=EditInput, access="edit", is_clearable=True):
     """Tool that replaces a text in a file."""
-
-    name: ClassVar = "Edit"
-    description: ClassVar = tool_description("edit")
-    input_type: ClassVar = EditInput
-    access: ClassVar[Access] = "edit"
-    is_clearable: ClassVar = True
 
     def paths_affected(self, arguments: EditInput, workspace: Workspace) -> list[Path]:
         """Return the path of the file."""
@@ -151,21 +141,16 @@ def _closest_line(text: str, old: str) -> tuple[int, str] | None:
     numbers: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         numbers.setdefault(line.strip(), number)
-    closest = _most_similar(missing[:WIDTH], numbers)
-    return None if closest is None else (numbers[closest], lines[numbers[closest] - 1])
-
-
-def _most_similar(line: str, candidates: Iterable[str]) -> str | None:
     # autojunk would ignore the frequent characters of a long line, so that nothing would be similar to it.
-    matcher = difflib.SequenceMatcher(None, "", line, autojunk=False)
+    matcher = difflib.SequenceMatcher(None, "", missing[:WIDTH], autojunk=False)
 
     def similarity(candidate: str, *, is_exact: bool = True) -> float:
         matcher.set_seq1(candidate)
         return matcher.ratio() if is_exact else matcher.quick_ratio()
 
-    likely = heapq.nlargest(CANDIDATES, candidates, key=partial(similarity, is_exact=False))
+    likely = heapq.nlargest(CANDIDATES, numbers, key=partial(similarity, is_exact=False))
     best = max(likely, key=similarity)
-    return best if similarity(best) >= SIMILARITY else None
+    return (numbers[best], lines[numbers[best] - 1]) if similarity(best) >= SIMILARITY else None
 
 
 def _lines_around(text: str, position: int, size: int) -> list[str]:

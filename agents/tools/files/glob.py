@@ -1,16 +1,15 @@
 """The Glob tool: finds files by a pattern of their names, newest first."""
 
-from collections.abc import Iterator
+import contextlib
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files, parse_pattern
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.glob_pattern import GlobPattern
 
 SHOWN = 100
@@ -21,20 +20,12 @@ TIME_LIMIT = 30.0
 class GlobInput:
     """Arguments of the Glob tool."""
 
-    pattern: str = attrs.field(metadata=described("The pattern, for example **/*.py or src/*.{ts,tsx}."))
-    path: str | None = attrs.field(
-        default=None, metadata=described("The directory to search; the project directory if omitted.")
-    )
+    pattern: Annotated[str, "The pattern, for example **/*.py or src/*.{ts,tsx}."]
+    path: Annotated[str | None, "The directory to search; the project directory if omitted."] = None
 
 
-class Glob(ToolBase):
+class Glob(BuiltInTool, name="Glob", input_type=GlobInput, access="read", is_clearable=True):
     """Tool that finds files by their names."""
-
-    name: ClassVar = "Glob"
-    description: ClassVar = tool_description("glob")
-    input_type: ClassVar = GlobInput
-    access: ClassVar[Access] = "read"
-    is_clearable: ClassVar = True
 
     def paths_affected(self, arguments: GlobInput, workspace: Workspace) -> list[Path]:
         """Return the searched directory; files outside of it are never found."""
@@ -48,31 +39,20 @@ class Glob(ToolBase):
             listing = await list_files(directory)
             found = await trio.to_thread.run_sync(_newest_sync, directory, listing, wildcard, abandon_on_cancel=True)
             lines = [display_path(path, workspace.root) for path in found[:SHOWN]]
-            return ToolResult(text="\n".join([*lines, *_notes(arguments.pattern, len(found), listing)]))
+            if not found:
+                lines.append(f"no file matches {arguments.pattern!r} ({len(listing.names):,} files checked)")
+            if len(found) > SHOWN:
+                more = len(found) - SHOWN
+                lines.append(f"[{more:,} more match: use a narrower pattern, or give a deeper directory]")
+            return ToolResult(text="\n".join(filter(None, [*lines, listing.note])))
         raise ToolFailed(f"Glob was stopped after {TIME_LIMIT:g} s: give a deeper directory as path")
 
 
 def _newest_sync(directory: Path, listing: WalkResult, wildcard: GlobPattern) -> list[Path]:
     """Return the matching files, newest first; files of the same age in the order of the listing."""
-    dated = list(_dated(directory, [name for name in listing.names if wildcard.matches(name)]))
-    return [path for _, path in sorted(dated, key=lambda pair: -pair[0])]
-
-
-def _dated(directory: Path, names: list[str]) -> Iterator[tuple[int, Path]]:
-    for name in names:
+    dated: list[tuple[int, Path]] = []
+    for name in filter(wildcard.matches, listing.names):
         path = directory / name
-        try:
-            yield path.lstat().st_mtime_ns, path
-        except OSError:  # deleted since it was listed
-            continue
-
-
-def _notes(pattern: str, count: int, listing: WalkResult) -> list[str]:
-    notes = []
-    if not count:
-        notes.append(f"no file matches {pattern!r} ({len(listing.names):,} files checked)")
-    if count > SHOWN:
-        notes.append(f"[{count - SHOWN:,} more match: use a narrower pattern, or give a deeper directory]")
-    if listing.note:
-        notes.append(listing.note)
-    return notes
+        with contextlib.suppress(OSError):  # deleted since it was listed
+            dated.append((path.lstat().st_mtime_ns, path))
+    return [path for _, path in sorted(dated, key=lambda pair: -pair[0])]

@@ -4,7 +4,7 @@ The API would reject an invalid image again in every later turn, so it must not 
 """
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.tool import Image, ToolResult
@@ -49,10 +49,12 @@ def checked_size(name: str, media_type: str, content: bytes) -> tuple[int, int]:
             f"{name} is an image over the limit of {MAX_IMAGE_BYTES / 1024**2:g} MB. "
             "Make a smaller copy with a command, and read that."
         )
-    width, height = _SIZES[media_type](content)
+    width, height = _size(media_type, content)
     if not width or not height:
         raise ToolFailed(f"{name} is a damaged image of type {media_type}: it has no width and height.")
-    if not _is_complete(media_type, content):
+    # More bytes after the end are allowed, because cameras write them.
+    is_whole_webp = len(content) >= 8 + int.from_bytes(content[4:8], "little")
+    if not (is_whole_webp if media_type == WEBP else _ENDS[media_type] in content[8:]):
         raise ToolFailed(f"{name} is a damaged image of type {media_type}: its end is missing.")
     if max(width, height) > MAX_SIDE:
         raise ToolFailed(
@@ -62,19 +64,13 @@ def checked_size(name: str, media_type: str, content: bytes) -> tuple[int, int]:
     return width, height
 
 
-def _is_complete(media_type: str, content: bytes) -> bool:
-    """Return True if the image has an end; more bytes after the end are allowed, because cameras write them."""
-    if media_type == WEBP:
-        return len(content) >= 8 + int.from_bytes(content[4:8], "little")
-    return _ENDS[media_type] in content[8:]
-
-
-def _png_size(content: bytes) -> tuple[int, int]:
-    return int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
-
-
-def _gif_size(content: bytes) -> tuple[int, int]:
-    return int.from_bytes(content[6:8], "little"), int.from_bytes(content[8:10], "little")
+def _size(media_type: str, content: bytes) -> tuple[int, int]:
+    """Return width and height of an image; zeros if they are missing."""
+    if media_type == PNG:
+        return int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
+    if media_type == GIF:
+        return int.from_bytes(content[6:8], "little"), int.from_bytes(content[8:10], "little")
+    return _jpeg_size(content) if media_type == JPEG else _webp_size(content)
 
 
 def _jpeg_size(content: bytes) -> tuple[int, int]:
@@ -102,11 +98,3 @@ def _webp_size(content: bytes) -> tuple[int, int]:
     if kind == b"VP8X":
         return int.from_bytes(body[4:7], "little") + 1, int.from_bytes(body[7:10], "little") + 1
     return 0, 0
-
-
-_SIZES: Mapping[str, Callable[[bytes], tuple[int, int]]] = {
-    PNG: _png_size,
-    JPEG: _jpeg_size,
-    GIF: _gif_size,
-    WEBP: _webp_size,
-}

@@ -1,14 +1,18 @@
-"""Notebooks as text: a change of one cell leaves the bytes of all other cells unchanged."""
+"""Notebooks as text with positions: a change of one cell leaves the bytes of all other cells unchanged."""
 
 import hashlib
 import itertools
+import json
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import attrs
 
-from coterie.agents.tools.files.json_spans import JsonLayout, JsonSpan, element_starts, read_members, skip_space
 from coterie.suggestions import did_you_mean
+
+_decoder = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\r\n]*")
 
 SUFFIX = ".ipynb"
 CellType = Literal["code", "markdown", "raw"]
@@ -16,7 +20,108 @@ IDS_SINCE = (4, 5)
 """First version of the format in which cells have ids."""
 CELL_LEVEL = 2
 """Nesting depth of a cell in the JSON of a notebook."""
+
 _BYTE_ORDER_MARK = "\ufeff"
+
+
+@attrs.frozen(kw_only=True)
+class JsonSpan:
+    """A JSON value with the position of its text."""
+
+    value: Any
+    start: int
+    end: int
+
+
+def read_members(text: str, start: int) -> tuple[dict[str, JsonSpan], int]:
+    """Parse the object at *start*; return its members and the position after it. The last of equal keys wins.
+
+    Raises `ValueError` if there is no object, and `RecursionError` if it is nested too deep.
+    """
+    members: dict[str, JsonSpan] = {}
+    place = _expect(text, start, "{")
+    while text[place : place + 1] != "}":
+        if members:
+            place = _expect(text, place, ",")
+        if text[place : place + 1] != '"':
+            raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, place)
+        key, place = _decoder.raw_decode(text, place)
+        place = _expect(text, skip_space(text, place), ":")
+        value, end = _decoder.raw_decode(text, place)
+        members[key] = JsonSpan(value=value, start=place, end=end)
+        place = skip_space(text, end)
+    return members, place + 1
+
+
+def element_starts(text: str, start: int) -> list[int]:
+    """Return the start of each element of the array at *start*. Raises like `read_members`."""
+    places: list[int] = []
+    place = _expect(text, start, "[")
+    while text[place : place + 1] != "]":
+        if places:
+            place = _expect(text, place, ",")
+        places.append(place)
+        place = skip_space(text, _decoder.raw_decode(text, place)[1])
+    return places
+
+
+def skip_space(text: str, place: int) -> int:
+    """Return the first position from *place* on that is not white space."""
+    match = _SPACE.match(text, place)
+    assert match is not None
+    return match.end()
+
+
+def _expect(text: str, place: int, sign: str) -> int:
+    """Return the position after *sign* and the white space that follows it. Raises `ValueError` without *sign*."""
+    if text[place : place + 1] != sign:
+        raise json.JSONDecodeError(f"Expecting {sign!r}", text, place)
+    return skip_space(text, place + 1)
+
+
+@attrs.frozen(kw_only=True)
+class JsonLayout:
+    """Formatting of a JSON text, so that inserted values look like the rest."""
+
+    indent: str
+    line_end: str
+    """Line end; empty if the text is on one line."""
+    comma: str
+    """Separator of values on one line."""
+    colon: str
+    is_ascii: bool
+    """True if non-ASCII characters are escaped."""
+
+    @classmethod
+    def of(cls, text: str) -> "JsonLayout":
+        """Detect the formatting of *text*, an object or array."""
+        opening = re.search(r"[\[{]([ \t\r\n]*)", text)
+        space = opening[1] if opening else ""
+        line_end = "\r\n" if "\r\n" in space else "\n" if "\n" in space else ""
+        has_escaped = re.search(r"\\u(?!00[0-7])[0-9a-fA-F]{4}", text) is not None
+        return cls(
+            indent=space.rpartition("\n")[2] if line_end else "",
+            line_end=line_end,
+            comma=", " if re.search(r'[\]"}0-9el], "', text) else ",",
+            colon=": " if re.search(r'"\s*: ', text) else ":",
+            is_ascii=has_escaped and text.isascii(),
+        )
+
+    def text_of(self, value: Any, level: int) -> str:
+        """Format *value* at the nesting depth *level*."""
+        indent, comma = (self.indent, ",") if self.line_end else (None, self.comma)
+        text = json.dumps(value, ensure_ascii=self.is_ascii, indent=indent, separators=(comma, self.colon))
+        return text.replace("\n", self.space(level))
+
+    def object_of(self, members: dict[str, str], level: int) -> str:
+        """Format an object at the depth *level*; *members*, at least one, are already formatted for the next depth."""
+        texts = [f"{json.dumps(key, ensure_ascii=self.is_ascii)}{self.colon}{text}" for key, text in members.items()]
+        between = f",{self.space(level + 1)}" if self.line_end else self.comma
+        return f"{{{self.space(level + 1)}{between.join(texts)}{self.space(level)}}}"
+
+    def space(self, level: int) -> str:
+        """Return line end and indentation before a value at the depth *level*; empty if the text is on one line."""
+        return f"{self.line_end}{self.indent * level}" if self.line_end else ""
 
 
 @attrs.frozen(kw_only=True)
@@ -25,45 +130,41 @@ class Cell:
 
     number: int
     """Position in the notebook, counted from 1."""
+    id: str | None
+    """Id of the cell; None in older notebooks."""
+    type: str
+    """Type of the cell; "unknown" if it is missing."""
+    source: str
+    outputs: list[dict[str, Any]]
+    """Outputs that the notebook has stored for the cell."""
+    execution_count: int | None
+    """Execution number of the last run; None if the cell was not run."""
     members: Mapping[str, JsonSpan]
     start: int
     end: int
 
-    @property
-    def id(self) -> str | None:
-        """Id of the cell; None in older notebooks."""
-        id_ = self._value("id")
-        return id_ if isinstance(id_, str) else None
+    @classmethod
+    def read(cls, text: str, number: int, start: int) -> "Cell":
+        """Parse the cell at *start*. Raises `ValueError` and `RecursionError` as `read_members` does."""
+        members, end = read_members(text, start)
+        values = {name: span.value for name, span in members.items()}
+        id_, outputs, count = values.get("id"), values.get("outputs"), values.get("execution_count")
+        return cls(
+            number=number,
+            id=id_ if isinstance(id_, str) else None,
+            type=str(values.get("cell_type") or "unknown"),
+            source=joined(values.get("source")),
+            outputs=[each for each in outputs if isinstance(each, dict)] if isinstance(outputs, list) else [],
+            execution_count=count if isinstance(count, int) else None,
+            members=members,
+            start=start,
+            end=end,
+        )
 
     @property
     def label(self) -> str:
         """Number and id of the cell, for messages to the model."""
         return f"cell {self.number}" if self.id is None else f"cell {self.number} (id {self.id})"
-
-    @property
-    def type(self) -> str:
-        """Type of the cell; "unknown" if it is missing."""
-        return str(self._value("cell_type") or "unknown")
-
-    @property
-    def source(self) -> str:
-        """Source text of the cell."""
-        return joined(self._value("source"))
-
-    @property
-    def outputs(self) -> list[dict[str, Any]]:
-        """Outputs that the notebook has stored for the cell."""
-        outputs = self._value("outputs")
-        return [each for each in outputs if isinstance(each, dict)] if isinstance(outputs, list) else []
-
-    @property
-    def execution_count(self) -> int | None:
-        """Execution number of the last run; None if the cell was not run."""
-        count = self._value("execution_count")
-        return count if isinstance(count, int) else None
-
-    def _value(self, name: str) -> Any:
-        return self.members[name].value if name in self.members else None
 
 
 @attrs.frozen(kw_only=True)
@@ -102,7 +203,7 @@ class Notebook:
             text=text,
             version=(4, version[1]),
             language=_language(values.get("metadata")),
-            cells=tuple(_cell(text, n, start) for n, start in enumerate(element_starts(text, array.start), 1)),
+            cells=tuple(Cell.read(text, n, start) for n, start in enumerate(element_starts(text, array.start), 1)),
             array=array,
         )
 
@@ -188,7 +289,8 @@ class Notebook:
     def _has_lists(self, cell: Cell | None) -> bool:
         """Return True if the source of *cell*, or else of the first cell, is a list of lines, which is usual."""
         cells = [cell] if cell is not None else self.cells[:1]
-        return all(not isinstance(each.members.get("source", _NOTHING).value, str) for each in cells)
+        sources = (each.members["source"].value for each in cells if "source" in each.members)
+        return not any(isinstance(source, str) for source in sources)
 
     def _between(self, layout: JsonLayout) -> str:
         """Return the white space between a comma and the next cell."""
@@ -204,19 +306,11 @@ class Notebook:
         return next(id_ for id_ in ids if id_ not in taken)
 
 
-_NOTHING = JsonSpan(value=None, start=0, end=0)
-
-
 def joined(value: Any) -> str:
     """Join a text that a notebook stores as one string or as a list of lines."""
     if isinstance(value, list):
         return "".join(line for line in value if isinstance(line, str))
     return value if isinstance(value, str) else ""
-
-
-def _cell(text: str, number: int, start: int) -> Cell:
-    members, end = read_members(text, start)
-    return Cell(number=number, members=members, start=start, end=end)
 
 
 def _lines(source: str, *, is_list: bool) -> list[str] | str:

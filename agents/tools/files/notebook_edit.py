@@ -2,17 +2,15 @@
 
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.notebook import SUFFIX, CellType, Notebook
 from coterie.agents.tools.files.write import change_file
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
-from coterie.agents.tools.workspace.file_change import FileVersion
-from coterie.agents.tools.workspace.read_tracking import LARGEST
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
+from coterie.agents.tools.workspace.file_change import LARGEST, FileVersion
 
 EditMode = Literal["replace", "insert", "delete"]
 
@@ -21,34 +19,22 @@ EditMode = Literal["replace", "insert", "delete"]
 class NotebookEditInput:
     """Arguments of the NotebookEdit tool."""
 
-    notebook_path: str = attrs.field(metadata=described("The notebook, absolute or relative to the project directory."))
-    cell_id: str | None = attrs.field(default=None, metadata=described("The id of the cell, as shown by Read."))
-    cell_number: int | None = attrs.field(
-        default=None,
-        metadata=described("The number of the cell as shown by Read, counted from 1; required if it has no id."),
-    )
-    new_source: str | None = attrs.field(
-        default=None, metadata=described("The complete new source of the cell; required except for delete.")
-    )
-    cell_type: CellType | None = attrs.field(
-        default=None, metadata=described("The type of the cell; required for insert, otherwise unchanged if omitted.")
-    )
-    edit_mode: EditMode = attrs.field(
-        default="replace",
-        metadata=described(
-            "Replace the cell, insert a new one after it (as the first if no cell is given), or delete it."
-        ),
-    )
+    notebook_path: Annotated[str, "The notebook, absolute or relative to the project directory."]
+    cell_id: Annotated[str | None, "The id of the cell, as shown by Read."] = None
+    cell_number: Annotated[
+        int | None, "The number of the cell as shown by Read, counted from 1; required if it has no id."
+    ] = None
+    new_source: Annotated[str | None, "The complete new source of the cell; required except for delete."] = None
+    cell_type: Annotated[
+        CellType | None, "The type of the cell; required for insert, otherwise unchanged if omitted."
+    ] = None
+    edit_mode: Annotated[
+        EditMode, "Replace the cell, insert a new one after it (as the first if no cell is given), or delete it."
+    ] = "replace"
 
 
-class NotebookEdit(ToolBase):
+class NotebookEdit(BuiltInTool, name="NotebookEdit", input_type=NotebookEditInput, access="edit", is_clearable=True):
     """Tool that changes one cell of a notebook."""
-
-    name: ClassVar = "NotebookEdit"
-    description: ClassVar = tool_description("notebook_edit")
-    input_type: ClassVar = NotebookEditInput
-    access: ClassVar[Access] = "edit"
-    is_clearable: ClassVar = True
 
     def paths_affected(self, arguments: NotebookEditInput, workspace: Workspace) -> list[Path]:
         """Return the path of the notebook."""
@@ -85,7 +71,12 @@ def _changed(arguments: NotebookEditInput, notebook: Notebook) -> tuple[str, str
     is_named = arguments.cell_id is not None or arguments.cell_number is not None
     if arguments.edit_mode == "insert":
         after = notebook.find(arguments.cell_id, arguments.cell_number).number if is_named else 0
-        return _inserted(arguments, notebook, after)
+        if arguments.new_source is None or arguments.cell_type is None:
+            missing = "new_source" if arguments.new_source is None else "cell_type"
+            raise ValueError(f"{missing} is missing: a new cell needs both a source and a type (code, markdown or raw)")
+        text = notebook.inserted(after, arguments.new_source, arguments.cell_type)
+        cell = Notebook.read(text).cells[after]
+        return text, f"inserted {cell.label}, {cell.type}"
     if not is_named:
         raise ValueError(f"to {arguments.edit_mode} a cell, give its cell_id or cell_number")
     cell = notebook.find(arguments.cell_id, arguments.cell_number)
@@ -98,12 +89,3 @@ def _changed(arguments: NotebookEditInput, notebook: Notebook) -> tuple[str, str
         raise ValueError(f"{cell.label} already has this source and type")
     has_run = bool(cell.outputs) or cell.execution_count is not None
     return text, f"replaced {cell.label}{', and removed the outputs of the old code,' if has_run else ''}"
-
-
-def _inserted(arguments: NotebookEditInput, notebook: Notebook, after: int) -> tuple[str, str]:
-    if arguments.new_source is None or arguments.cell_type is None:
-        missing = "new_source" if arguments.new_source is None else "cell_type"
-        raise ValueError(f"{missing} is missing: a new cell needs both a source and a type (code, markdown or raw)")
-    text = notebook.inserted(after, arguments.new_source, arguments.cell_type)
-    cell = Notebook.read(text).cells[after]
-    return text, f"inserted {cell.label}, {cell.type}"

@@ -44,7 +44,13 @@ def show_notebook(name: str, notebook: Notebook, *, first: int, count: int | Non
     for cell in shown:
         view.add(cell)
         if view.tokens > tokens:
-            raise _too_much(name, first, cell.number - first, tokens)
+            fitting = cell.number - first
+            raise ToolFailed(
+                f"{name} from cell {first:,} on has over {tokens:,} tokens. {fitting:,} cells fit: use offset={first} "
+                f"and limit={fitting}, which count cells in a notebook."
+                if fitting
+                else f"Cell {first:,} of {name} alone has over {tokens:,} tokens. Search it with Grep or a command."
+            )
     if shown and shown[-1].number < total:
         view.lines.append(f"[cells {shown[-1].number + 1:,} to {total:,} follow]")
     return ToolResult(text="\n".join(view.lines), images=tuple(view.images))
@@ -131,14 +137,3 @@ def _clean(text: str) -> str:
 
 def _cut(line: str) -> str:
     return line if len(line) <= LINE_LIMIT else f"{line[:LINE_LIMIT]} [line cut; it has {len(line):,} characters]"
-
-
-def _too_much(name: str, first: int, fitting: int, tokens: int) -> ToolFailed:
-    if not fitting:
-        return ToolFailed(
-            f"Cell {first:,} of {name} alone has over {tokens:,} tokens. Search it with Grep or a command."
-        )
-    return ToolFailed(
-        f"{name} from cell {first:,} on has over {tokens:,} tokens. {fitting:,} cells fit: use offset={first} and "
-        f"limit={fitting}, which count cells in a notebook."
-    )

@@ -8,19 +8,13 @@ from pathlib import Path
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.files.pdf_worker import PdfPages, PdfRequest
+from coterie.agents.tools.files.pdf_worker import MAX_BYTES, MAX_PAGES_BY_DEFAULT, PdfPages, PdfRequest
 from coterie.agents.tools.tool import Document, ToolResult
 from coterie.agents.tools.worker_process import run_worker
 
 BEGINNING = b"%PDF-"
 MAX_PAGES = 20
 """Maximum number of pages in one call."""
-MAX_PAGES_BY_DEFAULT = 10
-"""Maximum number of pages of a PDF that is shown completely if no pages are given."""
-MAX_BYTES = 6 * 1024 * 1024
-"""Maximum bytes of the shown pages; base64 adds a third, and a request may have 32 MB in all."""
-TIME_LIMIT = 30.0
-WORKER = Path(__file__).with_name("pdf_worker.py")
 
 _RANGE = re.compile(r"\s*(\d{1,6})\s*(?:-\s*(\d{1,6})\s*)?")
 
@@ -38,37 +32,27 @@ def page_range(pages: str) -> tuple[int, int]:
     return first, last
 
 
-async def show_pdf(name: str, path: Path, pages: str | None, *, time_limit: float = TIME_LIMIT) -> ToolResult:
+async def show_pdf(name: str, path: Path, pages: str | None, *, time_limit: float = 30.0) -> ToolResult:
     """Return the *pages* of the PDF at *path*, or all of a short one; *name* is the path as given by the model.
 
     Cancellation kills the worker process. Raises `ToolFailed`.
     """
     first, last = (None, None) if pages is None else page_range(pages)
-    request = PdfRequest(
-        path=str(path), packages=_packages(), first=first, last=last, whole=MAX_PAGES_BY_DEFAULT, most=MAX_BYTES
-    )
-    with trio.move_on_after(time_limit):
-        output = await run_worker(WORKER, json.dumps(request._asdict()).encode(), work="Reading the PDF")
-        return _shown(name, PdfPages(**json.loads(output)))
-    raise ToolFailed(f"Reading {name} was stopped after {time_limit:g} s: it is damaged or malicious.")
-
-
-def _packages() -> str:
-    """Return the directory that contains pypdf, without importing it."""
-    found = importlib.util.find_spec("pypdf")
-    if found is None or found.origin is None:
+    pypdf = importlib.util.find_spec("pypdf")  # found without importing it
+    if pypdf is None or pypdf.origin is None:
         raise ToolFailed("PDFs cannot be read because the package pypdf is not installed.")
-    return str(Path(found.origin).parents[1])
-
-
-def _shown(name: str, pages: PdfPages) -> ToolResult:
-    if pages.problem is not None:
-        raise ToolFailed(_problem(name, pages))
-    of = f"page {pages.first}" if pages.first == pages.last else f"pages {pages.first}-{pages.last}"
-    return ToolResult(
-        text=f"[{name}: PDF, {of} of {pages.total:,}, {pages.size:,} bytes]",
-        documents=(Document(media_type="application/pdf", data=pages.data),),
-    )
+    request = PdfRequest(path=str(path), packages=str(Path(pypdf.origin).parents[1]), first=first, last=last)
+    with trio.move_on_after(time_limit):
+        output = await run_worker("files/pdf_worker.py", json.dumps(request._asdict()).encode(), work="Reading the PDF")
+        shown = PdfPages(**json.loads(output))
+        if shown.problem is not None:
+            raise ToolFailed(_problem(name, shown))
+        of = f"page {shown.first}" if shown.first == shown.last else f"pages {shown.first}-{shown.last}"
+        return ToolResult(
+            text=f"[{name}: PDF, {of} of {shown.total:,}, {shown.size:,} bytes]",
+            documents=(Document(media_type="application/pdf", data=shown.data),),
+        )
+    raise ToolFailed(f"Reading {name} was stopped after {time_limit:g} s: it is damaged or malicious.")
 
 
 def _problem(name: str, pages: PdfPages) -> str:

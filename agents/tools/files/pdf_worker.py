@@ -18,6 +18,10 @@ LIFETIME = 60
 """Seconds after which the script ends, in case its parent has died."""
 MEMORY = 2 * 1024**3
 """Maximum bytes of address space."""
+MAX_PAGES_BY_DEFAULT = 10
+"""Maximum number of pages of a PDF that is shown completely if no pages are given."""
+MAX_BYTES = 6 * 1024 * 1024
+"""Maximum bytes of the shown pages; base64 adds a third, and a request may have 32 MB in all."""
 PYPDF_ERRORS = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
 """Further exceptions that pypdf raises for invalid files; they only show that the file is damaged."""
 
@@ -29,11 +33,8 @@ class PdfRequest(NamedTuple):
     packages: str
     """Directory that contains pypdf."""
     first: int | None
-    """First page, counted from 1; None for all pages, if there are at most *whole*."""
+    """First page, counted from 1; None for all pages, if there are at most MAX_PAGES_BY_DEFAULT."""
     last: int | None
-    whole: int
-    most: int
-    """Maximum bytes of the extracted document."""
 
 
 class PdfPages(NamedTuple):
@@ -59,7 +60,8 @@ def extract(request: PdfRequest) -> PdfPages:
     from pypdf.errors import DependencyError, PyPdfError  # noqa: PLC0415
 
     try:
-        with open(request.path, "rb", opener=_open_file) as file:
+        # Without following a link or waiting for a pipe, which may have replaced the file since the check.
+        with os.fdopen(os.open(request.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             reader: Any = PdfReader(file, strict=False)
             if reader.is_encrypted and not reader.decrypt(""):
                 return PdfPages(problem="encrypted")
@@ -78,7 +80,7 @@ def _extract(reader: Any, request: PdfRequest) -> PdfPages:
     total = len(reader.pages)
     if not total:
         return PdfPages(problem="damaged", reason="it has no pages")
-    if request.first is None and total > request.whole:
+    if request.first is None and total > MAX_PAGES_BY_DEFAULT:
         return PdfPages(total=total, problem="long")
     first, last = (1, total) if request.first is None else (request.first, request.last or request.first)
     if last > total:
@@ -89,15 +91,10 @@ def _extract(reader: Any, request: PdfRequest) -> PdfPages:
     written = io.BytesIO()
     writer.write(written)
     content = written.getvalue()
-    if len(content) > request.most:
+    if len(content) > MAX_BYTES:
         return PdfPages(total=total, first=first, last=last, size=len(content), problem="heavy")
     data = base64.b64encode(content).decode()
     return PdfPages(total=total, first=first, last=last, data=data, size=len(content))
-
-
-def _open_file(path: str, flags: int) -> int:
-    """Open a file without following a link or waiting for a pipe, which may have replaced it since the check."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ import io
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import Annotated, BinaryIO
 
 import attrs
 import trio
@@ -18,10 +18,8 @@ from coterie.agents.tools.files.notebook import Notebook
 from coterie.agents.tools.files.notebook_view import show_notebook
 from coterie.agents.tools.files.pdf import BEGINNING as PDF
 from coterie.agents.tools.files.pdf import show_pdf
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
-from coterie.agents.tools.workspace.file_change import missing_file_hint
-from coterie.agents.tools.workspace.read_tracking import LARGEST
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
+from coterie.agents.tools.workspace.file_change import LARGEST, missing_file_hint
 
 WHOLE_FILE_LIMIT = 256 * 1024
 TOKEN_LIMIT = 25_000
@@ -40,27 +38,14 @@ EMPTY = "[the file is empty]"
 class ReadInput:
     """Arguments of the Read tool."""
 
-    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the project directory."))
-    offset: int = attrs.field(
-        default=1, metadata=described("The number of the first line to show; in a notebook, of the first cell.")
-    )
-    limit: int | None = attrs.field(
-        default=None, metadata=described("How many lines, or cells, to show; all if omitted.")
-    )
-    pages: str | None = attrs.field(
-        default=None, metadata=described("The pages of a PDF to show: 3, or 1-5; at most 20, required for over 10.")
-    )
+    file_path: Annotated[str, "The file, absolute or relative to the project directory."]
+    offset: Annotated[int, "The number of the first line to show; in a notebook, of the first cell."] = 1
+    limit: Annotated[int | None, "How many lines, or cells, to show; all if omitted."] = None
+    pages: Annotated[str | None, "The pages of a PDF to show: 3, or 1-5; at most 20, required for over 10."] = None
 
 
-class Read(ToolBase):
+class Read(BuiltInTool, name="Read", input_type=ReadInput, access="read", is_clearable=True, result_cap=None):
     """Tool that shows a text file, a notebook or a PDF, or a part of it, or an image."""
-
-    name: ClassVar = "Read"
-    description: ClassVar = tool_description("read")
-    input_type: ClassVar = ReadInput
-    access: ClassVar[Access] = "read"
-    is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = None
 
     def paths_affected(self, arguments: ReadInput, workspace: Workspace) -> list[Path]:
         """Return the path of the file."""
@@ -122,12 +107,10 @@ def _checked_size(arguments: ReadInput, path: Path) -> int:
 
 
 def _binary(arguments: ReadInput, content: bytes) -> ToolResult:
-    media_type = media_type_of(content)
+    name, media_type = arguments.file_path, media_type_of(content)
     if media_type is None:
-        raise ToolFailed(
-            f"{arguments.file_path} is a binary file with NUL bytes. Read shows text, notebooks, images and PDFs."
-        )
-    return show_image(arguments.file_path, media_type, content)
+        raise ToolFailed(f"{name} is a binary file with NUL bytes. Read shows text, notebooks, images and PDFs.")
+    return show_image(name, media_type, content)
 
 
 def _notebook(arguments: ReadInput, content: bytes) -> ToolResult:
@@ -160,11 +143,17 @@ def _numbered(arguments: ReadInput, file: BinaryIO) -> str:
             continue
         line, is_line_clean = _decode(piece, is_whole=len(piece) == size)
         is_clean = is_clean and is_line_clean
-        shown.append(f"{number:6}\t{_cut(line, size)}")
+        if len(line) > LINE_LIMIT:
+            line = f"{line[:LINE_LIMIT]} [line cut after {LINE_LIMIT:,} characters; it has {size:,} bytes]"
+        shown.append(f"{number:6}\t{line}")
         # One more for the line end. Counted line by line, so that the suggested range fits.
         tokens += estimate_text(shown[-1]) + 1
         if tokens > TOKEN_LIMIT:
-            raise _too_much(arguments, fitting=len(shown) - 1)
+            fitting = len(shown) - 1
+            raise ToolFailed(
+                f"{arguments.file_path} from line {arguments.offset:,} on has over {TOKEN_LIMIT:,} tokens. {fitting:,} "
+                f"lines fit: use offset={arguments.offset} and limit={fitting}, or search for the part you need."
+            )
         if len(shown) == arguments.limit:
             break
     if not shown and arguments.offset > 1:
@@ -187,16 +176,3 @@ def _decode(piece: bytes, *, is_whole: bool) -> tuple[str, bool]:
         return codecs.getincrementaldecoder("utf-8")().decode(piece, final=is_whole), True
     except UnicodeDecodeError:
         return piece.decode("utf-8", "replace"), False
-
-
-def _cut(line: str, size: int) -> str:
-    if len(line) <= LINE_LIMIT:
-        return line
-    return f"{line[:LINE_LIMIT]} [line cut after {LINE_LIMIT:,} characters; it has {size:,} bytes]"
-
-
-def _too_much(arguments: ReadInput, *, fitting: int) -> ToolFailed:
-    return ToolFailed(
-        f"{arguments.file_path} from line {arguments.offset:,} on has over {TOKEN_LIMIT:,} tokens. {fitting:,} lines "
-        f"fit: use offset={arguments.offset} and limit={fitting}, or search for the part you need."
-    )

@@ -2,27 +2,26 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
-from coterie.agents.tools.workspace.file_change import FileVersion, FileWrite, encoded, missing_file_hint
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
+from coterie.agents.tools.workspace.file_change import FileVersion, encoded, missing_file_hint
+from coterie.memory.store.change import MemoryChange
+
+FileEdit = Callable[[FileVersion | None], tuple[str, str]]
+"""Function that takes the current version of a file, and returns its new text and a report for the model."""
 
 
 @attrs.frozen(kw_only=True)
 class WriteInput:
     """Arguments of the Write tool."""
 
-    file_path: str = attrs.field(metadata=described("The file, absolute or relative to the project directory."))
-    content: str = attrs.field(metadata=described("The complete new content of the file."))
-
-
-FileEdit = Callable[[FileVersion | None], tuple[str, str]]
-"""Function that takes the current version of a file, and returns its new text and a report for the model."""
+    file_path: Annotated[str, "The file, absolute or relative to the project directory."]
+    content: Annotated[str, "The complete new content of the file."]
 
 
 async def change_file(name: str, workspace: Workspace, edit: FileEdit, *, must_exist: bool = True) -> ToolResult:
@@ -32,29 +31,24 @@ async def change_file(name: str, workspace: Workspace, edit: FileEdit, *, must_e
     Raises `ToolFailed`, also if the model has not read the current version.
     """
 
-    def change_sync() -> tuple[Path, FileWrite, str]:
+    def change_sync() -> tuple[Path, bytes, MemoryChange | None, str]:
         target = workspace.target(name)
         existing = target.read(workspace.seen)
         if existing is None and must_exist:
             raise ToolFailed(f"{name} does not exist{missing_file_hint(target.path)}")
         text, report = edit(existing)
-        return target.path, target.write(text, existing, workspace.seen), report
+        content = encoded(text)
+        return target.path, content, target.write(content, existing, workspace.seen), report
 
-    path, written, report = await trio.to_thread.run_sync(change_sync)
-    workspace.seen.record(path, written.content)
-    if written.change is not None and workspace.memory is not None:
-        workspace.memory.on_change(written.change)
+    path, content, change, report = await trio.to_thread.run_sync(change_sync)
+    workspace.seen.record(path, content)
+    if change is not None and workspace.memory is not None:
+        workspace.memory.on_change(change)
     return ToolResult(text=report)
 
 
-class Write(ToolBase):
+class Write(BuiltInTool, name="Write", input_type=WriteInput, access="edit", is_clearable=True):
     """Tool that creates a file or replaces its whole content."""
-
-    name: ClassVar = "Write"
-    description: ClassVar = tool_description("write")
-    input_type: ClassVar = WriteInput
-    access: ClassVar[Access] = "edit"
-    is_clearable: ClassVar = True
 
     def paths_affected(self, arguments: WriteInput, workspace: Workspace) -> list[Path]:
         """Return the path of the file."""

@@ -2,69 +2,48 @@
 
 import json
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files.directory_walk import WalkResult, display_path, list_files, parse_pattern
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.search.byte_pattern import byte_pattern
 from coterie.agents.tools.search.grep_worker import LARGEST, GrepRequest, GrepResult, Mode
-from coterie.agents.tools.search.ripgrep import files_without, installed_ripgrep
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.search.ripgrep import byte_pattern, files_without, installed_ripgrep
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
 from coterie.agents.tools.workspace.working_directory import printable_name
-from coterie.glob_pattern import GlobPattern
 
-TIME_LIMIT = 30.0
 MAX_LINES = 10_000
 MAX_CONTEXT = 100
 FIRST_BATCH = 200
 COMMON = 50
 """If a search of the first FIRST_BATCH files finds more lines than this, ripgrep would exclude few of the others."""
-WORKER = Path(__file__).with_name("grep_worker.py")
 
 
 @attrs.frozen(kw_only=True)
 class GrepInput:
     """Arguments of the Grep tool."""
 
-    pattern: str = attrs.field(metadata=described("The regular expression, in Python syntax."))
-    path: str | None = attrs.field(
-        default=None, metadata=described("The file or directory to search; the project directory if omitted.")
-    )
-    glob: str | None = attrs.field(
-        default=None, metadata=described("Pattern of the files to search, for example *.py or src/**/*.{ts,tsx}.")
-    )
-    output_mode: Mode = attrs.field(
-        default="files_with_matches",
-        metadata=described(
-            "Show the files that have a match, the matching lines, or the number of matches in each file."
-        ),
-    )
-    ignore_case: bool = attrs.field(default=False, metadata=described("Ignore upper and lower case."))
-    context: int = attrs.field(
-        default=0, metadata=described("How many lines to show before and after each match, in content mode.")
-    )
-    head_limit: int = attrs.field(default=250, metadata=described("How many lines of output to show."))
+    pattern: Annotated[str, "The regular expression, in Python syntax."]
+    path: Annotated[str | None, "The file or directory to search; the project directory if omitted."] = None
+    glob: Annotated[str | None, "Pattern of the files to search, for example *.py or src/**/*.{ts,tsx}."] = None
+    output_mode: Annotated[
+        Mode, "Show the files that have a match, the matching lines, or the number of matches in each file."
+    ] = "files_with_matches"
+    ignore_case: Annotated[bool, "Ignore upper and lower case."] = False
+    context: Annotated[int, "How many lines to show before and after each match, in content mode."] = 0
+    head_limit: Annotated[int, "How many lines of output to show."] = 250
 
 
 @attrs.frozen(kw_only=True)
-class Grep(ToolBase):
+class Grep(BuiltInTool, name="Grep", input_type=GrepInput, access="read", is_clearable=True, result_cap=20_000):
     """Tool that searches the contents of files."""
 
-    name: ClassVar = "Grep"
-    description: ClassVar = tool_description("grep")
-    input_type: ClassVar = GrepInput
-    access: ClassVar[Access] = "read"
-    is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = 20_000
-
-    time_limit: float = TIME_LIMIT
+    time_limit: float = 30.0
     """Seconds after which a search is stopped, because some regular expressions take exponential time."""
     ripgrep: str | None = attrs.field(factory=installed_ripgrep)
     """Path of ripgrep, which excludes files without a match; None to search all files in Python."""
@@ -78,22 +57,18 @@ class Grep(ToolBase):
 
         Cancellation kills the worker processes; a thread may continue listing files.
         """
-        _check_numbers(arguments)
+        if not 0 <= arguments.context <= MAX_CONTEXT:
+            raise ToolFailed(f"context is {arguments.context}, but must be from 0 to {MAX_CONTEXT} lines")
+        if not 1 <= arguments.head_limit <= MAX_LINES:
+            raise ToolFailed(f"head_limit is {arguments.head_limit}, but must be from 1 to {MAX_LINES:,} lines")
         with trio.move_on_after(self.time_limit):
             listing, files = await _files(arguments, workspace)
             found = await _search(arguments, files, self.ripgrep)
-            return ToolResult(text="\n".join([*found.lines, *_notes(arguments, found, listing)]))
+            return ToolResult(text="\n".join(filter(None, [*found.lines, *_notes(arguments, found), listing.note])))
         raise ToolFailed(
             f"The search was stopped after {self.time_limit:g} s. Search fewer files, or use a simpler expression: "
             "nested repetition, as in (a+)+, can take exponential time."
         )
-
-
-def _check_numbers(arguments: GrepInput) -> None:
-    if not 0 <= arguments.context <= MAX_CONTEXT:
-        raise ToolFailed(f"context is {arguments.context}, but must be from 0 to {MAX_CONTEXT} lines")
-    if not 1 <= arguments.head_limit <= MAX_LINES:
-        raise ToolFailed(f"head_limit is {arguments.head_limit}, but must be from 1 to {MAX_LINES:,} lines")
 
 
 async def _files(arguments: GrepInput, workspace: Workspace) -> tuple[WalkResult, list[tuple[str, str]]]:
@@ -105,15 +80,12 @@ async def _files(arguments: GrepInput, workspace: Workspace) -> tuple[WalkResult
     if await trio.to_thread.run_sync(_is_file_sync, path, arguments.path or "."):
         return WalkResult(names=(path.name,), is_cut=False), [(str(path), display_path(path, workspace.root))]
     listing = await list_files(path)
-    # In a thread, because matching many names is slow.
-    names = await trio.to_thread.run_sync(_matching_sync, listing.names, wildcard, abandon_on_cancel=True)
+    names = list(listing.names)
+    if wildcard is not None:  # In a thread, because matching many names is slow.
+        names = await trio.to_thread.run_sync(list, filter(wildcard.matches, names), abandon_on_cancel=True)
     directory = display_path(path, workspace.root)
     prefix = "" if directory == "." else f"{directory.rstrip('/')}/"
     return listing, [(f"{path}/{name}", prefix + printable_name(name)) for name in names]
-
-
-def _matching_sync(names: Iterable[str], wildcard: GlobPattern | None) -> list[str]:
-    return [name for name in names if wildcard is None or wildcard.matches(name)]
 
 
 def _is_file_sync(path: Path, name: str) -> bool:
@@ -153,23 +125,19 @@ async def _search_in_worker(
         excluded=[index for index, (path, _) in enumerate(files) if path in excluded],
         is_continued=shown > 0,
     )
-    found = GrepResult(**json.loads(await run_worker(WORKER, json.dumps(request._asdict()).encode())))
+    found = GrepResult(**json.loads(await run_worker("search/grep_worker.py", json.dumps(request._asdict()).encode())))
     if found.error is not None:
         raise ToolFailed(f"{arguments.pattern!r} is not a valid Python regular expression: {found.error}")
     return found
 
 
-def _notes(arguments: GrepInput, found: GrepResult, listing: WalkResult) -> list[str]:
-    notes = []
+def _notes(arguments: GrepInput, found: GrepResult) -> Iterator[str]:
     if not found.lines:
         binary = f", {found.binary:,} binary files skipped" if found.binary else ""
-        notes.append(f"no line matches {arguments.pattern!r} ({found.searched:,} files searched{binary})")
+        yield f"no line matches {arguments.pattern!r} ({found.searched:,} files searched{binary})"
     if found.is_cut:
-        notes.append(f"[cut after {arguments.head_limit:,} lines: narrow the search, or use a larger head_limit]")
+        yield f"[cut after {arguments.head_limit:,} lines: narrow the search, or use a larger head_limit]"
     if found.large:
-        notes.append(f"[{found.large:,} files over {LARGEST // 1024**2} MB were not searched]")
+        yield f"[{found.large:,} files over {LARGEST // 1024**2} MB were not searched]"
     if found.unreadable:
-        notes.append(f"[{found.unreadable:,} files could not be read]")
-    if listing.note:
-        notes.append(listing.note)
-    return notes
+        yield f"[{found.unreadable:,} files could not be read]"

@@ -14,7 +14,7 @@ import stat
 import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 Mode = Literal["files_with_matches", "content", "count"]
 
@@ -58,9 +58,8 @@ class GrepResult(NamedTuple):
 
     def joined(self, later: "GrepResult") -> "GrepResult":
         """Merge this result with that of *later* files."""
-        return GrepResult(
+        return later._replace(
             lines=self.lines + later.lines,
-            is_cut=later.is_cut,
             searched=self.searched + later.searched,
             binary=self.binary + later.binary,
             large=self.large + later.large,
@@ -112,7 +111,9 @@ def _all_lines(request: GrepRequest, regex: re.Pattern[str], counts: Counter[str
 
 def _file_lines(request: GrepRequest, regex: re.Pattern[str], path: str, name: str) -> Iterator[str]:
     with open(path, "rb", opener=open_file) as file:
-        text = _text(file)
+        has_mark = read_beginning(file.fileno()).startswith(codecs.BOM_UTF8)
+        file.seek(len(codecs.BOM_UTF8) if has_mark else 0)
+        text = (line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace") for line in file)
         if request.mode == "content":
             yield from _matches_in_context(text, regex, name, request.context)
         elif request.mode == "count":
@@ -138,12 +139,6 @@ def read_beginning(descriptor: int) -> bytes:
     if b"\0" in beginning:
         raise SkippedFile("binary")
     return beginning
-
-
-def _text(file: BinaryIO) -> Iterator[str]:
-    has_mark = read_beginning(file.fileno()).startswith(codecs.BOM_UTF8)
-    file.seek(len(codecs.BOM_UTF8) if has_mark else 0)
-    return (line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace") for line in file)
 
 
 def _matches_in_context(lines: Iterable[str], regex: re.Pattern[str], name: str, context: int) -> Iterator[str]:

@@ -2,61 +2,50 @@
 
 import json
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
 from coterie.agents.tools.search.transcript_worker import SHOWN, TranscriptSearchRequest, TranscriptSearchResult, Who
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.worker_process import run_worker
 
-TIME_LIMIT = 30.0
 MAX_TEXTS = 50
-WORKER = Path(__file__).with_name("transcript_worker.py")
 
 
 @attrs.frozen(kw_only=True)
 class SearchTranscriptInput:
     """Arguments of the SearchTranscript tool."""
 
-    pattern: str | None = attrs.field(
-        default=None, metadata=described("The regular expression, in Python syntax. Not together with turn.")
+    pattern: Annotated[str | None, "The regular expression, in Python syntax. Not together with turn."] = None
+    turn: Annotated[int | None, "Show all texts of this turn instead; a result line of a search gives its number."] = (
+        None
     )
-    turn: int | None = attrs.field(
-        default=None,
-        metadata=described("Show all texts of this turn instead; a result line of a search gives its number."),
+    who: Annotated[Who, "Whose texts: the user's, your own, your calls, their results, mail, earlier summaries."] = (
+        "anyone"
     )
-    who: Who = attrs.field(
-        default="anyone",
-        metadata=described("Whose texts: the user's, your own, your calls, their results, mail, earlier summaries."),
-    )
-    before_turn: int | None = attrs.field(
-        default=None, metadata=described("Search only turns before this one, to continue a long list.")
-    )
-    ignore_case: bool = attrs.field(default=False, metadata=described("Ignore upper and lower case."))
-    limit: int = attrs.field(
-        default=10, metadata=described(f"How many texts to show, newest first; up to {MAX_TEXTS}.")
-    )
+    before_turn: Annotated[int | None, "Search only turns before this one, to continue a long list."] = None
+    ignore_case: Annotated[bool, "Ignore upper and lower case."] = False
+    limit: Annotated[int, f"How many texts to show, newest first; up to {MAX_TEXTS}."] = 10
 
 
 @attrs.frozen(kw_only=True)
-class SearchTranscript(ToolBase):
+class SearchTranscript(
+    BuiltInTool,
+    name="SearchTranscript",
+    input_type=SearchTranscriptInput,
+    access="read",
+    is_clearable=True,
+    result_cap=20_000,
+):
     """Tool that searches the transcript of one agent."""
 
     path: Path
     """Path of the transcript, which other tools may not access."""
-    time_limit: float = TIME_LIMIT
+    time_limit: float = 30.0
     """Seconds after which a search is stopped, because some regular expressions take exponential time."""
-
-    name: ClassVar = "SearchTranscript"
-    description: ClassVar = tool_description("search_transcript")
-    input_type: ClassVar = SearchTranscriptInput
-    access: ClassVar[Access] = "read"
-    is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = 20_000
 
     async def run(self, arguments: SearchTranscriptInput, _workspace: Workspace) -> ToolResult:
         """Return a line for each match, or all texts of one turn. Cancellation kills the worker process."""
@@ -66,7 +55,7 @@ class SearchTranscript(ToolBase):
             raise ToolFailed(f"limit is {arguments.limit}, but must be from 1 to {MAX_TEXTS}")
         request = TranscriptSearchRequest(path=str(self.path), own=self.name, **attrs.asdict(arguments))
         with trio.move_on_after(self.time_limit):
-            output = await run_worker(WORKER, json.dumps(request._asdict()).encode())
+            output = await run_worker("search/transcript_worker.py", json.dumps(request._asdict()).encode())
             found = TranscriptSearchResult(**json.loads(output))
             if found.error is not None:
                 raise ToolFailed(f"{arguments.pattern!r} is not a valid Python regular expression: {found.error}")

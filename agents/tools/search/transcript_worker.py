@@ -76,7 +76,9 @@ def search(request: TranscriptSearchRequest) -> TranscriptSearchResult:
     total = last = 0
     for excerpt in excerpts(request.path, request.own):
         last = excerpt.turn
-        if _is_selected(excerpt, request) and (match := regex.search(excerpt.text)):
+        is_old_enough = request.before_turn is None or excerpt.turn < request.before_turn
+        is_selected = is_old_enough and request.who in ("anyone", excerpt.who)
+        if is_selected and (match := regex.search(excerpt.text)):
             total += 1
             newest.append(f"turn {excerpt.turn}, {excerpt.name}: {_context(excerpt.text, match)}")
     return TranscriptSearchResult(lines=list(reversed(newest)), total=total, last=last)
@@ -123,7 +125,9 @@ class TranscriptReader:
                 self._turn = turn + bool(is_taken)
 
     def _epoch(self, messages: list[dict[str, Any]], *, is_compacted: bool) -> Iterator[Excerpt]:
-        inherited = 0 if self._seen else _inherited(messages)
+        # A fork has inherited all messages up to the last reply.
+        replies = (number for number, message in enumerate(messages, 1) if message["role"] == "assistant")
+        inherited = 0 if self._seen else max(replies, default=0)
         for number, message in enumerate(messages):
             role, turn = "summary" if is_compacted else message["role"], 0 if number < inherited else self._turn
             for block in filter(self._is_new, map(_block, message["blocks"])):
@@ -153,7 +157,9 @@ class TranscriptReader:
             case {"type": "tool_result", "tool_use_id": str(id_), "content": content}:
                 name = self._names.get(id_, "a call")
                 if name != self._own:
-                    yield Excerpt(turn, "result", f"result of {name}", _result(content))
+                    is_text = isinstance(content, str)
+                    text = content if is_text else "\n".join(part.get("text", "") for part in content)
+                    yield Excerpt(turn, "result", f"result of {name}", text)
 
 
 def _block(stored: Any) -> dict[str, Any]:
@@ -162,22 +168,8 @@ def _block(stored: Any) -> dict[str, Any]:
     return block
 
 
-def _inherited(messages: list[dict[str, Any]]) -> int:
-    """Return how many initial messages a fork has inherited: all up to the last reply."""
-    return max((number for number, message in enumerate(messages, 1) if message["role"] == "assistant"), default=0)
-
-
 def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _result(content: str | list[dict[str, Any]]) -> str:
-    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
-
-
-def _is_selected(excerpt: Excerpt, request: TranscriptSearchRequest) -> bool:
-    is_old_enough = request.before_turn is None or excerpt.turn < request.before_turn
-    return is_old_enough and request.who in ("anyone", excerpt.who)
 
 
 def _context(text: str, match: re.Match[str]) -> str:

@@ -1,15 +1,19 @@
-"""The Bash tool: runs a command and returns its output and exit code."""
+"""The Bash tool, and the BashOutput and KillBash tools for background jobs."""
 
+import codecs
+import json
+import re
+import warnings
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated
 
 import attrs
 import trio
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
-from coterie.agents.tools.worker_process import BoundedOutput, command_environment
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
+from coterie.agents.tools.worker_process import BoundedOutput, command_environment, run_worker
+from coterie.agents.tools.workspace.background_jobs import find_job
 from coterie.agents.tools.workspace.shell_process import run_shell
 from coterie.agents.tools.workspace.working_directory import open_directory_report
 
@@ -19,38 +23,25 @@ KEPT = 2_000_000
 """Characters to keep at the beginning of the output, and the same number at the end."""
 BASH_RESULT_CAP = 30_000
 """Maximum characters of a result; longer ones are stored on disk."""
-GRACE = 2.0
 
 
 @attrs.frozen(kw_only=True)
 class BashInput:
     """Arguments of the Bash tool."""
 
-    command: str = attrs.field(metadata=described("The shell command."))
-    timeout: float = attrs.field(
-        default=DEFAULT_TIMEOUT,
-        metadata=described(f"Seconds after which the command is killed, at most {MAX_TIMEOUT:g}."),
-    )
-    description: str | None = attrs.field(
-        default=None, metadata=described("What the command does, in five to ten words, for the user.")
-    )
-    run_in_background: bool = attrs.field(
-        default=False, metadata=described("Start the command as a job and do not wait for it; it has no time limit.")
+    command: Annotated[str, "The shell command."]
+    timeout: Annotated[float, f"Seconds after which the command is killed, at most {MAX_TIMEOUT:g}."] = DEFAULT_TIMEOUT
+    description: Annotated[str | None, "What the command does, in five to ten words, for the user."] = None
+    run_in_background: Annotated[bool, "Start the command as a job and do not wait for it; it has no time limit."] = (
+        False
     )
 
 
 @attrs.frozen(kw_only=True)
-class Bash(ToolBase):
+class Bash(BuiltInTool, name="Bash", input_type=BashInput, access="run", is_clearable=True, result_cap=BASH_RESULT_CAP):
     """Tool that runs each command in a new shell, in the directory where the previous command ended."""
 
-    name: ClassVar = "Bash"
-    description: ClassVar = tool_description("bash")
-    input_type: ClassVar = BashInput
-    access: ClassVar[Access] = "run"
-    is_clearable: ClassVar = True
-    result_cap: ClassVar[int | None] = BASH_RESULT_CAP
-
-    grace: float = GRACE
+    grace: float = 2.0
     """Seconds between SIGTERM and SIGKILL."""
 
     def paths_affected(self, _arguments: BashInput, workspace: Workspace) -> list[Path]:
@@ -100,3 +91,83 @@ async def _start_job(command: str, workspace: Workspace) -> str:
 def _result(output: str, *notes: str | None, failure: str | None = None) -> ToolResult:
     lines = [line for line in (output.rstrip("\n"), *notes, failure) if line]
     return ToolResult(text="\n".join(lines), is_error=failure is not None)
+
+
+@attrs.frozen(kw_only=True)
+class BashOutputInput:
+    """Arguments of the BashOutput tool."""
+
+    bash_id: Annotated[str, "Id of the job, as returned by Bash."]
+    filter: Annotated[
+        str | None, "Python regular expression: only new lines that match are shown; the other new lines are discarded."
+    ] = None
+
+
+@attrs.frozen(kw_only=True)
+class BashOutput(BuiltInTool, name="BashOutput", input_type=BashOutputInput, access="read", result_cap=BASH_RESULT_CAP):
+    """Tool that shows the new output of a job. It affects no path, because a call cannot name a file."""
+
+    filter_limit: float = 10.0
+    """Seconds after which a filter is stopped, because some regular expressions take exponential time."""
+
+    async def run(self, arguments: BashOutputInput, workspace: Workspace) -> ToolResult:
+        """Return the new output, followed by the status of the job.
+
+        Output counts as shown only if the call succeeds: after a failure or cancellation the next call returns it.
+        """
+        job = find_job(workspace.jobs, arguments.bash_id)
+        # Taken before the output is read, so that a job reported as ended has no unread output.
+        has_ended, status, start = not job.is_running, job.status, job.shown
+        try:
+            content = await trio.to_thread.run_sync(job.output.read_sync, start, abandon_on_cancel=True)
+        except OSError as exc:
+            raise ToolFailed(f"The output of {job.id} cannot be read: {exc.strerror}") from exc
+        if not has_ended:
+            content = _without_partial_character(content)
+        shown = content if arguments.filter is None else await self._filter(content, arguments.filter)
+        job.shown = start + len(content)
+        job.is_known_ended = has_ended
+        capped = BoundedOutput(KEPT)
+        capped.add(shown)
+        lines = (capped.finish().rstrip("\n"), job.output.loss, f"[{job.id}: {status}]")
+        return ToolResult(text="\n".join(filter(None, lines)))
+
+    async def _filter(self, content: bytes, pattern: str) -> bytes:
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as exc:
+            raise ToolFailed(f"{pattern!r} is not a valid Python regular expression: {exc}") from exc
+        with trio.move_on_after(self.filter_limit):
+            return await run_worker("shell/line_filter_worker.py", json.dumps(pattern).encode() + b"\n" + content)
+        raise ToolFailed(
+            f"The filter was stopped after {self.filter_limit:g} s. Use a simpler expression: nested repetition, as in "
+            "(a+)+, can take exponential time."
+        )
+
+
+def _without_partial_character(content: bytes) -> bytes:
+    """Remove an incomplete UTF-8 character at the end of *content*."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(content[-4:])
+    pending, _ = decoder.getstate()
+    return content.removesuffix(pending)
+
+
+@attrs.frozen(kw_only=True)
+class KillBashInput:
+    """Arguments of the KillBash tool."""
+
+    bash_id: Annotated[str, "Id of the job, as returned by Bash."]
+
+
+class KillBash(BuiltInTool, name="KillBash", input_type=KillBashInput, access="read"):
+    """Tool that ends a job. Its access is "read", because an agent may always end a job that it has started."""
+
+    async def run(self, arguments: KillBashInput, workspace: Workspace) -> ToolResult:
+        """End the job and its child processes, and return its status. Cancelling the call does not stop that."""
+        job = find_job(workspace.jobs, arguments.bash_id)
+        already = "already " if not job.is_running else ""
+        await job.end()
+        job.is_known_ended = True
+        return ToolResult(text=f"{job.id}: {already}{job.status}")

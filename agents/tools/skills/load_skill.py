@@ -1,7 +1,7 @@
 """The Skill tool: loads the text of a skill."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Annotated
 
 import attrs
 import trio
@@ -11,29 +11,23 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.events.layer_events import SkillLoaded
 from coterie.agents.skills.skill_text import skill_block, skill_text
 from coterie.agents.skills.store import Skills
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 
 
 @attrs.frozen(kw_only=True)
 class SkillInput:
     """Arguments of the Skill tool."""
 
-    skill: str = attrs.field(metadata=described("The name of the skill, as listed."))
-    args: str = attrs.field(default="", metadata=described("Arguments for the skill, if it takes any."))
+    skill: Annotated[str, "The name of the skill, as listed."]
+    args: Annotated[str, "Arguments for the skill, if it takes any."] = ""
 
 
 @attrs.frozen(kw_only=True)
-class SkillTool(ToolBase):
+class SkillTool(BuiltInTool, name="Skill", input_type=SkillInput, access="session"):
     """Tool that loads the skills that existed when the agent was started."""
 
     skills: Skills
     emit: Callable[[SkillLoaded], None]
-
-    name: ClassVar = "Skill"
-    description: ClassVar = tool_description("skill")
-    input_type: ClassVar = SkillInput
-    access: ClassVar[Access] = "session"
 
     async def run(self, arguments: SkillInput, workspace: Workspace) -> ToolResult:
         """Return the current text of the skill and the directory of its other files."""

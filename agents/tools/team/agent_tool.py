@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated
 
 import attrs
 import trio
@@ -22,8 +22,7 @@ from coterie.agents.root_link.spawn_request import (
     SpawnRefused,
     SpawnRequest,
 )
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.mailbox.errors import MailboxError
 
 LATER = "Its report will come as a message."
@@ -33,25 +32,20 @@ LATER = "Its report will come as a message."
 class AgentInput:
     """Arguments of the Agent tool."""
 
-    description: str = attrs.field(metadata=described("The purpose of the agent, in 3 to 5 words."))
-    prompt: str = attrs.field(metadata=described("The complete task: the agent gets no other information."))
-    subagent_type: str = attrs.field(default=GENERAL, metadata=described("The type of the agent."))
-    name: str | None = attrs.field(default=None, metadata=described("A name for the agent; generated if not given."))
-    run_in_background: bool = attrs.field(default=False, metadata=described("Continue without waiting for its report."))
-    stays: bool = attrs.field(
-        default=False, metadata=described("Keep it as a teammate: after the task it waits for messages.")
-    )
-    isolation: Isolation | None = attrs.field(
-        default=None, metadata=described("worktree: the agent works in its own git worktree.")
-    )
-    plan_required: bool = attrs.field(
-        default=False,
-        metadata=described("The agent may only read until its plan is approved; it runs in the background."),
+    description: Annotated[str, "The purpose of the agent, in 3 to 5 words."]
+    prompt: Annotated[str, "The complete task: the agent gets no other information."]
+    subagent_type: Annotated[str, "The type of the agent."] = GENERAL
+    name: Annotated[str | None, "A name for the agent; generated if not given."] = None
+    run_in_background: Annotated[bool, "Continue without waiting for its report."] = False
+    stays: Annotated[bool, "Keep it as a teammate: after the task it waits for messages."] = False
+    isolation: Annotated[Isolation | None, "worktree: the agent works in its own git worktree."] = None
+    plan_required: Annotated[bool, "The agent may only read until its plan is approved; it runs in the background."] = (
+        False
     )
 
 
 @attrs.define(eq=False)
-class AgentTool(ToolBase):
+class AgentTool(BuiltInTool, name="Agent", input_type=AgentInput, access="spawn"):
     """Tool that starts agents, and waits for the reports of those that do not run in the background."""
 
     spawner: Spawner
@@ -74,24 +68,25 @@ class AgentTool(ToolBase):
     _released: dict[str, str] = attrs.field(factory=dict, init=False)
     """Agent name -> reason why the wait for its report was cancelled."""
 
-    name: ClassVar = "Agent"
-    input_type: ClassVar = AgentInput
-    access: ClassVar[Access] = "spawn"
-
     def __attrs_post_init__(self) -> None:
         lines = (f"- {name}: {' '.join(purpose.split())}" for name, purpose in sorted(self.agent_types.items()))
-        self.description = render("tools/agent", kinds="\n".join(lines))
+        self.description = render("tools/Agent", kinds="\n".join(lines))
 
     async def run(self, arguments: AgentInput, _workspace: Workspace) -> ToolResult:
         """Start the agent and return its report; for an agent in the background, return its name.
 
         After cancellation the report arrives later as a message.
         """
+        fork = None
+        if arguments.subagent_type == FORK and self.fork_point is not None:
+            if arguments.plan_required:
+                raise ToolFailed("A fork cannot submit a plan. Start another agent type, or omit plan_required.")
+            fork = str(self.fork_point())
         request = SpawnRequest(
             task=arguments.prompt,
             definition=arguments.subagent_type,
             name=arguments.name,
-            fork=self._fork_point(arguments),
+            fork=fork,
             stays=arguments.stays,
             isolation=arguments.isolation,
             plan=PlanPolicy() if arguments.plan_required else None,
@@ -110,23 +105,11 @@ class AgentTool(ToolBase):
             return ToolResult(text=f"{spawned.name} works in the background. {LATER}")
         return await self._wait(spawned)
 
-    def _fork_point(self, arguments: AgentInput) -> str | None:
-        if arguments.subagent_type != FORK or self.fork_point is None:
-            return None
-        if arguments.plan_required:
-            raise ToolFailed("A fork cannot submit a plan. Start another agent type, or omit plan_required.")
-        return str(self.fork_point())
-
     def release(self, name: str, why: str = "") -> None:
         """Cancel the wait for the report of *name*, if any; an empty *why* means that the user requested it."""
         if name in self._waits:
             self._released[name] = why
             self._waits[name].cancel()
-
-    def _moved(self, name: str) -> str:
-        if why := self._released.pop(name, ""):
-            return f"{name} continues in the background, because {why}."
-        return f"The user moved {name} to the background."
 
     async def _wait(self, spawned: Spawned) -> ToolResult:
         scope = self._waits[spawned.name] = trio.CancelScope()
@@ -140,6 +123,8 @@ class AgentTool(ToolBase):
         finally:
             del self._waits[spawned.name]
         if scope.cancelled_caught:
-            return ToolResult(text=f"{self._moved(spawned.name)} {LATER}")
+            if why := self._released.pop(spawned.name, ""):
+                return ToolResult(text=f"{spawned.name} continues in the background, because {why}. {LATER}")
+            return ToolResult(text=f"The user moved {spawned.name} to the background. {LATER}")
         self.pending.discard(spawned.report)
         return ToolResult(text=f"{spawned.name} has ended. {task_report_text(envelope)}")

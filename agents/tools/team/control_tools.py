@@ -1,15 +1,14 @@
 """The ExitPlanMode and TaskStop tools."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.permissions.plan_approval import PlanApprover, PlanDecision
 from coterie.agents.root_link.spawn_request import Spawner, SpawnRefused
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 
 MAX_PLAN_LENGTH = 40_000
 """Maximum characters of a plan with its file names, so that a person can review it and it fits into a message."""
@@ -20,22 +19,17 @@ _APPROVERS: Mapping[str, str] = {"lead": "The lead", "human": "The user", "rule"
 class ExitPlanModeInput:
     """Arguments of the ExitPlanMode tool."""
 
-    plan: str = attrs.field(metadata=described("What you will do, step by step; the reviewer sees only this text."))
-    files: list[str] = attrs.field(
-        factory=list, metadata=described("Every file that the plan changes, relative to the project directory.")
+    plan: Annotated[str, "What you will do, step by step; the reviewer sees only this text."]
+    files: Annotated[list[str], "Every file that the plan changes, relative to the project directory."] = attrs.Factory(
+        list
     )
 
 
 @attrs.frozen
-class ExitPlanMode(ToolBase):
+class ExitPlanMode(BuiltInTool, name="ExitPlanMode", input_type=ExitPlanModeInput, access="session"):
     """Tool that submits a plan of the agent for approval."""
 
     approver: PlanApprover
-
-    name: ClassVar = "ExitPlanMode"
-    description: ClassVar = tool_description("exit_plan_mode")
-    input_type: ClassVar = ExitPlanModeInput
-    access: ClassVar[Access] = "session"
 
     async def run(self, arguments: ExitPlanModeInput, _workspace: Workspace) -> ToolResult:
         """Wait for the decision on the plan and return it. Cancellation withdraws the plan."""
@@ -63,19 +57,14 @@ def _decision_text(decision: PlanDecision) -> str:
 class TaskStopInput:
     """Arguments of the TaskStop tool."""
 
-    name: str = attrs.field(metadata=described("The name of an agent that you or one of your agents started."))
+    name: Annotated[str, "The name of an agent that you or one of your agents started."]
 
 
 @attrs.frozen
-class TaskStop(ToolBase):
+class TaskStop(BuiltInTool, name="TaskStop", input_type=TaskStopInput, access="session"):
     """Tool that stops an agent that this agent or one of its agents has started."""
 
     spawner: Spawner
-
-    name: ClassVar = "TaskStop"
-    description: ClassVar = tool_description("task_stop")
-    input_type: ClassVar = TaskStopInput
-    access: ClassVar[Access] = "session"
 
     async def run(self, arguments: TaskStopInput, _workspace: Workspace) -> ToolResult:
         """Stop the agent and return when all its processes have ended. Cancelling the call does not stop that."""

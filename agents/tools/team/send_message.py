@@ -1,13 +1,12 @@
 """The SendMessage tool: sends a message to another agent and returns a receipt."""
 
-from typing import Any, ClassVar, get_args
+from typing import Annotated, Any, get_args
 
 import attrs
 import msgspec
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.mailbox.envelope import MessageId, MessageKind, Sender
 from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.router import OutgoingMessage, Router, SendResult
@@ -23,26 +22,17 @@ STRUCTURED = tuple(kind for kind in get_args(MessageKind) if kind not in ("messa
 class SendMessageInput:
     """Arguments of the SendMessage tool."""
 
-    to: str = attrs.field(
-        metadata=described("An agent's name, `main`, `*` for everyone, `uds:<path>` or `bridge:<session id>`.")
-    )
-    message: str | dict[str, Any] = attrs.field(
-        metadata=described("Text, or an object with a `type`, such as `task_assignment`.")
-    )
-    summary: str | None = attrs.field(default=None, metadata=described("Summary of the message, in 5 to 10 words."))
+    to: Annotated[str, "An agent's name, `main`, `*` for everyone, `uds:<path>` or `bridge:<session id>`."]
+    message: Annotated[str | dict[str, Any], "Text, or an object with a `type`, such as `task_assignment`."]
+    summary: Annotated[str | None, "Summary of the message, in 5 to 10 words."] = None
 
 
 @attrs.frozen(kw_only=True)
-class SendMessage(ToolBase):
+class SendMessage(BuiltInTool, name="SendMessage", input_type=SendMessageInput, access="session"):
     """Tool that sends messages of one agent."""
 
     router: Router
     sender: Sender
-
-    name: ClassVar = "SendMessage"
-    description: ClassVar = tool_description("send_message")
-    input_type: ClassVar = SendMessageInput
-    access: ClassVar[Access] = "session"
 
     async def run(self, arguments: SendMessageInput, _workspace: Workspace) -> ToolResult:
         """Send the message and return the result for each recipient."""

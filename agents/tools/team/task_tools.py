@@ -2,16 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, Tool, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import BuiltInTool, Tool, ToolResult, Workspace
 from coterie.mailbox.tasks.errors import TaskError, TaskRefused
 from coterie.mailbox.tasks.task import ListedTask, Task, TaskChange, TaskId, TaskOwner, TaskState, TaskStatus
 from coterie.mailbox.tasks.task_list import TaskList
+
+UNFINISHED: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress"})
 
 
 @contextmanager
@@ -46,72 +47,49 @@ def task_text(task: ListedTask) -> str:
     return "\n".join([task_line(task), *filter(None, related)])
 
 
-def task_result(task: Task) -> str:
-    """Format the state of a task after a change."""
-    owner = f", {task.owner}" if task.owner else ""
-    return f"Task {task.id} is now [{task.status}{owner}]: {task.subject}"
-
-
 @attrs.frozen
-class _TaskTool(ToolBase):
+class _TaskTool(BuiltInTool):
     """Base class of the task tools of one agent."""
 
     task_list: TaskList
     owner: TaskOwner
-
-    access: ClassVar[Access] = "session"
 
 
 @attrs.frozen(kw_only=True)
 class TaskClaimInput:
     """Arguments of the TaskClaim tool."""
 
-    task_id: int | None = attrs.field(
-        default=None, metadata=described("The number of the task; if omitted, the oldest task that can be started.")
-    )
+    task_id: Annotated[int | None, "The number of the task; if omitted, the oldest task that can be started."] = None
 
 
 @attrs.frozen
-class TaskClaim(_TaskTool):
+class TaskClaim(_TaskTool, name="TaskClaim", input_type=TaskClaimInput, access="session"):
     """Tool that assigns a task to the agent."""
-
-    name: ClassVar = "TaskClaim"
-    description: ClassVar = tool_description("task_claim")
-    input_type: ClassVar = TaskClaimInput
 
     async def run(self, arguments: TaskClaimInput, _workspace: Workspace) -> ToolResult:
         """Claim the task and return all its details."""
         with translate_task_errors():
-            task = await self._claim(arguments.task_id)
+            if arguments.task_id is not None:
+                task: Task | None = await self.task_list.claim(TaskId(arguments.task_id), self.owner)
+            else:
+                task = await self.task_list.claim_next(self.owner)
+            if task is None:
+                raise ToolFailed("No task can be started now. TaskList shows which are blocked or in progress.")
             return ToolResult(text=task_text(await self.task_list.get(task.id)))
-
-    async def _claim(self, task_id: int | None) -> Task:
-        if task_id is not None:
-            return await self.task_list.claim(TaskId(task_id), self.owner)
-        task = await self.task_list.claim_next(self.owner)
-        if task is None:
-            raise ToolFailed("No task can be started now. TaskList shows which are blocked or in progress.")
-        return task
 
 
 @attrs.frozen(kw_only=True)
 class TaskCreateInput:
     """Arguments of the TaskCreate tool."""
 
-    subject: str = attrs.field(metadata=described("The task in one line."))
-    description: str = attrs.field(default="", metadata=described("Everything needed to do the task."))
-    blocked_by: list[int] = attrs.field(
-        factory=list, metadata=described("Numbers of the tasks that must be done first.")
-    )
+    subject: Annotated[str, "The task in one line."]
+    description: Annotated[str, "Everything needed to do the task."] = ""
+    blocked_by: Annotated[list[int], "Numbers of the tasks that must be done first."] = attrs.Factory(list)
 
 
 @attrs.frozen
-class TaskCreate(_TaskTool):
+class TaskCreate(_TaskTool, name="TaskCreate", input_type=TaskCreateInput, access="session"):
     """Tool that adds a task to the task list."""
-
-    name: ClassVar = "TaskCreate"
-    description: ClassVar = tool_description("task_create")
-    input_type: ClassVar = TaskCreateInput
 
     async def run(self, arguments: TaskCreateInput, _workspace: Workspace) -> ToolResult:
         """Create the task and return its number."""
@@ -125,29 +103,19 @@ class TaskCreate(_TaskTool):
         return ToolResult(text=f"Created task {task.id}: {task.subject}")
 
 
-UNFINISHED: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress"})
-
-
 @attrs.frozen(kw_only=True)
 class TaskListInput:
     """Arguments of the TaskList tool."""
 
-    task_id: int | None = attrs.field(
-        default=None, metadata=described("Show only this task, with its description; if omitted, all in the state.")
-    )
-    state: Literal["unfinished", "open", "blocked", "in_progress", "done"] = attrs.field(
-        default="unfinished", metadata=described("Show tasks in this state.")
+    task_id: Annotated[int | None, "Show only this task, with its description; if omitted, all in the state."] = None
+    state: Annotated[Literal["unfinished", "open", "blocked", "in_progress", "done"], "Show tasks in this state."] = (
+        "unfinished"
     )
 
 
 @attrs.frozen
-class TaskListTool(_TaskTool):
+class TaskListTool(_TaskTool, name="TaskList", input_type=TaskListInput, access="session", is_clearable=True):
     """Tool that shows tasks."""
-
-    name: ClassVar = "TaskList"
-    description: ClassVar = tool_description("task_list")
-    input_type: ClassVar = TaskListInput
-    is_clearable: ClassVar = True
 
     async def run(self, arguments: TaskListInput, _workspace: Workspace) -> ToolResult:
         """Return a line for each task, or all details of one task."""
@@ -164,37 +132,22 @@ class TaskListTool(_TaskTool):
 class TaskUpdateInput:
     """Arguments of the TaskUpdate tool."""
 
-    task_id: int = attrs.field(metadata=described("The number of the task."))
-    status: TaskStatus | None = attrs.field(
-        default=None, metadata=described("done if all of it is done; open to give it back.")
+    task_id: Annotated[int, "The number of the task."]
+    status: Annotated[TaskStatus | None, "done if all of it is done; open to give it back."] = None
+    subject: Annotated[str | None, "New subject."] = None
+    description: Annotated[str | None, "New description."] = None
+    add_blocked_by: Annotated[list[int], "Numbers of further tasks that must be done first."] = attrs.Factory(list)
+    remove_blocked_by: Annotated[list[int], "Numbers of tasks that need not be done first after all."] = attrs.Factory(
+        list
     )
-    subject: str | None = attrs.field(default=None, metadata=described("New subject."))
-    description: str | None = attrs.field(default=None, metadata=described("New description."))
-    add_blocked_by: list[int] = attrs.field(
-        factory=list, metadata=described("Numbers of further tasks that must be done first.")
-    )
-    remove_blocked_by: list[int] = attrs.field(
-        factory=list, metadata=described("Numbers of tasks that need not be done first after all.")
-    )
-
-
-CompletionCheck = Callable[[ListedTask], Awaitable[str | None]]
-"""Check whether a task is really done: returns the reason for the model why it is not, or None."""
-
-
-async def accept_completion(_task: ListedTask) -> None:
-    """Completion check that accepts every task."""
 
 
 @attrs.frozen
-class TaskUpdate(_TaskTool):
+class TaskUpdate(_TaskTool, name="TaskUpdate", input_type=TaskUpdateInput, access="session"):
     """Tool that changes a task."""
 
-    check_completion: CompletionCheck = accept_completion
-
-    name: ClassVar = "TaskUpdate"
-    description: ClassVar = tool_description("task_update")
-    input_type: ClassVar = TaskUpdateInput
+    check_completion: Callable[[ListedTask], Awaitable[str | None]] | None = None
+    """Returns the reason for the model why a task is not really done, or None; None to accept every task."""
 
     async def run(self, arguments: TaskUpdateInput, _workspace: Workspace) -> ToolResult:
         """Change the task and return its new state."""
@@ -209,13 +162,12 @@ class TaskUpdate(_TaskTool):
             raise ToolFailed("Nothing was changed: give at least one field to change, such as the status.")
         task_id = TaskId(arguments.task_id)
         with translate_task_errors():
-            if change.status == "done":
-                await self._check(task_id)
-            return ToolResult(text=task_result(await self.task_list.update(task_id, self.owner, change)))
-
-    async def _check(self, task_id: TaskId) -> None:
-        if reason := await self.check_completion(await self.task_list.get(task_id)):
-            raise ToolFailed(f"The task is not done, so nothing was changed: {reason}")
+            check = self.check_completion if change.status == "done" else None
+            if check is not None and (reason := await check(await self.task_list.get(task_id))):
+                raise ToolFailed(f"The task is not done, so nothing was changed: {reason}")
+            task = await self.task_list.update(task_id, self.owner, change)
+        owner = f", {task.owner}" if task.owner else ""
+        return ToolResult(text=f"Task {task.id} is now [{task.status}{owner}]: {task.subject}")
 
 
 TASK_TOOLS = (TaskCreate.name, TaskListTool.name, TaskClaim.name, TaskUpdate.name)
@@ -223,9 +175,4 @@ TASK_TOOLS = (TaskCreate.name, TaskListTool.name, TaskClaim.name, TaskUpdate.nam
 
 def task_tools(task_list: TaskList, owner: TaskOwner) -> tuple[Tool, ...]:
     """Build the task tools for the agent *owner*, in the order of a request's tools."""
-    return (
-        TaskCreate(task_list, owner),
-        TaskListTool(task_list, owner),
-        TaskClaim(task_list, owner),
-        TaskUpdate(task_list, owner),
-    )
+    return tuple(tool(task_list, owner) for tool in (TaskCreate, TaskListTool, TaskClaim, TaskUpdate))

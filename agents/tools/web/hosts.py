@@ -16,14 +16,17 @@ from coterie.errors import ConfigInvalid
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-EXAMPLE = "docs.python.org, *.example.org, localhost:8000 or 10.0.0.0/8"
 PORTS = {"http": 80, "https": 443}
 MAX_URL_LENGTH = 2_000
 """Maximum characters of a URL."""
 EVERY_HOST = "*"
+NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 _NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
 _ENTRY = re.compile(r"(\[[^\]]+\]|[^:\[\]]+)(?::(\d{1,5}))?")
+
+MAX_ADDRESSES = 4
+"""Maximum number of IP addresses of a host to try."""
 
 
 @attrs.frozen(kw_only=True)
@@ -81,7 +84,7 @@ class HostList:
         """Return True if the list contains the host and port of *address*."""
         literal = _literal(address.host)
         return any(
-            _has_port(port, address) and (_names(entry, address.host) or _holds(entry, literal))
+            _has_port(port, address) and (_names(entry, address.host) if literal is None else _holds(entry, literal))
             for entry, port in self.entries
         )
 
@@ -96,16 +99,11 @@ class HostList:
 def is_public(ip: Address) -> bool:
     """Return True if *ip* is a public internet address and does not embed a private IPv4 address."""
     if isinstance(ip, ipaddress.IPv6Address):
-        inner = ip.ipv4_mapped or ip.sixtofour or _nat64_target(ip)
+        nat64_target = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if ip in NAT64 else None
+        inner = ip.ipv4_mapped or ip.sixtofour or nat64_target
         if inner is not None:
             return is_public(inner)
     return ip.is_global and not ip.is_multicast
-
-
-def _nat64_target(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """Return the IPv4 address in a NAT64 address; None for other addresses."""
-    is_nat64 = ip in ipaddress.IPv6Network("64:ff9b::/96")
-    return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if is_nat64 else None
 
 
 def _host(parts: SplitResult) -> str:
@@ -140,7 +138,8 @@ def _entry(text: str, source: str) -> tuple[str | Network, int | None]:
         except ValueError:
             if name == EVERY_HOST or _NAME.fullmatch(name):
                 return name, port
-    raise ConfigInvalid(source, f"web.hosts has {text!r}, which is not a host; write {EXAMPLE}")
+    example = "docs.python.org, *.example.org, localhost:8000 or 10.0.0.0/8"
+    raise ConfigInvalid(source, f"web.hosts has {text!r}, which is not a host; write {example}")
 
 
 def _has_port(port: int | None, address: WebAddress) -> bool:
@@ -148,19 +147,12 @@ def _has_port(port: int | None, address: WebAddress) -> bool:
 
 
 def _names(entry: str | Network, host: str) -> bool:
-    if not isinstance(entry, str) or _literal(host) is not None:
-        return False
-    return entry in (host, EVERY_HOST) or (entry.startswith("*.") and host.endswith(entry[1:]))
+    is_pattern = isinstance(entry, str) and entry.startswith("*.")
+    return entry in (host, EVERY_HOST) or (is_pattern and host.endswith(str(entry)[1:]))
 
 
-def _holds(entry: str | Network, ip: Address | None) -> bool:
-    if ip is None or isinstance(entry, str):
-        return False
-    return ip.version == entry.version and ip in entry
-
-
-MAX_ADDRESSES = 4
-"""Maximum number of IP addresses of a host to try."""
+def _holds(entry: str | Network, ip: Address) -> bool:
+    return not isinstance(entry, str) and ip in entry
 
 
 async def resolve_addresses(address: WebAddress, hosts: Sequence[HostList]) -> list[Address]:
@@ -175,9 +167,8 @@ async def resolve_addresses(address: WebAddress, hosts: Sequence[HostList]) -> l
         raise ToolFailed(f"The host {address.host} cannot be resolved: {exc.strerror}") from exc
     ips = list(dict.fromkeys(ip_address(str(entry[4][0]).partition("%")[0]) for entry in found))
     if private := next((ip for ip in ips if not all(each.allows_connection(ip, address) for each in hosts)), None):
-        raise ToolFailed(
-            f"{address.host} has the address {private}, which is not public. The user can add it to web.hosts."
-        )
+        problem = f"{address.host} has the address {private}, which is not public"
+        raise ToolFailed(f"{problem}. The user can add it to web.hosts.")
     return ips[:MAX_ADDRESSES]
 
 

@@ -5,9 +5,12 @@ from the rest, and prints Markdown. It is a process because a malicious page can
 process can be killed.
 """
 
+import contextlib
+import itertools
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from urllib.parse import urljoin
 
@@ -26,7 +29,8 @@ BLOCKS = frozenset(
     }
 )
 NESTED = frozenset({"ul", "ol", "li", "blockquote", "pre", "table"})
-STRESSED = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~", "s": "~~"}
+CODE = frozenset({"code", "kbd", "samp", "tt"})
+MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~", "s": "~~"}
 MAX_DEPTH = 12
 """Maximum nesting of lists and quotes that is shown."""
 
@@ -51,11 +55,11 @@ class _Converter(HTMLParser):
         self._title: list[str] | None = None
         self._dropping: list[str] = []
         self._open: list[str] = []
-        self._numbers: list[int] = []
+        self._bullets: list[Iterator[str]] = []
         self._bullet: str | None = None
         self._links: list[tuple[str, int]] = []
         self._rows: list[list[str]] = []
-        self._stressed: list[str] = []
+        self._marked: list[str] = []
 
     def finish(self) -> str:
         """Close all open elements and return the Markdown text."""
@@ -88,16 +92,13 @@ class _Converter(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "title" and self._title is not None:
-            self._end_title(self._title)
+            self._heading, self._text, self._title = "# ", self._title, None
+            self._end_block()
         elif self._dropping:
             if tag in self._dropping:
                 del self._dropping[self._dropping.index(tag) :]
         else:
             self._end_tag(tag)
-
-    def _end_title(self, title: "list[str]") -> None:
-        self._heading, self._text, self._title = "# ", title, None
-        self._end_block()
 
     def _end_tag(self, tag: str) -> None:
         if tag in NESTED:
@@ -110,10 +111,10 @@ class _Converter(HTMLParser):
             self._end_block()
         elif tag == "a" and self._links:
             self._end_link()
-        elif tag in self._stressed:
-            self._stressed.remove(tag)
-            self._text.append(STRESSED[tag])
-        elif tag in ("code", "kbd", "samp", "tt") and not self._is_in("pre"):
+        elif tag in self._marked:
+            self._marked.remove(tag)
+            self._text.append(MARKS[tag])
+        elif tag in CODE and not self._is_in("pre"):
             self._text.append("`")
 
     def handle_data(self, data: str) -> None:
@@ -132,10 +133,10 @@ class _Converter(HTMLParser):
             self._text.append(f"[image: {given['alt'].strip()}]")
         elif tag == "a":
             self._links.append((given.get("href", ""), len(self._text)))
-        elif tag in STRESSED:
-            self._stressed.append(tag)
-            self._text.append(STRESSED[tag])
-        elif tag in ("code", "kbd", "samp", "tt") and not self._is_in("pre"):
+        elif tag in MARKS:
+            self._marked.append(tag)
+            self._text.append(MARKS[tag])
+        elif tag in CODE and not self._is_in("pre"):
             self._text.append("`")
 
     def _end_link(self) -> None:
@@ -143,23 +144,26 @@ class _Converter(HTMLParser):
         label = " ".join("".join(self._text[start:]).replace("\0", " ").split())
         if not label or self._is_in("pre"):
             return
-        is_link = target.strip() and not target.lstrip().startswith(("#", "javascript:", "data:"))
-        self._text[start:] = [f" [{label}]({_joined(self._url, target.strip())})" if is_link else f" {label}"]
+        target = target.strip()
+        is_link = target and not target.startswith(("#", "javascript:", "data:"))
+        with contextlib.suppress(ValueError):  # an invalid URL is shown as it is
+            target = urljoin(self._url, target)
+        self._text[start:] = [f" [{label}]({target})" if is_link else f" {label}"]
 
     def _enter(self, tag: str, given: "dict[str, str]") -> None:
-        if tag == "li" and "li" in self._open and self._depth_of("li") > self._depth_of("ul", "ol"):
+        if tag == "li" and next((each for each in reversed(self._open) if each in ("li", "ul", "ol")), None) == "li":
             while self._leave(self._open[-1]) != "li":
                 pass
         self._end_block()
-        if tag in ("ul", "ol"):
+        if tag == "ul":
+            self._bullets.append(itertools.repeat("- "))
+        elif tag == "ol":
             start = given.get("start", "")
-            self._numbers.append(int(start) if tag == "ol" and start.isdecimal() and len(start) < 6 else 1)
-        if tag == "li":
-            is_ordered = self._depth_of("ol") > self._depth_of("ul")
-            self._bullet = f"{self._numbers[-1]}. " if is_ordered and self._numbers else "- "
-            if is_ordered and self._numbers:
-                self._numbers[-1] += 1
-        if tag == "table":
+            numbers = itertools.count(int(start) if start.isdecimal() and len(start) < 6 else 1)
+            self._bullets.append(map("{}. ".format, numbers))
+        elif tag == "li":
+            self._bullet = next(self._bullets[-1]) if self._bullets else "- "
+        elif tag == "table":
             self._rows = []
         self._open.append(tag)
 
@@ -172,7 +176,7 @@ class _Converter(HTMLParser):
             self._end_block()
         self._open.pop()
         if tag in ("ul", "ol"):
-            self._numbers.pop()
+            self._bullets.pop()
             if not self._is_in("ul", "ol"):
                 self._blocks.append("")
         return tag
@@ -182,18 +186,15 @@ class _Converter(HTMLParser):
             self._end_block()
             return
         self._end_cell()
-        if tag == "tr":
+        if tag == "tr" or not self._rows:
             self._rows.append([])
-        else:
-            if not self._rows:
-                self._rows.append([])
+        if tag != "tr":
             self._rows[-1].append("")
 
     def _end_cell(self) -> None:
         if self._is_in("table") and self._rows and self._rows[-1]:
-            text = " ".join("".join(self._text).replace("\0", " ").split())
-            joined = f"{self._rows[-1][-1]} {text}".strip()
-            self._rows[-1][-1] = joined.replace("|", "\\|") if text else self._rows[-1][-1]
+            text = " ".join("".join(self._text).replace("\0", " ").split()).replace("|", "\\|")
+            self._rows[-1][-1] = f"{self._rows[-1][-1]} {text}".strip()
             self._text.clear()
             self._links.clear()
         else:
@@ -243,17 +244,6 @@ class _Converter(HTMLParser):
 
     def _is_in(self, *tags: str) -> bool:
         return any(tag in self._open for tag in tags)
-
-    def _depth_of(self, *tags: str) -> int:
-        """Return the index of the innermost open element among *tags*; -1 if none is open."""
-        return max((index for index, tag in enumerate(self._open) if tag in tags), default=-1)
-
-
-def _joined(url: str, target: str) -> str:
-    try:
-        return urljoin(url, target)
-    except ValueError:
-        return target
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import codecs
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from urllib.parse import urljoin
 
 import attrs
@@ -26,6 +25,20 @@ HEADERS = {
     "Accept": "text/markdown, text/html, text/plain, application/json;q=0.9, */*;q=0.5",
     "Accept-Encoding": "gzip, deflate",
 }
+PAGE_TIME_LIMIT = 20.0
+PAGES = frozenset({"text/html", "application/xhtml+xml"})
+TEXTS = re.compile(
+    r"text/.*|application/(?:json|xml|javascript|ecmascript|x-javascript|x-sh|toml|yaml|x-yaml|sql|graphql|rtf)"
+    r"|application/[\w.+-]+\+(?:json|xml|yaml)|image/svg\+xml"
+)
+
+_DECLARED = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_SNIFFED = 4_096
+"""Bytes at the start of a page that are searched for its type and encoding."""
+
+SHOWN = 500
+"""Maximum characters of the page in the error for an unsuccessful status."""
 
 
 @attrs.frozen(kw_only=True)
@@ -43,7 +56,7 @@ class HttpResponse:
 
 @attrs.frozen(kw_only=True)
 class Redirected:
-    """A redirect to another host or to a host that is not allowed; the model decides whether to follow it."""
+    """A redirect. To another host, or to a host that is not allowed, the model decides whether to follow it."""
 
     url: str
 
@@ -74,10 +87,10 @@ async def _follow(
     client: httpx2.AsyncClient, address: WebAddress, hosts: Sequence[HostList]
 ) -> HttpResponse | Redirected:
     for _ in range(MAX_REDIRECTS + 1):
-        response, target = await _request(client, address, hosts)
-        if target is None:
+        response = await _request(client, address, hosts)
+        if isinstance(response, HttpResponse):
             return response
-        next_address = WebAddress.parse(urljoin(str(address), target))
+        next_address = WebAddress.parse(response.url)
         if next_address.host != address.host or not all(each.allows(next_address) for each in hosts):
             return Redirected(url=str(next_address))
         address = next_address
@@ -86,8 +99,8 @@ async def _follow(
 
 async def _request(
     client: httpx2.AsyncClient, address: WebAddress, hosts: Sequence[HostList]
-) -> tuple[HttpResponse, str | None]:
-    """Request *address* at each IP address until one accepts; return the response and its redirect target, if any."""
+) -> HttpResponse | Redirected:
+    """Request *address* at each IP address until one accepts."""
     ips = await resolve_addresses(address, hosts)
     for number, ip in enumerate(ips):
         try:
@@ -98,7 +111,7 @@ async def _request(
     raise AssertionError("`resolve_addresses` returns at least one address or raises")
 
 
-async def _request_at(client: httpx2.AsyncClient, address: WebAddress, ip: Address) -> tuple[HttpResponse, str | None]:
+async def _request_at(client: httpx2.AsyncClient, address: WebAddress, ip: Address) -> HttpResponse | Redirected:
     # Connect to the checked IP address, so that a second DNS answer cannot lead elsewhere. The Host header and the
     # certificate check still use the name.
     target = f"[{ip}]" if ip.version == 6 else str(ip)
@@ -107,41 +120,21 @@ async def _request_at(client: httpx2.AsyncClient, address: WebAddress, ip: Addre
     async with client.stream("GET", url, headers={"Host": address.netloc}, extensions=extensions) as response:
         location = response.headers.get("location")
         if response.status_code in REDIRECTS and location:
-            return HttpResponse(
-                url=str(address), status=response.status_code, content_type="", body=b"", is_cut=False
-            ), location
-        body, is_cut = await _read(response)
+            return Redirected(url=urljoin(str(address), location))
+        body = bytearray()
+        # Cancel the stream instead of leaving the loop: only cancellation closes the connection completely.
+        with trio.CancelScope() as reading:
+            async for chunk in response.aiter_bytes(CHUNK):
+                body += chunk[: MAX_PAGE_BYTES + 1 - len(body)]
+                if len(body) > MAX_PAGE_BYTES:
+                    reading.cancel()
     return HttpResponse(
         url=str(address),
         status=response.status_code,
         content_type=response.headers.get("content-type", ""),
-        body=body,
-        is_cut=is_cut,
-    ), None
-
-
-async def _read(response: httpx2.Response) -> tuple[bytes, bool]:
-    body = bytearray()
-    # Cancel the stream instead of leaving the loop: only cancellation closes the connection completely.
-    with trio.CancelScope() as reading:
-        async for chunk in response.aiter_bytes(CHUNK):
-            body += chunk[: MAX_PAGE_BYTES + 1 - len(body)]
-            if len(body) > MAX_PAGE_BYTES:
-                reading.cancel()
-    return bytes(body[:MAX_PAGE_BYTES]), len(body) > MAX_PAGE_BYTES
-
-
-WORKER = Path(__file__).with_name("html_to_markdown_worker.py")
-PAGE_TIME_LIMIT = 20.0
-PAGES = frozenset({"text/html", "application/xhtml+xml"})
-TEXTS = re.compile(
-    r"text/.*|application/(?:json|xml|javascript|ecmascript|x-javascript|x-sh|toml|yaml|x-yaml|sql|graphql|rtf)"
-    r"|application/[\w.+-]+\+(?:json|xml|yaml)|image/svg\+xml"
-)
-_DECLARED = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
-_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-_SNIFFED = 4_096
-"""Bytes at the start of a page that are searched for its type and encoding."""
+        body=bytes(body[:MAX_PAGE_BYTES]),
+        is_cut=len(body) > MAX_PAGE_BYTES,
+    )
 
 
 async def page_text(response: HttpResponse) -> str:
@@ -159,14 +152,12 @@ async def page_text(response: HttpResponse) -> str:
             "If commands may use the network, download it with Bash and view it with Read."
         )
     text = _decoded(response.body, parameters)
-    return await _markdown(text, response.url) if media_type in PAGES else text
-
-
-async def _markdown(html: str, url: str) -> str:
+    if media_type not in PAGES:
+        return text
     with trio.move_on_after(PAGE_TIME_LIMIT):
-        request = f"{url}\n{html}".encode(errors="replace")
-        return (await run_worker(WORKER, request, work="Converting the page")).decode()
-    raise ToolFailed(f"{url} was not converted within {PAGE_TIME_LIMIT:g} s and was given up.")
+        request = f"{response.url}\n{text}".encode(errors="replace")
+        return (await run_worker("web/html_to_markdown_worker.py", request, work="Converting the page")).decode()
+    raise ToolFailed(f"{response.url} was not converted within {PAGE_TIME_LIMIT:g} s and was given up.")
 
 
 def _decoded(body: bytes, parameters: str) -> str:
@@ -189,10 +180,6 @@ def _is_text_encoding(name: str) -> bool:
     except ValueError:  # an incomplete character in a multi-byte encoding
         return True
     return True
-
-
-SHOWN = 500
-"""Maximum characters of the page in the error for an unsuccessful status."""
 
 
 async def load_page(address: WebAddress, hosts: tuple[HostList, ...]) -> str:

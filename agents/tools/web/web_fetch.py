@@ -1,13 +1,12 @@
 """The WebFetch tool, and its page cache."""
 
 from collections.abc import Awaitable, Callable
-from typing import ClassVar
+from typing import Annotated
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.schema import described
-from coterie.agents.tools.tool import Access, ToolBase, ToolResult, Workspace, tool_description
+from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.web.hosts import HostList, WebAddress
 
 CACHE_SECONDS = 15 * 60.0
@@ -15,6 +14,8 @@ CACHE_SECONDS = 15 * 60.0
 MAX_PAGES = 50
 MAX_CHARACTERS = 20_000_000
 """Maximum characters of all cached pages together."""
+Load = Callable[[WebAddress, tuple[HostList, ...]], Awaitable[str]]
+"""Function that fetches a page and returns its text for the model. Raises `ToolFailed`."""
 
 
 @attrs.define(eq=False)
@@ -37,29 +38,16 @@ class PageCache:
             self._pages.pop(next(iter(self._pages)))
 
 
-NAME = "WebFetch"
-
-
 @attrs.frozen(kw_only=True)
 class WebFetchInput:
     """Arguments of the WebFetch tool."""
 
-    url: str = attrs.field(metadata=described("The full URL of the page, such as https://docs.python.org/3/."))
-
-
-Load = Callable[[WebAddress, tuple[HostList, ...]], Awaitable[str]]
-"""Function that fetches a page and returns its text for the model. Raises `ToolFailed`."""
+    url: Annotated[str, "The full URL of the page, such as https://docs.python.org/3/."]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class WebFetch(ToolBase):
+class WebFetch(BuiltInTool, name="WebFetch", input_type=WebFetchInput, access="read", is_clearable=True):
     """Tool that fetches pages of allowed hosts."""
-
-    name: ClassVar = NAME
-    description: ClassVar = tool_description("web_fetch")
-    input_type: ClassVar = WebFetchInput
-    access: ClassVar[Access] = "read"
-    is_clearable: ClassVar = True
 
     hosts: tuple[HostList, ...]
     """Host lists of the agent and its ancestors; a host must be on each of them."""
@@ -70,9 +58,8 @@ class WebFetch(ToolBase):
         """Return the text of the page. Raises `ToolFailed`; cancellation closes the connection."""
         address = WebAddress.parse(arguments.url.partition("#")[0])
         if refusing := next((hosts for hosts in self.hosts if not hosts.allows(address)), None):
-            raise ToolFailed(
-                f"{address.netloc} is not among the allowed hosts: {refusing}. The user can add it to web.hosts."
-            )
+            problem = f"{address.netloc} is not among the allowed hosts: {refusing}"
+            raise ToolFailed(f"{problem}. The user can add it to web.hosts.")
         url = str(address)
         if (text := self.cache.find(url)) is None:
             text = await self.load(address, self.hosts)

@@ -1,7 +1,7 @@
 """Background jobs: commands that run concurrently with the agent's turns, with their output in files."""
 
 import itertools
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,9 @@ from coterie.suggestions import did_you_mean
 MAX_RUNNING = 10
 MAX_OUTPUT = 64 * 1024 * 1024
 """Maximum bytes of a job's output that are kept."""
-GRACE = 2.0
 TITLE = 80
 """Maximum characters of a job's title."""
+JobTask = Callable[[], Awaitable[None]]
 
 
 @attrs.define(eq=False)
@@ -137,30 +137,23 @@ class BackgroundJob:
             self._ended.set()
 
 
-@attrs.frozen(kw_only=True)
-class _StartRequest:
-    """Request to the task that owns the jobs: start a job."""
-
-    job: BackgroundJob
-    directory: Path
-    environment: Mapping[str, str]
-    sandbox: Sandbox | None
-
-
 @attrs.define(eq=False)
 class BackgroundJobs:
     """The jobs of one agent. Owned by the task that runs the agent's tools."""
 
     _folder: Path
-    _requests: trio.MemorySendChannel[_StartRequest]
+    _tasks: trio.MemorySendChannel[tuple[str, JobTask]]
+    """Channel to the task that runs the jobs; takes the id of a job and the function that runs it."""
+    _grace: float
     _numbers: Iterator[int]
-    _jobs: dict[str, BackgroundJob] = attrs.field(factory=dict, init=False)
+    by_id: dict[str, BackgroundJob] = attrs.field(factory=dict, init=False)
+    """All jobs of this run, running or ended."""
 
     async def start(
         self, command: str, directory: Path, environment: Mapping[str, str], sandbox: Sandbox | None = None
     ) -> BackgroundJob:
         """Start *command* in *directory*; return once it runs. Raises `ToolFailed` if it cannot be started."""
-        running = [job for job in self._jobs.values() if job.is_running]
+        running = [job for job in self.by_id.values() if job.is_running]
         if len(running) >= MAX_RUNNING:
             raise ToolFailed(
                 f"{MAX_RUNNING} background jobs are running, which is the limit: end one with KillBash, or wait. "
@@ -168,36 +161,30 @@ class BackgroundJobs:
             )
         name = f"bash_{next(self._numbers)}"
         job = BackgroundJob(id=name, command=command, output=JobOutput(self._folder / f"{name}.out"))
-        await self._requests.send(_StartRequest(job=job, directory=directory, environment=environment, sandbox=sandbox))
+        await self._tasks.send((name, partial(job.run, directory, environment, self._grace, sandbox)))
         await job.wait_started()
-        self._jobs[name] = job
+        self.by_id[name] = job
         return job
-
-    def find(self, name: str) -> BackgroundJob:
-        """Return the job *name*, running or ended. Raises `ToolFailed` if it does not exist."""
-        if name not in self._jobs:
-            raise ToolFailed(f"There is no job {name!r} in this run: {did_you_mean(name, self._jobs)}")
-        return self._jobs[name]
 
     def take_finished(self) -> list[str]:
         """Return one line for each ended job of which the model has not been notified, and mark it as notified."""
-        ended = [job for job in self._jobs.values() if not job.is_running and not job.is_known_ended]
+        ended = [job for job in self.by_id.values() if not job.is_running and not job.is_known_ended]
         for job in ended:
             job.is_known_ended = True
         return [f"Background job {job.id} {job.status}: {job.title}" for job in ended]
 
 
 @asynccontextmanager
-async def open_jobs(folder: Path, *, grace: float = GRACE) -> AsyncIterator[BackgroundJobs]:
+async def open_jobs(folder: Path, *, grace: float = 2.0) -> AsyncIterator[BackgroundJobs]:
     """Provide background jobs until the block ends, with their output in *folder*.
 
     At the end of the block, each job gets SIGTERM, and SIGKILL *grace* seconds later; the block waits for all of them.
     """
-    send, receive = trio.open_memory_channel[_StartRequest](0)
+    send, receive = trio.open_memory_channel[tuple[str, JobTask]](0)
     async with send, trio.open_nursery() as nursery:
-        nursery.start_soon(_run_jobs, receive, grace)
+        nursery.start_soon(_run_jobs, receive)
         try:
-            yield BackgroundJobs(folder, send, itertools.count(_last_number(folder) + 1))
+            yield BackgroundJobs(folder, send, grace, itertools.count(_last_number(folder) + 1))
         finally:
             nursery.cancel_scope.cancel()
 
@@ -206,14 +193,15 @@ def find_job(jobs: BackgroundJobs | None, name: str) -> BackgroundJob:
     """Return the job *name*; *jobs* is None if the workspace has no jobs. Raises `ToolFailed` if it does not exist."""
     if jobs is None:
         raise ToolFailed("Background jobs are not available here.")
-    return jobs.find(name)
+    if name not in jobs.by_id:
+        raise ToolFailed(f"There is no job {name!r} in this run: {did_you_mean(name, jobs.by_id)}")
+    return jobs.by_id[name]
 
 
-async def _run_jobs(requests: trio.MemoryReceiveChannel[_StartRequest], grace: float) -> None:
-    async with requests, trio.open_nursery() as nursery:
-        async for request in requests:
-            run = partial(request.job.run, request.directory, request.environment, grace, request.sandbox)
-            nursery.start_soon(run, name=request.job.id)
+async def _run_jobs(tasks: trio.MemoryReceiveChannel[tuple[str, JobTask]]) -> None:
+    async with tasks, trio.open_nursery() as nursery:
+        async for name, run in tasks:
+            nursery.start_soon(run, name=name)
 
 
 def _last_number(folder: Path) -> int:

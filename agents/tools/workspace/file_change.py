@@ -1,16 +1,95 @@
-"""Changes of files by tools: the version before a change, and the write."""
+"""Changes of files and memories by tools: the versions that the model has read, and the write."""
 
+import hashlib
 import os
 import stat
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.tools.workspace.read_tracking import LARGEST, ReadFiles
 from coterie.files import replace_file
-from coterie.memory.store.change import MemoryChange
+from coterie.memory.errors import BaseChanged, MemoryRefused, StoreBusy
+from coterie.memory.store.change import Author, MemoryChange
+from coterie.memory.store.memory_store import MemoryStore
 from coterie.suggestions import closest_match
+
+FILE_LIMIT = 10_000
+"""Maximum number of tracked files; the oldest ones are forgotten and must be read again."""
+LARGEST = 8 * 1024 * 1024
+"""Maximum bytes of a tracked file; larger files are not tracked and cannot be changed by a tool."""
+SHOWN = 20_000
+"""Maximum characters of a memory that is shown after a rejected write."""
+
+
+@attrs.define(eq=False)
+class ReadFiles:
+    """Versions of the files that the model of one agent has read. Owned by the task that runs the agent's tools.
+
+    A version is a hash of the content, regardless of time and size. Paths are absolute, with links followed.
+    """
+
+    _versions: dict[Path, bytes] = attrs.field(factory=dict, init=False, repr=False)
+    _undrained: dict[Path, None] = attrs.field(factory=dict, init=False, repr=False)
+    """Paths with a new version since `take_changes` or `restore`, in the order of recording."""
+
+    def record(self, path: Path, content: bytes) -> None:
+        """Record that the model has seen *path*, or a part of it, while its whole content was *content*."""
+        version = _version(content)
+        if version != self._versions.get(path):
+            self._undrained.pop(path, None)
+            self._undrained[path] = None
+        self._remember(path, version)
+
+    def check(self, path: Path, content: bytes | None = None) -> None:
+        """Raise `ToolFailed` unless the model has seen the current version of the file; `OSError` if it is missing.
+
+        Pass *content* if it is used afterwards, so that the checked version is the used one. Without *content* this
+        reads the file and blocks.
+        """
+        if path not in self._versions:
+            raise ToolFailed(f"{path} has not been read yet. Read it first, then change it.")
+        if _version(path.read_bytes() if content is None else content) != self._versions[path]:
+            raise ToolFailed(f"{path} has changed since it was read. Read it again, then change it.")
+
+    def take_changes(self) -> dict[str, str]:
+        """Return the versions recorded since the last call: path -> hash in hex.
+
+        Omits paths that are not UTF-8, because they cannot be recorded; such files must be read again after a resume.
+        """
+        drained = {str(path): self._versions[path].hex() for path in self._undrained if _is_utf8(path)}
+        self._undrained.clear()
+        return drained
+
+    def known(self) -> dict[str, str]:
+        """Return all versions in the format of `take_changes`, for a fork of the agent."""
+        return {str(path): version.hex() for path, version in self._versions.items() if _is_utf8(path)}
+
+    def restore(self, versions: Mapping[str, str]) -> None:
+        """Restore versions that `take_changes` returned in an earlier run. Raises `ValueError` for invalid hex."""
+        for path, version in versions.items():
+            self._remember(Path(path), bytes.fromhex(version))
+
+    def _remember(self, path: Path, version: bytes) -> None:
+        self._versions.pop(path, None)
+        self._versions[path] = version
+        if len(self._versions) > FILE_LIMIT:
+            forgotten = next(iter(self._versions))
+            del self._versions[forgotten]
+            self._undrained.pop(forgotten, None)
+
+
+def _version(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @attrs.frozen(kw_only=True)
@@ -20,15 +99,6 @@ class FileVersion:
     text: str
     content: bytes
     mode: int | None = None
-
-
-@attrs.frozen(kw_only=True)
-class FileWrite:
-    """Content of a file after a change."""
-
-    content: bytes
-    change: MemoryChange | None = None
-    """Entry in the change log, if the file is a memory."""
 
 
 @attrs.frozen(kw_only=True)
@@ -56,15 +126,13 @@ class PlainFile:
         seen.check(self.path, content)
         return FileVersion(text=decoded(self.name, content), content=content, mode=stat.S_IMODE(status.st_mode))
 
-    def write(self, text: str, existing: FileVersion | None, _seen: ReadFiles) -> FileWrite:
-        """Replace the content by *text*; create the file and its directory if needed. Raises `ToolFailed`."""
-        content = encoded(text)
+    def write(self, content: bytes, existing: FileVersion | None, _seen: ReadFiles) -> None:
+        """Replace the content; create the file and its directory if needed. Raises `ToolFailed`."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self.path, content, mode=None if existing is None else existing.mode)
         except OSError as exc:
             raise ToolFailed(f"{self.name} could not be written: {exc.strerror}") from exc
-        return FileWrite(content=content)
 
     def _check_changeable(self, status: os.stat_result) -> None:
         if stat.S_ISDIR(status.st_mode):
@@ -109,3 +177,82 @@ def missing_file_hint(path: Path) -> str:
     except OSError:
         return ""
     return f"; did you mean {' or '.join(near)} in {path.parent}?" if near else f" in {path.parent}"
+
+
+@attrs.frozen(kw_only=True)
+class WritableMemory:
+    """The memory stores that an agent may change."""
+
+    stores: tuple[MemoryStore, ...]
+    author: Callable[[], Author]
+    """Returns the author to record for the next change."""
+    on_change: Callable[[MemoryChange], None] = lambda _: None
+    """Called after each change, in the task that made it."""
+
+    def find(self, path: Path) -> "StoredMemoryFile | None":
+        """Return the memory at the absolute *path*; None if it is in no store. Follows no links and reads no file."""
+        plain = Path(os.path.normpath(path))
+        for store in self.stores:
+            for place in dict.fromkeys((store.directory, _real(store.directory))):
+                if plain.is_relative_to(place):
+                    return StoredMemoryFile(store=store, name=plain.relative_to(place).as_posix(), author=self.author)
+        return None
+
+    def holds(self, path: Path) -> bool:
+        """Return True if *path*, with links already followed, is in one of the stores."""
+        return any(path.is_relative_to(_real(store.directory)) for store in self.stores)
+
+
+@attrs.frozen(kw_only=True)
+class StoredMemoryFile:
+    """A file in a memory store; a write that is based on an old version is rejected with the current content."""
+
+    store: MemoryStore
+    name: str
+    author: Callable[[], Author]
+
+    @property
+    def path(self) -> Path:
+        """Path of the file, with the links above the store followed; a store contains no links."""
+        return _real(self.store.directory) / self.name
+
+    def read(self, seen: ReadFiles) -> FileVersion | None:
+        """Read the file; None if it does not exist. Raises `ToolFailed`."""
+        try:
+            content = self.store.read(self.name)
+        except MemoryRefused as exc:
+            raise ToolFailed(f"This path cannot be a memory: {exc}") from exc
+        except OSError as exc:
+            raise ToolFailed(f"{self.name} cannot be read: {exc.strerror}") from exc
+        if content is None:
+            return None
+        try:
+            seen.check(self.path, content)
+        except ToolFailed as exc:
+            raise self._rejected(exc.reason, content, seen) from exc
+        return FileVersion(text=decoded(self.name, content), content=content)
+
+    def write(self, content: bytes, existing: FileVersion | None, seen: ReadFiles) -> MemoryChange:
+        """Replace the content if the file is still *existing*; return the change. Raises `ToolFailed`."""
+        base = None if existing is None else existing.content
+        try:
+            return self.store.write(self.name, content, self.author(), base=base)
+        except BaseChanged as exc:
+            raise self._rejected(f"Nothing was written: {exc}.", exc.current, seen) from exc
+        except (MemoryRefused, StoreBusy) as exc:
+            raise ToolFailed(f"Nothing was written: {exc}") from exc
+        except OSError as exc:
+            raise ToolFailed(f"{self.name} could not be written: {exc.strerror}") from exc
+
+    def _rejected(self, reason: str, content: bytes | None, seen: ReadFiles) -> ToolFailed:
+        """Return the error of a write without knowledge of *content*; it shows the content and marks it as read."""
+        if content is None:
+            return ToolFailed(f"{reason} The file does not exist any longer.")
+        seen.record(self.path, content)
+        text = content.decode("utf-8", "replace")
+        rest = f"\n[cut: {len(text):,} characters in all]" if len(text) > SHOWN else ""
+        return ToolFailed(f"{reason} This is the current content; base your change on it:\n{text[:SHOWN]}{rest}")
+
+
+def _real(directory: Path) -> Path:
+    return Path(os.path.realpath(directory))

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -42,11 +42,18 @@ async def run_shell(
     sends SIGTERM to the process group, waits *grace* seconds, and sends SIGKILL. Returns only after the shell is
     reaped, unless it cannot be killed. Raises `ToolFailed` if it cannot be started.
     """
-    process, descriptor = _start(command, directory, environment, sandbox)
+    program = [SHELL, "-c", command]
+    try:
+        if sandbox is not None:
+            program, environment = sandbox.command(program, directory), sandbox.environment(environment)
+        read_end, write_end = os.pipe()
+        process = start_process(program, directory, environment, (subprocess.DEVNULL, write_end, write_end), [read_end])
+    except (OSError, ValueError) as exc:
+        raise ToolFailed(f"The command could not be started: {exc}") from exc
     has_init = sandbox is not None and sandbox.has_init_process
     on_start()
     try:
-        async with trio.lowlevel.FdStream(descriptor) as stream, open_output_reader(stream, on_output):
+        async with trio.lowlevel.FdStream(read_end) as stream, open_output_reader(stream, on_output):
             await wait_or_kill(process.pid, grace, ends_group=ends_group, has_init=has_init)
     finally:
         # Reap the shell only now: until then its group id cannot be reused.
@@ -56,31 +63,35 @@ async def run_shell(
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
-def _start(
-    command: str, directory: Path, environment: Mapping[str, str], sandbox: Sandbox | None
-) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the shell and return it with the read end of its output pipe.
+def start_process(
+    program: Sequence[str],
+    directory: Path,
+    environment: Mapping[str, str],
+    streams: tuple[int, int, int],
+    own_ends: Iterable[int],
+) -> subprocess.Popen[bytes]:
+    """Start *program*, in its own process group, with its ends of pipes as *streams*, and close these ends here.
 
-    Must not run in a thread: Bubblewrap kills its command when the thread that started it ends.
+    If it cannot be started, closes *own_ends* too, and raises `OSError` or `ValueError`. Must not run in a thread,
+    because children with a parent-death signal, as of Bubblewrap, die with the thread that started them.
     """
-    program = [SHELL, "-c", command]
-    read_end, write_end = os.pipe()
     try:
-        process = subprocess.Popen(  # noqa: S603 - running the model's command is the purpose; permissions are checked before
-            program if sandbox is None else sandbox.command(program, directory),
+        return subprocess.Popen(  # noqa: S603 - the model's commands have permission, and the user has approved hooks
+            program,
             cwd=directory,
-            env=environment if sandbox is None else sandbox.environment(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=write_end,
-            stderr=write_end,
+            env=environment,
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
             start_new_session=True,
         )
-    except (OSError, ValueError) as exc:
-        os.close(read_end)
-        raise ToolFailed(f"The command could not be started: {exc}") from exc
+    except (OSError, ValueError):
+        for descriptor in own_ends:
+            os.close(descriptor)
+        raise
     finally:
-        os.close(write_end)
-    return process, read_end
+        for descriptor in {*streams} - {subprocess.DEVNULL}:
+            os.close(descriptor)
 
 
 @asynccontextmanager
@@ -134,14 +145,10 @@ async def _kill_group(group: int, grace: float, *, has_init: bool) -> None:
             with contextlib.suppress(PermissionError):  # all remaining processes run as another user
                 os.killpg(group, number)
         with trio.move_on_after(timeout):
-            while await trio.to_thread.run_sync(_is_alive_sync, group):  # noqa: ASYNC110 - the end of a group has no event
+            # The shell may have ended before its children.
+            while await trio.to_thread.run_sync(list, _members(group)):  # noqa: ASYNC110 - the end of a group has no event
                 await trio.sleep(POLL)
             return
-
-
-def _is_alive_sync(group: int) -> bool:
-    """Return True if a process of the group still runs; the shell may have ended before its children."""
-    return any(True for _ in _members(group))
 
 
 def _terminate_members_sync(group: int) -> None:

@@ -13,6 +13,15 @@ import attrs
 from coterie.agents.errors import ToolFailed
 from coterie.files import replace_file
 
+FOLDER = ".shell-"
+"""Prefix of the temporary folder in which a shell reports its final directory."""
+END = "end"
+"""File in this folder that the shell writes."""
+MAX_PATH_BYTES = 65_536
+"""Bytes to read of this file; more than any path has."""
+START_UP = "BASH_ENV"
+"""Environment variable with the file that bash reads before it runs a command."""
+
 
 def printable_name(name: str) -> str:
     """Replace unprintable characters of a file name, so that it fits on one line and into JSON."""
@@ -21,34 +30,18 @@ def printable_name(name: str) -> str:
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
 
 
-FOLDER = ".shell-"
-"""Prefix of the temporary folder in which a shell reports its final directory."""
-
-END = "end"
-"""File in this folder that the shell writes."""
-MAX_PATH_BYTES = 65_536
-"""Bytes to read of this file; more than any path has."""
-
-START_UP = "BASH_ENV"
-"""Environment variable with the file that bash reads before it runs a command."""
-
-
-def _resolved(path: Path) -> Path:
-    return path.resolve()
-
-
 @attrs.define(eq=False)
 class ShellState:
     """Working directory for the next command. Owned by the task that runs the agent's tools."""
 
-    root: Path = attrs.field(converter=_resolved)
+    root: Path
     """Directory that the working directory cannot leave, with links followed."""
     directory: Path = attrs.field(init=False)
     """Working directory of the next command, with links followed: the root or a directory inside it."""
     _drained: Path = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.directory = self._drained = self.root
+        self.root = self.directory = self._drained = self.root.resolve()
 
     def enter(self) -> str | None:
         """Check that the directory still exists; otherwise go back to the root and return a note for the model."""
@@ -129,21 +122,17 @@ def open_directory_report(scratch: Path, environment: Mapping[str, str]) -> Iter
 
     The report's environment extends *environment*. Raises `ToolFailed` if files cannot be created in *scratch*.
     """
-    try:
-        folder = tempfile.TemporaryDirectory(prefix=FOLDER, dir=scratch, ignore_cleanup_errors=True)
-    except OSError as exc:
-        raise _not_started(exc) from exc
-    with folder as name:
-        start, end = Path(name, "start"), Path(name, END)
+    with contextlib.ExitStack() as stack:
         try:
+            folder = tempfile.TemporaryDirectory(prefix=FOLDER, dir=scratch, ignore_cleanup_errors=True)
+            name = stack.enter_context(folder)
+            start, end = Path(name, "start"), Path(name, END)
             replace_file(start, os.fsencode(_start_up(end, environment.get(START_UP))), durable=False)
         except OSError as exc:
-            raise _not_started(exc) from exc
+            raise ToolFailed(f"The command could not be started: {exc}") from exc
         descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            yield DirectoryReport(environment={**environment, START_UP: str(start)}, folder=descriptor)
-        finally:
-            os.close(descriptor)
+        stack.callback(os.close, descriptor)
+        yield DirectoryReport(environment={**environment, START_UP: str(start)}, folder=descriptor)
 
 
 def _start_up(end: Path, users: str | None) -> str:
@@ -155,7 +144,3 @@ def _start_up(end: Path, users: str | None) -> str:
         file = shlex.quote(users)
         lines = [f"export {START_UP}={file}", f"[ ! -r {file} ] || . {file}"]
     return "\n".join([*lines, f"trap -- {shlex.quote(trap)} EXIT\n"])
-
-
-def _not_started(exc: OSError) -> ToolFailed:
-    return ToolFailed(f"The command could not be started: {exc}")

@@ -1,27 +1,28 @@
-"""Listening end of a bridge: one socket per session, and the policy for incoming mail."""
+"""Listening end of a bridge: one socket per session, the policy for incoming mail, and the messages received.
+
+Received messages are remembered, so that none is stored twice. A record is written after its message was stored. After
+a crash between the two, the message is sent again, and the transport drops it by its id.
+"""
 
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
 import attrs
+import msgspec
 import trio
 
 from coterie.clock import Clock
+from coterie.files import Appender, check_record, frame_record, replace_file
 from coterie.framing import PeerInvalid, read_frame, write_frame
 from coterie.mailbox.address import check_name
 from coterie.mailbox.contract import MailLimits, Receipt, StoreDeadLetter
-from coterie.mailbox.envelope import Envelope
+from coterie.mailbox.envelope import Envelope, MessageId
 from coterie.mailbox.errors import BridgeRefused, EnvelopeCorrupt, MailboxFailed, NameInvalid, NotAllowed, SendRefused
 from coterie.mailbox.transports.bridge.held_mail import DIRECTORY, HeldMail
 from coterie.mailbox.transports.bridge.protocol import VERSION, DeliveryReply, Hello, refusal_reply
-from coterie.mailbox.transports.bridge.received_ids import (
-    ReceivedIds,
-    ReceivedRecord,
-    content_digest,
-    open_received_ids,
-)
 from coterie.mailbox.transports.bridge.socket_path import (
     BridgeUnusable,
     check_uid,
@@ -72,7 +73,11 @@ class InboundRateLimiter:
 
     def spend(self, sender: tuple[str, str], now: float) -> float:
         """Take a token of *sender*; return 0, or the seconds until there is one."""
-        self._drop_full_buckets(now)
+        if len(self._buckets) > 1_000:
+            # Full buckets are dropped, so that only recent senders have one.
+            full = [known for known in self._buckets if self._tokens(known, now) >= self._burst]
+            for known in full:
+                del self._buckets[known]
         tokens = self._tokens(sender, now)
         if tokens < 1:
             return (1 - tokens) * 60 / self._per_minute
@@ -84,12 +89,83 @@ class InboundRateLimiter:
         # If the clock was set back, no tokens are added or removed.
         return min(float(self._burst), tokens + max(0.0, now - counted) * self._per_minute / 60)
 
-    def _drop_full_buckets(self, now: float) -> None:
-        """Drop full buckets, so that only recent senders have one."""
-        if len(self._buckets) > 1_000:
-            self._buckets = {
-                sender: bucket for sender, bucket in self._buckets.items() if self._tokens(sender, now) < self._burst
-            }
+
+REMEMBERED = 10_000
+"""Number of messages to remember. A session sends its messages one by one, so only its last can come again late."""
+
+
+@attrs.frozen(kw_only=True)
+class ReceivedRecord:
+    """Record of a received message and the reply to it."""
+
+    id: MessageId
+    words: str
+    """Digest that is equal for messages with the same sender, recipient and text."""
+    outcome: Literal["accepted", "held"]
+    stored: float
+
+
+@attrs.define(eq=False)
+class ReceivedIds:
+    """Received messages of one session, in memory and in a file of checksummed lines with one writing process."""
+
+    _log: Appender
+    _by_id: dict[MessageId, ReceivedRecord]
+    _by_content: dict[str, ReceivedRecord] = attrs.field(factory=dict, init=False)
+    """Maps a digest to the last message received with it."""
+
+    def __attrs_post_init__(self) -> None:
+        self._by_content.update((record.words, record) for record in self._by_id.values())
+
+    def find(self, envelope: Envelope, *, now: float, window: float) -> ReceivedRecord | None:
+        """Return the record of this message, or of an equal one received in the *window* seconds before *now*."""
+        if (record := self._by_id.get(envelope.id)) is not None:
+            return record
+        record = self._by_content.get(content_digest(envelope))
+        # A time in the future comes from a clock that was set back; a duplicate is better than a lost message.
+        return record if record is not None and now - window < record.stored <= now else None
+
+    def add(self, record: ReceivedRecord) -> None:
+        """Append *record* to the file in one bounded write. Raises `OSError`."""
+        self._log.append(frame_record(msgspec.json.encode(record)))
+        self._by_id[record.id] = self._by_content[record.words] = record
+        while len(self._by_id) > REMEMBERED:
+            oldest = self._by_id.pop(next(iter(self._by_id)))
+            if self._by_content.get(oldest.words) is oldest:
+                del self._by_content[oldest.words]
+
+
+@contextlib.contextmanager
+def open_received_ids(path: Path) -> Iterator[ReceivedIds]:
+    """Load the records in *path*, and drop the oldest from the file if there are too many. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    records = _read_records(path)
+    if len(records) > REMEMBERED:
+        records = dict(list(records.items())[-REMEMBERED:])
+        content = b"".join(frame_record(msgspec.json.encode(record)) for record in records.values())
+        replace_file(path, content, mode=0o600)
+    with Appender.open(path) as log:
+        yield ReceivedIds(log, records)
+
+
+def content_digest(envelope: Envelope) -> str:
+    """Return the digest of sender, recipient, answered message and text; repeats have the same digest."""
+    sender = envelope.sender
+    content = (sender.session, sender.name, envelope.recipient.name, envelope.in_reply_to, envelope.body)
+    return hashlib.blake2b(msgspec.json.encode(content), digest_size=16).hexdigest()
+
+
+def _read_records(path: Path) -> dict[MessageId, ReceivedRecord]:
+    records: dict[MessageId, ReceivedRecord] = {}
+    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+        try:
+            check_record(line)
+            record = msgspec.json.decode(line, type=ReceivedRecord)
+        except ValueError:
+            # An empty line or a torn record. The message of a torn record is stored, and the transport knows its id.
+            continue
+        records[record.id] = record
+    return records
 
 
 @attrs.define(eq=False)
@@ -124,33 +200,27 @@ class InboundMail:
                 return self._delay_reply(str(exc), RETRY_AFTER)
 
     async def _accept(self, envelope: Envelope) -> DeliveryReply:
-        self._check(envelope)
-        now = self.clock.now()
-        record = self.taken.find(envelope, now=now, window=self.terms.repeat_window)
-        if record is None:
-            if wait := self._rates.spend((envelope.sender.session, envelope.sender.name), now):
-                limit = f"{envelope.sender.name!r} may send {self.terms.per_minute:g} messages a minute"
-                return self._delay_reply(f"{limit}; try again in {wait:.1f} seconds", wait)
-            record = await self._store(envelope)
-            self.taken.add(record)
-        return DeliveryReply(outcome=record.outcome, session=self.session, id=record.id, stored=record.stored)
-
-    def _check(self, envelope: Envelope) -> None:
         check_name(envelope.id)
         if envelope.kind != "message":
             reason = "mail between sessions is text"
             raise NotAllowed(envelope.sender.name, envelope.recipient.name, envelope.kind, reason)
         if self.terms.policy == "refuse":
             raise BridgeRefused(f"bridge:{self.session}", "it accepts no mail from other sessions")
-
-    async def _store(self, envelope: Envelope) -> ReceivedRecord:
-        if self.terms.policy == "hold":
-            await self.held.hold(envelope)
-            return ReceivedRecord(
-                id=envelope.id, words=content_digest(envelope), outcome="held", stored=self.clock.now()
-            )
-        receipt = await self.deliver(envelope)
-        return ReceivedRecord(id=envelope.id, words=content_digest(envelope), outcome="accepted", stored=receipt.stored)
+        now = self.clock.now()
+        record = self.taken.find(envelope, now=now, window=self.terms.repeat_window)
+        if record is None:
+            if wait := self._rates.spend((envelope.sender.session, envelope.sender.name), now):
+                limit = f"{envelope.sender.name!r} may send {self.terms.per_minute:g} messages a minute"
+                return self._delay_reply(f"{limit}; try again in {wait:.1f} seconds", wait)
+            is_held = self.terms.policy == "hold"
+            if is_held:
+                await self.held.hold(envelope)
+            stored = self.clock.now() if is_held else (await self.deliver(envelope)).stored
+            outcome: Literal["accepted", "held"] = "held" if is_held else "accepted"
+            words = content_digest(envelope)
+            record = ReceivedRecord(id=envelope.id, words=words, outcome=outcome, stored=stored)
+            self.taken.add(record)
+        return DeliveryReply(outcome=record.outcome, session=self.session, id=record.id, stored=record.stored)
 
     def _delay_reply(self, reason: str, wait: float) -> DeliveryReply:
         return DeliveryReply(outcome="later", session=self.session, reason=reason, wait=wait)

@@ -45,13 +45,9 @@ class Outbox:
     directory: Path
     _clock: Clock
     _store_dead_letter: StoreDeadLetter
-    _limits: MailLimits = attrs.field(factory=MailLimits)
+    _limits: MailLimits
+    """Limits of the mail for each destination."""
     _spools: dict[Peer, Spool] = attrs.field(factory=dict, init=False)
-
-    @classmethod
-    def of(cls, mail: Path, clock: Clock, bury: StoreDeadLetter, limits: MailLimits) -> "Outbox":
-        """Return the outbox below *mail*, the mail directory of a session; *limits* apply to each destination."""
-        return cls(mail / DIRECTORY, clock, bury, limits)
 
     async def queues(self) -> list[OutboxQueue]:
         """Return the destinations with pending mail, and how much. Takes nothing. Raises `MailboxFailed`."""
@@ -80,7 +76,23 @@ class Outbox:
         Raises `NotInOutbox`, `MailboxFailed`, and `MailboxBusy` while another process forwards it, because the other
         session may have received it.
         """
-        await trio.to_thread.run_sync(self._drop_sync, id_)
+
+        def drop_sync() -> None:
+            spools = (self.spool_of(peer) for peer in self.peers_sync())
+            spool = next((spool for spool in spools if spool.find(id_) is not None), None)
+            if spool is None:
+                raise NotInOutbox(id_)
+            with spool.try_lock() as is_locked:
+                if not is_locked:
+                    raise MailboxBusy(spool.mailbox)
+                # Searched again under the lock: another process may have forwarded it before.
+                file = spool.find(id_)
+                envelope = None if file is None else spool.read(file)
+                if file is None or envelope is None:
+                    raise NotInOutbox(id_)
+                spool.dead_letter(file, envelope, "refused", "dropped by the user")
+
+        await trio.to_thread.run_sync(drop_sync)
 
     def peers_sync(self) -> list[Peer]:
         """Return the destinations with pending mail. Raises `MailboxFailed`."""
@@ -108,25 +120,6 @@ class Outbox:
             directory = self.directory / peer.directory
             self._spools[peer] = Spool(directory, peer.address, self._store_dead_letter, self._clock, self._limits)
         return self._spools[peer]
-
-    def _drop_sync(self, id_: MessageId) -> None:
-        for spool in (self.spool_of(peer) for peer in self.peers_sync()):
-            if spool.find(id_) is not None:
-                _drop_from(spool, id_)
-                return
-        raise NotInOutbox(id_)
-
-
-def _drop_from(spool: Spool, id_: MessageId) -> None:
-    with spool.try_lock() as is_locked:
-        if not is_locked:
-            raise MailboxBusy(spool.mailbox)
-        # Searched again under the lock: another process may have forwarded it before.
-        file = spool.find(id_)
-        envelope = None if file is None else spool.read(file)
-        if file is None or envelope is None:
-            raise NotInOutbox(id_)
-        spool.dead_letter(file, envelope, "refused", "dropped by the user")
 
 
 async def _is_listening(peer: Peer) -> bool:

@@ -9,28 +9,19 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
 import trio
 
 from coterie.framing import PeerInvalid
 from coterie.mailbox.address import SOCKET_PATH_LIMIT, check_name
-from coterie.mailbox.errors import MailboxError
+from coterie.mailbox.errors import PathError
 
 RUNTIME_VARIABLE = "XDG_RUNTIME_DIR"
 
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 
 
-@attrs.define(eq=False)
-class BridgeUnusable(MailboxError):
+class BridgeUnusable(PathError):
     """No bridge can be opened here; the user must act."""
-
-    path: Path
-    reason: str
-    """Problem and its solution, in one line."""
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 def bridge_directory() -> Path:

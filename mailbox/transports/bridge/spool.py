@@ -52,7 +52,11 @@ class Spool:
                 files = self.files()
                 if any(_id_of(file) == id_ for file in files):
                     return
-                self._check_room(files)
+                size = sum(map(_size, files))
+                if len(files) >= self._limits.messages:
+                    raise MailboxFull(self.mailbox, len(files), self._limits.messages, "messages")
+                if size >= self._limits.bytes:
+                    raise MailboxFull(self.mailbox, size, self._limits.bytes, "bytes")
                 number = int(files[-1].name.partition("-")[0]) + 1 if files else 1
                 replace_file(self.directory / f"{number:012}-{id_}{SUFFIX}", frame_record(envelope.to_bytes()))
 
@@ -79,15 +83,10 @@ class Spool:
             try:
                 return _parse(raw)
             except EnvelopeCorrupt as exc:
-                letter = DeadLetter(
-                    reason="corrupt",
-                    detail=str(exc),
-                    mailbox=self.mailbox,
-                    at=self._clock.now(),
-                    envelope=None,
-                    raw=raw,
+                now, detail = self._clock.now(), str(exc)
+                self._store_dead_letter(
+                    DeadLetter(reason="corrupt", detail=detail, mailbox=self.mailbox, at=now, envelope=None, raw=raw)
                 )
-                self._store_dead_letter(letter)
                 file.unlink(missing_ok=True)
                 return None
 
@@ -127,25 +126,14 @@ class Spool:
     def dead_letter_expired(self, keep: float) -> None:
         """Move messages that have expired, or are older than *keep* seconds, to the dead letters."""
         now, files = self._clock.now(), self.files()
-        self._expiries = {
-            file: self._expiries[file] if file in self._expiries else self._expiry_of(file, keep) for file in files
-        }
+        self._expiries = {file: end for file, end in self._expiries.items() if file in files}
+        for file in files:
+            if file not in self._expiries and (envelope := self.read(file)) is not None:
+                expires = math.inf if envelope.expires is None else envelope.expires
+                self._expiries[file] = min(envelope.created + keep, expires)
         for file in [file for file, end in self._expiries.items() if now >= end]:
             if (envelope := self.read(file)) is not None:
                 self.dead_letter(file, envelope, "expired", "the other session did not take it before it expired")
-
-    def _expiry_of(self, file: Path, keep: float) -> float:
-        envelope = self.read(file)
-        if envelope is None:
-            return math.inf
-        return min(envelope.created + keep, math.inf if envelope.expires is None else envelope.expires)
-
-    def _check_room(self, files: list[Path]) -> None:
-        if len(files) >= self._limits.messages:
-            raise MailboxFull(self.mailbox, len(files), self._limits.messages, "messages")
-        size = sum(_size(file) for file in files)
-        if size >= self._limits.bytes:
-            raise MailboxFull(self.mailbox, size, self._limits.bytes, "bytes")
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

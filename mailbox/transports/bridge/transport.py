@@ -2,25 +2,25 @@
 
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Literal
 
 import attrs
 import trio
 
 from coterie.clock import Clock
+from coterie.directory_watch import DirectoryWatch, open_directory_watch
 from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
 from coterie.mailbox.address import OtherSession, Socket, check_name
 from coterie.mailbox.contract import BridgeReceipt, BridgeState, MailLimits, StoreDeadLetter
 from coterie.mailbox.envelope import Envelope, MessageId
 from coterie.mailbox.errors import BridgeRefused, MailboxError, MailboxFailed, MailboxFull, MessageTooLarge, NotAllowed
-from coterie.mailbox.fault_points import delay, trigger
-from coterie.mailbox.transports.bridge.outbox import Outbox
+from coterie.mailbox.fault_points import trigger
+from coterie.mailbox.transports.bridge.outbox import DIRECTORY, Outbox
 from coterie.mailbox.transports.bridge.peer import Peer
 from coterie.mailbox.transports.bridge.protocol import DeliveryReply, Hello, parse_refusal
-from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable, check_uid, read_credentials
+from coterie.mailbox.transports.bridge.socket_path import BridgeUnusable, check_uid, make_directory, read_credentials
 from coterie.mailbox.transports.bridge.spool import Spool
 
 
@@ -46,7 +46,8 @@ class PeerConnection:
     async def send(self, envelope: Envelope) -> DeliveryReply:
         """Return the reply to *envelope*. Raises `PeerTimeout`; after that or a cancellation, close the connection."""
         name = envelope.recipient.name
-        await delay("bridge", name)
+        if (seconds := trigger("delay", "bridge", name)) is not None:
+            await trio.sleep(seconds)
         if trigger("drop", "bridge", name) is not None:
             raise PeerTimeout(self._address, "the message was dropped by an injected fault")
         try:
@@ -107,10 +108,6 @@ async def open_connection(peer: Peer, *, session: str, patience: float) -> Async
         yield connection
 
 
-KEEP = 7 * 24 * 3600.0
-"""Seconds after which an undelivered message in the outbox expires."""
-
-
 @attrs.define(eq=False)
 class BridgeTransport:
     """Sends messages of one session to others; several processes may each have one, over the same mail directory."""
@@ -121,7 +118,8 @@ class BridgeTransport:
     store_dead_letter: StoreDeadLetter
     limits: MailLimits = attrs.field(factory=lambda: MailLimits(messages=1_000))
     """Limits of the mail pending for one session, and of one message."""
-    keep: float = KEEP
+    keep: float = 7 * 24 * 3600.0
+    """Seconds after which an undelivered message in the outbox expires."""
     patience: float = 10.0
     """Seconds within which another session must reply."""
     _turns: defaultdict[Peer, trio.Lock] = attrs.field(factory=lambda: defaultdict(trio.Lock), init=False)
@@ -129,7 +127,7 @@ class BridgeTransport:
     """Messages that wait for other sessions."""
 
     def __attrs_post_init__(self) -> None:
-        self.outgoing = Outbox.of(self.mail, self.clock, self.store_dead_letter, self.limits)
+        self.outgoing = Outbox(self.mail / DIRECTORY, self.clock, self.store_dead_letter, self.limits)
 
     async def send(self, envelope: Envelope, address: Socket | OtherSession) -> BridgeReceipt:
         """Hand *envelope* to the session at *address*, or store it in the outbox behind earlier mail for that session.
@@ -142,7 +140,14 @@ class BridgeTransport:
             peer = Peer.at(address)
         except BridgeUnusable as exc:
             raise BridgeRefused(str(exc.path), exc.reason) from exc
-        self._check(envelope, peer)
+        for name in (envelope.id, envelope.sender.name, envelope.recipient.name):
+            check_name(name)
+        if envelope.kind != "message":
+            raise NotAllowed(envelope.sender.name, peer.address, envelope.kind, "mail between sessions is text")
+        if peer.session == self.session:
+            raise BridgeRefused(peer.address, "that is this session; address its agents by name")
+        if (size := len(envelope.to_bytes())) > (limit := min(self.limits.message_bytes, FRAME_LIMIT)):
+            raise MessageTooLarge(size, limit)
         async with self._turns[peer]:
             spool = self.outgoing.spool_of(peer)
             if not await trio.to_thread.run_sync(spool.files):
@@ -174,16 +179,6 @@ class BridgeTransport:
             raise failures[0]
         return sum(taken)
 
-    def _check(self, envelope: Envelope, peer: Peer) -> None:
-        for name in (envelope.id, envelope.sender.name, envelope.recipient.name):
-            check_name(name)
-        if envelope.kind != "message":
-            raise NotAllowed(envelope.sender.name, peer.address, envelope.kind, "mail between sessions is text")
-        if peer.session == self.session:
-            raise BridgeRefused(peer.address, "that is this session; address its agents by name")
-        if (size := len(envelope.to_bytes())) > (limit := min(self.limits.message_bytes, FRAME_LIMIT)):
-            raise MessageTooLarge(size, limit)
-
     async def _hand_over(self, peer: Peer, envelope: Envelope) -> BridgeReceipt:
         async with self._connect(peer) as connection:
             answer = await connection.send(envelope)
@@ -214,32 +209,70 @@ async def _drain(connection: PeerConnection, spool: Spool, peer: Peer) -> int:
     taken = 0
     while files := await trio.to_thread.run_sync(spool.files):
         for file in files:
-            outcome = await _forward_one(connection, spool, peer, file)
-            if outcome == "waits":
+            envelope = await trio.to_thread.run_sync(spool.read, file)
+            if envelope is None:
+                continue
+            try:
+                answer = await connection.send(envelope)
+            except PeerTimeout:
                 return taken
-            taken += outcome == "taken"
+            if answer.is_received:
+                await trio.to_thread.run_sync(spool.remove, file)
+                taken += 1
+                continue
+            refusal = parse_refusal(answer, peer.address)
+            if answer.outcome == "later" or isinstance(refusal, MailboxFull):
+                return taken
+            await trio.to_thread.run_sync(spool.dead_letter, file, envelope, "refused", str(refusal))
     return taken
-
-
-async def _forward_one(
-    connection: PeerConnection, spool: Spool, peer: Peer, file: Path
-) -> Literal["taken", "gone", "waits"]:
-    envelope = await trio.to_thread.run_sync(spool.read, file)
-    if envelope is None:
-        return "gone"
-    try:
-        answer = await connection.send(envelope)
-    except PeerTimeout:
-        return "waits"
-    if answer.is_received:
-        await trio.to_thread.run_sync(spool.remove, file)
-        return "taken"
-    refusal = parse_refusal(answer, peer.address)
-    if answer.outcome == "later" or isinstance(refusal, MailboxFull):
-        return "waits"
-    await trio.to_thread.run_sync(spool.dead_letter, file, envelope, "refused", str(refusal))
-    return "gone"
 
 
 def _receipt(envelope: Envelope, state: BridgeState, id_: MessageId, stored: float) -> BridgeReceipt:
     return BridgeReceipt(id=id_, recipient=envelope.recipient.name, transport="bridge", stored=stored, state=state)
+
+
+POLL_INTERVAL = 2.0
+"""Seconds between polls, for sockets in other directories, and for sessions that could not take all mail."""
+
+ReportFailure = Callable[[MailboxFailed], None]
+
+
+@contextlib.asynccontextmanager
+async def open_forwarder(
+    transport: BridgeTransport, report: ReportFailure, *, every: float = POLL_INTERVAL
+) -> AsyncIterator[None]:
+    """Forward pending mail until the block ends: now, when a message is added, and when a session starts to listen.
+
+    Also polls *every* seconds. A disk error does not end forwarding: the messages stay, and the next poll retries.
+    *report* is called once for each new failure, and again if a failure recurs after a success.
+    """
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_forward_forever, transport, report, every)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def _forward_forever(transport: BridgeTransport, report: ReportFailure, every: float) -> None:
+    last_reported: str | None = None
+    with open_directory_watch() as watch:
+        while True:
+            try:
+                # Watch before forwarding, so that no change in between is missed.
+                await trio.to_thread.run_sync(_watch_sync, transport, watch)
+                await transport.forward()
+                last_reported = None
+            except MailboxFailed as exc:
+                if str(exc) != last_reported:
+                    report(exc)
+                last_reported = str(exc)
+            with trio.move_on_after(every):
+                await watch.wait()
+
+
+def _watch_sync(transport: BridgeTransport, watch: DirectoryWatch) -> None:
+    # Both directories are created if missing, because inotify cannot watch a missing directory.
+    with contextlib.suppress(BridgeUnusable):  # then no session can listen there
+        watch.watch(make_directory(), "listening")
+    watch.watch(transport.outgoing.create_directory_sync(), "made")
+    for directory in transport.outgoing.directories_sync():
+        watch.watch(directory, "moved")

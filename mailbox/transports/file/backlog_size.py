@@ -51,7 +51,9 @@ class BacklogSize:
         if is_forced or version != self._version:
             self.cursor = load_cursor(self.directory) or Cursor()
             self._version, self._last = version, None
-            self._forget_before(self.cursor.segment)
+            for known in (self._sealed, self._counted):
+                for number in [number for number in known if number < self.cursor.segment]:
+                    del known[number]
 
     def bytes(self, last: int, size: int) -> int:
         """Return the pending bytes if the *last* segment has this *size*. Raises `OSError`."""
@@ -100,8 +102,3 @@ class BacklogSize:
             return 0  # acknowledged and deleted
         self._counted[number] = counted, newlines
         return newlines
-
-    def _forget_before(self, first: int) -> None:
-        for known in (self._sealed, self._counted):
-            for number in [number for number in known if number < first]:
-                del known[number]

@@ -170,7 +170,9 @@ class CursorLog:
         line = cursor.to_bytes()
         with self._lock:
             if self._log is None or self._size > LONGEST:
-                self._begin(line)
+                replace_file(self.path, line, durable=False, mode=_MODE)
+                self._close()
+                self._log, self._size = Appender.open(self.path), len(line)
             else:
                 # Counted even if the write fails, because a torn line takes space too.
                 self._size += len(line)
@@ -180,11 +182,6 @@ class CursorLog:
         """Close the descriptor; the next write starts a new file."""
         with self._lock:
             self._close()
-
-    def _begin(self, line: bytes) -> None:
-        replace_file(self.path, line, durable=False, mode=_MODE)
-        self._close()
-        self._log, self._size = Appender.open(self.path), len(line)
 
     def _close(self) -> None:
         if self._log is not None:

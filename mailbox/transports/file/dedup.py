@@ -58,13 +58,10 @@ class DeliveredIds:
         with path.open("rb") as log:
             log.seek(offset, os.SEEK_SET)
             for content in log.read(end - offset).split(b"\n"):
-                self._add_record(content, validator)
-
-    def _add_record(self, content: bytes, validator: MessageValidator) -> None:
-        try:
-            envelope = parse_record(content)
-        except EnvelopeCorrupt:
-            return
-        # A dead-lettered message may be resent under its id, so only deliverable messages count.
-        if validator.rejection_reason(envelope) is None:
-            self.add(envelope.id, is_taken=False)
+                try:
+                    envelope = parse_record(content)
+                except EnvelopeCorrupt:
+                    continue
+                # A dead-lettered message may be resent under its id, so only deliverable messages count.
+                if validator.rejection_reason(envelope) is None:
+                    self.add(envelope.id, is_taken=False)

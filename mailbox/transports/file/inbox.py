@@ -185,7 +185,9 @@ class FileInbox:
                 )
         for id_ in ids:
             if id_ in self._taken:
-                self._settle(id_)
+                for span in self._taken.pop(id_):
+                    self._log_reader.progress.finish(span)
+                self._delivered_ids.add(id_, is_taken=True)
         try:
             await self._commit.run()
         except OSError as exc:
@@ -220,7 +222,8 @@ class FileInbox:
             self._again_before = cursor.taken
         elif self._cursors.path.exists():
             # The last reader was killed, and may have taken all messages.
-            self._again_before = _end_of_log(self.directory)
+            last = (segment_numbers(self.directory) or [0])[-1]
+            self._again_before = (last, segment_path(self.directory, last).stat().st_size if last else 0)
         self._log_reader = LogReader.from_cursor(self.directory, cursor)
         self._delivered_ids.load(self.directory, cursor, self.validator)
         for span in cursor.done:
@@ -287,11 +290,6 @@ class FileInbox:
             return None
         return envelope
 
-    def _settle(self, id_: MessageId) -> None:
-        for span in self._taken.pop(id_):
-            self._log_reader.progress.finish(span)
-        self._delivered_ids.add(id_, is_taken=True)
-
     def _take_cursor(self) -> Cursor:
         self._has_news = False
         return self._log_reader.progress.cursor()
@@ -313,8 +311,3 @@ class FileInbox:
     def _check_open(self) -> None:
         if self._is_closed:
             raise trio.ClosedResourceError(f"the inbox of {self.validator.name!r} is closed")
-
-
-def _end_of_log(directory: Path) -> Position:
-    numbers = segment_numbers(directory)
-    return (numbers[-1], segment_path(directory, numbers[-1]).stat().st_size) if numbers else (0, 0)

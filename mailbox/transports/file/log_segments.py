@@ -95,9 +95,12 @@ def open_last_sync(directory: Path, *, after: int, full: int, is_durable: bool) 
         if number == 0:
             number = after + 1
             _create(segment_path(directory, number))
-        elif _seal_if_full(segment_path(directory, number), full):
-            number += 1
-            _create(segment_path(directory, number))
+        else:
+            last = segment_path(directory, number)
+            status = last.stat()
+            if is_sealed(status) or (status.st_size >= full and _seal(last)):
+                number += 1
+                _create(segment_path(directory, number))
         if is_durable:
             sync_directory(directory)  # the process that created the segment may not have synced it
         # Never with O_CREAT: a segment deleted in the meantime must not be recreated empty.
@@ -112,11 +115,6 @@ def make_directory(directory: Path, *, is_durable: bool) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if is_durable:
         sync_directory(directory.parent)
-
-
-def _seal_if_full(path: Path, full: int) -> bool:
-    status = path.stat()
-    return is_sealed(status) or (status.st_size >= full and _seal(path))
 
 
 def _seal(path: Path) -> bool:

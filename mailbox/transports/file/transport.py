@@ -3,7 +3,7 @@
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Container
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -16,13 +16,12 @@ from coterie.files import frame_record
 from coterie.mailbox.address import check_name
 from coterie.mailbox.contract import Backlog, Inbox, Keys, MailLimits, Receipt, Roster, StoreDeadLetter
 from coterie.mailbox.envelope import Envelope, MessageId
-from coterie.mailbox.errors import EnvelopeCorrupt, MailboxFailed, MessageTooLarge, RecipientEnded
+from coterie.mailbox.errors import MailboxFailed, MessageTooLarge, RecipientEnded
 from coterie.mailbox.roster import find_member
 from coterie.mailbox.transports.file.backlog_size import BacklogSize
 from coterie.mailbox.transports.file.inbox import FileInbox
-from coterie.mailbox.transports.file.log_reader import LogReader, find_cursor
+from coterie.mailbox.transports.file.log_reader import read_pending
 from coterie.mailbox.transports.file.log_segments import SEGMENT_BYTES, segment_numbers, segment_path
-from coterie.mailbox.transports.file.segment_reader import parse_record
 from coterie.mailbox.transports.file.writer import MailboxWriter
 from coterie.mailbox.validation import MessageDigest, MessageValidator
 
@@ -78,7 +77,15 @@ class FileTransport:
             raise RecipientEnded(name, member.incarnation)
         if len(content) > self.limits.message_bytes:
             raise MessageTooLarge(len(content), self.limits.message_bytes)
-        writer = self._writers.get(name) or self._open_writer(name)
+        writer = self._writers.get(name)
+        if writer is None:
+            self._writers[name] = writer = MailboxWriter(
+                name=name,
+                directory=self._mailbox(name),
+                limits=self.limits,
+                segment_bytes=self.segment_bytes,
+                is_durable=self.durability == "power",
+            )
         await writer.append(frame_record(content))
         return Receipt(id=envelope.id, recipient=name, transport="file", stored=self.clock.now())
 
@@ -116,7 +123,7 @@ class FileTransport:
             backlog_size.refresh()
             last, size = numbers[-1], segment_path(directory, numbers[-1]).stat().st_size
             messages = backlog_size.messages(last, size)
-            oldest = _oldest(directory) if messages else None
+            oldest = next((envelope.created for envelope in read_pending(directory)), None) if messages else None
             return Backlog(messages=messages, bytes=backlog_size.bytes(last, size), oldest=oldest)
         except OSError as exc:
             raise MailboxFailed(name, f"cannot be read: {exc.strerror}") from exc
@@ -124,16 +131,6 @@ class FileTransport:
     def close(self) -> None:
         """Close all descriptors; later calls of `send` open new ones that are not closed."""
         self._finalizer()
-
-    def _open_writer(self, name: str) -> MailboxWriter:
-        self._writers[name] = writer = MailboxWriter(
-            name=name,
-            directory=self._mailbox(name),
-            limits=self.limits,
-            segment_bytes=self.segment_bytes,
-            is_durable=self.durability == "power",
-        )
-        return writer
 
     def _mailbox(self, name: str) -> Path:
         return self.directory / check_name(name)
@@ -143,15 +140,3 @@ def _close_all(writers: dict[str, MailboxWriter]) -> None:
     for writer in writers.values():
         writer.close()
     writers.clear()
-
-
-def _oldest(directory: Path) -> float | None:
-    """Return the creation time of the oldest unacknowledged message."""
-    reader = LogReader.from_cursor(directory, find_cursor(directory))
-    with closing(reader):
-        while (line := reader.next_record()) is not None:
-            try:
-                return parse_record(line.content).created
-            except EnvelopeCorrupt:
-                reader.skip_record(line)
-    return None

@@ -9,9 +9,6 @@ from coterie.agents.definitions.definition import AgentDefinition
 from coterie.agents.definitions.store import load_definitions, load_path
 from coterie.orchestrator.cli.commands.definition_commands import DefinitionCommands, plain_text, shown_path
 
-WIDEST = 24
-"""Widest column of names, models or tools; the description gets the rest of the line."""
-
 
 @click.group()
 def agents() -> None:
@@ -45,5 +42,5 @@ DefinitionCommands(
     row=_row,
     heading=_heading,
     cells=_cells,
-    widest=WIDEST,
+    widest=24,
 ).add_to(agents)

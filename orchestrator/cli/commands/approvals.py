@@ -2,14 +2,14 @@
 
 import sys
 
+import attrs
 import click
-import msgspec
 import trio
 from click.shell_completion import CompletionItem
 
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.approvals.approval_policy import describe_state
-from coterie.orchestrator.approvals.queries import ListedApproval, UnreadableApproval, find_approvals
+from coterie.orchestrator.approvals.store import Approval, read_approvals
 from coterie.orchestrator.cli.completion_candidates import complete_session
 from coterie.orchestrator.cli.output import (
     ExitCode,
@@ -17,14 +17,13 @@ from coterie.orchestrator.cli.output import (
     escape_invisible,
     format_time,
     one_line,
-    open_output,
-    print_json,
+    print_result,
     sanitize,
 )
 from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.requests import DecideApproval
-from coterie.orchestrator.session.root_lock import find_root
+from coterie.orchestrator.session.root_lock import find_living_roots, find_root
 from coterie.session_directory import SessionDirectory
 from coterie.suggestions import did_you_mean
 
@@ -34,10 +33,67 @@ LONGEST_FEEDBACK = 20_000
 """Largest number of characters of feedback, so that the request to the session fits in one message."""
 
 
+@attrs.frozen(kw_only=True)
+class ListedApproval:
+    """An approval, and the session it belongs to."""
+
+    session: SessionDirectory
+    approval: Approval
+    doubt: str | None = None
+    """Reason why the stored file is not trusted; None if it is."""
+
+    def row(self) -> dict[str, object]:
+        """Return the approval as a JSON object; docs/approvals.md describes its members."""
+        approval, claim = self.approval, self.approval.claim
+        asked, shown = claim.question, ("tool", "subject", "details", "reason")
+        return {
+            "session": self.session.id,
+            "id": approval.id,
+            "what": claim.what,
+            "agent": claim.agent,
+            "incarnation": claim.incarnation,
+            "approver": claim.approver,
+            "subject": approval.subject,
+            "plan": claim.plan,
+            "files": claim.files,
+            "paths": claim.paths,
+            "question": None if asked is None else {name: getattr(asked, name) for name in shown},
+            "asked_at": approval.asked_at,
+            "state": approval.state,
+            "by": approval.by,
+            "feedback": approval.feedback,
+            "decided_at": approval.decided_at,
+            "is_past": approval.is_past,
+            "doubt": self.doubt,
+        }
+
+
+def _find_all(name: str | None) -> tuple[list[ListedApproval], list[str]]:
+    """Find the approvals of session *name*, or of all running sessions, oldest first, and the unreadable files.
+
+    Raises `ConfigInvalid` if session *name* does not exist.
+    """
+    found: list[ListedApproval] = []
+    unreadable: list[str] = []
+    for id_ in sorted(find_living_roots()) if name is None else [SessionDirectory.find(name).id]:
+        try:
+            session = SessionDirectory.find(id_)
+            records = read_approvals(session)
+        except ConfigInvalid as exc:
+            unreadable.append(str(exc))
+            continue
+        for kept in records:
+            if kept.approval is None:
+                unreadable.append(f"{kept.path}: {kept.doubt}")
+            else:
+                found.append(ListedApproval(session=session, approval=kept.approval, doubt=kept.doubt))
+    return found, unreadable
+
+
 def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer open approvals of the session named before, or of all running sessions."""
     try:
-        every = [each for each in find_approvals(ctx.params.get("session")) if isinstance(each, ListedApproval)]
+        every, _ = _find_all(ctx.params.get("session"))
     except ConfigInvalid:
         return []
     waiting = (each.approval for each in every if each.approval.is_open)
@@ -65,21 +121,15 @@ def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> 
 
     Exits 1 if an approval file cannot be read.
     """
-    every = list(find_approvals(session))
-    unread = [each for each in every if isinstance(each, UnreadableApproval)]
-    found = [each for each in every if isinstance(each, ListedApproval) and (is_all or each.approval.is_open)]
-    with open_output():
-        if is_json:
-            print_json({"approvals": [each.row() for each in found]})
-        for each in () if is_json else found:
-            click.echo(_line(each))
-        for file in unread:
-            click.echo(sanitize(str(file)), err=True)
-        if not every and not is_json:
-            click.echo("no agent has requested an approval", err=True)
-        elif not found and not is_json:
-            click.echo("no approval is open; --all also lists decided ones", err=True)
-    sys.exit(ExitCode.FAILED if unread else ExitCode.DONE)
+    every, unreadable = _find_all(session)
+    found = [each for each in every if is_all or each.approval.is_open]
+    is_new = not every and not unreadable
+    empty = "no agent has requested an approval" if is_new else "no approval is open; --all also lists decided ones"
+    facts = {"approvals": [each.row() for each in found]}
+    print_result(facts, map(_line, found), is_json=is_json, empty=empty)
+    for reason in unreadable:
+        click.echo(sanitize(reason), err=True)
+    sys.exit(ExitCode.FAILED if unreadable else ExitCode.DONE)
 
 
 @approvals.command()
@@ -89,8 +139,7 @@ def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> 
 def show(*, id_: str, session: str | None, is_json: bool) -> None:
     """Show a request with the whole plan or tool call. `coterie approvals list` shows each ID."""
     found = _find(id_, session)
-    with open_output():
-        click.echo(msgspec.json.encode(found.row()) if is_json else _details(found))
+    print_result(found.row(), [_details(found)], is_json=is_json)
 
 
 @approvals.command()
@@ -142,14 +191,13 @@ def _decide(request: DecideApproval, name: str | None, *, is_json: bool) -> None
     except ConfigInvalid as exc:
         raise UsageRefused(exc.reason) from exc
     state = "approved" if request.approve else "rejected"
-    with open_output():
-        facts = {"session": session.id, "id": request.id, "state": state}
-        click.echo(msgspec.json.encode(facts) if is_json else f"{state} {request.id} of session {session.id}")
+    facts = {"session": session.id, "id": request.id, "state": state}
+    print_result(facts, [f"{state} {request.id} of session {session.id}"], is_json=is_json)
 
 
 def _find(id_: str, name: str | None, *, is_to_decide: bool = False) -> ListedApproval:
     """Find the approval of that id; if *is_to_decide* and several sessions have it, prefer the open one."""
-    every = [each for each in find_approvals(name) if isinstance(each, ListedApproval)]
+    every, _ = _find_all(name)
     found = [each for each in every if each.approval.id == id_]
     if is_to_decide and len(found) > 1:
         found = [each for each in found if each.approval.is_open] or found

@@ -8,11 +8,12 @@ import attrs
 import click
 import trio
 
+from coterie.errors import first_exception
 from coterie.orchestrator.cli.completion_candidates import complete_session
 from coterie.orchestrator.cli.live.live_view import print_last_board, read_last_board, show_board
 from coterie.orchestrator.cli.live.view_choice import can_show_board
 from coterie.orchestrator.cli.logs.command import LogPrinter, check_agent
-from coterie.orchestrator.cli.output import ExitCode, open_output
+from coterie.orchestrator.cli.output import ExitCode
 from coterie.orchestrator.cli.views.session_client import exit_code_for
 from coterie.orchestrator.events.follower import open_follower
 from coterie.orchestrator.events.session_reader import read_session
@@ -41,8 +42,7 @@ def attach(*, session: str, agent: str | None) -> None:
     """
     found = SessionDirectory.find(session)
     check_agent(found, agent)
-    with open_output():
-        sys.exit(_Attachment(session=found, agent=agent, is_drawn=can_show_board()).run())
+    sys.exit(_Attachment(session=found, agent=agent, is_drawn=can_show_board()).run())
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -55,7 +55,6 @@ class _Attachment:
     _exit_code: ExitCode | None = attrs.field(default=None, init=False)
     """Exit code if the user left before the end."""
     _is_unread: bool = attrs.field(default=False, init=False)
-    _failure: BaseException | None = attrs.field(default=None, init=False)
 
     def run(self) -> ExitCode:
         """Show the session until it ends or the user leaves.
@@ -64,17 +63,15 @@ class _Attachment:
         other `OSError`.
         """
         if (root := find_root(self.session)) is not None:
+            failure: BaseException | None = None
             try:
                 trio.run(self._follow, root)
             except* OSError as group:
-                failure: BaseException = group
-                while isinstance(failure, BaseExceptionGroup):
-                    failure = failure.exceptions[0]
-                self._failure = failure
+                failure = first_exception(group)
             if self._is_unread:
                 raise BrokenPipeError
-            if self._failure is not None:
-                raise click.ClickException(f"session {self.session.id} cannot be read: {self._failure}")
+            if failure is not None:
+                raise click.ClickException(f"session {self.session.id} cannot be read: {failure}")
         elif not self.is_drawn:
             for event in read_session(self.session.directory, self.agent):
                 LOG.show(event)
@@ -88,17 +85,17 @@ class _Attachment:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._handle_signals, signals, nursery.cancel_scope)
                 nursery.start_soon(_wait_for_end, root, nursery.cancel_scope)
-                await (self._draw() if self.is_drawn else self._print())
+                if self.is_drawn:
+                    await show_board(self.session, only=self.agent)
+                    self._exit_code = ExitCode.DONE
+                else:
+                    await self._print()
                 nursery.cancel_scope.cancel()
 
     async def _handle_signals(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
         async for number in signals:
             self._exit_code = ExitCode.TERMINATED if number == signal.SIGTERM else ExitCode.INTERRUPTED
             scope.cancel()
-
-    async def _draw(self) -> None:
-        await show_board(self.session, only=self.agent)
-        self._exit_code = ExitCode.DONE
 
     async def _print(self) -> None:
         """Print past and new events until cancelled, then the events recorded by that time."""

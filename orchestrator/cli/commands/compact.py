@@ -3,15 +3,14 @@
 from pathlib import Path
 
 import click
-import msgspec
 import trio
 
-from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted, Pivot
+from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_running_agent, complete_session
 from coterie.orchestrator.cli.offline_jobs import compact_offline, offline_job_request
-from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
-from coterie.orchestrator.cli.shared_options import json_option
+from coterie.orchestrator.cli.output import UsageRefused, print_result, sanitize
+from coterie.orchestrator.cli.shared_options import json_option, script_option
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.requests import CompactAgent
 from coterie.orchestrator.session.overview import is_running
@@ -29,12 +28,7 @@ PATIENCE = 2.0
 )
 @click.option("--from", "first", type=click.IntRange(1), metavar="N", help="Replace message N and all later ones.")
 @click.option("--up-to", "behind", type=click.IntRange(1), metavar="N", help="Replace the messages before message N.")
-@click.option(
-    "--script",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Read model replies from FILE, so that no Anthropic API key is needed; only if the session is not running.",
-)
+@script_option("no Anthropic API key is needed; only if the session is not running")
 @json_option()
 def compact(
     *, session: str, agent: str, first: int | None, behind: int | None, script: Path | None, is_json: bool
@@ -50,36 +44,41 @@ def compact(
     """
     if first is not None and behind is not None:
         raise click.UsageError("--from and --up-to cannot be used together; give one of them")
-    found, pivot = SessionDirectory.find(session), _pivot(first, behind)
+    found, request = SessionDirectory.find(session), CompactAgent(name=agent)
+    if first is not None:
+        request = CompactAgent(name=agent, side="from", message=first)
+    elif behind is not None:
+        request = CompactAgent(name=agent, side="up_to", message=behind)
     if (root := find_root(found)) is not None:
-        answer = trio.run(_ask, root, agent, pivot)
+        answer = trio.run(_ask, root, request)
     elif is_running(found):
         raise UsageRefused(
             f"session {found.id} is running, but its process does not accept connections; wait for its end"
         )
     else:
-        answer = trio.run(compact_offline, offline_job_request(found, agent, CompactJob(pivot=pivot), script))
+        answer = trio.run(compact_offline, offline_job_request(found, agent, CompactJob(pivot=request.pivot()), script))
     if isinstance(answer, NotCompacted):
         raise (UsageRefused if answer.is_for_user else click.ClickException)(
             f"{agent} was not compacted: {answer.reason}"
         )
-    _print_result(found, agent, answer, is_json=is_json)
+    facts = {name: getattr(answer, name) for name in answer.__struct_fields__}
+    words = (
+        f"compacted {agent} of session {found.id} by {answer.by}: {answer.tokens_before:,} -> {answer.tokens_after:,} "
+        f"tokens ({answer.left} messages summarised, {answer.kept} kept), ${answer.cost_usd}"
+    )
+    print_result({"session": found.id, "agent": agent, **facts}, [sanitize(words)], is_json=is_json)
 
 
-def _pivot(first: int | None, behind: int | None) -> Pivot | None:
-    if first is not None:
-        return Pivot(side="from", message=first)
-    return None if behind is None else Pivot(side="up_to", message=behind)
-
-
-async def _ask(root: RootIdentity, agent: str, pivot: Pivot | None) -> CompactionDone | NotCompacted:
+async def _ask(root: RootIdentity, request: CompactAgent) -> CompactionDone | NotCompacted:
     """Request the compaction of an agent in a running session. Raises `ConfigInvalid`."""
-    request = CompactAgent(name=agent)
-    if pivot is not None:
-        request = CompactAgent(name=agent, side=pivot.side, message=pivot.message)
     refusal: ConfigInvalid | None = None
+
+    async def print_wait_notice() -> None:
+        await trio.sleep(PATIENCE)
+        click.echo(sanitize(f"{request.name} is running; it is compacted before its next model call"), err=True)
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_print_wait_notice, agent)
+        nursery.start_soon(print_wait_notice)
         try:
             answer = await send_request(root, request)
         except ConfigInvalid as exc:
@@ -89,21 +88,3 @@ async def _ask(root: RootIdentity, agent: str, pivot: Pivot | None) -> Compactio
         raise refusal
     assert isinstance(answer, CompactionDone | NotCompacted)
     return answer
-
-
-async def _print_wait_notice(agent: str) -> None:
-    """Print after a while why the command waits."""
-    await trio.sleep(PATIENCE)
-    click.echo(sanitize(f"{agent} is running; it is compacted before its next model call"), err=True)
-
-
-def _print_result(session: SessionDirectory, agent: str, done: CompactionDone, *, is_json: bool) -> None:
-    facts = {name: getattr(done, name) for name in done.__struct_fields__}
-    words = (
-        f"compacted {agent} of session {session.id} by {done.by}: {done.tokens_before:,} -> {done.tokens_after:,} "
-        f"tokens ({done.left} messages summarised, {done.kept} kept), ${done.cost_usd}"
-    )
-    with open_output():
-        click.echo(
-            msgspec.json.encode({"session": session.id, "agent": agent, **facts}) if is_json else sanitize(words)
-        )

@@ -13,18 +13,14 @@ from rich.text import Text
 
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, open_output, print_json
+from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, print_json
 from coterie.orchestrator.cli.shared_options import find_session, json_option
 from coterie.orchestrator.gateway.cost_report import CostReport, build_cost_report
-from coterie.orchestrator.gateway.cost_totals import CostRow, CostTotals, Grouping
+from coterie.orchestrator.gateway.cost_totals import CostTotals, Grouping
 from coterie.orchestrator.gateway.ledger import LEDGER
-from coterie.session_directory import SessionDirectory
 
 SHOWN = 40
 """Characters of a name in the table."""
-PIPED = 200
-"""Width of the table if stdout is not a terminal; wide enough for every column."""
-_COLUMNS = ("calls", "read", "written", "input", "output", "cached", "dollars")
 
 
 @click.command()
@@ -43,30 +39,26 @@ def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
     Exits 1 if an entry of the ledger, the file of recorded costs, cannot be read.
     """
     found = find_session(session)
-    report = _report(found, by)
-    with open_output():
-        if is_json:
-            print_json({"session": found.id, **report.to_mapping()})
-        else:
-            print_costs(report)
-        for damage in report.damaged:
-            click.echo(f"{LEDGER}:{damage.line}: {damage.reason}; the entry is skipped", err=True)
-    sys.exit(ExitCode.FAILED if report.damaged else ExitCode.DONE)
-
-
-def _report(session: SessionDirectory, by: Grouping) -> CostReport:
     try:
-        return build_cost_report(session.directory, by)
+        report = build_cost_report(found.directory, by)
     except FileNotFoundError as exc:
-        raise ConfigInvalid("session", f"{session.id} has no ledger yet, because it has made no model call") from exc
+        raise ConfigInvalid("session", f"{found.id} has no ledger yet, because it has made no model call") from exc
     except OSError as exc:
         raise click.ClickException(str(exc)) from exc
+    if is_json:
+        print_json({"session": found.id, **report.to_mapping()})
+    else:
+        print_costs(report)
+    for damage in report.damaged:
+        click.echo(f"{LEDGER}:{damage.line}: {damage.reason}; the entry is skipped", err=True)
+    sys.exit(ExitCode.FAILED if report.damaged else ExitCode.DONE)
 
 
 def print_costs(report: CostReport) -> None:
     """Print the table and its notes as text."""
     is_seen = sys.stdout.isatty()
-    console = Console(width=None if is_seen else PIPED, highlight=False, markup=False, emoji=False)
+    # A file gets a width that is enough for every column.
+    console = Console(width=None if is_seen else 200, highlight=False, markup=False, emoji=False)
     console.print(_table(report, is_seen=is_seen))
     for line in _notes(report):
         console.print(line, soft_wrap=True)
@@ -78,18 +70,16 @@ def _table(report: CostReport, *, is_seen: bool) -> Table:
     table = Table(pad_edge=False, show_footer=True, **style)
     # On a narrow terminal the column that may wrap shrinks first, so names are cut and numbers are not.
     table.add_column(report.by, footer="total")
-    for name, footer in zip(_COLUMNS, _cells(report.total), strict=True):
+    names = ("calls", "read", "written", "input", "output", "cached", "dollars")
+    for name, footer in zip(names, _cells(report.total), strict=True):
         table.add_column(name, footer=footer, justify="right", no_wrap=True)
     if has_spawns:
         table.add_column("subtree", justify="right", no_wrap=True)
     for row in report.rows:
         spawned = f"{row.subtree:.6f}" if row.subtree != row.spending.cost else ""
-        table.add_row(_name(row), *_cells(row.spending), *([spawned] if has_spawns else []))
+        agent = Text(f"{'  ' * row.depth}{one_line(row.name, SHOWN)}", no_wrap=True, overflow="ellipsis")
+        table.add_row(agent, *_cells(row.spending), *([spawned] if has_spawns else []))
     return table
-
-
-def _name(row: CostRow) -> Text:
-    return Text(f"{'  ' * row.depth}{one_line(row.name, SHOWN)}", no_wrap=True, overflow="ellipsis")
 
 
 def _cells(spent: CostTotals) -> list[str]:

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, get_args
@@ -98,9 +98,12 @@ class DefinitionCommands(Generic[Item]):
             problems = [{**attrs.asdict(problem), "path": str(problem.path)} for problem in found.problems]
             click.echo(json.dumps({"files": found.files, self.key: rows, "problems": problems}))
         else:
-            for line in _problem_lines(found.problems):
-                click.echo(line)
-            click.echo(f"{count_text(found.files, 'file')}, {self._counts(found)}")
+            for problem in found.problems:
+                click.echo(plain_text(str(attrs.evolve(problem, path=shown_path(problem.path)))))
+            counts = Counter(problem.severity for problem in found.problems)
+            severities = ", ".join(count_text(counts[severity], severity) for severity in get_args(Severity))
+            items = count_text(len(found.by_name), self.noun)
+            click.echo(f"{count_text(found.files, 'file')}, {items}: {severities}")
         is_valid = all(problem.severity != "error" for problem in found.problems)
         sys.exit(ExitCode.DONE if is_valid else ExitCode.FAILED)
 
@@ -110,15 +113,6 @@ class DefinitionCommands(Generic[Item]):
         except OSError as exc:
             raise UsageRefused(f"{path}: {exc.strerror}; give {self.expected}") from exc
         return self.load_path(path)
-
-    def _counts(self, found: LoadedFiles[Item]) -> str:
-        counts = Counter(problem.severity for problem in found.problems)
-        severities = ", ".join(count_text(counts[severity], severity) for severity in get_args(Severity))
-        return f"{count_text(len(found.by_name), self.noun)}: {severities}"
-
-
-def _problem_lines(problems: Iterable[FileProblem]) -> Iterable[str]:
-    return (plain_text(str(attrs.evolve(problem, path=shown_path(problem.path)))) for problem in problems)
 
 
 def plain_text(text: str) -> str:

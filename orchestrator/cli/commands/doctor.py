@@ -1,18 +1,18 @@
 """`coterie doctor`: finds and repairs leftovers of crashed sessions."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 import trio
 
-from coterie.agents.sandbox.capabilities import available_backends
+from coterie.agents.sandbox.backends import available_backends
 from coterie.clock import Clock
 from coterie.orchestrator.cli.completion_candidates import complete_session
-from coterie.orchestrator.cli.output import ExitCode, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import ExitCode, print_json, sanitize
 from coterie.orchestrator.cli.shared_options import json_option
-from coterie.orchestrator.doctor.checks import RepairResult, check_machine, check_session, repair
+from coterie.orchestrator.doctor.checks import check_machine, check_session, repair
 from coterie.orchestrator.doctor.configuration_checks import configuration_findings
 from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
 from coterie.session_directory import SessionDirectory, list_session_ids
@@ -28,17 +28,19 @@ def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
     Exits 1 if there are problems, even if all of them were fixed. Kept worktrees and torn last lines do not count.
     """
     found = _examine(SessionDirectory.find(session) if session else None)
-    mended = _repair(found) if is_fixing else {}
-    with open_output():
-        if is_json:
-            rows = [_row(finding, mended.get(finding)) for finding in found]
-            print_json({"findings": rows, "sandbox": available_backends()})
-        else:
-            for finding in found:
-                _print(finding, mended.get(finding))
-            click.echo(_summary(found, mended, is_fixing=is_fixing))
-            for way, missing in available_backends().items():
-                click.echo(sanitize(f'sandbox = "{way}": {missing or "available on this machine"}'))
+    mended = trio.run(repair, found) if is_fixing else {}
+    if is_json:
+        results = {finding: {"fixed": failure is None, "failure": failure} for finding, failure in mended.items()}
+        unfixed = {"fixed": None, "failure": None}
+        rows = [{**finding.to_mapping(), **results.get(finding, unfixed)} for finding in found]
+        print_json({"findings": rows, "sandbox": available_backends()})
+    else:
+        for finding in found:
+            click.echo(sanitize(f"{finding.where}: {finding.what}"))
+            click.echo(sanitize(f"    {_outlook(finding, mended)}"))
+        click.echo(_summary(found, mended, is_fixing=is_fixing))
+        for way, missing in available_backends().items():
+            click.echo(sanitize(f'sandbox = "{way}": {missing or "available on this machine"}'))
     sys.exit(ExitCode.FAILED if any(not finding.is_harmless for finding in found) else ExitCode.DONE)
 
 
@@ -53,45 +55,25 @@ def _examine(only: SessionDirectory | None) -> list[DoctorFinding]:
     return [*found, *configuration_findings(Path.cwd() if only is None else only.project)]
 
 
-def _repair(found: list[DoctorFinding]) -> dict[DoctorFinding, RepairResult]:
-    """Run all repairs, and return the result of each."""
-    mended: dict[DoctorFinding, RepairResult] = {}
-
-    def keep(done: RepairResult) -> None:
-        mended[done.finding] = done
-
-    trio.run(repair, found, keep)
-    return mended
-
-
-def _row(finding: DoctorFinding, done: RepairResult | None) -> dict[str, Any]:
-    fixed = None if done is None else done.failure is None
-    return {**finding.to_mapping(), "fixed": fixed, "failure": None if done is None else done.failure}
-
-
-def _print(finding: DoctorFinding, done: RepairResult | None) -> None:
-    click.echo(sanitize(f"{finding.where}: {finding.what}"))
-    click.echo(sanitize(f"    {_outlook(finding, done)}"))
-
-
-def _outlook(finding: DoctorFinding, done: RepairResult | None) -> str:
+def _outlook(finding: DoctorFinding, mended: Mapping[DoctorFinding, str | None]) -> str:
     """Line under a finding: what was done about it, will be done, or can be done."""
     if finding.is_harmless:
         return "harmless, left unchanged"
     if finding.remedy is None:
         return f"left unchanged; {finding.advice}"
-    if done is None:
+    if finding not in mended:
         return f"--fix: {finding.remedy.description}"
-    return f"fixed: {finding.remedy.description}" if done.failure is None else f"not fixed: {done.failure}"
+    failure = mended[finding]
+    return f"fixed: {finding.remedy.description}" if failure is None else f"not fixed: {failure}"
 
 
-def _summary(found: list[DoctorFinding], mended: dict[DoctorFinding, RepairResult], *, is_fixing: bool) -> str:
+def _summary(found: list[DoctorFinding], mended: Mapping[DoctorFinding, str | None], *, is_fixing: bool) -> str:
     counted = [finding for finding in found if not finding.is_harmless]
     harmless = f", {len(found) - len(counted)} harmless" if len(found) > len(counted) else ""
     if not counted:
         return f"no problems{harmless}"
     if is_fixing:
-        fixed = sum(done.failure is None for done in mended.values())
+        fixed = sum(failure is None for failure in mended.values())
         return f"{len(counted)} found{harmless}: {fixed} fixed"
     curable = sum(finding.remedy is not None for finding in counted)
     return f"{len(counted)} found{harmless}: --fix repairs {curable}"

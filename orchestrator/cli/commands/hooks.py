@@ -5,13 +5,12 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 import click
 
 from coterie.agents.hooks.hook_files import HookSelection, HookSource, count_hooks, select_hooks
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused, escape_invisible, open_output, sanitize
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused, escape_invisible, sanitize
 from coterie.orchestrator.cli.project_approvals import (
     approve_hook_sources,
     describe_hooks,
@@ -41,19 +40,22 @@ def list_hooks(*, is_json: bool) -> None:
     held = select_hooks(Path.cwd(), sources)
     flaws = [flaw for source in sources for flaw in source.problems]
     notes = [source.note for source in sources if source.note is not None]
-    with open_output():
-        if is_json:
-            rows = _rows(sources, held, is_enabled=settings.hooks.enabled)
-            click.echo(json.dumps({"hooks": rows, "flaws": flaws, "notes": notes}))
-        else:
-            for line in _lines(sources, held):
-                click.echo(line)
-            if not settings.hooks.enabled:
-                click.echo("hooks.enabled is false, so no hook runs", err=True)
-            elif notice := held.notice():
-                click.echo(sanitize(notice), err=True)
-            for word in (*notes, *flaws):
-                click.echo(sanitize(word), err=True)
+    if is_json:
+        rows = [
+            {**attrs.asdict(hook), "owner": source.owner, "runs": settings.hooks.enabled and source not in held.waiting}
+            for source in sources
+            for hook in source.hooks
+        ]
+        click.echo(json.dumps({"hooks": rows, "flaws": flaws, "notes": notes}))
+    else:
+        for line in _lines(sources, held):
+            click.echo(line)
+        if not settings.hooks.enabled:
+            click.echo("hooks.enabled is false, so no hook runs", err=True)
+        elif notice := held.notice():
+            click.echo(sanitize(notice), err=True)
+        for word in (*notes, *flaws):
+            click.echo(sanitize(word), err=True)
     sys.exit(ExitCode.FAILED if flaws else ExitCode.DONE)
 
 
@@ -93,11 +95,3 @@ def _lines(sources: Iterable[HookSource], held: HookSelection) -> Iterator[str]:
             yield from describe_hooks(source)
     if not found:
         yield "no hooks"
-
-
-def _rows(sources: Iterable[HookSource], held: HookSelection, *, is_enabled: bool) -> list[dict[str, Any]]:
-    return [
-        {**attrs.asdict(hook), "owner": source.owner, "runs": is_enabled and source not in held.waiting}
-        for source in sources
-        for hook in source.hooks
-    ]

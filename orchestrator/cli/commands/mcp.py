@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 from click.shell_completion import CompletionItem
 
@@ -81,7 +82,7 @@ def test(*, names: Sequence[str], is_json: bool) -> None:
 
     Starts NAMES [default: all approved servers]. Exits 1 if a server does not work.
     """
-    from coterie.orchestrator.mcp.server_checks import ServerCheck, check_servers  # noqa: PLC0415 - imports trio
+    from coterie.orchestrator.mcp.host_process import ServerCheck, check_servers  # noqa: PLC0415 - imports trio
 
     found = load_servers(Path.cwd())
     chosen = _named(found, names) if names else list(found.approved)
@@ -90,7 +91,7 @@ def test(*, names: Sequence[str], is_json: bool) -> None:
     settings = load_settings(Path.cwd(), {}, {})
     tried: list[ServerCheck] = check_servers([server.config for server in chosen], settings.mcp.start_seconds)
     if is_json:
-        click.echo(json.dumps([each.row() for each in tried]))
+        click.echo(json.dumps([attrs.asdict(each) for each in tried]))
     else:
         for each in tried:
             click.echo(f"{each.name}  {one_line(each.failure, SHOWN) if each.failure else 'works'}")

@@ -11,7 +11,6 @@ from typing import Any, get_args
 import attrs
 import click
 
-from coterie.agents.definitions.team_definition import TeamDefinition
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.settings import Mode, Settings
 from coterie.orchestrator.cli.completion_candidates import (
@@ -20,11 +19,9 @@ from coterie.orchestrator.cli.completion_candidates import (
     complete_session,
     complete_task,
 )
-from coterie.orchestrator.cli.model_access import require_model
+from coterie.orchestrator.cli.shared_options import require_model, script_option
 from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 from coterie.session_directory import COORDINATOR, SandboxMode, SessionDirectory
-
-FORMATS = ("text", "json", "stream-json")
 
 
 @attrs.frozen(kw_only=True)
@@ -84,7 +81,7 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("-p", "--print", "only_result", is_flag=True, help="Print only the result."),
         click.option(
             "--output-format",
-            type=click.Choice(FORMATS),
+            type=click.Choice(["text", "json", "stream-json"]),
             default="text",
             show_default=True,
             help="Set the output: json: one summary at the end; stream-json: one event per line, see docs/events.md.",
@@ -110,12 +107,7 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(get_args(SandboxMode)),
             help="Confine the shell commands of agents; see docs/sandbox.md.  [default: none]",
         ),
-        click.option(
-            "--script",
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            help="Read model replies from FILE, so that no Anthropic API key is needed.",
-        ),
+        script_option("no Anthropic API key is needed"),
         click.option(
             "--detach",
             "is_detached",
@@ -167,8 +159,14 @@ def run(
     if is_coordinator and agent not in (None, COORDINATOR):
         raise click.UsageError(f"--coordinator cannot be used with --agent {agent}; leave one of them out")
     agent = COORDINATOR if is_coordinator else agent
-    team = None if team_file is None else _read_team(team_file, agent)
-    if team is not None:
+    team = None
+    if team_file is not None:
+        from coterie.orchestrator.teams.team_file import load_team  # noqa: PLC0415 - most runs have no team file
+
+        team = load_team(team_file, Path.cwd())
+        if agent is not None and team.lead_type not in (None, agent):
+            lead = f"the lead of {team_file} is a {team.lead_type}"
+            raise click.UsageError(f"{lead}, but --agent is {agent}; leave --agent out")
         agent, model = team.lead_type or agent, model or team.lead_model
     settings = options.settings(Path.cwd(), model=model, agent=agent)
     known_models().get(settings.model)
@@ -177,7 +175,8 @@ def run(
     if task in (None, "-"):
         words = "" if sys.stdin.isatty() else sys.stdin.read()
     if not words or not words.strip():
-        words = _initial_prompt(settings) or ""
+        _, definition = apply_definition(settings, Path.cwd())
+        words = (definition and definition.initial_prompt) or ""
     if not words:
         raise click.UsageError('no task; give one as in: coterie run "find the bug in a.py", or on standard input')
     _start(options, settings, task=words.strip(), project=Path.cwd(), team=team)
@@ -206,63 +205,34 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
     _start(options, settings, task=(message or "").strip(), project=found.project, session=found.id)
 
 
-def _read_team(path: Path, agent: str | None) -> TeamDefinition:
-    """Load the team file *path*; its lead must have the agent type *agent* if one is given."""
-    from coterie.orchestrator.teams.team_file import load_team  # noqa: PLC0415 - most runs have no team file
-
-    team = load_team(path, Path.cwd())
-    if agent is not None and team.lead_type not in (None, agent):
-        raise click.UsageError(f"the lead of {path} is a {team.lead_type}, but --agent is {agent}; leave --agent out")
-    return team
-
-
-def _initial_prompt(settings: Settings) -> str | None:
-    """First prompt that the agent's definition contains, for a run without a task."""
-    _, definition = apply_definition(settings, Path.cwd())
-    return None if definition is None else definition.initial_prompt
-
-
 def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any) -> None:
     # Imported late: neither `--help` nor a usage error needs these.
     from coterie.orchestrator.cli.live.view_choice import choose_view, has_room_for_board, is_team  # noqa: PLC0415
-    from coterie.orchestrator.cli.output import open_output  # noqa: PLC0415
     from coterie.orchestrator.cli.project_approvals import confirm_hooks, confirm_includes, confirm_servers  # noqa: PLC0415
     from coterie.orchestrator.cli.views.prompts import TerminalPrompter  # noqa: PLC0415
     from coterie.orchestrator.cli.views.session_client import detach, run_client  # noqa: PLC0415
     from coterie.orchestrator.session.session_request import SessionRequest  # noqa: PLC0415
 
-    settings, definition = apply_definition(settings, project)
-    assignment = SessionRequest(
-        project=project,
-        model=known_models().get(settings.model).id,
-        settings=settings,
-        definition=None if definition is None else definition.name,
-        script=None if options.script is None else str(options.script),
-        is_bare=options.is_bare,
-        **facts,
-    )
-    if options.can_ask and assignment.session is None and assignment.has_instructions:
-        confirm_includes(project)
+    assignment = SessionRequest.prepare(settings, project, options.script, is_bare=options.is_bare, **facts)
     if options.can_ask and not options.is_bare:
-        confirm_hooks(project, settings)
-    if options.can_ask and assignment.session is None and settings.mcp.enabled and not options.is_bare:
-        confirm_servers(project)
-    with open_output():
-        if options.is_detached:
-            _print_detached(options, detach(attrs.evolve(assignment, asks_later=True)))
-            return
-        is_live = is_team(assignment) and has_room_for_board() if options.is_live is None else options.is_live
-        view = choose_view(options.output_format, only_result=options.only_result, is_live=is_live)
-        # A request answered on the board waits there for any later client, so it must not end when this one leaves.
-        can_ask = options.can_ask and not view.shows_approvals
-        assignment = attrs.evolve(assignment, can_ask=can_ask, asks_later=view.shows_approvals)
-        run_client(assignment, view, TerminalPrompter(view) if can_ask else None)
-
-
-def _print_detached(options: _Options, session: str) -> None:
-    if options.output_format != "text":
-        click.echo(json.dumps({"session_id": session}))
-    elif options.only_result:
-        click.echo(session)
-    else:
-        click.echo(f"session {session} has started; `coterie attach {session}` shows it, `coterie stop` ends it")
+        if assignment.session is None and assignment.settings.instructions.enabled:
+            confirm_includes(project)
+        confirm_hooks(project, assignment.settings)
+        if assignment.session is None and assignment.settings.mcp.enabled:
+            confirm_servers(project)
+    if options.is_detached:
+        started = detach(attrs.evolve(assignment, asks_later=True))
+        if options.output_format != "text":
+            click.echo(json.dumps({"session_id": started}))
+        elif options.only_result:
+            click.echo(started)
+        else:
+            hint = f"`coterie attach {started}` shows it, `coterie stop` ends it"
+            click.echo(f"session {started} has started; {hint}")
+        return
+    is_live = is_team(assignment) and has_room_for_board() if options.is_live is None else options.is_live
+    view = choose_view(options.output_format, only_result=options.only_result, is_live=is_live)
+    # A request answered on the board waits there for any later client, so it must not end when this one leaves.
+    can_ask = options.can_ask and not view.shows_approvals
+    assignment = attrs.evolve(assignment, can_ask=can_ask, asks_later=view.shows_approvals)
+    run_client(assignment, view, TerminalPrompter(view) if can_ask else None)

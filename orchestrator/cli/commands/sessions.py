@@ -10,7 +10,7 @@ import click
 
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
-from coterie.orchestrator.cli.output import ExitCode, format_age, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import ExitCode, format_age, one_line, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.session.overview import SessionOverview, read_overview
 from coterie.session_directory import SessionDirectory, list_session_ids
@@ -28,34 +28,24 @@ def list_sessions(*, is_all: bool, is_json: bool) -> None:
     """List the sessions of all projects, the newest first. Exits 1 if one of them cannot be read."""
     names = list_session_ids()[::-1]
     shown = names if is_all else names[:LISTED]
-    overviews, unreadable = _read_overviews(shown)
-    now = Clock.from_environment().now()
-    with open_output():
-        if is_json:
-            rows = [_row(overview, now) for overview in overviews]
-            print_json({"sessions": rows, "more": len(names) - len(shown)})
-        else:
-            for line in (line for overview in overviews for line in _lines(overview, now)):
-                click.echo(line)
-            if not names:
-                click.echo("no sessions yet; start one with `coterie run`", err=True)
-        for reason in unreadable:
-            click.echo(sanitize(reason), err=True)
-        if len(shown) < len(names):
-            click.echo(f"{len(names) - len(shown)} more; --all lists them", err=True)
-    sys.exit(ExitCode.FAILED if unreadable else ExitCode.DONE)
-
-
-def _read_overviews(names: list[str]) -> tuple[list[SessionOverview], list[str]]:
-    """Overviews of these sessions, and the reasons why others cannot be read."""
     overviews: list[SessionOverview] = []
     unreadable: list[str] = []
-    for name in names:
+    for name in shown:
         try:
             overviews.append(read_overview(SessionDirectory.find(name)))
         except (ConfigInvalid, OSError) as exc:
             unreadable.append(str(exc))
-    return overviews, unreadable
+    now = Clock.from_environment().now()
+    rows = [_row(overview, now) for overview in overviews]
+    lines = (line for overview in overviews for line in _lines(overview, now))
+    facts = {"sessions": rows, "more": len(names) - len(shown)}
+    empty = "" if names else "no sessions yet; start one with `coterie run`"
+    print_result(facts, lines, is_json=is_json, empty=empty)
+    for reason in unreadable:
+        click.echo(sanitize(reason), err=True)
+    if len(shown) < len(names):
+        click.echo(f"{len(names) - len(shown)} more; --all lists them", err=True)
+    sys.exit(ExitCode.FAILED if unreadable else ExitCode.DONE)
 
 
 def _row(overview: SessionOverview, now: float) -> dict[str, Any]:
@@ -78,16 +68,13 @@ def _row(overview: SessionOverview, now: float) -> dict[str, Any]:
 def _lines(overview: SessionOverview, now: float) -> Iterator[str]:
     session = overview.session
     first = next(iter(session.task.strip().splitlines()), "")
+    project, home = str(session.project), Path.home()
+    if session.project.is_relative_to(home):
+        project = f"~/{session.project.relative_to(home)}"
     facts = f"{overview.state:<11}  {format_age(now - session.started):>6}  ${overview.cost:.6f}"
-    yield f"{session.id}  {facts}  {sanitize(_shown(session.project))}  {one_line(first, SHOWN)}".rstrip()
+    yield f"{session.id}  {facts}  {sanitize(project)}  {one_line(first, SHOWN)}".rstrip()
     if len(overview.agents) > 1:
         yield f"    {', '.join(f'{agent.name} {agent.state}' for agent in overview.agents)}"
     for agent in overview.agents:
         if agent.progress is not None:
             yield f"    {agent.name}: {one_line(agent.progress, SHOWN)}"
-
-
-def _shown(project: Path) -> str:
-    """*project* with the home directory shortened to `~`."""
-    own = Path.home()
-    return f"~/{project.relative_to(own)}" if project.is_relative_to(own) else str(project)

@@ -8,9 +8,8 @@ from typing import Any
 import attrs
 import click
 
-from coterie.agents.skills.skill import Skill
 from coterie.agents.skills.skill_text import skill_text
-from coterie.agents.skills.store import load_skill_path, load_skills
+from coterie.agents.skills.store import Skill, load_skill_path, load_skills
 from coterie.orchestrator.cli.commands.definition_commands import DefinitionCommands, plain_text, shown_path
 from coterie.orchestrator.cli.completion_candidates import complete_skill
 from coterie.orchestrator.cli.output import UsageRefused, sanitize

@@ -2,18 +2,16 @@
 
 import signal
 
-import attrs
 import click
-import msgspec
 import trio
 
 from coterie.mailbox.errors import MailboxError
 from coterie.orchestrator.cli.completion_candidates import complete_running_agent, complete_session
-from coterie.orchestrator.cli.output import UsageRefused, open_output, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.control.client import RootExit, send_request
 from coterie.orchestrator.control.requests import MoveToBackground, StopAgent
-from coterie.orchestrator.doctor.checks import RepairResult, check_machine, repair
+from coterie.orchestrator.doctor.checks import check_machine, repair
 from coterie.orchestrator.doctor.doctor_finding import RepairFailed
 from coterie.orchestrator.doctor.orphan_processes import kill_orphan_processes
 from coterie.orchestrator.doctor.session_checks import mark_ended
@@ -53,9 +51,8 @@ def stop(*, session: str, agent: str | None, is_at_once: bool, is_json: bool) ->
         _print_result(is_json=is_json, session=found.id, words=f"stopped {agent} of session {found.id}", agents=[agent])
         return
     agents = [each.name for each in read_overview(found).agents if each.state != "ended"]
-    stopping = _SessionStop(session=found, root=root)
     try:
-        trio.run(stopping.kill if is_at_once else stopping.ask)
+        trio.run(_kill if is_at_once else _ask, found, root)
     except (RepairFailed, MailboxError) as exc:
         raise click.ClickException(str(exc)) from exc
     how = "killed" if is_at_once else "stopped"
@@ -89,55 +86,47 @@ def _running(name: str) -> tuple[SessionDirectory, RootIdentity]:
 
 
 def _print_result(*, is_json: bool, words: str, **facts: object) -> None:
-    with open_output():
-        click.echo(msgspec.json.encode(facts) if is_json else sanitize(words))
+    print_result(facts, [sanitize(words)], is_json=is_json)
 
 
-@attrs.frozen(kw_only=True)
-class _SessionStop:
-    """The stop of one running session."""
+async def _ask(session: SessionDirectory, root: RootIdentity) -> None:
+    """Send SIGTERM to the root and wait for its end. Raises `RepairFailed` if it takes too long."""
+    if (seconds := await _end(session, root, signal.SIGTERM)) is not None:
+        hint = "it may still end; kill it with --now"
+        raise RepairFailed(f"session {session.id} has not ended in {seconds:g} seconds; {hint}")
 
-    session: SessionDirectory
-    root: RootIdentity
 
-    async def ask(self) -> None:
-        """Send SIGTERM to the root and wait for its end. Raises `RepairFailed` if it takes too long."""
-        if (seconds := await self._end(signal.SIGTERM)) is not None:
-            hint = "it may still end; kill it with --now"
-            raise RepairFailed(f"session {self.session.id} has not ended in {seconds:g} seconds; {hint}")
+async def _kill(session: SessionDirectory, root: RootIdentity) -> None:
+    """Kill the root and all processes of the session, and record that every agent has ended.
 
-    async def kill(self) -> None:
-        """Kill the root and all processes of the session, and record that every agent has ended.
+    Raises `RepairFailed` and `MailboxError`.
+    """
+    if await _end(session, root, signal.SIGKILL) is not None:
+        raise RepairFailed(f"process {root.pid} was killed and has not exited")
+    await kill_orphan_processes(session.id)
+    for finding, failure in (await repair(check_machine(session))).items():
+        if failure is not None:
+            click.echo(sanitize(f"{finding.where}: not fixed: {failure}"), err=True)
+    await mark_ended(session)
 
-        Raises `RepairFailed` and `MailboxError`.
-        """
-        if await self._end(signal.SIGKILL) is not None:
-            raise RepairFailed(f"process {self.root.pid} was killed and has not exited")
-        await kill_orphan_processes(self.session.id)
-        await repair(check_machine(self.session), _print_failure)
-        await mark_ended(self.session)
 
-    async def _end(self, number: int) -> float | None:
-        """Signal the root and wait for its exit; return the time limit in seconds if it has not exited, else None."""
-        with self.root.open_handle() as handle:
-            if handle is None:
-                return None
-            handle.send_signal(number)
-            waiting = RootExit(root=self.root, timeout=PATIENCE)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._print_progress, waiting)
-                has_ended = await waiting.wait(handle.wait_ended)
-                nursery.cancel_scope.cancel()
-        return None if has_ended else waiting.limit
+async def _end(session: SessionDirectory, root: RootIdentity, number: int) -> float | None:
+    """Signal the root and wait for its exit; return the time limit in seconds if it has not exited, else None."""
+    waiting = RootExit(root=root, timeout=PATIENCE)
 
-    async def _print_progress(self, waiting: RootExit) -> None:
+    async def print_progress() -> None:
         began = trio.current_time()
         while True:
             await trio.sleep(TICK)
             seconds = trio.current_time() - began
-            click.echo(f"session {self.session.id} is stopping: {seconds:.0f} of {waiting.limit:.0f} s", err=True)
+            click.echo(f"session {session.id} is stopping: {seconds:.0f} of {waiting.limit:.0f} s", err=True)
 
-
-def _print_failure(mended: RepairResult) -> None:
-    if mended.failure is not None:
-        click.echo(sanitize(f"{mended.finding.where}: not fixed: {mended.failure}"), err=True)
+    with root.open_handle() as handle:
+        if handle is None:
+            return None
+        handle.send_signal(number)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(print_progress)
+            has_ended = await waiting.wait(handle.wait_ended)
+            nursery.cancel_scope.cancel()
+    return None if has_ended else waiting.limit

@@ -19,8 +19,7 @@ from coterie.orchestrator.cli.output import (
     ExitCode,
     format_time,
     one_line,
-    open_output,
-    print_json,
+    print_result,
     sanitize,
     translate_errors,
 )
@@ -29,9 +28,6 @@ from coterie.session_directory import TASKS
 
 ActResult = TypeVar("ActResult")
 Act = Callable[[], Coroutine[Any, Any, ActResult]]
-
-SHOWN = 100
-"""Characters of a subject in a list."""
 
 _json = json_option("tasks")
 _task_id = click.argument("task_id", metavar="NUMBER", type=int)
@@ -58,14 +54,9 @@ def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str
     """List tasks, without deleted ones. Exits 1 if a task file cannot be read."""
     task_list = _open(session)
     found = _run(partial(task_list.list, states=states or PRESENT, owner=owner))
-    with open_output():
-        if is_json:
-            print_json([attrs.asdict(task) for task in found.tasks])
-        else:
-            for task in found.tasks:
-                click.echo(_line(task))
-        for damage in found.damaged:
-            click.echo(sanitize(str(damage)), err=True)
+    print_result([attrs.asdict(task) for task in found.tasks], map(_line, found.tasks), is_json=is_json)
+    for damage in found.damaged:
+        click.echo(sanitize(str(damage)), err=True)
     sys.exit(ExitCode.FAILED if found.damaged else ExitCode.DONE)
 
 
@@ -76,11 +67,7 @@ def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str
 def show(*, task_id: int, session: str | None, is_json: bool) -> None:
     """Show a task with its history. It may have been deleted."""
     task = _run(partial(_open(session).get, TaskId(task_id)))
-    with open_output():
-        if is_json:
-            print_json(attrs.asdict(task))
-        else:
-            click.echo(_details(task))
+    print_result(attrs.asdict(task), [_details(task)], is_json=is_json)
 
 
 @tasks.command()
@@ -130,10 +117,10 @@ def update(
     if change == TaskChange():
         raise click.UsageError("nothing to change; give --status, --subject, --description or --[not-]blocked-by")
     task_list = _open(session)
+    making = partial(task_list.update, TaskId(task_id), USER, change)
     if change == TaskChange(status="deleted"):
-        _report(task_list, partial(task_list.delete, TaskId(task_id), USER), is_json=is_json)
-    else:
-        _report(task_list, partial(task_list.update, TaskId(task_id), USER, change), is_json=is_json)
+        making = partial(task_list.delete, TaskId(task_id), USER)
+    _report(task_list, making, is_json=is_json)
 
 
 def _open(session: str | None) -> TaskList:
@@ -152,11 +139,7 @@ def _report(task_list: TaskList, act: Act[Task], *, is_json: bool) -> None:
         return await task_list.get((await act()).id)
 
     task = _run(change)
-    with open_output():
-        if is_json:
-            print_json(attrs.asdict(task))
-        else:
-            click.echo(_line(task))
+    print_result(attrs.asdict(task), [_line(task)], is_json=is_json)
 
 
 def _line(task: ListedTask) -> str:
@@ -165,7 +148,7 @@ def _line(task: ListedTask) -> str:
         note = f" ({task.owner})"
     elif task.waits_for:
         note = f" (waits for {', '.join(map(str, task.waits_for))})"
-    return f"{task.id:>4}  {task.state:<11}  {one_line(task.subject, SHOWN)}{sanitize(note)}"
+    return f"{task.id:>4}  {task.state:<11}  {one_line(task.subject)}{sanitize(note)}"
 
 
 def _details(task: ListedTask) -> str:

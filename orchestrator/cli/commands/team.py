@@ -1,6 +1,5 @@
 """`coterie team`: checks a team file."""
 
-import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,13 +7,13 @@ from pathlib import Path
 
 import attrs
 import click
+import msgspec
 
 from coterie.agents.definitions.team_definition import TeamDefinition, TeamMember, plan_notice
-from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import ExitCode, count_text, one_line, print_json, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import json_option
 from coterie.orchestrator.cli.text_table import table_lines
-from coterie.orchestrator.teams.team_file import load_team
-from coterie.orchestrator.teams.team_tables import TeamFileProblem, TeamInvalid
+from coterie.orchestrator.teams.team_file import TeamInvalid, load_team
 
 
 @click.group()
@@ -33,25 +32,13 @@ def check(*, file: Path, is_json: bool) -> None:
     try:
         found = load_team(file, Path.cwd())
     except TeamInvalid as exc:
-        with open_output():
-            _print_problems(exc.flaws, is_json=is_json)
-        sys.exit(ExitCode.USAGE)
-    with open_output():
         if is_json:
-            click.echo(json.dumps({"team": json.loads(found.to_bytes()), "flaws": []}))
-        else:
-            for line in _lines(found, shutil.get_terminal_size().columns):
-                click.echo(line)
-
-
-def _print_problems(flaws: Sequence[TeamFileProblem], *, is_json: bool) -> None:
-    if is_json:
-        rows = [{**attrs.asdict(flaw), "path": str(flaw.path)} for flaw in flaws]
-        print_json({"team": None, "flaws": rows})
-        return
-    for flaw in flaws:
-        click.echo(sanitize(str(flaw)), err=True)
-    click.echo(count_text(len(flaws), "problem"), err=True)
+            print_json({"team": None, "flaws": [{**attrs.asdict(flaw), "path": str(flaw.path)} for flaw in exc.flaws]})
+        for flaw in () if is_json else (*exc.flaws, count_text(len(exc.flaws), "problem")):
+            click.echo(sanitize(str(flaw)), err=True)
+        sys.exit(ExitCode.USAGE)
+    facts = {"team": msgspec.Raw(found.to_bytes()), "flaws": []}
+    print_result(facts, _lines(found, shutil.get_terminal_size().columns), is_json=is_json)
 
 
 def _lines(found: TeamDefinition, width: int) -> Iterator[str]:
@@ -61,7 +48,11 @@ def _lines(found: TeamDefinition, width: int) -> Iterator[str]:
     if found.members:
         yield from _table([("member", "type", "model", "options", "prompt"), *map(_member, found.members)], width)
     if found.tasks:
-        yield from _table([("task", "id", "owner", "waits for", "subject"), *_tasks(found)], width)
+        tasks = (
+            (str(found.numbers[task.key]), task.key, task.owner or "-", ", ".join(task.blocked_by) or "-", task.subject)
+            for task in found.tasks
+        )
+        yield from _table([("task", "id", "owner", "waits for", "subject"), *tasks], width)
 
 
 def _member(member: TeamMember) -> tuple[str, ...]:
@@ -74,12 +65,6 @@ def _member(member: TeamMember) -> tuple[str, ...]:
     )
     listed = ", ".join(filter(None, options)) or "-"
     return member.name, member.type, member.model or "-", listed, member.prompt or "(waits for messages)"
-
-
-def _tasks(found: TeamDefinition) -> Iterator[tuple[str, ...]]:
-    for task in found.tasks:
-        number, blockers = str(found.numbers[task.key]), ", ".join(task.blocked_by)
-        yield number, task.key, task.owner or "-", blockers or "-", task.subject
 
 
 def _table(rows: Sequence[tuple[str, ...]], width: int) -> Iterable[str]:

@@ -1,8 +1,9 @@
 """`coterie logs`: shows the events of a session as text or JSON."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import attrs
 import click
@@ -10,20 +11,18 @@ import trio
 from rich.console import Console
 from rich.text import Text
 
+from coterie.agents.errors import TranscriptCorrupt
 from coterie.agents.events.event_reader import SessionEvent
 from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_recipient, complete_session
-from coterie.orchestrator.cli.logs.context_history import ContextHistoryOptions, context_history_options
-from coterie.orchestrator.cli.output import format_clock, one_line, open_output, sanitize
+from coterie.orchestrator.cli.logs.context_views import print_layers, print_removed, print_request
+from coterie.orchestrator.cli.output import format_clock, one_line, sanitize
 from coterie.orchestrator.cli.shared_options import find_session
 from coterie.orchestrator.cli.views.event_text import SHOWN, log_entries
 from coterie.orchestrator.events.follower import open_follower
 from coterie.orchestrator.events.session_reader import SessionReader, read_session
-from coterie.session_directory import MAIN, SessionDirectory
+from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 from coterie.suggestions import did_you_mean
-
-NARROWEST = 20
-"""Least width of an entry's text in columns."""
 
 
 @click.command()
@@ -31,24 +30,59 @@ NARROWEST = 20
 @click.option("--agent", metavar="NAME", shell_complete=complete_recipient, help="Show the events of this agent only.")
 @click.option("--follow", "-f", "is_following", is_flag=True, help="Continue until the run has finished.")
 @click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON; see docs/events.md.")
-@context_history_options
-def logs(*, session: str | None, agent: str | None, is_following: bool, as_json: bool, **given: Any) -> None:
+@click.option("--turn", type=int, metavar="N", help="Choose the turn (model call) for --rendered.")
+@click.option("--rendered", is_flag=True, help="Show the request of turn N, and the source of each part; needs --turn.")
+@click.option("--bytes", "as_bytes", is_flag=True, help="Print only the request body; needs --rendered.")
+@click.option("--layers", is_flag=True, help="Show what filled the context of the model, turn by turn.")
+@click.option("--dropped", is_flag=True, help="Show what was removed from the context, and the files that keep it.")
+def logs(
+    *,
+    session: str | None,
+    agent: str | None,
+    is_following: bool,
+    as_json: bool,
+    turn: int | None,
+    as_bytes: bool,
+    **views: bool,
+) -> None:
     """Show the events of SESSION [default: newest session of this directory]. The beginning of its id is enough."""
-    looking_back = ContextHistoryOptions(**given, as_json=as_json)
-    looking_back.check(is_following=is_following)
+    if sum(views.values()) + is_following > 1:
+        raise ConfigInvalid("logs", "give only one of --rendered, --layers, --dropped and --follow")
+    if views["rendered"] != (turn is not None):
+        option, other = ("--turn", "--rendered") if turn is not None else ("--rendered", "--turn N")
+        raise ConfigInvalid(option, f"needs {other}")
+    if as_bytes and (as_json or not views["rendered"]):
+        raise ConfigInvalid("--bytes", "needs --rendered, and cannot be used with --json")
     found = find_session(session)
     check_agent(found, agent)
-    if looking_back.view is not None:
-        looking_back.show(found, agent or MAIN)
+    directory = found.directory / "agents" / (agent or MAIN)
+    with _history_of(found, directory):
+        if views["layers"]:
+            print_layers(directory, as_json=as_json)
+        elif views["dropped"]:
+            print_removed(directory, as_json=as_json)
+        elif turn is not None:
+            print_request(directory / TRANSCRIPT, turn, as_json=as_json, as_bytes=as_bytes)
+    if any(views.values()):
         return
     log = LogPrinter(as_json=as_json)
-    with open_output():
-        if not is_following:
-            for event in read_session(found.directory, agent):
-                log.show(event)
-            return
-        trio.run(_follow, found.directory, agent, log)
+    if not is_following:
+        for event in read_session(found.directory, agent):
+            log.show(event)
+        return
+    trio.run(_follow, found.directory, agent, log)
     click.echo(f"session {found.id} has finished", err=True)
+
+
+@contextmanager
+def _history_of(session: SessionDirectory, directory: Path) -> Iterator[None]:
+    """Print within the block the context history of the agent with this *directory*, and translate its errors."""
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise ConfigInvalid("--agent", f"{directory.name!r} of session {session.id} has no transcript yet") from exc
+    except TranscriptCorrupt as exc:
+        raise ConfigInvalid(str(directory / TRANSCRIPT), f"is damaged, {exc}") from exc
 
 
 def check_agent(session: SessionDirectory, agent: str | None) -> None:
@@ -87,14 +121,11 @@ class LogPrinter:
             return
         clock = format_clock(event.at)
         who = one_line(event.agent, SHOWN)
+        indent = len(f"{clock} {who}  ")
+        width = max(shutil.get_terminal_size((SHOWN, 0)).columns - indent, 20)
         for entry in log_entries(event):
-            first, *rest = _wrap(sanitize(entry), len(f"{clock} {who}  "))
+            wrapped = Text(sanitize(entry)).wrap(Console(), width, overflow="fold")
+            first, *rest = [line.plain.rstrip() for line in wrapped] or [""]
             click.echo(f"{click.style(clock, dim=True)} {click.style(who, bold=True)}  {first}")
             for line in rest:
-                click.echo(f"{'':{len(clock)}} {'':{len(who)}}  {line}")
-
-
-def _wrap(text: str, indent: int) -> list[str]:
-    """Wrap *text* to the terminal width minus *indent*; returns at least one line."""
-    width = max(shutil.get_terminal_size((SHOWN, 0)).columns - indent, NARROWEST)
-    return [line.plain.rstrip() for line in Text(text).wrap(Console(), width, overflow="fold")] or [""]
+                click.echo(f"{'':{indent}}{line}")

@@ -2,10 +2,9 @@
 
 import click
 
-from coterie.orchestrator.cli.mail.cross_session import held, outgoing
-from coterie.orchestrator.cli.mail.dead_mail import dead, sweep
 from coterie.orchestrator.cli.mail.inspect import list_mailboxes, read, watch
 from coterie.orchestrator.cli.mail.send import send
+from coterie.orchestrator.cli.mail.undelivered import dead, held, outgoing, sweep
 
 
 @click.group()

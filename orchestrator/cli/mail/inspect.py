@@ -21,7 +21,7 @@ from coterie.orchestrator.cli.mail.mail_options import json_option, run_with_mai
 from coterie.orchestrator.cli.mail.mailbox_peek import MailboxPeek
 from coterie.orchestrator.cli.mail.message_history import MessageHistory
 from coterie.orchestrator.cli.mail.message_text import HistoryText, message_text
-from coterie.orchestrator.cli.output import format_age, open_output, print_json
+from coterie.orchestrator.cli.output import format_age, print_result
 from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.cli.text_table import align_columns
 
@@ -29,8 +29,6 @@ POLL_SECONDS = 1.0
 """Seconds between two polls; the watch does not report a directory that was deleted and created again."""
 BREATH = 0.05
 """Least seconds between two reads, so that a burst of messages is read once."""
-
-HEAD = ("NAME", "STATE", "START", "WAITING", "BYTES", "OLDEST")
 
 
 @click.command("list")
@@ -41,8 +39,16 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
 
     An agent that no longer belongs to the session is listed while it has messages; so are queues for other sessions.
     """
-    with open_output():
-        run_with_mail(session, partial(_list, is_json=is_json))
+
+    async def act(mail: SessionMail) -> None:
+        rows = await _rows(mail)
+        head = ("NAME", "STATE", "START", "WAITING", "BYTES", "OLDEST")
+        table = align_columns(head, [row.cells(mail.clock.now()) for row in rows], left=2) if rows else []
+        if not is_json and not mail.roster.members():
+            click.echo(f"session {mail.session.id} has no agents on its roster", err=True)
+        print_result([row.to_json() for row in rows], table, is_json=is_json)
+
+    run_with_mail(session, act)
 
 
 @click.command()
@@ -52,8 +58,7 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
 @json_option
 def read(*, name: str, is_following: bool, session: str | None, is_json: bool) -> None:
     """Show the pending messages of agent NAME. The agent still gets them."""
-    with open_output():
-        run_with_mail(session, partial(_read, name=name, is_following=is_following, is_json=is_json))
+    run_with_mail(session, partial(_read, name=name, is_following=is_following, is_json=is_json))
 
 
 @click.command()
@@ -66,19 +71,7 @@ def watch(*, is_whole: bool, session: str | None, is_json: bool) -> None:
     A message is stored in a mailbox, and delivered once it is in the transcript of its recipient. A message of
     another session may be held until you release it. A message that cannot be delivered becomes a dead letter.
     """
-    with open_output():
-        run_with_mail(session, partial(_watch, is_whole=is_whole, is_json=is_json))
-
-
-async def _list(mail: SessionMail, *, is_json: bool) -> None:
-    rows = await _rows(mail)
-    if is_json:
-        print_json([row.to_json() for row in rows])
-        return
-    if not mail.roster.members():
-        click.echo(f"session {mail.session.id} has no agents on its roster", err=True)
-    if rows:
-        click.echo("\n".join(align_columns(HEAD, [row.cells(mail.clock.now()) for row in rows], left=2)))
+    run_with_mail(session, partial(_watch, is_whole=is_whole, is_json=is_json))
 
 
 @attrs.frozen(kw_only=True)
@@ -124,10 +117,8 @@ async def _read(mail: SessionMail, *, name: str, is_following: bool, is_json: bo
 
         async def print_new() -> None:
             for envelope in log.sweep():
-                if is_json:
-                    print_json(envelope)
-                else:
-                    click.echo(message_text(envelope, session=mail.session.id, now=mail.clock.now()))
+                text = message_text(envelope, session=mail.session.id, now=mail.clock.now())
+                print_result(envelope, [text], is_json=is_json)
 
         if is_following:
             await _poll_directories(lambda: (mail.directory, directory), print_new)
@@ -141,10 +132,8 @@ async def _watch(mail: SessionMail, *, is_whole: bool, is_json: bool) -> None:
 
         async def print_new() -> None:
             for hop in await history.sweep():
-                if is_json:
-                    print_json({"session": mail.session.id, **msgspec.to_builtins(hop)})
-                else:
-                    click.echo(text.line(hop))
+                facts = {"session": mail.session.id, **msgspec.to_builtins(hop)}
+                print_result(facts, [text.line(hop)], is_json=is_json)
 
         if not is_whole:
             for hop in await history.sweep():

@@ -42,7 +42,9 @@ class MailboxPeek:
             except EnvelopeCorrupt:
                 continue  # its owner dead-letters it, and it appears there
         if self._reading.is_lost():
-            self._begin_again()
+            # Start again in the mailbox that replaced the deleted one, or wait until there is one.
+            self._reading.close()
+            self._reading = LogReader.from_cursor(self.directory, _beginning(self.directory))
 
     def close(self) -> None:
         """Close the open segment."""
@@ -54,11 +56,6 @@ class MailboxPeek:
                 return self._reading.next_record()
             except FileNotFoundError:
                 continue  # the segment was acknowledged and deleted after it was listed
-
-    def _begin_again(self) -> None:
-        """Start again in the mailbox that replaced a deleted one, or wait until there is one."""
-        self._reading.close()
-        self._reading = LogReader.from_cursor(self.directory, _beginning(self.directory))
 
 
 def _beginning(directory: Path) -> Cursor:

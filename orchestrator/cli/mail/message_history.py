@@ -57,7 +57,9 @@ class MessageHistory:
         """
         # Deliveries and dead letters are read first: their messages were stored earlier, so `_stored` finds them below.
         late = [list(self._delivered()), list(self._dead_letters())]
-        held = await self._newly_held()
+        messages = await self._mail.held.messages()
+        held = [_to_hop("held", each.recipient.name, each) for each in messages if each.id not in self._held]
+        self._held = {each.id for each in messages}
         return list(heapq.merge(held, *self._stored(), *late, key=lambda hop: hop.at))
 
     def directories(self) -> Iterator[Path]:
@@ -96,12 +98,6 @@ class MessageHistory:
                 envelope=letter.envelope,
                 reason=f"{letter.reason}: {letter.detail}",
             )
-
-    async def _newly_held(self) -> list[MessageHop]:
-        messages = await self._mail.held.messages()
-        new = [message for message in messages if message.id not in self._held]
-        self._held = {message.id for message in messages}
-        return [_to_hop("held", message.recipient.name, message) for message in new]
 
 
 def _to_hop(kind: HopKind, mailbox: str, envelope: Envelope) -> MessageHop:

@@ -14,7 +14,7 @@ from coterie.mailbox.policy import AUTHORITY
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.cli.completion_candidates import complete_recipient
 from coterie.orchestrator.cli.mail.mail_options import json_option, run_with_mail
-from coterie.orchestrator.cli.output import ExitCode, UsageRefused, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused, print_json, print_result, sanitize
 from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.control.client import send_request
 from coterie.orchestrator.control.requests import DeliveryStatus, DeliveryStatuses, MailRequest, NotStored, SendMail
@@ -51,8 +51,6 @@ async def _ask_root(root: RootIdentity, request: MailRequest) -> tuple[DeliveryS
             raise AssertionError(f"unexpected reply {answer}")
 
 
-STDIN = "-"
-
 _WHERE = {
     "accepted": "stored in the recipient's mailbox",
     "held": "held there until its user releases it",
@@ -86,27 +84,29 @@ def send(*, text: str, to: str, kind: MessageKind, summary: str | None, session:
     The sender is the human `user`, who has no mailbox; agents answer in their session. Exits 0 if the message is stored
     for all recipients, and 2 if a recipient refuses it.
     """
-    _check_kind(kind)
+    if kind in AUTHORITY:
+        instead = "`coterie stop`" if kind == "shutdown_request" else "`coterie approvals`"
+        reason = "mail travels through files, and a file proves no authority"
+        raise UsageRefused(f"{kind} cannot be sent as mail, because {reason}; use {instead}")
     _check_encoding(summary or "")
 
     async def post(mail: SessionMail) -> tuple[DeliveryStatus, ...]:
-        body = _read_body(mail.files.limits.message_bytes) if text == STDIN else text
+        body = _read_body(mail.files.limits.message_bytes) if text == "-" else text
         _check_body(body, kind)
         return await store_mail(mail, SendMail(to=to, body=body, kind=kind, summary=summary))
 
     statuses = run_with_mail(session, post)
     if not statuses:
         raise UsageRefused("no agent of this session accepts mail; `coterie mail list` lists its agents")
-    with open_output():
-        _report(statuses, is_json=is_json)
+    if is_json:
+        facts = ("recipient", "receipt", "refusal")
+        print_json([{name: getattr(status, name) for name in facts} for status in statuses])
+    for status in () if is_json else statuses:
+        if status.receipt is not None:
+            click.echo(sanitize(receipt_text(status.recipient, status.receipt)))
+        else:
+            click.echo(sanitize(f"Error: {status.refusal}"), err=True)
     sys.exit(ExitCode.USAGE if any(status.refusal for status in statuses) else ExitCode.DONE)
-
-
-def _check_kind(kind: MessageKind) -> None:
-    if kind in AUTHORITY:
-        instead = "`coterie stop`" if kind == "shutdown_request" else "`coterie approvals`"
-        reason = "mail travels through files, and a file proves no authority"
-        raise UsageRefused(f"{kind} cannot be sent as mail, because {reason}; use {instead}")
 
 
 def _read_body(limit: int) -> str:
@@ -139,30 +139,11 @@ def _check_encoding(text: str) -> None:
         raise UsageRefused("the text is not UTF-8; convert it first") from exc
 
 
-def _report(statuses: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:
-    if is_json:
-        print_json(
-            [
-                {"recipient": status.recipient, "receipt": status.receipt, "refusal": status.refusal}
-                for status in statuses
-            ]
-        )
-        return
-    for status in statuses:
-        if status.receipt is not None:
-            click.echo(sanitize(receipt_text(status.recipient, status.receipt)))
-        else:
-            click.echo(sanitize(f"Error: {status.refusal}"), err=True)
-
-
 def print_receipt(statuses: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:
     """Print the only receipt, as text or JSON."""
     [receipt] = [status.receipt for status in statuses]
     assert receipt is not None
-    if is_json:
-        print_json(receipt)
-    else:
-        click.echo(sanitize(receipt_text(receipt.recipient, receipt)))
+    print_result(receipt, [sanitize(receipt_text(receipt.recipient, receipt))], is_json=is_json)
 
 
 def receipt_text(recipient: str, receipt: Receipt) -> str:

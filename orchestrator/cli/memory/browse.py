@@ -23,19 +23,20 @@ from coterie.orchestrator.cli.memory.scope_options import (
     open_store,
     scope_options,
 )
-from coterie.orchestrator.cli.output import UsageRefused, format_age, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import (
+    UsageRefused,
+    format_age,
+    one_line,
+    print_json,
+    print_result,
+    sanitize,
+)
 from coterie.orchestrator.cli.text_table import align_columns
 from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.suggestions import did_you_mean
 
-HEAD = ("FILE", "TYPE", "AGE", "BYTES")
-TEXT_HEAD = "DESCRIPTION"
 HEAD_BYTES = 65_536
 """Bytes at the start of a memory that contain its name and description."""
-WIDEST = 40
-"""Characters of a file's path in a list."""
-LEAST = 30
-"""Least characters of a description, even on a narrow terminal."""
 
 
 @attrs.frozen(kw_only=True)
@@ -65,7 +66,7 @@ class MemoryRow:
     def cells(self, now: float) -> tuple[str, ...]:
         """Cells of the table row."""
         age = format_age(max(0.0, now - self.modified))
-        return (one_line(self.path, WIDEST), self.topic.type or "-", age, f"{self.bytes:,}")
+        return (one_line(self.path, 40), self.topic.type or "-", age, f"{self.bytes:,}")
 
     @property
     def summary(self) -> str:
@@ -82,18 +83,17 @@ class MemoryRow:
 def list_memories(*, place: MemoryScope, is_whole: bool, is_json: bool) -> None:
     """List memories with file, type, age and description."""
     places = existing_scopes(Path.cwd(), load_settings(Path.cwd(), {}, os.environ)) if is_whole else [place]
-    with open_output():
-        rows: list[dict[str, object]] = []
-        for one in places:
-            with open_store(one) as store:
-                found = list(_memory_rows(store))
-                if is_json:
-                    rows += [memory.to_json(one) for memory in found]
-                else:
-                    _print(one, found, has_heading=is_whole)
-                _warn(store)
-        if is_json:
-            print_json(rows)
+    rows: list[dict[str, object]] = []
+    for one in places:
+        with open_store(one) as store:
+            found = list(_memory_rows(store))
+            if is_json:
+                rows += [memory.to_json(one) for memory in found]
+            else:
+                _print(one, found, has_heading=is_whole)
+            _warn(store)
+    if is_json:
+        print_json(rows)
 
 
 @click.command()
@@ -105,11 +105,16 @@ def show(*, name: str | None, place: MemoryScope, is_json: bool) -> None:
 
     NAME is a file name, with or without `.md`, or the name in the head of a memory.
     """
-    with open_output(), open_store(place) as store:
-        if name is None:
-            _show_index(store, is_json=is_json)
-        else:
+    with open_store(place) as store:
+        if name is not None:
             _show_memory(store, find_memory(store, name), is_json=is_json)
+            return
+        loaded = load_index(store.index())
+        facts = {"path": INDEX, "text": loaded.text, "warning": loaded.warning}
+        text = [sanitize(loaded.text).rstrip("\n")] if loaded.text else []
+        print_result(facts, text, is_json=is_json, empty=f"no index in {store.directory}")
+        if not is_json:
+            _warn(store)
 
 
 def find_memory(store: MemoryStore, name: str) -> str:
@@ -155,9 +160,9 @@ def _print(place: MemoryScope, found: Sequence[MemoryRow], *, has_heading: bool)
         click.echo(sanitize(f"no memories in {place.directory}"), err=True)
         return
     now = Clock.from_environment().now()
-    lines = align_columns(HEAD, [memory.cells(now) for memory in found], left=2)
-    room = max(LEAST, shutil.get_terminal_size().columns - len(lines[0]) - 2)
-    for line, words in zip(lines, [TEXT_HEAD, *(memory.summary for memory in found)], strict=True):
+    lines = align_columns(("FILE", "TYPE", "AGE", "BYTES"), [memory.cells(now) for memory in found], left=2)
+    room = max(30, shutil.get_terminal_size().columns - len(lines[0]) - 2)
+    for line, words in zip(lines, ["DESCRIPTION", *(memory.summary for memory in found)], strict=True):
         click.echo(f"{line}  {one_line(words, room)}")
 
 
@@ -165,18 +170,6 @@ def _warn(store: MemoryStore) -> None:
     """Warn if the index is longer than the part that is loaded."""
     if (warning := load_index(store.index()).warning) is not None:
         click.echo(sanitize(f"{store.directory / INDEX}: {warning}"), err=True)
-
-
-def _show_index(store: MemoryStore, *, is_json: bool) -> None:
-    loaded = load_index(store.index())
-    if is_json:
-        print_json({"path": INDEX, "text": loaded.text, "warning": loaded.warning})
-        return
-    if loaded.text:
-        click.echo(sanitize(loaded.text).rstrip("\n"))
-    else:
-        click.echo(sanitize(f"no index in {store.directory}"), err=True)
-    _warn(store)
 
 
 def _show_memory(store: MemoryStore, path: str, *, is_json: bool) -> None:

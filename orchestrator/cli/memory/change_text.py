@@ -10,29 +10,23 @@ import click
 from coterie.memory.store.change import MemoryChange
 from coterie.orchestrator.cli.output import format_time, one_line, sanitize
 
-SHOWN = 100
-"""Characters of a reason on one line."""
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def change_line(change: MemoryChange) -> str:
     """Render a change on one line: time, action, file, author and reason."""
-    facts = [f"{change.id:>4}", format_time(change.at), f"{change.action:<7}", one_line(change.path, SHOWN)]
-    facts.append(f"by {one_line(author_text(change), SHOWN)}")
-    if change.group is not None:
-        facts.append(f"[{one_line(change.group, SHOWN)}]")
-    if change.undoes is not None:
-        facts.append(f"undoes {change.undoes}")
-    why = f": {one_line(change.author.why, SHOWN)}" if change.author.why else ""
-    return "  ".join(facts) + why
-
-
-def author_text(change: MemoryChange) -> str:
-    """Author of a change, with session and turn."""
+    facts = [f"{change.id:>4}", format_time(change.at), f"{change.action:<7}", one_line(change.path)]
     author = change.author
     name = author.by if author.agent is None else f"{author.by} {author.agent}"
     session = "" if author.session is None else f" of {author.session}"
-    return f"{name}{session}" + ("" if author.turn is None else f", turn {author.turn}")
+    turn = "" if author.turn is None else f", turn {author.turn}"
+    facts.append(f"by {one_line(f'{name}{session}{turn}')}")
+    if change.group is not None:
+        facts.append(f"[{one_line(change.group)}]")
+    if change.undoes is not None:
+        facts.append(f"undoes {change.undoes}")
+    why = f": {one_line(author.why)}" if author.why else ""
+    return "  ".join(facts) + why
 
 
 def change_row(change: MemoryChange) -> dict[str, Any]:
@@ -43,7 +37,8 @@ def change_row(change: MemoryChange) -> dict[str, Any]:
 
 
 def diff_lines(change: MemoryChange) -> Iterator[str]:
-    """Unified diff of a change, styled; `click.echo` removes the style if stdout is not a terminal."""
+    """A change and its unified diff, styled; `click.echo` removes the style if stdout is not a terminal."""
+    yield click.style(change_line(change).lstrip(), bold=True)
     before, after = ((_text(content) or "").splitlines() for content in (change.before, change.after))
     old = "/dev/null" if change.before is None else f"a/{change.path}"
     new = "/dev/null" if change.after is None else f"b/{change.path}"

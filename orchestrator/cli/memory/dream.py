@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,21 +12,27 @@ import trio
 from click.shell_completion import CompletionItem
 
 from coterie.agents.events.layer_events import Dreamed
-from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.root_link.job_messages import DreamJob
 from coterie.errors import ConfigInvalid
 from coterie.memory.dreaming.apply_hunks import apply_hunks, reject_hunks
-from coterie.memory.dreaming.dream_change import DreamChange, RecallTest, find_change, load_changes
+from coterie.memory.dreaming.dream_change import DreamChange, find_change, load_changes
 from coterie.memory.dreaming.hunks import DreamFile, Hunk, HunkState
 from coterie.memory.store.change import Author
 from coterie.memory.store.scopes import MemoryScope
 from coterie.orchestrator.cli.completion_candidates import complete_model
 from coterie.orchestrator.cli.memory.scope_options import find_scope, json_option, open_store, scope_options
-from coterie.orchestrator.cli.model_access import require_model
 from coterie.orchestrator.cli.offline_jobs import JobResult, run_offline_job
-from coterie.orchestrator.cli.output import UsageRefused, format_time, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import (
+    UsageRefused,
+    format_time,
+    one_line,
+    print_json,
+    print_result,
+    sanitize,
+)
+from coterie.orchestrator.cli.shared_options import require_model, script_option
 from coterie.orchestrator.session.session_request import SessionRequest
-from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
+from coterie.orchestrator.settings.settings_loader import load_settings
 
 SHOWN = 200
 """Characters of a reason or of a lost sentence on one line."""
@@ -51,8 +58,12 @@ def dream_lines(change: DreamChange) -> Iterator[str]:
     yield click.style(dream_line(change), bold=True)
     if change.held is not None:
         yield one_line(f"held back: {change.held}", SHOWN)
-    if change.recall is not None:
-        yield from _recall_lines(change.recall)
+    if (recall := change.recall) is not None and recall.queries:
+        yield f"recall: {recall.found} found by {recall.queries} past queries before, {recall.kept} of them after"
+        for lost in recall.lost:
+            yield f"  {one_line(f'no longer found: {lost}', SHOWN)}"
+    elif recall is not None:
+        yield "recall: not tested, because no memory has been recalled yet"
     for file in change.files:
         for hunk in file.hunks:
             yield from _hunk_lines(file, hunk)
@@ -62,15 +73,6 @@ def dream_lines(change: DreamChange) -> Iterator[str]:
         yield f"apply the waiting hunks with `coterie memory dream --apply {change.id}`, or drop them with --reject"
     if change.count("applied"):
         yield f"undo the applied hunks with `coterie memory undo {change.group}`"
-
-
-def _recall_lines(recall: RecallTest) -> Iterator[str]:
-    if not recall.queries:
-        yield "recall: not tested, because no memory has been recalled yet"
-        return
-    yield f"recall: {recall.found} found by {recall.queries} past queries before, {recall.kept} of them after"
-    for lost in recall.lost:
-        yield f"  {one_line(f'no longer found: {lost}', SHOWN)}"
 
 
 def _hunk_lines(file: DreamFile, hunk: Hunk) -> Iterator[str]:
@@ -84,13 +86,6 @@ def _hunk_lines(file: DreamFile, hunk: Hunk) -> Iterator[str]:
     for sign, colour, lines in (("-", "red", hunk.removed), ("+", "green", hunk.added)):
         for line in lines:
             yield click.style(sanitize(f"  {sign}{line.rstrip(chr(10))}"), fg=colour)
-
-
-TASK = "Consolidate the memory."
-"""Task of a dream's session, as lists show it."""
-APPROVED = Author(by="user", why="memory dream --apply")
-WAITING = ""
-"""Id that selects the newest dream with waiting hunks."""
 
 
 def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -109,7 +104,7 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
     "--apply",
     "approved",
     is_flag=False,
-    flag_value=WAITING,
+    flag_value="",
     metavar="[ID]",
     shell_complete=complete_dream,
     help="Approve and apply the waiting hunks of dream ID.  [default ID: newest dream with waiting hunks]",
@@ -119,12 +114,7 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
 )
 @click.option("--list", "is_listing", is_flag=True, help="List dreams with their ids, and show their waiting hunks.")
 @click.option("--model", shell_complete=complete_model, help="Use the model with this id or alias.  [default: sonnet]")
-@click.option(
-    "--script",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Read model replies from FILE, so that no Anthropic API key is needed.",
-)
+@script_option("no Anthropic API key is needed")
 @scope_options
 @json_option
 def dream(
@@ -149,31 +139,23 @@ def dream(
     """
     if (is_dry + is_listing + (approved is not None) + (rejected is not None)) > 1:
         raise click.UsageError("--dry-run, --apply, --reject and --list cannot be used together; give one of them")
-    with open_output():
-        if is_listing:
-            _list(place, is_json=is_json)
-        elif approved is not None:
-            _apply(place, approved or None, is_json=is_json)
-        elif rejected is not None:
-            with open_store(place) as store:
-                _show(reject_hunks(store, find_change(place.directory, rejected)), is_json=is_json)
-        else:
-            _dream(place, model, script, is_dry=is_dry, is_json=is_json)
+    if is_listing:
+        _list(place, is_json=is_json)
+    elif approved is not None:
+        _apply(place, approved or None, is_json=is_json)
+    elif rejected is not None:
+        with open_store(place) as store:
+            _show(reject_hunks(store, find_change(place.directory, rejected)), is_json=is_json)
+    else:
+        _dream(place, model, script, is_dry=is_dry, is_json=is_json)
 
 
 def _list(place: MemoryScope, *, is_json: bool) -> None:
     with open_store(place):
         changes = load_changes(place.directory)
-    if is_json:
-        print_json([dream_row(change) for change in changes])
-        return
-    if not changes:
-        click.echo(sanitize(f"no dream has changed {place.directory} yet"), err=True)
-    for change in changes:
-        if change.count("waiting"):
-            _show(change, is_json=False)
-        else:
-            click.echo(dream_line(change))
+    texts = (dream_lines(change) if change.count("waiting") else (dream_line(change),) for change in changes)
+    lines, empty = chain.from_iterable(texts), f"no dream has changed {place.directory} yet"
+    print_result([dream_row(change) for change in changes], lines, is_json=is_json, empty=empty)
 
 
 def _apply(place: MemoryScope, name: str | None, *, is_json: bool) -> None:
@@ -182,7 +164,8 @@ def _apply(place: MemoryScope, name: str | None, *, is_json: bool) -> None:
         if not change.count("waiting"):
             raise click.ClickException(f"dream {change.id} has no waiting hunks")
         before = change.count("applied")
-        change = apply_hunks(store, change, {hunk.number for hunk in change.hunks}, APPROVED)
+        author = Author(by="user", why="memory dream --apply")
+        change = apply_hunks(store, change, {hunk.number for hunk in change.hunks}, author)
     _show(change, is_json=is_json)
     if change.count("applied") == before:
         raise click.ClickException(f"no hunk of dream {change.id} could be applied")
@@ -193,18 +176,10 @@ def _dream(place: MemoryScope, model: str | None, script: Path | None, *, is_dry
         raise click.UsageError(
             "a dream consolidates only the memory of a project; leave --scope, --agent and --dir out"
         )
-    settings, definition = apply_definition(load_settings(Path.cwd(), {"model": model}, os.environ), Path.cwd())
-    known = known_models().get(settings.model)
+    settings = load_settings(Path.cwd(), {"model": model}, os.environ)
+    job = DreamJob(is_forced=True, is_dry=is_dry, deletions=settings.layers.dreaming.deletions)
+    assignment = SessionRequest.prepare(settings, Path.cwd(), script, task="Consolidate the memory.", chore=job)
     require_model(script)
-    assignment = SessionRequest(
-        project=Path.cwd(),
-        task=TASK,
-        model=known.id,
-        settings=settings,
-        definition=None if definition is None else definition.name,
-        script=None if script is None else str(script),
-        chore=DreamJob(is_forced=True, is_dry=is_dry, deletions=settings.layers.dreaming.deletions),
-    )
     event = _finished_change(trio.run(run_offline_job, assignment))
     if event.change is not None:
         with open_store(place):
@@ -225,8 +200,4 @@ def _finished_change(done: JobResult) -> Dreamed:
 
 
 def _show(change: DreamChange, *, is_json: bool) -> None:
-    if is_json:
-        print_json(dream_row(change))
-        return
-    for line in dream_lines(change):
-        click.echo(line)
+    print_result(dream_row(change), dream_lines(change), is_json=is_json)

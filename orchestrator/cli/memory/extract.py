@@ -9,22 +9,15 @@ from coterie.agents.events.layer_events import LayerFailed, MemoryExtracted
 from coterie.agents.root_link.job_messages import ExtractJob
 from coterie.orchestrator.cli.completion_candidates import complete_session
 from coterie.orchestrator.cli.offline_jobs import JobResult, offline_job_request, run_offline_job
-from coterie.orchestrator.cli.output import UsageRefused, count_text, open_output, print_json, sanitize
-from coterie.orchestrator.cli.shared_options import json_option
+from coterie.orchestrator.cli.output import UsageRefused, count_text, print_result, sanitize
+from coterie.orchestrator.cli.shared_options import json_option, script_option
 from coterie.orchestrator.session.overview import is_running
 from coterie.session_directory import MAIN, SessionDirectory
-
-LAYER = "extraction"
 
 
 @click.command()
 @click.argument("session", shell_complete=complete_session)
-@click.option(
-    "--script",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Read model replies from FILE, so that no Anthropic API key is needed.",
-)
+@script_option("no Anthropic API key is needed")
 @json_option("memory")
 def extract(*, session: str, script: Path | None, is_json: bool) -> None:
     """Let the model read SESSION and save memories for the project of SESSION.
@@ -38,7 +31,13 @@ def extract(*, session: str, script: Path | None, is_json: bool) -> None:
         reason = "it extracts memories when its agent finishes"
         raise UsageRefused(f"session {found.id} is running: {reason}; run this command after its end")
     done = trio.run(run_offline_job, offline_job_request(found, MAIN, ExtractJob(), script))
-    _print_result(found, done, _extracted(found, done), is_json=is_json)
+    event = _extracted(found, done)
+    facts = {"session": found.id, **{name: getattr(event, name) for name in event.__struct_fields__}}
+    nothing = "" if event.saved else "nothing to save; "
+    summary = f"{nothing}{count_text(event.turns, 'model call')}, ${event.cost_usd}"
+    for reason in _failures(done):
+        click.echo(sanitize(reason), err=True)
+    print_result(facts, [*(sanitize(f"saved {path}") for path in event.saved), summary], is_json=is_json)
 
 
 def _extracted(session: SessionDirectory, done: JobResult) -> MemoryExtracted:
@@ -51,18 +50,4 @@ def _extracted(session: SessionDirectory, done: JobResult) -> MemoryExtracted:
 
 
 def _failures(done: JobResult) -> list[str]:
-    return [event.reason for event in done.events if isinstance(event, LayerFailed) and event.layer == LAYER]
-
-
-def _print_result(session: SessionDirectory, done: JobResult, event: MemoryExtracted, *, is_json: bool) -> None:
-    facts = {"session": session.id, **{name: getattr(event, name) for name in event.__struct_fields__}}
-    with open_output():
-        for reason in _failures(done):
-            click.echo(sanitize(reason), err=True)
-        if is_json:
-            print_json(facts)
-            return
-        for path in event.saved:
-            click.echo(sanitize(f"saved {path}"))
-        words = "" if event.saved else "nothing to save; "
-        click.echo(f"{words}{count_text(event.turns, 'model call')}, ${event.cost_usd}")
+    return [event.reason for event in done.events if isinstance(event, LayerFailed) and event.layer == "extraction"]

@@ -23,16 +23,15 @@ from coterie.agents.runtime.setup.memory_scopes import scopes_for
 from coterie.agents.settings import Settings
 from coterie.agents.skills.skill_text import skill_text
 from coterie.agents.skills.store import Skills, load_skills
-from coterie.memory.instructions.loader import InstructionFile, Instructions, read_instructions
+from coterie.memory.instructions.loader import Instructions, read_instructions
 from coterie.memory.instructions.loader import InstructionScope as FileScope
 from coterie.memory.store.path_rules import INDEX
 from coterie.orchestrator.cli.completion_candidates import complete_agent_type
 from coterie.orchestrator.cli.memory.scope_options import json_option
-from coterie.orchestrator.cli.output import open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import print_json, sanitize
 from coterie.orchestrator.cli.text_table import align_columns
 from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 
-HEAD = ("WHERE", "WHAT", "BYTES", "TOKENS")
 _OWNERS: dict[FileScope, str] = {
     "managed": "for this machine",
     "user": "your instructions for all projects",
@@ -86,11 +85,10 @@ def instructions(*, kind: str | None, is_json: bool) -> None:
     files, indexes = read_instructions(project), read_indexes(scopes_for(project, settings, definition, is_lead=True))
     parts = list(_parts(project, settings, definition, files, indexes))
     left_out = list(_left_out(settings, files, indexes))
-    with open_output():
-        if is_json:
-            print_json({"loaded": [part.to_json() for part in parts], "left_out": left_out})
-        else:
-            _print(parts, left_out)
+    if is_json:
+        print_json({"loaded": [part.to_json() for part in parts], "left_out": left_out})
+    else:
+        _print(parts, left_out)
 
 
 def _parts(
@@ -107,9 +105,10 @@ def _parts(
             where="system", what="definition", source=source, why=f"agent type {kind.name}", text=kind.prompt
         )
     for file in files.files:
-        yield ContextPart(
-            where="message", what="instructions", source=str(file.path), why=_reason(file), text=file.text.strip()
-        )
+        why = _OWNERS[file.scope] + (f", for {', '.join(file.paths)}" if file.paths else "")
+        why += f"; included by {file.included_by}" if file.included_by is not None else ""
+        source, text = str(file.path), file.text.strip()
+        yield ContextPart(where="message", what="instructions", source=source, why=why, text=text)
     for index in indexes:
         if index.text:
             source = str(index.place.directory / INDEX)
@@ -131,11 +130,6 @@ def _skill_parts(found: Skills, settings: Settings, kind: AgentDefinition | None
             yield ContextPart(where="message", what="skill", source=source, why=why, text=text)
 
 
-def _reason(file: InstructionFile) -> str:
-    owner = _OWNERS[file.scope] + (f", for {', '.join(file.paths)}" if file.paths else "")
-    return owner if file.included_by is None else f"{owner}; included by {file.included_by}"
-
-
 def _left_out(settings: Settings, files: Instructions, indexes: list[MemoryIndexText]) -> Iterator[dict[str, object]]:
     for note in files.notes:
         yield {"source": note.source, "reason": note.reason}
@@ -151,7 +145,7 @@ def _left_out(settings: Settings, files: Instructions, indexes: list[MemoryIndex
 
 def _print(parts: list[ContextPart], left_out: list[dict[str, object]]) -> None:
     rows = [(part.where, part.what, f"{part.bytes:,}", f"{part.tokens:,}") for part in parts]
-    lines = align_columns(HEAD, rows, left=2)
+    lines = align_columns(("WHERE", "WHAT", "BYTES", "TOKENS"), rows, left=2)
     whys = [f"{part.source}: {part.why}" if part.source else part.why for part in parts]
     for line, why in zip(lines, ["WHY", *whys], strict=True):
         click.echo(sanitize(f"{line}  {why}"))

@@ -17,10 +17,8 @@ from coterie.orchestrator.cli.memory.scope_options import (
     open_store,
     scope_options,
 )
-from coterie.orchestrator.cli.output import UsageRefused, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, print_result, sanitize
 from coterie.suggestions import did_you_mean
-
-AUTHOR = Author(by="user", why="memory undo")
 
 
 @click.command()
@@ -30,19 +28,16 @@ AUTHOR = Author(by="user", why="memory undo")
 @json_option
 def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: bool) -> None:
     """List the changes of memory NAME with their ids, the newest first [default: changes of all memories]."""
-    with open_output(), open_store(place) as store:
+    with open_store(place) as store:
         changes = _history(store)
         if name is not None:
-            path = _path_of(store, name, changes)
+            past = {change.path for change in changes}
+            # Also a memory that was deleted.
+            path = next((path for path in (name, f"{name}.md") if path in past), None) or find_memory(store, name)
             changes = [change for change in changes if change.path == path]
         newest = changes[::-1][:limit]
-        if is_json:
-            print_json([change_row(change) for change in newest])
-            return
-        if not newest:
-            click.echo(sanitize(f"no changes in {place.directory} yet"), err=True)
-        for change in newest:
-            click.echo(change_line(change))
+        rows, empty = [change_row(change) for change in newest], f"no changes in {place.directory} yet"
+        print_result(rows, map(change_line, newest), is_json=is_json, empty=empty)
 
 
 @click.command()
@@ -54,15 +49,10 @@ def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
 
     ID is the number of a change in `coterie memory log`, or dream-ID for all changes of a dream.
     """
-    with open_output(), open_store(place) as store:
+    with open_store(place) as store:
         changes = _select_changes(_history(store), id_)
-        if is_json:
-            print_json([change_row(change) for change in changes])
-            return
-        for change in changes:
-            click.echo(click.style(change_line(change).lstrip(), bold=True))
-            for line in diff_lines(change):
-                click.echo(line)
+        lines = (line for change in changes for line in diff_lines(change))
+        print_result([change_row(change) for change in changes], lines, is_json=is_json)
 
 
 @click.command()
@@ -75,16 +65,13 @@ def undo(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
     ID is the number of a change in `coterie memory log`, or dream-ID for all changes of a dream. An undo can be undone
     too. Exits 1 without any change if the memory has changed again since.
     """
-    with open_output(), open_store(place) as store:
+    with open_store(place) as store:
         chosen = _select_changes(store.changes(), id_)
         # The last change may be one of a group, and half a dream must not be undone.
-        made = store.undo(id_ or chosen[-1].group or chosen[-1].id, AUTHOR)
-        if is_json:
-            print_json([change_row(change) for change in made])
-            return
-        for change in made:
-            click.echo(change_line(change))
-        click.echo(f"undo this with `coterie memory undo {made[-1].group or made[-1].id}`", err=True)
+        made = store.undo(id_ or chosen[-1].group or chosen[-1].id, Author(by="user", why="memory undo"))
+        print_result([change_row(change) for change in made], map(change_line, made), is_json=is_json)
+        if not is_json:
+            click.echo(f"undo this with `coterie memory undo {made[-1].group or made[-1].id}`", err=True)
 
 
 def _history(store: MemoryStore) -> list[MemoryChange]:
@@ -95,12 +82,6 @@ def _history(store: MemoryStore) -> list[MemoryChange]:
         except (OSError, StoreBusy) as exc:
             click.echo(sanitize(f"changes made by hand are not listed: {exc}"), err=True)
     return store.changes()
-
-
-def _path_of(store: MemoryStore, name: str, changes: Sequence[MemoryChange]) -> str:
-    """Path of the memory *name*, even if it was deleted. Raises `UsageRefused` if it never existed."""
-    past = {change.path for change in changes}
-    return next((path for path in (name, f"{name}.md") if path in past), None) or find_memory(store, name)
 
 
 def _select_changes(changes: Sequence[MemoryChange], id_: str | None) -> list[MemoryChange]:

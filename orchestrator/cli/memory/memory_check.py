@@ -2,25 +2,21 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import attrs
 import click
 
 from coterie.memory.checking.file_checks import check_index
-from coterie.memory.checking.index_repair import repair_index
-from coterie.memory.checking.issue import IssueRate, StoreIssue
-from coterie.memory.checking.store_check import CheckReport, check_store
+from coterie.memory.checking.issue import StoreIssue
+from coterie.memory.checking.store_check import CheckReport, check_store, repair_index
 from coterie.memory.store.change import MemoryChange
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope
 from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
-from coterie.orchestrator.cli.output import ExitCode, one_line, open_output, print_json
+from coterie.orchestrator.cli.output import ExitCode, one_line, print_result
 from coterie.paths import checkout_root
-
-SHOWN = 300
-"""Characters of a finding on one line."""
 
 
 @click.command()
@@ -40,14 +36,19 @@ def check(*, is_fixing: bool, place: MemoryScope, is_json: bool) -> None:
     """
     # Memories of the user scope hold for all projects, so they are not checked against one of them.
     project = None if place.scope == "user" else checkout_root(Path.cwd())
-    with open_output(), open_store(place) as store:
+    with open_store(place) as store:
         checked = check_store(store, project)
         change = repair_index(store) if is_fixing else None
         fixed = [] if change is None else _fixed(checked.findings, store)
-        if is_json:
-            print_json(_summary(checked, fixed, change))
-        else:
-            _print(checked, fixed, change)
+        facts = {
+            "findings": [{**attrs.asdict(finding), "fixed": finding in fixed} for finding in checked.findings],
+            "pollution": {**attrs.asdict(checked.pollution), "share": checked.pollution.share},
+            "notes": list(checked.notes),
+            "change": None if change is None else change.id,
+        }
+        print_result(facts, _lines(checked, fixed, change), is_json=is_json)
+        for note in () if is_json else checked.notes:
+            click.echo(note, err=True)
     sys.exit(ExitCode.FAILED if checked.findings else ExitCode.DONE)
 
 
@@ -65,31 +66,13 @@ def _fixed(findings: Iterable[StoreIssue], store: MemoryStore) -> list[StoreIssu
     return fixed
 
 
-def _summary(checked: CheckReport, fixed: list[StoreIssue], change: MemoryChange | None) -> dict[str, object]:
-    return {
-        "findings": [{**attrs.asdict(finding), "fixed": finding in fixed} for finding in checked.findings],
-        "pollution": {**attrs.asdict(checked.pollution), "share": checked.pollution.share},
-        "notes": list(checked.notes),
-        "change": None if change is None else change.id,
-    }
-
-
-def _print(checked: CheckReport, fixed: list[StoreIssue], change: MemoryChange | None) -> None:
+def _lines(checked: CheckReport, fixed: list[StoreIssue], change: MemoryChange | None) -> Iterator[str]:
     for finding in checked.findings:
         mark = "fixed: " if finding in fixed else ""
-        click.echo(one_line(f"{finding.source}: {mark}{finding.kind.replace('_', ' ')}: {finding.reason}", SHOWN))
-    for note in checked.notes:
-        click.echo(note, err=True)
-    click.echo(_pollution(checked.pollution))
-    if not checked.findings:
-        click.echo("no problems")
-    elif change is None:
-        click.echo(f"{len(checked.findings)} found")
-    else:
-        click.echo(f"{len(checked.findings)} found: {len(fixed)} fixed by change {change.id}")
-
-
-def _pollution(counted: IssueRate) -> str:
-    shares = f"{counted.contradicted} contradicted, {counted.duplicate} duplicate, {counted.dead} with dead claims"
-    claims = f"{counted.dead_claims} of {counted.claims} claims about files and symbols are dead"
-    return f"pollution {counted.share:.1%} of {counted.memories} memories: {shares}; {claims}"
+        yield one_line(f"{finding.source}: {mark}{finding.kind.replace('_', ' ')}: {finding.reason}", 300)
+    rate = checked.pollution
+    shares = f"{rate.contradicted} contradicted, {rate.duplicate} duplicate, {rate.dead} with dead claims"
+    claims = f"{rate.dead_claims} of {rate.claims} claims about files and symbols are dead"
+    yield f"pollution {rate.share:.1%} of {rate.memories} memories: {shares}; {claims}"
+    repaired = "" if change is None else f": {len(fixed)} fixed by change {change.id}"
+    yield f"{len(checked.findings)} found{repaired}" if checked.findings else "no problems"

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import attrs
@@ -11,23 +11,21 @@ import click
 import msgspec
 import trio
 
+from coterie.agents.loop.model.catalog import has_model_key
 from coterie.memory.errors import MemoryRefused
-from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.bm25 import Bm25Ranker, RankedMemory
 from coterie.memory.store.memory_entry import parse_entry
 from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.scopes import MemoryScope
 from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
-from coterie.orchestrator.cli.model_access import has_key
-from coterie.orchestrator.cli.output import UsageRefused, one_line, open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import UsageRefused, one_line, print_json, sanitize
+from coterie.orchestrator.cli.shared_options import script_option
 from coterie.orchestrator.settings.settings_loader import load_settings
 
 HEAD_BYTES = 65_536
 """Bytes at the start of a memory that contain its description."""
 PATIENCE = 2.0
 """Seconds until the user is informed that the index is being updated."""
-SHOWN = 100
-"""Characters of a query or description on one line."""
 
 
 @attrs.define(eq=False)
@@ -60,12 +58,7 @@ class _QueryLine(msgspec.Struct):
     help='Read queries from FILE, one per line, as text or as JSON with "query"; - is standard input.',
 )
 @click.option("--local", is_flag=True, help="Choose by a keyword search instead of a model.")
-@click.option(
-    "--script",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Read model replies from FILE, so that no API key is needed.",
-)
+@script_option("no API key is needed")
 @scope_options
 @json_option
 def recall(
@@ -90,15 +83,23 @@ def recall(
         raise click.UsageError("give either QUERY or --queries FILE")
     asked = _read(queries) if queries is not None else [query or ""]
     settings = load_settings(Path.cwd(), {}, os.environ).memory.recall
-    with open_output(), open_store(place) as store, closing(Bm25Ranker.open(place.directory)) as ranker:
+    with open_store(place) as store, closing(Bm25Ranker.open(place.directory)) as ranker:
         recalling = _RecallPrinter(store, ranker, count, is_json=is_json, has_heading=queries is not None)
         for reason in _skipped_lines(place.directory):
             click.echo(sanitize(reason), err=True)
-        if local or (script is None and (settings.by == "local" or not has_key())):
+        if local or (script is None and (settings.by == "local" or not has_model_key())):
             for one in asked:
                 recalling.show(one, recalling.rank(one))
-        else:
-            _ask_model(place.directory, asked, attrs.evolve(settings, most=count), script, recalling)
+            return
+        # Imported here, so that the local ranker does not wait for the SDK.
+        from coterie.orchestrator.cli.memory.model_recall import recall_by_model  # noqa: PLC0415
+        from coterie.orchestrator.processes.api_server_process import ApiServerFailed  # noqa: PLC0415
+
+        settings = attrs.evolve(settings, most=count)
+        try:
+            trio.run(recall_by_model, place.directory, settings, script, asked, recalling.take)
+        except ApiServerFailed as exc:
+            raise UsageRefused(sanitize(str(exc))) from exc
 
 
 @attrs.define(eq=False)
@@ -124,8 +125,14 @@ class _RecallPrinter:
         if self.is_json:
             memories = [{"path": ranked.path, "score": ranked.score} for ranked in found]
             print_json({"query": query, "memories": memories})
-        else:
-            _print(self._store, query, found, has_heading=self.has_heading)
+            return
+        if self.has_heading:
+            click.echo(click.style(one_line(query), bold=True))
+        if not found:
+            click.echo("no memory matches", err=True)
+        for ranked in found:
+            about = one_line(_about(self._store, ranked.path))
+            click.echo(f"{ranked.score:8.3f}  {sanitize(ranked.path)}  {about}")
 
     def take(self, query: str, found: list[RankedMemory] | None, why: str) -> None:
         """Print the model's choice and its cost; without a choice, the reason and the local ranker's result."""
@@ -136,33 +143,15 @@ class _RecallPrinter:
         self.show(query, self.rank(query) if found is None else found)
 
 
-def _ask_model(
-    directory: Path, queries: Iterable[str], settings: RecallSettings, script: Path | None, recalling: _RecallPrinter
-) -> None:
-    # Imported here, so that the local ranker does not wait for the SDK.
-    from coterie.orchestrator.cli.memory.model_recall import ModelRecall  # noqa: PLC0415
-    from coterie.orchestrator.processes.api_server_process import ApiServerFailed  # noqa: PLC0415
-
-    by_model = ModelRecall(directory=directory, settings=settings, script=script)
-    try:
-        trio.run(by_model.ask, queries, recalling.take)
-    except ApiServerFailed as exc:
-        raise UsageRefused(sanitize(str(exc))) from exc
-
-
 def _read(lines: Iterable[str]) -> Iterator[str]:
     """Parse the queries in *lines*, without empty ones."""
     for line in lines:
         text = line.strip()
+        if text.startswith("{"):
+            with suppress(msgspec.DecodeError):  # a query may look like JSON
+                text = msgspec.json.decode(text, type=_QueryLine).query
         if text:
-            yield _query(text)
-
-
-def _query(text: str) -> str:
-    try:
-        return msgspec.json.decode(text, type=_QueryLine).query if text.startswith("{") else text
-    except msgspec.DecodeError:
-        return text  # a query may look like JSON
+            yield text
 
 
 def _skipped_lines(directory: Path) -> Iterator[str]:
@@ -180,15 +169,6 @@ def _skipped_lines(directory: Path) -> Iterator[str]:
                 yield f"{path} was skipped: it cannot be read"
     is_new = not directory.exists()  # a project without memories
     yield from (f"{exc.filename} was skipped: {exc.strerror}" for exc in errors if not is_new)
-
-
-def _print(store: MemoryStore, query: str, found: list[RankedMemory], *, has_heading: bool) -> None:
-    if has_heading:
-        click.echo(click.style(one_line(query, SHOWN), bold=True))
-    if not found:
-        click.echo("no memory matches", err=True)
-    for ranked in found:
-        click.echo(f"{ranked.score:8.3f}  {sanitize(ranked.path)}  {one_line(_about(store, ranked.path), SHOWN)}")
 
 
 def _about(store: MemoryStore, path: str) -> str:

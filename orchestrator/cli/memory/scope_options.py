@@ -65,7 +65,9 @@ def find_scope(scope: ScopeName | None, kind: str | None, directory: Path | None
     if directory is not None:
         if scope is not None or kind is not None:
             raise click.UsageError("--dir cannot be used with --scope or --agent; leave them out")
-        return _given(directory)
+        if not directory.is_dir():
+            raise ConfigInvalid("--dir", f"{directory} is not a directory; give a directory of memories")
+        return MemoryScope(scope="auto", directory=directory.absolute())
     if scope in (None, "auto") and kind is None:
         return project_memory(Path.cwd(), load_settings(Path.cwd(), {}, os.environ))
     if kind is None:
@@ -86,12 +88,6 @@ def open_store(place: MemoryScope) -> Iterator[MemoryStore]:
     """
     with translate_errors(user=(MemoryRefused,), machine=(StoreError,), path=place.directory):
         yield MemoryStore.at(place.directory, Clock.from_environment())
-
-
-def _given(directory: Path) -> MemoryScope:
-    if not directory.is_dir():
-        raise ConfigInvalid("--dir", f"{directory} is not a directory; give a directory of memories")
-    return MemoryScope(scope="auto", directory=directory.absolute())
 
 
 def _definition_scope(kind: str) -> AgentScopeName:

@@ -13,10 +13,8 @@ from coterie.memory.store.scopes import MemoryScope, snapshot_directory
 from coterie.memory.store.transaction import PendingEdit
 from coterie.orchestrator.cli.memory.change_text import change_row
 from coterie.orchestrator.cli.memory.scope_options import json_option, open_store, scope_options
-from coterie.orchestrator.cli.output import open_output, print_json, sanitize
+from coterie.orchestrator.cli.output import print_json, sanitize
 from coterie.paths import project_directory
-
-AUTHOR = Author(by="user", why="memory snapshot")
 
 
 @click.command()
@@ -31,7 +29,7 @@ def snapshot(*, place: MemoryScope, is_json: bool) -> None:
     if place.kind is None:
         raise click.UsageError("a snapshot needs an agent type; give --agent TYPE")
     target = snapshot_directory(place.kind, project_directory(Path.cwd()))
-    with open_output(), open_store(place) as store:
+    with open_store(place) as store:
         done = _copy(store, MemoryStore.at(target, Clock.from_environment()))
         if is_json:
             changes = [change_row(change) for change in done.changes]
@@ -52,4 +50,5 @@ def _copy(source: MemoryStore, target: MemoryStore) -> ApplyResult:
         for path in dict.fromkeys((*wanted, *there))
         if wanted.get(path) != there.get(path)
     ]
-    return target.apply(edits, AUTHOR, group=f"snapshot-{secrets.token_hex(3)}")
+    author = Author(by="user", why="memory snapshot")
+    return target.apply(edits, author, group=f"snapshot-{secrets.token_hex(3)}")

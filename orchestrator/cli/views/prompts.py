@@ -52,7 +52,9 @@ class _Terminal:
     async def ask(self, question: Question) -> Answer:
         self.write(_question_text(question))
         while True:
-            match await self._read_key():
+            typed = await self._read()
+            # A key of several bytes, such as an arrow, matches no answer.
+            match typed.strip().lower() or typed:
                 case b"y":
                     self.write("yes, once\n\n")
                     return AllowOnce()
@@ -67,11 +69,6 @@ class _Terminal:
 
     def write(self, text: str) -> None:
         os.write(self.descriptor, text.encode(errors="replace"))
-
-    async def _read_key(self) -> bytes:
-        """Read one key in lower case; a key of several bytes, such as an arrow, matches no answer."""
-        typed = await self._read()
-        return typed.strip().lower() or typed
 
     async def _read_line(self) -> str:
         # The original settings provide line editing.

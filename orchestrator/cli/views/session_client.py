@@ -13,10 +13,10 @@ from coterie.agents.errors import ControlLost
 from coterie.agents.events.agent_events import Finished
 from coterie.agents.permissions.types import UserPrompter
 from coterie.agents.root_link.messages import RunFailed
-from coterie.orchestrator.cli.output import CLOSED_OUTPUT_CODE, ExitCode, UsageRefused, discard_output
+from coterie.orchestrator.cli.output import ExitCode, UsageRefused
 from coterie.orchestrator.cli.views.view import View, show_events, show_remaining_events
 from coterie.orchestrator.control.launch_client import FinalMessage, RootClient, RootEvents, open_root_client
-from coterie.orchestrator.control.launch_protocol import EndSession, InterruptTurn, SessionEnded, SessionOpened
+from coterie.orchestrator.control.requests import EndSession, InterruptTurn, SessionEnded, SessionOpened
 from coterie.orchestrator.events.follower import EventFollower, open_follower
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.session_directory import SessionDirectory
@@ -26,7 +26,8 @@ def run_client(assignment: SessionRequest, view: View, prompter: UserPrompter | 
     """Run *assignment* in a new root, show its events, and exit with the documented code.
 
     The first SIGINT or SIGTERM interrupts the running turn, a second one ends the session immediately. A closed
-    standard output interrupts the turn too. Raises `UsageRefused` for an error that the user can correct.
+    standard output interrupts the turn too, and raises `BrokenPipeError`. Raises `UsageRefused` for an error that the
+    user can correct.
     """
     watch = _SessionClient(assignment, view, prompter)
     try:
@@ -37,30 +38,30 @@ def run_client(assignment: SessionRequest, view: View, prompter: UserPrompter | 
         click.echo(f"session {watch.session} continues; reconnect with `coterie attach {watch.session}`", err=True)
         sys.exit(ExitCode.DONE)
     if watch.is_unread:
-        discard_output()
-        sys.exit(CLOSED_OUTPUT_CODE)
+        raise BrokenPipeError
     if watch.signal is not None and not watch.is_completed:
         sys.exit(ExitCode.TERMINATED if watch.signal == signal.SIGTERM else ExitCode.INTERRUPTED)
     if isinstance(outcome, RunFailed):
         raise (UsageRefused if outcome.is_for_user else click.ClickException)(outcome.reason)
     if watch.finished is None or not (outcome.is_done or watch.is_completed):
-        raise click.ClickException(f"{watch.name} ended before its task was done: {outcome.reason}")
+        name = "the root" if watch.session is None else f"session {watch.session}"
+        raise click.ClickException(f"{name} ended before its task was done: {outcome.reason}")
     sys.exit(exit_code_for(watch.finished))
 
 
 def detach(assignment: SessionRequest) -> str:
     """Start *assignment* in a root without a client, and return the id of its session. Raises `UsageRefused`."""
-    return trio.run(_detach, assignment)
 
+    async def start() -> str:
+        async with open_root_client(assignment) as root_client:
+            message = await root_client.receive()
+            if isinstance(message, SessionOpened):
+                root_client.detach()
+                return message.session
+        reason = message.reason if isinstance(message, RunFailed) else "its process has ended"
+        raise UsageRefused(f"the session could not be started: {reason}")
 
-async def _detach(assignment: SessionRequest) -> str:
-    async with open_root_client(assignment) as root_client:
-        message = await root_client.receive()
-        if isinstance(message, SessionOpened):
-            root_client.detach()
-            return message.session
-    reason = message.reason if isinstance(message, RunFailed) else "its process has ended"
-    raise UsageRefused(f"the session could not be started: {reason}")
+    return trio.run(start)
 
 
 def exit_code_for(finished: Finished) -> ExitCode:
@@ -86,11 +87,6 @@ class _SessionClient:
     """True if the user left and the session continues."""
     finished: Finished | None = None
     """End of the lead's run; None until the lead has finished."""
-
-    @property
-    def name(self) -> str:
-        """Name of the session for messages."""
-        return "the root" if self.session is None else f"session {self.session}"
 
     @property
     def is_completed(self) -> bool:
@@ -133,7 +129,10 @@ class _SessionClient:
                 )
                 outcome = await root_events.run(nursery)
                 nursery.cancel_scope.cancel()
-            self._show_rest(follower)
+            try:
+                self.finished = show_remaining_events(self.view, follower) or self.finished
+            except BrokenPipeError:
+                self.is_unread = True
         return outcome
 
     def _set_session(self, session: str) -> None:
@@ -143,7 +142,9 @@ class _SessionClient:
         try:
             self.finished = await show_events(self.view, follower)
         except BrokenPipeError:
-            self._interrupt_unread(root_client)
+            self.is_unread = True
+            with contextlib.suppress(ControlLost):
+                root_client.send(InterruptTurn())
 
     async def _run_view(self, session: SessionDirectory, root_client: RootClient, scope: trio.CancelScope) -> None:
         if await self.view.run(session):
@@ -151,17 +152,6 @@ class _SessionClient:
                 root_client.detach()
                 self.is_detached = True
                 scope.cancel()
-
-    def _show_rest(self, follower: EventFollower) -> None:
-        try:
-            self.finished = show_remaining_events(self.view, follower) or self.finished
-        except BrokenPipeError:
-            self.is_unread = True
-
-    def _interrupt_unread(self, root_client: RootClient) -> None:
-        self.is_unread = True
-        with contextlib.suppress(ControlLost):
-            root_client.send(InterruptTurn())
 
     async def _forward_signals(self, signals: AsyncIterator[int], root_client: RootClient) -> None:
         async for number in signals:

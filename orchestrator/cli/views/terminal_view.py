@@ -36,23 +36,17 @@ from coterie.orchestrator.cli.views.event_text import (
 from coterie.orchestrator.cli.views.plain import CallArguments
 from coterie.orchestrator.cli.views.view import View
 
-SEPARATOR = " | "
-
 
 @attrs.define(eq=False)
 class StatusLine:
     """Totals of a run for the status line."""
 
-    _model: str = ""
+    model: str = ""
     _began: float = attrs.field(factory=time.monotonic)
     _turn: int = 0
     _usage: Usage = attrs.field(factory=Usage)
     _last: Usage = attrs.field(factory=Usage)
     _cost: Decimal = Decimal(0)
-
-    def begin(self, model: str) -> None:
-        """Set the model of the run."""
-        self._model = model
 
     def count(self, reply: ReplyRecorded) -> None:
         """Add the usage of one reply."""
@@ -65,7 +59,7 @@ class StatusLine:
         """Render as many facts as fit in *width* columns, the most important first."""
         shown = ""
         for fact in self._facts():
-            longer = f"{shown}{SEPARATOR}{fact}" if shown else fact
+            longer = f"{shown} | {fact}" if shown else fact
             if len(longer) > width:
                 break
             shown = longer
@@ -77,16 +71,10 @@ class StatusLine:
             share = 100 * self._usage.read / self._usage.prompt if self._usage.prompt else 0
             facts += [f"turn {self._turn}", f"${self._cost:.4f}"]
             facts += [f"{self._usage.prompt:,} tokens in, {share:.0f} % cached", f"{self._usage.output:,} out"]
-        model = known_models().find(self._model)
+        model = known_models().find(self.model)
         if model is not None and self._turn:
             facts.append(f"window {100 * self._last.total / model.window:.0f} %")
-        return [*facts, self._model] if self._model else facts
-
-
-@attrs.define(eq=False)
-class _Running:
-    call: str
-    since: float
+        return [*facts, self.model] if self.model else facts
 
 
 @attrs.define(eq=False)
@@ -98,7 +86,8 @@ class TerminalView(View):
     _calls: CallArguments = attrs.field(factory=CallArguments, init=False)
     _coming: str = attrs.field(default="", init=False)
     """Text of the reply that is being streamed."""
-    _running: dict[str, _Running] = attrs.field(factory=dict, init=False)
+    _running: dict[str, tuple[str, float]] = attrs.field(factory=dict, init=False)
+    """Description and start time of each running call, by its id."""
     _waiting: list[SessionEvent] | None = attrs.field(default=None, init=False)
     """Events that arrived while paused; None if the view is not paused."""
     _has_text: bool | None = attrs.field(default=None, init=False)
@@ -127,7 +116,7 @@ class TerminalView(View):
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Hide the moving part within the block, and show it again afterwards."""
-        self._hide()
+        self.close()
         self._waiting = []
         try:
             yield
@@ -137,21 +126,28 @@ class TerminalView(View):
                 self.handle(observed)
 
     def close(self) -> None:
-        """Hide the moving part for good, and show the cursor."""
-        self._hide()
+        """Hide the moving part until the next event, and show the cursor."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
     def _show(self, event: Event) -> None:
         match event:
             case RunStarted():
-                self._status.begin(event.model)
+                self._status.model = event.model
             case TextEmitted():
                 self._coming += event.text
             case MessageRecorded(role="assistant"):
-                self._end_message(event)
+                self._coming = ""
+                self._calls.remember(event)
+                if text := sanitize(reply_text(event)).strip("\n"):
+                    self._print(Text(text), is_said=True)
             case ToolStarted():
-                self._running[event.id] = _Running(self._calls.brief(event.id, event.name), time.monotonic())
+                self._running[event.id] = self._calls.brief(event.id, event.name), time.monotonic()
             case ToolEnded():
-                self._end_call(event)
+                call, _ = self._running.pop(event.id, (self._calls.brief(event.id, event.name), 0.0))
+                style = "red" if event.is_error else "dim"
+                self._print(_fit(f"  {call}", f"  {outcome_text(event)}", self._console.width, style))
             case ReplyRecorded():
                 self._coming = ""
                 self._status.count(event)
@@ -173,17 +169,6 @@ class TerminalView(View):
         )
         self._live.start()
 
-    def _hide(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
-    def _end_message(self, message: MessageRecorded) -> None:
-        self._coming = ""
-        self._calls.remember(message)
-        if text := sanitize(reply_text(message)).strip("\n"):
-            self._print(Text(text), is_said=True)
-
     def _print(self, text: Text, *, is_said: bool = False) -> None:
         """Print final text, with an empty line around text of the agent."""
         if self._has_text is not None and (is_said or self._has_text):
@@ -191,14 +176,8 @@ class TerminalView(View):
         self._console.print(text)
         self._has_text = is_said
 
-    def _end_call(self, event: ToolEnded) -> None:
-        running = self._running.pop(event.id, None)
-        call = running.call if running is not None else self._calls.brief(event.id, event.name)
-        style = "red" if event.is_error else "dim"
-        self._print(_fit(f"  {call}", f"  {outcome_text(event)}", self._console.width, style))
-
     def _end(self, event: Finished, session: str) -> None:
-        self._hide()
+        self.close()
         self._print(Text(f"{finish_text(event)}; session {session}", style="dim"))
         if (error := error_text(event)) is not None:
             self._print(Text(error, style="red"))
@@ -210,10 +189,7 @@ class TerminalView(View):
         """Render running calls and the status line, cut to the present size of the terminal."""
         width, height = self._console.size
         now = time.monotonic()
-        lines = [
-            _fit(f"  {running.call}", f"  {now - running.since:.0f} s", width, "dim")
-            for running in self._running.values()
-        ]
+        lines = [_fit(f"  {call}", f"  {now - since:.0f} s", width, "dim") for call, since in self._running.values()]
         lines = [*lines[-max(height // 2, 1) :], Text(self._status.line(width), style="dim")]
         room = height - len(lines) - 1
         return Group(*self._tail(width, room), *lines)

@@ -45,13 +45,9 @@ class ConnectionPool:
     async def list_all(self) -> ServersListed:
         """Connect all servers concurrently, and list their tools; a server that fails has none."""
         listed: dict[str, ListedServer] = {}
-
-        async def list_one(server: ServerSpec) -> None:
-            listed[server.name] = await self._list(server)
-
         async with trio.open_nursery() as nursery:
             for server in self.request.servers:
-                nursery.start_soon(list_one, server)
+                nursery.start_soon(self._list, server, listed)
         return ServersListed(servers=tuple(listed[server.name] for server in self.request.servers))
 
     async def call(self, request: CallTool) -> ToolCalled | CallFailed:
@@ -68,19 +64,17 @@ class ConnectionPool:
         for key in [key for key in self._connections if key[1] == agent]:
             self._connections.pop(key).scope.cancel()
 
-    async def _list(self, server: ServerSpec) -> ListedServer:
+    async def _list(self, server: ServerSpec, listed: dict[str, ListedServer]) -> None:
         connection = self._connection(server, None)
-        found = ListedServer(name=server.name)
         try:
-            found = usable_tools(server.name, *await connection.tools())
+            listed[server.name] = usable_tools(server.name, *await connection.tools())
         except ServerGone:
-            pass  # already reported by the connection
+            listed[server.name] = ListedServer(name=server.name)  # already reported by the connection
         except ToolListFailed as exc:
-            found = ListedServer(name=server.name, left_out=(f"its tool list: {exc}",))
+            listed[server.name] = ListedServer(name=server.name, left_out=(f"its tool list: {exc}",))
         if not server.config.is_shared:
             # Each agent gets a connection of its own on its first call.
             self._connections.pop((server.name, None)).scope.cancel()
-        return found
 
     def _connection(self, server: ServerSpec, agent: str | None) -> McpConnection:
         key = (server.name, agent)

@@ -16,6 +16,7 @@ from mcp_types import CONNECTION_CLOSED, Implementation, Tool
 from coterie import __version__
 from coterie.agents.events.root_events import McpChanged
 from coterie.agents.mcp.messages import CallFailed, ToolCalled
+from coterie.errors import first_exception
 from coterie.orchestrator.mcp.host.server_process import CannotStart, StdioTransport, open_process
 from coterie.orchestrator.mcp.host.tool_conversion import to_content
 from coterie.orchestrator.mcp.host_protocol import ServerSpec, ServerStateChanged
@@ -32,14 +33,8 @@ _SESSION_OVER = "Session terminated"
 """Error message of the package if the server no longer knows the HTTP session."""
 
 
-@attrs.define(eq=False)
 class ServerGone(Exception):
     """There is no connection; the text is the reason."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 class ToolListFailed(Exception):
@@ -104,7 +99,12 @@ class McpConnection:
             if exc.code != CONNECTION_CLOSED and exc.message != _SESSION_OVER:
                 text = self.server.redact(exc.message)
                 return ToolCalled(text=f"The MCP server {name} refused the call: {text}", is_error=True)
-            return CallFailed(reason=await self._loss_reason(live))
+            live.is_broken.set()
+            with trio.move_on_after(CLOSE_TIMEOUT):
+                await live.is_over.wait()
+            why = self.failure or "the connection was closed"
+            lost = f"The MCP server {name} was lost during this call: {why}."
+            return CallFailed(reason=f"{lost} It is unknown if the call was carried out. The next call connects again.")
         except Exception as exc:  # noqa: BLE001 - an invalid answer must only fail this call
             text = self.server.redact(" ".join(str(exc).split()))
             return ToolCalled(text=f"The answer of the MCP server {name} is invalid: {text}", is_error=True)
@@ -143,17 +143,6 @@ class McpConnection:
             raise ServerGone(self.failure)
         return self._live
 
-    async def _loss_reason(self, live: _Live) -> str:
-        """Return an error text for a connection that was lost during a call."""
-        live.is_broken.set()
-        with trio.move_on_after(CLOSE_TIMEOUT):
-            await live.is_over.wait()
-        why = self.failure or "the connection was closed"
-        return (
-            f"The MCP server {self.server.name} was lost during this call: {why}. It is unknown if the "
-            "call was carried out. The next call connects again."
-        )
-
     async def _stay_connected(self) -> None:
         """Connect, and return when the connection is lost and all its resources are released."""
         reason: str | None = f"it has not answered within {self.limit:g} seconds"
@@ -161,21 +150,23 @@ class McpConnection:
             try:
                 async with self._open() as (live, lost):
                     scope.deadline = float("inf")
-                    self._begin(live)
+                    self._live = live
+                    self._report("connected", "", live.pid)
+                    self._settle()
                     # Reported before the cleanup, so that new calls wait for the next connection.
                     self._end(await lost(live))
                     reason = None
                     scope.deadline = trio.current_time() + CLOSE_TIMEOUT
             except* (CannotStart, ServerGone) as group:
-                reason = str(_first(group))
+                reason = str(first_exception(group))
             except* Exception as group:  # noqa: BLE001 - an exception of the package must only fail this server
-                first = _first(group)
+                first = first_exception(group)
                 reason = reason and " ".join(f"{type(first).__name__}: {first}".split())
         if reason is not None:
             self._end(reason)
 
     @asynccontextmanager
-    async def _open(self) -> "AsyncIterator[tuple[_Live, _Lost]]":
+    async def _open(self) -> AsyncIterator[tuple[_Live, Callable[[_Live], Awaitable[str]]]]:
         """Open a connection, and yield it with a function that waits for its loss."""
         about = Implementation(name="coterie", version=__version__)
         config = self.server.config
@@ -202,11 +193,6 @@ class McpConnection:
                     raise ServerGone(transport.problem or await process.wait_ended()) from group
                 raise ServerGone("the server closed its output") from group
 
-    def _begin(self, live: _Live) -> None:
-        self._live = live
-        self._report("connected", "", live.pid)
-        self._settle()
-
     def _end(self, reason: str) -> None:
         reason = self.server.redact(reason)
         live, self._live, self.failure = self._live, None, reason
@@ -227,10 +213,6 @@ class McpConnection:
     def _report(self, state: Literal["connected", "failed", "lost"], reason: str, pid: int | None) -> None:
         event = McpChanged(server=self.server.name, state=state, reason=reason, owner=self.owner, pid=pid)
         self.send(ServerStateChanged(event=event))
-
-
-_Lost = Callable[[_Live], Awaitable[str]]
-"""Waits until a connection is lost, and returns the reason."""
 
 
 async def _lost_by_call(live: _Live) -> str:
@@ -255,10 +237,3 @@ async def _lost_by_process(transport: StdioTransport, ended: Callable[[], Awaita
             await trio.sleep_forever()
         nursery.cancel_scope.cancel()
     return reason or transport.problem or "it closed its output without exiting"
-
-
-def _first(group: BaseExceptionGroup[Exception]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

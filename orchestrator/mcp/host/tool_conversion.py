@@ -87,23 +87,18 @@ def to_content(result: CallToolResult) -> ToolCalled:
     texts: list[str] = []
     pictures: list[ToolImage] = []
     for block in result.content:
-        if (picture := _image(block)) is not None:
-            pictures.append(picture)
-        else:
-            texts.append(_text(block))
+        match block:
+            case ImageContent():
+                pictures.append(ToolImage(media_type=block.mime_type, data=block.data))
+            case EmbeddedResource(resource=BlobResourceContents(mime_type=str(kind)) as blob) if kind.startswith(
+                "image/"
+            ):
+                pictures.append(ToolImage(media_type=kind, data=blob.blob))
+            case _:
+                texts.append(_text(block))
     if result.structured_content is not None and not any(texts):
         texts.append(msgspec.json.encode(result.structured_content).decode())
     return ToolCalled(text="\n".join(texts), pictures=pictures, is_error=bool(result.is_error))
-
-
-def _image(block: ContentBlock) -> ToolImage | None:
-    match block:
-        case ImageContent():
-            return ToolImage(media_type=block.mime_type, data=block.data)
-        case EmbeddedResource(resource=BlobResourceContents() as blob) if (blob.mime_type or "").startswith("image/"):
-            return ToolImage(media_type=blob.mime_type or "", data=blob.blob)
-        case _:
-            return None
 
 
 def _text(block: ContentBlock) -> str:

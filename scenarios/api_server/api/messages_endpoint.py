@@ -1,17 +1,17 @@
 """`POST /v1/messages`: checks a request, selects a reply, and bills the response."""
 
 import hashlib
+import secrets
 from typing import Any
 
 import attrs
 import msgspec
 import trio
 
-from coterie.agents.loop.model.catalog import ModelTable
-from coterie.scenarios.api_server.api.deterministic_ids import IdGenerator, reply_key
+from coterie.agents.loop.model.catalog import ModelTable, known_models
 from coterie.scenarios.api_server.api.exchange import ApiExchange
-from coterie.scenarios.api_server.api.rate_limiter import RateLimiter
-from coterie.scenarios.api_server.api.response_builder import BuiltResponse, build_response, prewarm_response
+from coterie.scenarios.api_server.api.rate_limiter import RateLimiter, RateLimits
+from coterie.scenarios.api_server.api.response_builder import BuiltResponse, IdGenerator, build_response, reply_key
 from coterie.scenarios.api_server.api.response_delivery import inject_before, send_response
 from coterie.scenarios.api_server.caching.breakpoints import find_breakpoints
 from coterie.scenarios.api_server.caching.cache_diagnostics import CacheDiagnoser
@@ -28,6 +28,20 @@ from coterie.scenarios.api_server.script.script_parser import Script
 from coterie.scenarios.api_server.script.script_signals import ScriptSignals
 
 
+@attrs.frozen(kw_only=True)
+class ServerOptions:
+    """Options of a server; servers with equal options answer equal requests equally."""
+
+    script: Script
+    seed: int = 0
+    is_strict: bool = True
+    """True to refuse what the real API refuses; False to accept any value of a documented parameter."""
+    rates: RateLimits = attrs.field(factory=RateLimits)
+    models: ModelTable = attrs.field(factory=known_models)
+    token: str = attrs.field(factory=lambda: secrets.token_urlsafe(24))
+    """Token for the control endpoint `/_coterie/`."""
+
+
 def check_reply(call: ApiRequest, built: BuiltResponse, name: str) -> None:
     """Raise `ApiError` (400) if a scripted reply breaks `output_config.format` or a strict tool's schema.
 
@@ -35,30 +49,21 @@ def check_reply(call: ApiRequest, built: BuiltResponse, name: str) -> None:
     """
     if built.stop_reason in ("max_tokens", "refusal", "model_context_window_exceeded"):
         return
-    schema = _format_schema(call)
-    text = "".join(block["text"] for block in built.content if block["type"] == "text")
-    if schema is not None and built.stop_reason != "tool_use":
-        _check_schema(_parsed(text, name), schema, f"script reply {name} does not satisfy output_config.format")
+    config = call.params.get("output_config") or {}
+    schema = (config.get("format") or call.params.get("output_format") or {}).get("schema")
+    if isinstance(schema, dict) and built.stop_reason != "tool_use":
+        try:
+            value = msgspec.json.decode("".join(block["text"] for block in built.content if block["type"] == "text"))
+        except (msgspec.DecodeError, RecursionError) as exc:
+            reason = f"script reply {name} is not the JSON that output_config.format asks for: {exc}"
+            raise invalid_request(reason) from exc
+        _check_schema(value, schema, f"script reply {name} does not satisfy output_config.format")
     custom = [tool for tool in call.tools if tool.get("type") in (None, "custom")]
     strict = {tool["name"]: tool["input_schema"] for tool in custom if tool.get("strict") is True}
     for block in built.content:
         if block["type"] == "tool_use" and block["name"] in strict:
             what = f"script reply {name} calls {block['name']} with input that breaks its strict schema"
             _check_schema(block["input"], strict[block["name"]], what)
-
-
-def _format_schema(call: ApiRequest) -> dict[str, Any] | None:
-    config = call.params.get("output_config") or {}
-    output_format = config.get("format") or call.params.get("output_format") or {}
-    schema = output_format.get("schema")
-    return schema if isinstance(schema, dict) else None
-
-
-def _parsed(text: str, name: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise invalid_request(f"script reply {name} is not the JSON that output_config.format asks for: {exc}") from exc
 
 
 def _check_schema(value: Any, schema: dict[str, Any], what: str) -> None:
@@ -70,23 +75,22 @@ def _check_schema(value: Any, schema: dict[str, Any], what: str) -> None:
 class MessagesEndpoint:
     """Answers `/v1/messages` requests from the script and maintains the prompt cache."""
 
-    script: Script
-    seed: int
-    is_strict: bool
-    models: ModelTable
-    limiter: RateLimiter | None
-    """None without rate limits."""
+    options: ServerOptions
     ids: IdGenerator
     faults: HttpFaultPlan
     signals: ScriptSignals
+    limiter: RateLimiter | None = attrs.field(init=False)
+    """None without rate limits."""
     cache: PromptCache = attrs.field(init=False, factory=PromptCache)
     _diagnoser: CacheDiagnoser = attrs.field(init=False, factory=CacheDiagnoser)
     _selector: ReplySelector = attrs.field(init=False)
     _signer: ThinkingSigner = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._selector = ReplySelector(self.script, seed=self.seed)
-        self._signer = ThinkingSigner(hashlib.blake2b(str(self.seed).encode()).digest())
+        options = self.options
+        self.limiter = RateLimiter(options.rates) if options.rates != RateLimits() else None
+        self._selector = ReplySelector(options.script, seed=options.seed)
+        self._signer = ThinkingSigner(hashlib.blake2b(str(options.seed).encode()).digest())
 
     async def answer(self, exchange: ApiExchange) -> None:
         """Answer one request; raises `ApiError` only before the answer has started."""
@@ -117,12 +121,14 @@ class MessagesEndpoint:
         find_breakpoints(call, prompt)
         answer: dict[str, Any] = {"input_tokens": prompt.total}
         if call.params.get("context_management") is not None:
-            answer["context_management"] = {"original_input_tokens": prompt.original_total}
+            answer["context_management"] = {"original_input_tokens": prompt.total + prompt.cleared_tokens}
         await exchange.send(msgspec.json.encode(answer))
 
     def _call(self, exchange: ApiExchange, *, needs_max_tokens: bool = True) -> ApiRequest:
         assert exchange.caller is not None
-        call = parse_request(exchange.request.body, exchange.caller, self.models, needs_max_tokens=needs_max_tokens)
+        call = parse_request(
+            exchange.request.body, exchange.caller, self.options.models, needs_max_tokens=needs_max_tokens
+        )
         exchange.facts["model"] = call.model.id
         return call
 
@@ -134,10 +140,10 @@ class MessagesEndpoint:
         return fault
 
     def _checked(self, call: ApiRequest, *, counting: bool = False) -> PromptDigest:
-        check_request(call, strict=self.is_strict, counting=counting)
-        if self.is_strict:
+        check_request(call, strict=self.options.is_strict, counting=counting)
+        if self.options.is_strict:
             self._signer.check(call)
-        prompt = build_prompt_digest(call, cache_edits_beta=self.models.betas["cache_edits"])
+        prompt = build_prompt_digest(call, cache_edits_beta=self.options.models.betas["cache_edits"])
         check_size(call, prompt.total)
         return prompt
 
@@ -145,13 +151,15 @@ class MessagesEndpoint:
         self, exchange: ApiExchange, call: ApiRequest, prompt: PromptDigest, digest: bytes
     ) -> tuple[SelectedReply | None, BuiltResponse]:
         if call.max_tokens == 0:
-            return None, prewarm_response(self.ids.message(reply_key(call.caller, 0, digest)))
+            # Such a request only fills the cache.
+            message_id = self.ids.message(reply_key(call.caller, 0, digest))
+            return None, BuiltResponse(message_id=message_id, stop_reason="max_tokens")
         selected = self._selector.select(call, digest)
         reply = selected.reply
         exchange.facts["reply"] = reply.name
         key = reply_key(call.caller, selected.facts.turn, digest)
         built = build_response(call, selected, key, ids=self.ids, signer=self._signer, prompt_tokens=prompt.total)
-        if self.is_strict:
+        if self.options.is_strict:
             check_reply(call, built, reply.name)
         for name in reply.asked:
             self.signals.raise_signal(name)

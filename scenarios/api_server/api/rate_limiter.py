@@ -13,7 +13,6 @@ ACCOUNTS = 4096
 """Maximum number of (key, model) pairs; beyond it, pairs with full buckets are dropped, then the least recent."""
 
 _MINUTE = 60.0
-_UNIT_NAMES = {"requests": "requests", "input-tokens": "input tokens", "output-tokens": "output tokens"}
 
 Header = tuple[str, str]
 
@@ -95,12 +94,8 @@ class RateLimiter:
         return account
 
     def _full_account(self, now: float) -> _Account:
-        limits = {
-            "requests": self.limits.requests,
-            "input-tokens": self.limits.input_tokens,
-            "output-tokens": self.limits.output_tokens,
-        }
-        return {name: _Bucket(limit=limit, level=limit, at=now) for name, limit in limits.items() if limit is not None}
+        limits = {name: limit for name, limit in attrs.asdict(self.limits).items() if limit is not None}
+        return {name.replace("_", "-"): _Bucket(limit=limit, level=limit, at=now) for name, limit in limits.items()}
 
     def _forget(self, now: float) -> None:
         for account in self._accounts.values():
@@ -118,7 +113,7 @@ class RateLimiter:
         name = max(waits, key=lambda name: waits[name])
         # One more millisecond, so that rounding does not send a client back too early.
         seconds = math.ceil(waits[name] + 0.001)
-        limit = f"{account[name].limit:,} {_UNIT_NAMES[name]} per minute"
+        limit = f"{account[name].limit:,} {name.replace('-', ' ')} per minute"
         message = f"The limit of {limit} for {model_id} is used up; try again in {seconds} s."
         headers = (("retry-after", str(seconds)), *_headers(account, now))
         return ApiError(429, "rate_limit_error", message, headers)

@@ -1,19 +1,60 @@
-"""Builds the response message from a scripted reply: ids, signatures, stop rules."""
+"""Builds the response message from a scripted reply: deterministic ids, signatures, stop rules."""
 
+import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import msgspec
 
-from coterie.scenarios.api_server.api.deterministic_ids import IdGenerator
 from coterie.scenarios.api_server.caching.token_count import BYTES_PER_TOKEN, count_block
-from coterie.scenarios.api_server.request.api_request import ApiRequest, Block
+from coterie.scenarios.api_server.request.api_request import ApiCaller, ApiRequest, Block
 from coterie.scenarios.api_server.rules.thinking_signatures import ThinkingSigner
 from coterie.scenarios.api_server.script.reply_selection import SelectedReply
-from coterie.scenarios.api_server.script.scripted_reply import ScriptedReply
 
 _THINKING = ("thinking", "redacted_thinking")
+
+
+@attrs.define(eq=False)
+class IdGenerator:
+    """Creates message, tool and request ids.
+
+    The ids of a reply depend on agent and turn, not on time, so a repeated request gets the same reply with the same
+    ids. Only request ids are counted.
+    """
+
+    seed: int = 0
+    _requests: Counter[str] = attrs.field(factory=Counter)
+
+    def request(self, side: str = "api") -> str:
+        """Return a new id for an HTTP request; API and control requests are numbered separately."""
+        self._requests[side] += 1
+        return "req_" + self._derive("request", side, str(self._requests[side]))
+
+    def message(self, key: str) -> str:
+        """Return the message id of the reply with this `reply_key`."""
+        return "msg_" + self._derive("message", key)
+
+    def tool_use(self, key: str, index: int) -> str:
+        """Return the id of the tool call in block *index* of the reply with this `reply_key`."""
+        return "toolu_" + self._derive("tool", key, str(index))
+
+    def _derive(self, *parts: str) -> str:
+        text = "\0".join((str(self.seed), *parts))
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def reply_key(caller: ApiCaller, turn: int, body_digest: bytes) -> str:
+    """Return the key that identifies a reply: agent, purpose and turn.
+
+    The incarnation is not part of the key, because an agent that is resumed after a crash must get the same bytes
+    again.
+    """
+    if caller.agent is None or caller.turn is None:
+        # Without an agent name, one API key may hold several conversations.
+        return f"{body_digest.hex()}\0{turn}"
+    return f"{caller.agent}\0{caller.purpose}\0{turn}"
 
 
 @attrs.frozen(kw_only=True)
@@ -31,11 +72,6 @@ class BuiltResponse:
     """Truncated JSON input of the last block, a tool call cut by max_tokens."""
 
 
-def prewarm_response(message_id: str) -> BuiltResponse:
-    """Return the empty answer to `max_tokens: 0`, which only fills the cache."""
-    return BuiltResponse(message_id=message_id, stop_reason="max_tokens")
-
-
 def build_response(
     call: ApiRequest, selected: SelectedReply, key: str, *, ids: IdGenerator, signer: ThinkingSigner, prompt_tokens: int
 ) -> BuiltResponse:
@@ -44,77 +80,56 @@ def build_response(
     Thinking is omitted if the request or the model disables it. The reply ends at a stop sequence, at max_tokens or at
     a full context window, with the API's stop reasons.
     """
-    blocks = [block for block in selected.content if _thinks(call) or block["type"] not in _THINKING]
-    blocks, ending = _until_stop_sequence(blocks, call, selected.reply)
-    limit = min(call.max_tokens, max(0, call.model.window - prompt_tokens))
-    truncated = _within(blocks, limit)
-    if truncated.is_cut:
-        ending = _Ending("max_tokens" if limit == call.max_tokens else "model_context_window_exceeded")
-    content = tuple(_finished(truncated.blocks, call, key, ids, signer))
-    signer.remember([block["id"] for block in content if block["type"] == "tool_use"], content)
-    return BuiltResponse(
-        message_id=ids.message(key),
-        content=content,
-        stop_reason=ending.reason,
-        stop_sequence=ending.sequence,
-        stop_details=ending.details,
-        output_tokens=truncated.tokens,
-        thinking_tokens=truncated.thinking_tokens,
-        cut_input=truncated.cut_input,
-    )
-
-
-@attrs.frozen
-class _Ending:
-    reason: str
-    sequence: str | None = None
-    details: dict[str, Any] | None = None
-
-
-@attrs.frozen(kw_only=True)
-class _TruncatedContent:
-    """The part of a reply within a token limit."""
-
-    blocks: Sequence[Block]
-    tokens: int
-    thinking_tokens: int
-    is_cut: bool = False
-    cut_input: str | None = None
-
-
-def _thinks(call: ApiRequest) -> bool:
-    config = call.params.get("thinking")
+    reply, config = selected.reply, call.params.get("thinking")
     kind = config.get("type") if isinstance(config, dict) else None
-    return kind != "disabled" if kind else call.model.thinking == "always"
+    is_thinking = kind != "disabled" if kind else call.model.thinking == "always"
+    response = BuiltResponse(
+        message_id=ids.message(key),
+        content=tuple(block for block in selected.content if is_thinking or block["type"] not in _THINKING),
+        stop_reason=reply.stop,
+        stop_details={"type": "refusal", **reply.refusal} if reply.refusal else None,
+    )
+    response = _until_stop_sequence(response, call)
+    response = _within(response, call, max(0, call.model.window - prompt_tokens))
+    content = tuple(_finished(response.content, call, key, ids, signer))
+    signer.remember([block["id"] for block in content if block["type"] == "tool_use"], content)
+    return attrs.evolve(response, content=content)
 
 
-def _until_stop_sequence(blocks: list[Block], call: ApiRequest, reply: ScriptedReply) -> tuple[list[Block], _Ending]:
-    """Return the blocks up to the first stop sequence in a text, and the ending of the reply."""
+def _until_stop_sequence(response: BuiltResponse, call: ApiRequest) -> BuiltResponse:
+    """Return *response* up to the first stop sequence in a text."""
     sequences = [text for text in call.params.get("stop_sequences") or () if text]
-    for index, block in enumerate(blocks):
+    for index, block in enumerate(response.content):
         found = [(block["text"].find(text), text) for text in sequences if text in block.get("text", "")]
         if found:
             at, text = min(found)
             kept = [{**block, "text": block["text"][:at]}] if at else []
-            return [*blocks[:index], *kept], _Ending("stop_sequence", text)
-    return blocks, _Ending(reply.stop, None, {"type": "refusal", **reply.refusal} if reply.refusal else None)
+            content = (*response.content[:index], *kept)
+            return BuiltResponse(
+                message_id=response.message_id, content=content, stop_reason="stop_sequence", stop_sequence=text
+            )
+    return response
 
 
-def _within(blocks: Sequence[Block], limit: int) -> _TruncatedContent:
-    """Truncate at *limit* output tokens and count the result."""
+def _within(response: BuiltResponse, call: ApiRequest, room: int) -> BuiltResponse:
+    """Truncate *response* at `max_tokens` and at *room*, the free tokens of the context window, and count it."""
+    limit = min(call.max_tokens, room)
     tokens = thought = 0
-    for index, block in enumerate(blocks):
+    for index, block in enumerate(response.content):
         own = count_block(block)
-        is_cut = tokens + own > limit
         thought += min(own, limit - tokens) if block["type"] in _THINKING else 0
-        if is_cut:
+        if tokens + own > limit:
             piece, cut_input = _cut(block, limit - tokens)
-            kept = [*blocks[:index], *([piece] if piece else [])]
-            return _TruncatedContent(
-                blocks=kept, tokens=limit, thinking_tokens=thought, is_cut=True, cut_input=cut_input
+            return BuiltResponse(
+                message_id=response.message_id,
+                content=(*response.content[:index], *([piece] if piece else [])),
+                stop_reason="max_tokens" if limit == call.max_tokens else "model_context_window_exceeded",
+                output_tokens=limit,
+                thinking_tokens=thought,
+                cut_input=cut_input,
             )
         tokens += own
-    return _TruncatedContent(blocks=blocks, tokens=tokens, thinking_tokens=thought)
+    return attrs.evolve(response, output_tokens=tokens, thinking_tokens=thought)
 
 
 def _cut(block: Block, tokens: int) -> tuple[Block | None, str | None]:

@@ -41,26 +41,17 @@ def message_events(message: dict[str, Any], cut_input: str | None = None) -> Ite
     )
     last = len(message["content"]) - 1
     for index, block in enumerate(message["content"]):
-        yield from _block_events(index, block, cut_input if index == last else None)
+        empty, deltas = _deltas(block, cut_input if index == last else None)
+        yield encode_event("content_block_start", index=index, content_block=empty)
+        if index == 0:
+            yield PING
+        for delta in deltas:
+            yield encode_event("content_block_delta", index=index, delta=delta)
+        yield encode_event("content_block_stop", index=index)
     ending = {name: message[name] for name in ("stop_reason", "stop_sequence", "stop_details")}
     edits = {"context_management": message["context_management"]} if "context_management" in message else {}
     yield encode_event("message_delta", delta=ending, usage=usage, **edits)
     yield encode_event("message_stop")
-
-
-def error_event(kind: str, message: str) -> bytes:
-    """Encode an error that happens after status 200 was sent."""
-    return encode_event("error", error={"type": kind, "message": message})
-
-
-def _block_events(index: int, block: Block, cut_input: str | None) -> Iterator[bytes]:
-    empty, deltas = _deltas(block, cut_input)
-    yield encode_event("content_block_start", index=index, content_block=empty)
-    if index == 0:
-        yield PING
-    for delta in deltas:
-        yield encode_event("content_block_delta", index=index, delta=delta)
-    yield encode_event("content_block_stop", index=index)
 
 
 def _deltas(block: Block, cut_input: str | None) -> tuple[Block, list[Block]]:
@@ -161,7 +152,8 @@ async def _inject_within(
             await respond.abort()
             raise ClientGone
         case "error_event":
-            return [error_event(fault.error or "overloaded_error", "injected fault: error_event")], 0.0
+            error = {"type": fault.error or "overloaded_error", "message": "injected fault: error_event"}
+            return [encode_event("error", error=error)], 0.0
         case "stall":
             async with respond.while_connected():
                 await trio.sleep(fault.seconds if fault.seconds is not None else float("inf"))

@@ -8,8 +8,7 @@ import attrs
 from coterie.scenarios.api_server.caching.context_editing import CACHE_EDITS, THINKING
 from coterie.scenarios.api_server.caching.prompt_digest import PromptDigest
 from coterie.scenarios.api_server.caching.token_count import is_deferred
-from coterie.scenarios.api_server.request.api_request import ApiRequest, Block
-from coterie.scenarios.api_server.request.canonical_block import has_marked_part
+from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, has_marked_part
 from coterie.scenarios.api_server.request.errors import invalid_request
 
 MARKERS_LIMIT = 4
@@ -63,12 +62,10 @@ def _on_server_tool_results(call: ApiRequest, prompt: PromptDigest, markers: lis
 
 def _marked_blocks(call: ApiRequest) -> Iterator[tuple[str, Block]]:
     """Yield every block with a marker and its path, in the order of the request's sections."""
-    for index, tool in enumerate(call.tools):
-        if tool.get("cache_control") is not None:
-            yield f"tools.{index}", tool
-    for index, block in enumerate(call.system):
-        if block.get("cache_control") is not None:
-            yield f"system.{index}", block
+    for section, blocks in (("tools", call.tools), ("system", call.system)):
+        for index, block in enumerate(blocks):
+            if block.get("cache_control") is not None:
+                yield f"{section}.{index}", block
     for at, message in enumerate(call.messages):
         for index, block in enumerate(message.content):
             if block.get("cache_control") is not None:
@@ -88,20 +85,16 @@ def _check_parts(parts: list[Any], path: str) -> None:
 
 def _check_block(block: Block, path: str) -> Ttl:
     if path.startswith("tools."):
-        _check_tool(block)
+        if is_deferred(block):
+            raise invalid_request(
+                f"Tool '{block.get('name')}' cannot have both defer_loading=true and cache_control set. "
+                "Tools with defer_loading cannot use prompt caching."
+            )
     elif block["type"] in UNMARKABLE:
         raise invalid_request(f"{path}.{block['type']}.cache_control: Extra inputs are not permitted")
     elif _is_empty_text(block):
         raise invalid_request(f"{path}.text: cache_control cannot be set for empty text blocks")
     return _ttl(block["cache_control"], f"{path}.cache_control")
-
-
-def _check_tool(tool: Block) -> None:
-    if is_deferred(tool):
-        raise invalid_request(
-            f"Tool '{tool.get('name')}' cannot have both defer_loading=true and cache_control set. "
-            "Tools with defer_loading cannot use prompt caching."
-        )
 
 
 def _ttl(control: Any, path: str) -> Ttl:
@@ -140,8 +133,11 @@ def _automatic(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]
     if control is None:
         return None
     ttl = _ttl(control, "cache_control")
-    index = _last_markable(prompt)
-    if index is None:
+    for index in reversed(range(len(prompt.blocks))):
+        block = prompt.blocks[index]
+        if index < prompt.system_start or (block["type"] not in UNMARKABLE and not _is_empty_text(block)):
+            break
+    else:
         return None
     marked = next((marker for marker in markers if marker.index == index), None)
     if marked is None:
@@ -151,14 +147,6 @@ def _automatic(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]
         raise invalid_request(
             f"cache_control.ttl: the last cacheable block already has a cache_control with ttl='{marked.ttl}'"
         )
-    return None
-
-
-def _last_markable(prompt: PromptDigest) -> int | None:
-    for index in range(len(prompt.blocks) - 1, -1, -1):
-        block = prompt.blocks[index]
-        if index < prompt.system_start or (block["type"] not in UNMARKABLE and not _is_empty_text(block)):
-            return index
     return None
 
 

@@ -6,9 +6,6 @@ import attrs
 
 from coterie.scenarios.api_server.caching.prompt_digest import PromptDigest
 
-MESSAGES_LIMIT = 10_000
-POSITIONS_LIMIT = 4_000_000
-"""Maximum number of positions over all remembered prompts; long conversations displace old messages sooner."""
 SHORT = 8
 """Stored bytes of a digest: enough to compare two prefixes, but not a cache key."""
 
@@ -32,8 +29,9 @@ class _Remembered:
 class CacheDiagnoser:
     """Remembers the prompts of recent messages; the least recently used are dropped first."""
 
-    messages_limit: int = MESSAGES_LIMIT
-    positions_limit: int = POSITIONS_LIMIT
+    messages_limit: int = 10_000
+    positions_limit: int = 4_000_000
+    """Maximum number of positions over all remembered prompts; long conversations displace old messages sooner."""
     _messages: dict[str, _Remembered] = attrs.field(factory=dict, init=False)
     _positions: int = attrs.field(default=0, init=False)
 

@@ -8,7 +8,8 @@ The client keeps its complete history. Counting and caching use the edited form,
 first changed block.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import itertools
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal
 
 import attrs
@@ -16,7 +17,7 @@ import msgspec
 
 from coterie.scenarios.api_server.caching.token_count import count_block, count_blocks, is_deferred
 from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, RequestMessage
-from coterie.scenarios.api_server.request.errors import ApiError, invalid_request
+from coterie.scenarios.api_server.request.errors import invalid_request
 
 CACHE_EDITS = "cache_edits"
 
@@ -81,14 +82,10 @@ def _read_cache_edit(edit: Any, path: str) -> str:
 def _check_known(references_: list[str], results: set[str], call: ApiRequest, path: str) -> None:
     for index, reference in enumerate(references_):
         if reference not in results:
-            raise _unknown(reference, call, f"{path}.edits.{index}.cache_reference")
-
-
-def _unknown(reference: str, call: ApiRequest, path: str) -> ApiError:
-    blocks = (block for message in call.messages for block in message.content)
-    if any(block["type"] == "tool_result" and block.get("tool_use_id") == reference for block in blocks):
-        return invalid_request(f"{path}: the `tool_result` of {reference} is after this block")
-    return invalid_request(f"{path}: no `tool_result` of {reference} is in this request")
+            place = f"{path}.edits.{index}.cache_reference"
+            if reference in _blocks_by_id(call.messages, "tool_result", "tool_use_id"):
+                raise invalid_request(f"{place}: the `tool_result` of {reference} is after this block")
+            raise invalid_request(f"{place}: no `tool_result` of {reference} is in this request")
 
 
 BETA = "context-management-2025-06-27"
@@ -187,21 +184,19 @@ def _read_edits(call: ApiRequest) -> list[_Edit]:
     listed = value.get("edits") or []
     if not isinstance(listed, list):
         raise invalid_request("context_management.edits: Input should be a valid list")
-    edits = [_read_edit(edit, f"context_management.edits.{index}") for index, edit in enumerate(listed)]
+    edits: list[_Edit] = []
+    for index, edit in enumerate(listed):
+        try:
+            edits.append(msgspec.convert(edit, _Edit))
+        except msgspec.ValidationError as exc:
+            reason, _, place = str(exc).partition(" - at `$")
+            raise invalid_request(f"context_management.edits.{index}{place.rstrip('`')}: {reason}") from exc
     kinds = [type(edit) for edit in edits]
     if len(set(kinds)) < len(kinds):
         raise invalid_request("context_management.edits: each type of edit may be given once")
     if _ClearThinking in kinds[1:]:
         raise invalid_request(f"context_management.edits: `{CLEAR_THINKING}` must be the first edit")
     return edits
-
-
-def _read_edit(value: Any, path: str) -> _Edit:
-    try:
-        return msgspec.convert(value, _Edit)  # type: ignore[no-any-return]  # a union is not a type
-    except msgspec.ValidationError as exc:
-        reason, _, place = str(exc).partition(" - at `$")
-        raise invalid_request(f"{path}{place.rstrip('`')}: {reason}") from exc
 
 
 def _count(messages: Sequence[RequestMessage]) -> int:
@@ -213,7 +208,8 @@ def _clear_thinking(
 ) -> tuple[tuple[RequestMessage, ...], dict[str, Any] | None]:
     if not isinstance(edit.keep, _ThinkingTurns):
         return messages, None
-    turns = list(_turns(messages))
+    # A tool loop is one turn.
+    turns = list(itertools.accumulate(int(starts_turn(message)) for message in messages))
     thoughtful = sorted({turn for turn, message in zip(turns, messages, strict=True) if _thinks(message)})
     cleared = set(thoughtful[: -edit.keep.value])
     if not cleared:
@@ -236,14 +232,6 @@ def without_thinking(message: RequestMessage) -> RequestMessage:
     return RequestMessage(role=message.role, content=kept)
 
 
-def _turns(messages: Sequence[RequestMessage]) -> Iterator[int]:
-    """Yield the turn number of each message; a tool loop is one turn."""
-    turn = 0
-    for message in messages:
-        turn += starts_turn(message)
-        yield turn
-
-
 def _thinks(message: RequestMessage) -> bool:
     return message.role == "assistant" and any(block["type"] in THINKING for block in message.content)
 
@@ -256,7 +244,10 @@ def _clear_tool_uses(
         return messages, None
     replaced: dict[int, Block] = {}
     saved = cleared = 0
-    for pair in _old_pairs(uses, _blocks_by_id(messages, "tool_result", "tool_use_id"), edit):
+    results = _blocks_by_id(messages, "tool_result", "tool_use_id")
+    excluded = edit.exclude_tools or ()
+    pairs = [(use, results[id_]) for id_, use in uses.items() if id_ in results and use.get("name") not in excluded]
+    for pair in pairs[: max(0, len(pairs) - edit.keep.value)]:
         savings = [_replace(block, edit, replaced) for block in pair]
         saved += sum(savings)
         cleared += any(savings)
@@ -272,12 +263,6 @@ def _clear_tool_uses(
 def _blocks_by_id(messages: Sequence[RequestMessage], kind: str, key: str) -> dict[str, Block]:
     blocks = (block for message in messages for block in message.content if block["type"] == kind)
     return {block[key]: block for block in blocks if isinstance(block.get(key), str)}
-
-
-def _old_pairs(uses: dict[str, Block], results: dict[str, Block], edit: _ClearToolUses) -> list[tuple[Block, Block]]:
-    excluded = edit.exclude_tools or ()
-    pairs = [(use, results[id_]) for id_, use in uses.items() if id_ in results and use.get("name") not in excluded]
-    return pairs[: max(0, len(pairs) - edit.keep.value)]
 
 
 def _replace(block: Block, edit: _ClearToolUses, replaced: dict[int, Block]) -> int:

@@ -14,7 +14,6 @@ LOOKBACK = 20
 """Number of steps that a lookup goes back from a breakpoint, including the breakpoint."""
 LIFE: Mapping[Ttl, float] = {"5m": 300.0, "1h": 3600.0}
 """Lifetime in seconds of an entry, from the start of the last request that wrote or read it."""
-ENTRIES_LIMIT = 200_000
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +30,6 @@ class CacheResult:
     """Digest and lifetime of each entry that becomes readable when the response starts."""
     started: float
     """Start of the request, from which entry lifetimes count."""
-    lookups: int
     deleted: int | None
     """Tokens that cache edits removed from the cached prefix; None without such edits."""
 
@@ -46,7 +44,7 @@ class _Entry:
 class PromptCache:
     """Cache entries of one server; the digest of a prefix includes key and model."""
 
-    limit: int = ENTRIES_LIMIT
+    limit: int = 200_000
     _entries: dict[bytes, _Entry] = attrs.field(factory=dict, init=False)
     # One item for each entry, at or before its expiry, so that refreshing an entry needs no update here.
     _queue: list[tuple[float, bytes]] = attrs.field(factory=list, init=False)
@@ -61,10 +59,7 @@ class PromptCache:
         nothing; `publish` does.
         """
         usable = [marker for marker in markers if prompt.cumulative[marker.index] >= minimum]
-        hit, lookups = -1, 0
-        for marker in usable:
-            found, checked = self._look_back(prompt, marker.index, now)
-            hit, lookups = max(hit, found), lookups + checked
+        hit = max((self._look_back(prompt, marker.index, now) for marker in usable), default=-1)
         read = prompt.tokens_at(hit)
         last = max((marker.index for marker in usable), default=-1)
         last_1h = max((marker.index for marker in usable if marker.ttl == "1h"), default=-1)
@@ -78,7 +73,6 @@ class PromptCache:
             uncached=prompt.total - marked,
             writes=tuple((prompt.digests[marker.index], LIFE[marker.ttl]) for marker in usable),
             started=now,
-            lookups=lookups,
             deleted=sum(tokens for at, tokens in prompt.deletions if at > hit) if prompt.deletions else None,
         )
 
@@ -87,32 +81,29 @@ class PromptCache:
 
         An entry that has not expired keeps the longer of its old and new lifetimes.
         """
+        started = result.started
         for digest, life in result.writes:
-            self._write(digest, life, result.started)
-        self._trim(result.started)
+            expiry = started + life
+            entry = self._entries.get(digest)
+            if entry is None:
+                self._entries[digest] = _Entry(life, expiry)
+                heapq.heappush(self._queue, (expiry, digest))
+            elif started > entry.expiry:
+                entry.life, entry.expiry = life, expiry
+            else:
+                entry.life, entry.expiry = max(entry.life, life), max(entry.expiry, expiry)
+        self._trim(started)
 
-    def _look_back(self, prompt: PromptDigest, index: int, now: float) -> tuple[int, int]:
-        """Return the nearest entry at or before *index*, or -1, and the number of checked positions."""
-        earliest = prompt.runs[index] - LOOKBACK
-        at = index
+    def _look_back(self, prompt: PromptDigest, index: int, now: float) -> int:
+        """Return the nearest entry at or before *index*, or -1."""
+        earliest, at = prompt.runs[index] - LOOKBACK, index
         while at >= 0 and prompt.runs[at] > earliest:
             entry = self._entries.get(prompt.digests[at])
             if entry is not None and now <= entry.expiry:
                 entry.expiry = max(entry.expiry, now + entry.life)
-                return at, index - at + 1
+                return at
             at -= 1
-        return -1, index - at
-
-    def _write(self, digest: bytes, life: float, started: float) -> None:
-        expiry = started + life
-        entry = self._entries.get(digest)
-        if entry is None:
-            self._entries[digest] = _Entry(life, expiry)
-            heapq.heappush(self._queue, (expiry, digest))
-        elif started > entry.expiry:
-            entry.life, entry.expiry = life, expiry
-        else:
-            entry.life, entry.expiry = max(entry.life, life), max(entry.expiry, expiry)
+        return -1
 
     def _trim(self, now: float) -> None:
         """Drop expired entries, and beyond the limit those that expire first."""
@@ -131,29 +122,22 @@ def usage_json(result: CacheResult, output_tokens: int, thinking_tokens: int = 0
 
     `cache_deleted_input_tokens` is present only if the request has cache edits.
     """
-    created = {
-        "ephemeral_5m_input_tokens": result.write_5m,
-        "ephemeral_1h_input_tokens": result.write_1h,
-    }
-    usage: dict[str, Any] = {
+    counts: dict[str, Any] = {
         "input_tokens": result.uncached,
         "cache_creation_input_tokens": result.write_5m + result.write_1h,
         "cache_read_input_tokens": result.read,
-        "cache_creation": created,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": result.write_5m,
+            "ephemeral_1h_input_tokens": result.write_1h,
+        },
         "output_tokens": output_tokens,
+    }
+    usage = {
+        **counts,
         "output_tokens_details": {"thinking_tokens": thinking_tokens},
         "service_tier": "standard",
         "inference_geo": "global",
-        "iterations": [
-            {
-                "type": "message",
-                "input_tokens": result.uncached,
-                "output_tokens": output_tokens,
-                "cache_read_input_tokens": result.read,
-                "cache_creation_input_tokens": result.write_5m + result.write_1h,
-                "cache_creation": dict(created),
-            }
-        ],
+        "iterations": [{"type": "message", **counts}],
     }
     if result.deleted is not None:
         usage["cache_deleted_input_tokens"] = result.deleted

@@ -22,8 +22,7 @@ from coterie.scenarios.api_server.caching.context_editing import (
     without_thinking,
 )
 from coterie.scenarios.api_server.caching.token_count import count_block, is_deferred
-from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, RequestMessage
-from coterie.scenarios.api_server.request.canonical_block import canonical_block
+from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, RequestMessage, canonical_block
 
 DIGEST_SIZE = 16
 WEB_TOOLS = ("web_search_", "web_fetch_")
@@ -54,8 +53,8 @@ class PromptDigest:
     owner: bytes
     """Digest of the API key; entries of different keys are never shared."""
     speed: str
-    parameters: "_Settings"
-    has_images: bool
+    settings: bytes
+    """Digest of tool choice, thinking and output format, which change the prompt beyond its text."""
     applied_edits: tuple[dict[str, Any], ...] = ()
     cleared_tokens: int = 0
     """Tokens removed by context editing."""
@@ -68,11 +67,6 @@ class PromptDigest:
         return self.tokens_at(len(self.blocks) - 1)
 
     @property
-    def original_total(self) -> int:
-        """Input tokens of the request before context editing."""
-        return self.total + self.cleared_tokens
-
-    @property
     def tools_digest(self) -> bytes:
         """Digest of the tool definitions alone."""
         return _digest(*map(canonical_block, self.blocks[: self.system_start]))
@@ -82,11 +76,6 @@ class PromptDigest:
         """Digest of the system blocks alone."""
         return _digest(*map(canonical_block, self.blocks[self.system_start : self.messages_start]))
 
-    @property
-    def settings(self) -> bytes:
-        """Digest of tool choice, thinking and output format, which change the prompt beyond its text."""
-        return self.parameters.digest()
-
     def digest_before(self, index: int) -> bytes:
         """Return the digest of the prefix before position *index*; the owner's digest for index 0."""
         return self.digests[index - 1] if index else self.owner
@@ -94,10 +83,6 @@ class PromptDigest:
     def tokens_at(self, index: int) -> int:
         """Return the tokens of the prefix that ends with position *index*; 0 for a negative index."""
         return self.cumulative[index] if index >= 0 else 0
-
-    def tokens_of(self, index: int) -> int:
-        """Return the tokens of position *index* alone."""
-        return self.cumulative[index] - self.tokens_at(index - 1)
 
 
 @attrs.define(eq=False)
@@ -188,8 +173,7 @@ def build_prompt_digest(call: ApiRequest, *, cache_edits_beta: str | None = None
         messages_start=messages_start,
         owner=owner,
         speed=settings.speed,
-        parameters=settings,
-        has_images=has_images,
+        settings=settings.digest(),
         applied_edits=applied,
         cleared_tokens=sum(edit["cleared_input_tokens"] for edit in applied),
         deletions=tuple(chain.deletions),
@@ -254,16 +238,13 @@ def _edited_messages(
     call: ApiRequest, deleted: Collection[str]
 ) -> tuple[Sequence[RequestMessage], tuple[dict[str, Any], ...]]:
     if call.model.strips_thinking and not clears_thinking(call):
-        call = attrs.evolve(call, messages=_without_stale_thinking(call.messages))
+        last = max((index for index, message in enumerate(call.messages) if starts_turn(message)), default=0)
+        messages = (*map(without_thinking, call.messages[:last]), *call.messages[last:])
+        call = attrs.evolve(call, messages=messages)
     if call.params.get("context_management") is None:
         return call.messages, ()
     edited = apply_edits(call, deleted)
     return edited.messages, edited.applied
-
-
-def _without_stale_thinking(messages: tuple[RequestMessage, ...]) -> tuple[RequestMessage, ...]:
-    last = max((index for index, message in enumerate(messages) if starts_turn(message)), default=0)
-    return (*map(without_thinking, messages[:last]), *messages[last:])
 
 
 def _features(messages: Sequence[RequestMessage]) -> tuple[bool, bool]:
@@ -275,9 +256,6 @@ def _features(messages: Sequence[RequestMessage]) -> tuple[bool, bool]:
         content = holder.get("content") if isinstance(holder, dict) else None
         if isinstance(content, list):
             rich += [part for part in content if isinstance(part, dict) and str(part.get("type")) in RICH]
-    return any(block["type"] == "image" for block in rich), any(map(_cites, rich))
-
-
-def _cites(part: Block) -> bool:
-    setting = part.get("citations")
-    return isinstance(setting, dict) and setting.get("enabled") is True
+    citations = (block.get("citations") for block in rich)
+    cites = any(isinstance(setting, dict) and setting.get("enabled") is True for setting in citations)
+    return any(block["type"] == "image" for block in rich), cites

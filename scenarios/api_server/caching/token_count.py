@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from coterie.scenarios.api_server.request.api_request import Block
-from coterie.scenarios.api_server.request.canonical_block import canonical_block
+from coterie.scenarios.api_server.request.api_request import Block, canonical_block
 
 _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 
@@ -69,13 +68,7 @@ def _json(encoded: bytes) -> int:
     return -(-len(encoded) // BYTES_PER_JSON_TOKEN)
 
 
-def _count_text(block: Block) -> int | None:
-    text = block.get("text")
-    return _text(text) if isinstance(text, str) else None
-
-
-def _count_thinking(block: Block) -> int | None:
-    text = block.get("thinking")
+def _count_text(text: Any) -> int | None:
     return _text(text) if isinstance(text, str) else None
 
 
@@ -109,8 +102,8 @@ def _count_content(content: Any) -> int:
 
 
 _COUNTERS: dict[str, Callable[[Block], int | None]] = {
-    "text": _count_text,
-    "thinking": _count_thinking,
+    "text": lambda block: _count_text(block.get("text")),
+    "thinking": lambda block: _count_text(block.get("thinking")),
     "image": lambda _: IMAGE,
     "document": _count_document,
     "tool_use": _count_tool_use,

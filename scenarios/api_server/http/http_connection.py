@@ -86,7 +86,9 @@ class HttpConnection:
             headers = self._accept_head(head)
             body = await self._read_body()
         except h11.RemoteProtocolError as exc:
-            raise self._malformed(exc) from exc
+            if exc.error_status_hint == 431:
+                raise self._headers_too_large() from exc
+            raise invalid_request(f"The request is not valid HTTP: {exc!s:.200}") from exc
         path, query = _split_target(head.target.decode("ascii"))
         method = head.method.decode("ascii")
         return HttpRequest(method=method, path=path, query=query, headers=headers, body=body)
@@ -156,7 +158,10 @@ class HttpConnection:
     async def _read_head(self) -> h11.Request:
         event = self._protocol.next_event()
         if event is h11.NEED_DATA and not self._protocol.trailing_data[0]:
-            await self._receive_first()
+            with trio.move_on_after(self._timeout) as limit:
+                await self._receive()
+            if limit.cancelled_caught:
+                raise ClientGone
             event = self._protocol.next_event()
         if event is h11.NEED_DATA:
             with trio.move_on_after(self.limits.headers_within):
@@ -167,12 +172,6 @@ class HttpConnection:
             raise _too_slow("headers")
         assert isinstance(event, h11.Request)
         return event
-
-    async def _receive_first(self) -> None:
-        with trio.move_on_after(self._timeout) as limit:
-            await self._receive()
-        if limit.cancelled_caught:
-            raise ClientGone
 
     def _accept_head(self, head: h11.Request) -> dict[str, str]:
         headers = _join_headers(head)
@@ -192,7 +191,9 @@ class HttpConnection:
         if not whole:
             with trio.move_on_after(self.limits.body_within):
                 while not whole:
-                    await self._receive_body()
+                    if self._protocol.they_are_waiting_for_100_continue:
+                        await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+                    await self._receive()
                     whole = self._collect(body)
         if not whole:
             raise _too_slow("body")
@@ -208,11 +209,6 @@ class HttpConnection:
             if len(body) > self.limits.body:
                 raise _too_large()
         return False
-
-    async def _receive_body(self) -> None:
-        if self._protocol.they_are_waiting_for_100_continue:
-            await self._send(h11.InformationalResponse(status_code=100, headers=[]))
-        await self._receive()
 
     async def _receive(self) -> None:
         try:
@@ -240,11 +236,6 @@ class HttpConnection:
         except _GONE as exc:
             raise ClientGone from exc
         self._intact = True
-
-    def _malformed(self, error: h11.RemoteProtocolError) -> ApiError:
-        if error.error_status_hint == 431:
-            return self._headers_too_large()
-        return invalid_request(f"The request is not valid HTTP: {error!s:.200}")
 
     def _headers_too_large(self) -> ApiError:
         limit = self.limits.header_bytes

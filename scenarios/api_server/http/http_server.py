@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import ipaddress
 import resource
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
@@ -99,18 +98,16 @@ class Application(Protocol):
 async def serve_http(
     application: Application,
     *,
-    host: str = "127.0.0.1",
     port: int = 0,
     limits: HttpLimits = HttpLimits(),  # noqa: B008 - frozen
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve *application* until cancelled, which closes every connection; reports the port once it listens.
+    """Serve *application* on 127.0.0.1 until cancelled, which closes every connection.
 
-    Raises `ValueError` for a host that is not loopback, and `OSError` if the port cannot be bound.
+    Reports the port once it listens. Raises `OSError` if the port cannot be bound.
     """
-    address = _loopback(host)
     _raise_descriptor_limit()
-    (listener,) = await trio.open_tcp_listeners(port, host=address)
+    (listener,) = await trio.open_tcp_listeners(port, host="127.0.0.1")
     slots = trio.Semaphore(limits.connections)
     # Closed without the checkpoint of `aclose`, where a cancellation would replace an exception of the application.
     with contextlib.closing(listener.socket) as listening:
@@ -120,16 +117,6 @@ async def serve_http(
                 await slots.acquire()
                 connection = HttpConnection(await _accept(listener), limits)
                 nursery.start_soon(_serve_connection, application, connection, slots)
-
-
-def _loopback(host: str) -> str:
-    address = "127.0.0.1" if host == "localhost" else host
-    try:
-        if ipaddress.ip_address(address).is_loopback:
-            return address
-    except ValueError:
-        pass
-    raise ValueError(f"the embedded server listens on loopback only, not on {host!r}")
 
 
 def _raise_descriptor_limit() -> None:

@@ -11,7 +11,6 @@ class ApiError(Exception):
     kind: str
     message: str
     headers: tuple[tuple[str, str], ...] = ()
-    details: dict[str, object] | None = None
 
     def __str__(self) -> str:
         return f"{self.status} {self.kind}: {self.message}"

@@ -121,8 +121,16 @@ def thinking_is_signed(call: ApiRequest) -> None:
 def sources_are_complete(call: ApiRequest) -> None:
     """Check that images and documents have a known source type with all its fields."""
     for path, block in itertools.chain(_blocks(call, SOURCES), _parts(call)):
-        if block["type"] in SOURCES:
-            _source_is_complete(block, f"{path}.{block['type']}.source")
+        if block["type"] not in SOURCES:
+            continue
+        place, kinds, source = f"{path}.{block['type']}.source", SOURCES[block["type"]], block["source"]
+        kind = source.get("type")
+        if not isinstance(kind, str) or kind not in kinds:
+            raise unknown_tag(place, kind, kinds)
+        _are_of_type(source, kinds[kind], f"{place}.{kind}")
+        media = MEDIA_TYPES.get((block["type"], kind))
+        if media is not None and source["media_type"] not in media:
+            raise invalid_request(f"{place}.{kind}.media_type: Input should be {quoted(media)}")
 
 
 def pdf_pages_are_few_enough(call: ApiRequest) -> None:
@@ -180,14 +188,3 @@ def _result_is_readable(content: Any, path: str) -> None:
         if not isinstance(part.get("type"), str):
             raise invalid_request(f"{path}.{index}.type: Field required")
         _has_fields(part, f"{path}.{index}")
-
-
-def _source_is_complete(block: Block, path: str) -> None:
-    kinds, source = SOURCES[block["type"]], block["source"]
-    kind = source.get("type")
-    if not isinstance(kind, str) or kind not in kinds:
-        raise unknown_tag(path, kind, kinds)
-    _are_of_type(source, kinds[kind], f"{path}.{kind}")
-    media = MEDIA_TYPES.get((block["type"], kind))
-    if media is not None and source["media_type"] not in media:
-        raise invalid_request(f"{path}.{kind}.media_type: Input should be {quoted(media)}")

@@ -57,14 +57,11 @@ def block_positions_are_valid(call: ApiRequest) -> None:
     is_newest = call.caller.version == NEWEST_VERSION
     for number, message in enumerate(call.messages):
         for index, block in enumerate(message.content):
-            problem = _misplaced(block, message.role) or (is_newest and _misplaced_since_newest(block, message.role))
-            if problem:
-                raise invalid_request(f"messages.{number}.content.{index}{problem}")
-
-
-def _misplaced(block: Block, role: str) -> str | None:
-    owner = OWNERS.get(block["type"], role)
-    return None if owner == role else f": `{block['type']}` blocks can only be in `{owner}` messages"
+            path, owner = f"messages.{number}.content.{index}", OWNERS.get(block["type"], message.role)
+            if owner != message.role:
+                raise invalid_request(f"{path}: `{block['type']}` blocks can only be in `{owner}` messages")
+            if is_newest and (problem := _misplaced_since_newest(block, message.role)):
+                raise invalid_request(f"{path}{problem}")
 
 
 def _misplaced_since_newest(block: Block, role: str) -> str | None:

@@ -1,10 +1,10 @@
 """Ordered list of the rules that a request must satisfy."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from coterie.scenarios.api_server.request.api_request import ApiRequest
 from coterie.scenarios.api_server.request.errors import invalid_request
-from coterie.scenarios.api_server.rules import block_rules, message_rules, parameter_rules, tool_pairing, tool_rules
+from coterie.scenarios.api_server.rules import block_rules, message_rules, parameter_rules, tool_rules
 
 Rule = Callable[[ApiRequest], None]
 """Returns if the request follows the rule; raises `ApiError` (400) otherwise."""
@@ -12,7 +12,7 @@ Rule = Callable[[ApiRequest], None]
 SHAPES: tuple[Rule, ...] = (
     parameter_rules.values_have_their_type,
     block_rules.blocks_have_their_fields,
-    tool_pairing.every_tool_use_has_its_result,
+    tool_rules.every_tool_use_has_its_result,
 )
 """Rules of lenient mode too: no reply can be computed for a request that breaks one."""
 
@@ -52,22 +52,15 @@ def check_request(call: ApiRequest, *, strict: bool, counting: bool = False) -> 
     Lenient mode accepts any value of a documented parameter; both modes accept unknown parameters. *counting* skips the
     rules about `max_tokens`, which a request to count tokens does not have.
     """
-    for rule in SHAPES:
-        rule(call)
+    rules = list(SHAPES)
     if strict:
-        for rule in _strict_rules(call, counting=counting):
-            rule(call)
-
-
-def _strict_rules(call: ApiRequest, *, counting: bool) -> Iterator[Rule]:
-    """Yield the strict rules that can apply; most requests have few parameters, many have no tools."""
-    if call.params:
-        yield from PARAMETERS
-    if call.tools or "tool_choice" in call.params:
-        yield from TOOLS
-    yield from MESSAGES
-    if not counting:
-        yield from OUTPUT
+        # Only the rules that can apply: most requests have few parameters, many have no tools.
+        rules += PARAMETERS if call.params else ()
+        rules += TOOLS if call.tools or "tool_choice" in call.params else ()
+        rules += MESSAGES
+        rules += () if counting else OUTPUT
+    for rule in rules:
+        rule(call)
 
 
 def check_size(call: ApiRequest, prompt_tokens: int) -> None:

@@ -93,7 +93,10 @@ def _too_complex(path: str) -> ApiError:
 
 
 def _keywords_are_supported(schema: Mapping[str, Any], path: str) -> None:
-    types = _types(schema, path)
+    value = schema.get("type", [])
+    types = value if isinstance(value, list) else [value]
+    if any(kind not in TYPES for kind in types) or ("type" in schema and not types):
+        raise invalid_request(f"{path}.type: Input should be one of {', '.join(TYPES)}")
     for kind in types:
         _refuse_keywords(schema, UNSUPPORTED.get(kind, ()), f"For '{kind}' type, properties", path)
     _refuse_keywords(schema, UNSUPPORTED_ANYWHERE, "properties", path)
@@ -111,14 +114,6 @@ def _refuse_keywords(schema: Mapping[str, Any], keywords: Sequence[str], subject
     found = [name for name in keywords if name in schema]
     if found:
         raise invalid_request(f"{path}: {subject} {', '.join(found)} are not supported")
-
-
-def _types(schema: Mapping[str, Any], path: str) -> list[Any]:
-    value = schema.get("type", [])
-    types = value if isinstance(value, list) else [value]
-    if any(kind not in TYPES for kind in types) or ("type" in schema and not types):
-        raise invalid_request(f"{path}.type: Input should be one of {', '.join(TYPES)}")
-    return types
 
 
 def _literals_are_plain(schema: Mapping[str, Any], path: str) -> None:
@@ -164,7 +159,11 @@ def _violations(value: Any, schema: Any, path: str, root: Any, trail: tuple[str,
         return
     yield from _own_violations(value, schema, path)
     if "$ref" in schema:
-        yield from _referred_violations(value, str(schema["$ref"]), path, root, trail)
+        reference = str(schema["$ref"])
+        if reference in trail or (target := _resolve(reference, root)) is None:
+            yield f"{path}: the reference {reference} leads nowhere"
+        else:
+            yield from _violations(value, target, path, root, (*trail, reference))
     for part in _listed(schema, "allOf"):
         yield from _violations(value, part, path, root, trail)
     choices = _listed(schema, "anyOf")
@@ -175,14 +174,6 @@ def _violations(value: Any, schema: Any, path: str, root: Any, trail: tuple[str,
     elif isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):
             yield from _violations(item, schema["items"], f"{path}[{index}]", root, ())
-
-
-def _referred_violations(value: Any, reference: str, path: str, root: Any, trail: tuple[str, ...]) -> Iterator[str]:
-    target = None if reference in trail else _resolve(reference, root)
-    if target is None:
-        yield f"{path}: the reference {reference} leads nowhere"
-    else:
-        yield from _violations(value, target, path, root, (*trail, reference))
 
 
 def _own_violations(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:

@@ -10,10 +10,9 @@ from typing import Literal
 
 import attrs
 
-from coterie.scenarios.api_server.request.api_request import ApiRequest, Block
-from coterie.scenarios.api_server.request.canonical_block import canonical_block
+from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, canonical_block
 from coterie.scenarios.api_server.request.errors import invalid_request
-from coterie.scenarios.api_server.rules.tool_pairing import MessageRun, merged_runs
+from coterie.scenarios.api_server.rules.tool_rules import MessageRun, merged_runs
 
 MAC_SIZE = 16
 
@@ -94,7 +93,6 @@ CANNOT_BE_MODIFIED = (
     "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. "
     "These blocks must remain as they were in the original response."
 )
-BOUND_ELSEWHERE = "The block is bound to a different conversation"
 
 
 @attrs.define(eq=False)
@@ -136,9 +134,10 @@ class ThinkingSigner:
 
         Blocks of other models are ignored. *call* must have passed the rules of lenient mode.
         """
-        run = _open_tool_loop(call) if self._replies else None
-        if run is not None:
-            self._check_complete(run, call)
+        runs = merged_runs(call.messages) if self._replies else []
+        thinking = call.params.get("thinking") or {}
+        if len(runs) > 1 and runs[-1].leading_results() and thinking.get("type") != "disabled":
+            self._check_complete(runs[-2], call)
         for path, block, prefix in self._thinking_blocks(call):
             signature = self._read(block)
             if signature is not None and signature.model != call.model.id:
@@ -146,20 +145,16 @@ class ThinkingSigner:
             if signature is None or not self._is_unchanged(block, signature):
                 raise invalid_request(f"{path}: Invalid `{SIGNED_IN[block['type']]}` in `{block['type']}` block")
             if call.model.binds_thinking and not hmac.compare_digest(signature.prefix_mac, prefix):
-                raise invalid_request(f"{path}: {BOUND_ELSEWHERE}")
+                raise invalid_request(f"{path}: The block is bound to a different conversation")
 
     def _signature(self, kind: ThinkingKind, call: ApiRequest, text: str, earlier_blocks: Sequence[Block]) -> str:
         prefix = self._begin_prefix(call)
         for message in call.messages:
             _extend(prefix, message.role, message.content)
         _extend(prefix, "assistant", earlier_blocks)
+        mac = self._key.mac_of(text)
         return self._key.write(
-            ThinkingSignature(
-                kind=kind,
-                model=call.model.id,
-                text_mac=self._key.mac_of(text),
-                prefix_mac=prefix.digest(),
-            )
+            ThinkingSignature(kind=kind, model=call.model.id, text_mac=mac, prefix_mac=prefix.digest())
         )
 
     def _read(self, block: Block) -> ThinkingSignature | None:
@@ -196,7 +191,7 @@ class ThinkingSigner:
                 _extend(prefix, message.role, [block])
 
     def _check_complete(self, run: MessageRun, call: ApiRequest) -> None:
-        """Check that *run* has all thinking of its replies, unchanged and in order."""
+        """Check that *run*, whose tool calls the request answers, has all thinking of its replies, in order."""
         expected = self._remembered_thinking(run, call.model.id)
         if not expected:
             return
@@ -205,7 +200,9 @@ class ThinkingSigner:
             # Merged messages may include replies without tool calls, whose thinking is not remembered.
             found = [(path, block) for path, block in found if _signed(block) in expected]
         for position, (path, block) in enumerate(found):
-            if position >= len(expected) or not self._is_original(block, expected[position]):
+            signature = self._read(block)
+            is_expected = position < len(expected) and _signed(block) == expected[position]
+            if not is_expected or signature is None or not self._is_unchanged(block, signature):
                 raise invalid_request(f"{path}: {CANNOT_BE_MODIFIED}")
         if len(found) < len(expected):
             raise invalid_request(f"messages.{run.messages[0][0]}.content.0: {CANNOT_BE_MODIFIED}")
@@ -220,19 +217,6 @@ class ThinkingSigner:
             if name in self._replies:
                 self._replies.move_to_end(name)
         return list(expected)
-
-    def _is_original(self, block: Block, expected: str) -> bool:
-        signature = self._read(block)
-        return _signed(block) == expected and signature is not None and self._is_unchanged(block, signature)
-
-
-def _open_tool_loop(call: ApiRequest) -> MessageRun | None:
-    """Return the latest assistant message if the request answers its tool calls with thinking enabled."""
-    runs = merged_runs(call.messages)
-    if len(runs) < 2 or not runs[-1].leading_results():
-        return None
-    thinking = call.params.get("thinking") or {}
-    return None if thinking.get("type") == "disabled" else runs[-2]
 
 
 def _signed(block: Block) -> str:

@@ -80,6 +80,10 @@ class YamlNode:
             raise self.refuse_as(expected)
         return self.value
 
+    def times(self) -> int | None:
+        """Return a whole number from 1, or None for `always`."""
+        return None if self.value == "always" else self.count("a whole number from 1, or always")
+
     def items(self, expected: str = "a list") -> "tuple[YamlNode, ...]":
         """Return the items of a non-empty list."""
         if not isinstance(self.value, tuple):
@@ -143,19 +147,16 @@ def read_yaml(text: str, name: str) -> YamlNode | None:
     try:
         return _Reader(yaml.parse(text, Loader=yaml.CBaseLoader)).document(name)
     except yaml.MarkedYAMLError as exc:
-        raise LineInvalid(_line_of(exc, text), f"not valid YAML: {_problem(exc)}") from exc
+        # The mark may be behind the last line that an editor shows.
+        last = len(text.rstrip("\n").split("\n"))
+        line = min(exc.problem_mark.line + 1, last) if exc.problem_mark else 1
+        raise LineInvalid(line, f"not valid YAML: {_problem(exc)}") from exc
     except yaml.reader.ReaderError as exc:
         line = text.encode()[: exc.position].count(b"\n") + 1
         raise LineInvalid(line, f"not valid YAML: {exc.reason}") from exc
     except UnicodeEncodeError as exc:
         line = text.count("\n", 0, exc.start) + 1
         raise LineInvalid(line, "not valid YAML: half of a surrogate pair") from exc
-
-
-def _line_of(exc: yaml.MarkedYAMLError, text: str) -> int:
-    # The mark may be behind the last line that an editor shows.
-    last = len(text.rstrip("\n").split("\n"))
-    return min(exc.problem_mark.line + 1, last) if exc.problem_mark else 1
 
 
 def _problem(exc: yaml.MarkedYAMLError) -> str:

@@ -78,7 +78,11 @@ class ReplySelector:
     def __init__(self, script: Script, *, seed: int = 0) -> None:
         self.script = script
         self._seed = seed
-        self._agent_scripts = _agent_scripts(script)
+        self._agent_scripts = {
+            (owner, purpose): AgentScript.of(owner, tuple(reply for reply in replies if reply.purpose == purpose))
+            for owner, replies in script.replies.items()
+            for purpose in {reply.purpose for reply in replies}
+        }
         self._served: _Recent[Client, tuple[int, bytes]] = _Recent()
         """For clients that do not send turn numbers: the last turn, and the digest of its request."""
         self._taken: _Recent[tuple[Client, str], frozenset[int]] = _Recent()
@@ -95,14 +99,18 @@ class ReplySelector:
         turn = self._turn(call.caller, client, body_digest)
         facts = RequestFacts(call=call, turn=turn)
         script = self._agent_script(call.caller)
-        reply = None if script is None else self._rule(script, client, facts) or script.at(turn)
+        rules, following = ((), None) if script is None else (script.rules, script.at(turn))
+        reply = next((rule for rule in rules if not self._failures(rule, client, facts)), following)
         if reply is None:
             raise invalid_request(self._explain(script, client, facts))
         if reply.when is not None:
             facts = attrs.evolve(facts, match=reply.when.found(facts))
-        content = self._content(reply, facts)
+        try:
+            content = tuple(fill(block, facts) for block in reply.content)
+        except SlotEmpty as exc:
+            raise invalid_request(f"script {self.script.source} line {reply.line}: {exc}") from exc
         self._remember(reply, client, turn, call.caller, body_digest)
-        fault = reply.fault and self._fault(reply, client, attrs.evolve(call.caller, turn=turn), facts.model)
+        fault = reply.fault and self._fault(reply, client, attrs.evolve(call.caller, turn=turn), call.model.id)
         return SelectedReply(reply=reply, content=content, facts=facts, fault=fault)
 
     def _turn(self, caller: ApiCaller, client: Client, digest: bytes) -> int:
@@ -121,9 +129,6 @@ class ReplySelector:
     def _owner(self, agent: str | None) -> str:
         return agent if agent is not None and agent in self.script.replies else DEFAULT
 
-    def _rule(self, script: AgentScript, client: Client, facts: RequestFacts) -> ScriptedReply | None:
-        return next((rule for rule in script.rules if not self._failures(rule, client, facts)), None)
-
     def _failures(self, rule: ScriptedReply, client: Client, facts: RequestFacts) -> tuple[str, ...]:
         assert rule.when is not None
         failures = rule.when.failures(facts)
@@ -131,12 +136,6 @@ class ReplySelector:
         if rule.times is not None and facts.turn not in taken and len(taken) >= rule.times:
             failures += (f"an unused turn, but it has served {rule.times} (`times`)",)
         return failures
-
-    def _content(self, reply: ScriptedReply, facts: RequestFacts) -> tuple[Block, ...]:
-        try:
-            return tuple(fill(block, facts) for block in reply.content)
-        except SlotEmpty as exc:
-            raise invalid_request(f"script {self.script.source} line {reply.line}: {exc}") from exc
 
     def _remember(self, reply: ScriptedReply, client: Client, turn: int, caller: ApiCaller, digest: bytes) -> None:
         if caller.turn is None:
@@ -161,37 +160,27 @@ class ReplySelector:
         return fault if draw < fault.probability else None
 
     def _explain(self, script: AgentScript | None, client: Client, facts: RequestFacts) -> str:
-        agent = "a client without a name" if facts.agent is None else f"agent {facts.agent!r}"
+        caller = facts.call.caller
+        agent = "a client without a name" if caller.agent is None else f"agent {caller.agent!r}"
         text = "none" if facts.last_user_text is None else shorten(facts.last_user_text, 80)
-        asked = f"no scripted reply for {agent}, purpose {facts.purpose!r}, turn {facts.turn}; last user text: {text}"
+        asked = f"no scripted reply for {agent}, purpose {caller.purpose!r}, turn {facts.turn}; last user text: {text}"
         if script is None:
-            return f"{asked}\n{self._missing_script_text(facts)}"
+            return f"{asked}\n{self._missing_script_text(caller)}"
         lines = [asked]
         if script.rules:
-            lines.append(self._nearest_rule(script, client, facts))
+            tried = [(rule, self._failures(rule, client, facts)) for rule in script.rules]
+            rule, failures = min(tried, key=lambda pair: len(pair[1]))
+            lines.append(f"script {self.script.source} line {rule.line}: rule needs {'; and '.join(failures)}")
         if script.sequence:
             lines.append(_sequence_end(script, facts.turn))
         return "\n".join(lines)
 
-    def _missing_script_text(self, facts: RequestFacts) -> str:
-        owner, source = self._owner(facts.agent), self.script.source
+    def _missing_script_text(self, caller: ApiCaller) -> str:
+        owner, source = self._owner(caller.agent), self.script.source
         if owner in self.script.replies:
-            return f"script {source}: {owner!r} has no reply with the purpose {facts.purpose!r}; add one"
+            return f"script {source}: {owner!r} has no reply with the purpose {caller.purpose!r}; add one"
         names = ", ".join(repr(name) for name in self.script.replies)
         return f"script {source} has replies for {names} only; add the agent or {DEFAULT!r}"
-
-    def _nearest_rule(self, script: AgentScript, client: Client, facts: RequestFacts) -> str:
-        tried = [(rule, self._failures(rule, client, facts)) for rule in script.rules]
-        rule, failures = min(tried, key=lambda pair: len(pair[1]))
-        return f"script {self.script.source} line {rule.line}: rule needs {'; and '.join(failures)}"
-
-
-def _agent_scripts(script: Script) -> dict[tuple[str, str], AgentScript]:
-    scripts = {}
-    for owner, replies in script.replies.items():
-        for purpose in {reply.purpose for reply in replies}:
-            scripts[owner, purpose] = AgentScript.of(owner, tuple(r for r in replies if r.purpose == purpose))
-    return scripts
 
 
 def _sequence_end(script: AgentScript, turn: int) -> str:

@@ -1,8 +1,7 @@
 """Facts of a request that conditions and slots of a script can use."""
 
 import re
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -23,26 +22,6 @@ class RequestFacts:
     """Groups of the regular expression in the selected rule; the first is the whole match."""
 
     @property
-    def agent(self) -> str | None:
-        """Name of the agent, as sent by the client."""
-        return self.call.caller.agent
-
-    @property
-    def incarnation(self) -> int | None:
-        """Incarnation of the agent, as sent by the client."""
-        return self.call.caller.incarnation
-
-    @property
-    def purpose(self) -> str:
-        """Purpose of the call."""
-        return self.call.caller.purpose
-
-    @property
-    def model(self) -> str:
-        """Id of the model."""
-        return self.call.model.id
-
-    @property
     def tools(self) -> frozenset[str]:
         """Names of the offered tools."""
         return frozenset(str(tool.get("name")) for tool in self.call.tools)
@@ -57,10 +36,9 @@ class RequestFacts:
         """Last text block of the user."""
         return next(_user_texts(self.call.messages, backwards=True), None)
 
-    def find_in_input(self, pattern: "Finder") -> tuple[str, ...] | None:
-        """Return the match of *pattern* in the newest user text or tool result that contains it."""
-        found = map(pattern.find, _input_texts(self.call.messages))
-        return next((groups for groups in found if groups is not None), None)
+    def find_in_input(self, find: Callable[[str], tuple[str, ...] | None]) -> tuple[str, ...] | None:
+        """Return the result of *find* for the newest user text or tool result in which it is not None."""
+        return next((groups for groups in map(find, _input_texts(self.call.messages)) if groups is not None), None)
 
     def find_last(self, expression: re.Pattern[str]) -> str | None:
         """Return the last match of *expression* in user texts and tool results: its first group, or all of it."""
@@ -88,14 +66,6 @@ class RequestFacts:
         return tuple(str(block.get("id")) for block in content if block["type"] == "tool_use")
 
 
-class Finder(Protocol):
-    """Something that can be searched in a text."""
-
-    def find(self, text: str) -> tuple[str, ...] | None:
-        """Return the whole match and its groups, or None."""
-        ...
-
-
 def result_text(block: Block) -> str:
     """Return the text of a `tool_result` without other parts, such as images."""
     content = block.get("content")
@@ -110,12 +80,6 @@ def _text(block: Block) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _input_text(block: Block) -> str:
-    if block["type"] == "tool_result":
-        return result_text(block)
-    return _text(block) if block["type"] == "text" else ""
-
-
 def _user_texts(messages: tuple[RequestMessage, ...], *, backwards: bool = False) -> Iterator[str]:
     step = -1 if backwards else 1
     for message in messages[::step]:
@@ -126,8 +90,10 @@ def _user_texts(messages: tuple[RequestMessage, ...], *, backwards: bool = False
 def _input_texts(messages: tuple[RequestMessage, ...]) -> Iterator[str]:
     """Yield user texts and tool results, the last one first."""
     of_user = (message for message in reversed(messages) if message.role == "user")
-    blocks = (block for message in of_user for block in reversed(message.content))
-    return filter(None, map(_input_text, blocks))
+    for block in (block for message in of_user for block in reversed(message.content)):
+        text = result_text(block) if block["type"] == "tool_result" else _text(block)
+        if text and block["type"] in ("text", "tool_result"):
+            yield text
 
 
 def _last_of(role: str, messages: tuple[RequestMessage, ...]) -> tuple[Block, ...]:

@@ -132,7 +132,7 @@ def _reply(node: YamlNode) -> ScriptedReply:
         fault=_fault(fields["fault"]) if "fault" in fields else None,
         when=when,
         purpose=_purpose(fields),
-        times=_times(fields["times"]) if "times" in fields else (1 if when is None else None),
+        times=fields["times"].times() if "times" in fields else (1 if when is None else None),
     )
 
 
@@ -175,10 +175,6 @@ def _fault(node: YamlNode) -> HttpFault:
         raise node.refuse(str(exc)) from exc
 
 
-def _times(node: YamlNode) -> int | None:
-    return None if node.value == "always" else node.count("a whole number from 1, or always")
-
-
 def _purpose(fields: dict[str, YamlNode]) -> str:
     inner = fields["when"].fields().get("purpose") if "when" in fields else None
     outer = fields.get("purpose")
@@ -205,9 +201,7 @@ def _when(node: YamlNode) -> ReplyConditions:
 
 
 def _patterns(node: YamlNode | None) -> tuple[TextPattern, ...]:
-    if node is None:
-        return ()
-    nodes = [node] if node.is_scalar() else node.items("a text or /regular expression/, or a list of them")
+    nodes = _one_or_more(node, "a text or /regular expression/, or a list of them")
     return tuple(pattern for each in nodes if (pattern := _pattern(each)))
 
 
@@ -232,17 +226,18 @@ def _content(node: YamlNode, fields: dict[str, YamlNode], groups: int | None) ->
         if given != ["content"]:
             raise node.refuse(f"{node.name} has content and {given[0]}; content must contain all blocks")
         return tuple(_block(item, groups) for item in fields["content"].items("a list of blocks"))
+    thoughts = _one_or_more(fields.get("thinking"), "text or a list of texts")
     return (
-        *({"type": "thinking", "thinking": _template(item, groups)} for item in _one_or_more(fields.get("thinking"))),
+        *({"type": "thinking", "thinking": _template(item, groups)} for item in thoughts),
         *([_text_block(fields["text"], groups)] if "text" in fields else []),
         *(_tool(item, groups) for item in (fields["tools"].items(_TOOLS) if "tools" in fields else ())),
     )
 
 
-def _one_or_more(node: YamlNode | None) -> tuple[YamlNode, ...]:
+def _one_or_more(node: YamlNode | None, expected: str) -> tuple[YamlNode, ...]:
     if node is None:
         return ()
-    return (node,) if node.is_scalar() else node.items("text or a list of texts")
+    return (node,) if node.is_scalar() else node.items(expected)
 
 
 def _text_block(node: YamlNode, groups: int | None = None) -> Block:

@@ -7,17 +7,15 @@ import trio
 
 from coterie.scenarios.api_server.request.errors import invalid_request
 
-SIGNAL_LIMIT = 1_000
-
 
 @attrs.define(eq=False)
 class ScriptSignals:
     """Raised and awaited signals.
 
-    A signal stays raised until it is cleared, so the order of raising and waiting is free.
+    A signal stays raised, so the order of raising and waiting is free.
     """
 
-    limit: int = SIGNAL_LIMIT
+    limit: int = 1_000
     """Maximum number of names that are raised or awaited at one time."""
     _raised: set[str] = attrs.field(factory=set, init=False)
     _waiting: dict[trio.Event, frozenset[str]] = attrs.field(factory=dict, init=False)
@@ -41,10 +39,6 @@ class ScriptSignals:
             if needed <= self._raised:
                 event.set()
 
-    def clear(self, name: str) -> None:
-        """Clear *name*; tasks that it has woken are not affected."""
-        self._raised.discard(name)
-
     async def wait(self, names: Iterable[str]) -> None:
         """Wait until all of *names* have been raised at the same time; always a checkpoint.
 
@@ -65,4 +59,4 @@ class ScriptSignals:
     def _admit(self, names: Iterable[str]) -> None:
         known = self._raised.union(*self._waiting.values())
         if not known.issuperset(names) and len(known.union(names)) > self.limit:
-            raise invalid_request(f"{self.limit:,} signals are raised or awaited already; clear some first")
+            raise invalid_request(f"{self.limit:,} signals are raised or awaited already; use fewer names")

@@ -36,7 +36,13 @@ class TextPattern:
             if letter not in _FLAGS:
                 raise ValueError(f"unknown flag {letter!r} of the regular expression; expected i, m or s")
             flags |= _FLAGS[letter]
-        return cls(text=text, expression=_compiled(written[1], flags))
+        try:
+            # Python warns about expressions whose meaning will change; scripts must not depend on them.
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                return cls(text=text, expression=re.compile(written[1], flags))
+        except (re.error, OverflowError, RecursionError, Warning) as exc:
+            raise ValueError(f"bad regular expression /{written[1]}/: {exc}") from exc
 
     def find(self, text: str) -> tuple[str, ...] | None:
         """Return the match and its groups, or the substring itself; None if *text* does not contain it."""
@@ -47,16 +53,6 @@ class TextPattern:
 
     def __str__(self) -> str:
         return f"containing {self.text!r}" if self.expression is None else f"matching {self.text}"
-
-
-def _compiled(expression: str, flags: re.RegexFlag) -> re.Pattern[str]:
-    try:
-        # Python warns about expressions whose meaning will change; scripts must not depend on them.
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            return re.compile(expression, flags)
-    except (re.error, OverflowError, RecursionError, Warning) as exc:
-        raise ValueError(f"bad regular expression /{expression}/: {exc}") from exc
 
 
 @attrs.frozen(kw_only=True)
@@ -77,33 +73,31 @@ class ReplyConditions:
     @property
     def groups(self) -> int | None:
         """Number of groups in `found` after the whole match; None without a regular expression."""
-        return next((p.expression.groups for p in self._patterns() if p.expression), None)
+        patterns = (self.last_user_text, self.last_tool_result, self.model, *self.heard)
+        return next((p.expression.groups for p in patterns if p and p.expression), None)
 
     def found(self, facts: RequestFacts) -> tuple[str, ...]:
         """Return the match of the first regular expression, of user text, tool result, model or history."""
-        seen = (facts.last_user_text, facts.last_tool_result, facts.model)
+        seen = (facts.last_user_text, facts.last_tool_result, facts.call.model.id)
         patterns = (self.last_user_text, self.last_tool_result, self.model)
         for pattern, text in zip(patterns, seen, strict=True):
             if pattern and pattern.expression:
                 return pattern.find(text or "") or ()
-        expressions = (pattern for pattern in self.heard if pattern.expression)
-        return next(map(facts.find_in_input, expressions), None) or ()
+        heard = next((pattern for pattern in self.heard if pattern.expression), None)
+        return (heard and facts.find_in_input(heard.find)) or ()
 
     def failures(self, facts: RequestFacts) -> tuple[str, ...]:
         """Return for each failed condition its value and the request's value; empty if all hold."""
         checks = (
             _text_failure("last_user_text", self.last_user_text, facts.last_user_text),
             _text_failure("last_tool_result", self.last_tool_result, facts.last_tool_result),
-            _text_failure("model", self.model, facts.model),
+            _text_failure("model", self.model, facts.call.model.id),
             self._tool_failure(facts),
             None if self.turn in (None, facts.turn) else f"turn {self.turn}, this is turn {facts.turn}",
-            *(f"an earlier text {p}" for p in self.heard if facts.find_in_input(p) is None),
-            *(f"no earlier text {p}" for p in self.unheard if facts.find_in_input(p) is not None),
+            *(f"an earlier text {p}" for p in self.heard if facts.find_in_input(p.find) is None),
+            *(f"no earlier text {p}" for p in self.unheard if facts.find_in_input(p.find) is not None),
         )
         return tuple(failure for failure in checks if failure)
-
-    def _patterns(self) -> tuple[TextPattern, ...]:
-        return tuple(p for p in (self.last_user_text, self.last_tool_result, self.model, *self.heard) if p)
 
     def _tool_failure(self, facts: RequestFacts) -> str | None:
         if self.tool is None or self.tool in facts.tools:

@@ -17,11 +17,11 @@ _FACTS: dict[str, Callable[[RequestFacts], object]] = {
     "last_user_text": lambda facts: facts.last_user_text,
     "first_user_text": lambda facts: facts.first_user_text,
     "last_tool_result": lambda facts: facts.last_tool_result,
-    "agent": lambda facts: facts.agent,
-    "incarnation": lambda facts: facts.incarnation,
-    "purpose": lambda facts: facts.purpose,
+    "agent": lambda facts: facts.call.caller.agent,
+    "incarnation": lambda facts: facts.call.caller.incarnation,
+    "purpose": lambda facts: facts.call.caller.purpose,
     "turn": lambda facts: facts.turn,
-    "model": lambda facts: facts.model,
+    "model": lambda facts: facts.call.model.id,
     "open": lambda _: OPEN,
 }
 _LISTS: dict[str, Callable[[RequestFacts], tuple[str, ...]]] = {
@@ -52,14 +52,21 @@ def check_template(text: str, *, groups: int | None = None) -> None:
     """
     for slot, _ in _slots(text):
         if (expression := _EXPRESSION.fullmatch(slot)) is not None:
-            _check_expression(expression[1])
+            try:
+                re.compile(expression[1])
+            except re.error as exc:
+                raise ValueError(f"/{expression[1]}/ is not a regular expression: {exc}") from exc
             continue
         numbered = _NUMBERED.fullmatch(slot)
         if slot not in _FACTS and not (numbered and numbered[1] in _LISTS):
             hint = known_names_hint(slot, _NAMES)
             raise ValueError(f"unknown slot {OPEN}{slot[:40]}{CLOSE}; {hint} {_LITERAL}")
         if numbered and numbered[1] == "match":
-            _check_group(int(numbered[2]), groups)
+            if groups is None:
+                reason = "needs a `when` with a regular expression, such as /fix (.+)/"
+                raise ValueError(f"{OPEN}{slot}{CLOSE} {reason}")
+            if int(numbered[2]) > groups:
+                raise ValueError(f"{OPEN}{slot}{CLOSE}: the regular expression has {groups} groups")
 
 
 def fill(value: Any, facts: RequestFacts) -> Any:
@@ -110,17 +117,3 @@ def _fact(slot: str, facts: RequestFacts) -> str:
     if value is None:
         raise SlotEmpty(slot)
     return str(value)
-
-
-def _check_expression(text: str) -> None:
-    try:
-        re.compile(text)
-    except re.error as exc:
-        raise ValueError(f"/{text}/ is not a regular expression: {exc}") from exc
-
-
-def _check_group(number: int, groups: int | None) -> None:
-    if groups is None:
-        raise ValueError(f"{OPEN}match.{number}{CLOSE} needs a `when` with a regular expression, such as /fix (.+)/")
-    if number > groups:
-        raise ValueError(f"{OPEN}match.{number}{CLOSE}: the regular expression has {groups} groups")

@@ -3,10 +3,10 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -25,6 +25,8 @@ from coterie.scenarios.runner.run_scenario import run_scenario
 from coterie.scenarios.runner.scenario import Scenario, UserAction
 from coterie.session_directory import MAIN
 
+Item = TypeVar("Item")
+
 ADMITTED = re.compile(r"\b(could not|cannot|failed)\b")
 """Pattern in the lead's final text by which the lead admits that the task is not done."""
 
@@ -39,86 +41,56 @@ def end_state(run: ScenarioRun) -> str:
 
 def check_invariants(scenario: Scenario, run: ScenarioRun) -> list[ScenarioFailure]:
     """Return a failure for each invariant that *run* violates."""
-    reasons = [
-        *_find_false_success(scenario, run),
-        *_find_silent_failure(run),
-        *_find_lost_messages(run),
-        *_find_duplicate_messages(run),
-        *_find_repeated_work(run),
-        *_find_overspending(scenario, run),
-    ]
-    failures = [ScenarioFailure(reason=reason, around=log_tail(run.events)) for reason in reasons]
-    return failures + [ScenarioFailure(reason=f"left behind: {finding}") for finding in _left_behind(run)]
+    failures = [ScenarioFailure(reason=reason, around=log_tail(run.events)) for reason in _violations(scenario, run)]
+    # A fault may tear a file on purpose.
+    torn = [fault.what.partition(": ")[2] for fault in run.injected_faults if fault.what.startswith("torn_write")]
+    found = [finding for finding in run.findings if not any(finding.startswith(f"{path}: ") for path in torn)]
+    return failures + [ScenarioFailure(reason=f"left behind: {finding}") for finding in found]
 
 
-def _find_false_success(scenario: Scenario, run: ScenarioRun) -> Iterator[str]:
-    """Check files and commands of the expectations if the run claims success."""
-    if end_state(run) == "done":
-        for each in scenario.expectations:
-            if isinstance(each, FileIs | CommandEnds):
-                for failure in each.check(run):
-                    yield f"the run ended as done ({_final_texts(run)!r}), but {failure.reason}"
-
-
-def _find_silent_failure(run: ScenarioRun) -> Iterator[str]:
-    """Check that a failed run printed a reason."""
-    if end_state(run) not in ("done", "told") and not run.errors.strip():
+def _violations(scenario: Scenario, run: ScenarioRun) -> Iterator[str]:
+    end = end_state(run)
+    if end == "done":
+        checks = (each for each in scenario.expectations if isinstance(each, FileIs | CommandEnds))
+        for failure in (failure for each in checks for failure in each.check(run)):
+            yield f"the run ended as done ({_final_texts(run)!r}), but {failure.reason}"
+    elif end != "told" and not run.errors.strip():
         yield f"the run ended with {run.exit_codes[-1]} without an error text"
-
-
-def _find_lost_messages(run: ScenarioRun) -> Iterator[str]:
-    """Check that every stored message was delivered or dead-lettered, if the session came to its end."""
-    if end_state(run) not in ("done", "told"):
-        return
-    gone = {(each.mailbox, each.id) for each in run.mail if each.kind in ("delivered", "dead")}
-    for each in run.mail:
-        if each.kind == "stored" and (each.mailbox, each.id) not in gone:
-            assert each.envelope is not None
-            if each.envelope.kind not in NEVER_WAKES:
-                yield f"{each.envelope.kind} {each.id} from {each.envelope.sender.name} to {each.mailbox} is lost"
-
-
-def _find_duplicate_messages(run: ScenarioRun) -> Iterator[str]:
-    delivered = Counter((each.mailbox, each.id) for each in run.mail if each.kind == "delivered")
-    for (mailbox, id_), count in delivered.items():
-        if count > 1:
-            yield f"message {id_} was delivered to {mailbox} {count} times"
-
-
-def _find_repeated_work(run: ScenarioRun) -> Iterator[str]:
-    """Check that no tool call ran twice and no agent finished its task twice."""
-    calls = Counter((each.agent, each.event.id) for each in run.events if isinstance(each.event, ToolStarted))
-    for (agent, id_), count in calls.items():
-        if count > 1:
-            yield f"{agent} ran the call {id_} {count} times"
-    ends = Counter(each.agent for each in run.events if each.agent != MAIN and _is_work_done(each.event))
-    for agent, count in ends.items():
-        if count > 1:
-            yield f"{agent} finished its task {count} times"
-
-
-def _find_overspending(scenario: Scenario, run: ScenarioRun) -> Iterator[str]:
+    yield from _mail_violations(run, is_complete=end in ("done", "told"))
+    calls = ((each.agent, each.event.id) for each in run.events if isinstance(each.event, ToolStarted))
+    for (agent, call), count in _repeated(calls):
+        yield f"{agent} ran the call {call} {count} times"
+    # A run restarted after its final reply has no turn.
+    ends = ((each.agent, event) for each in run.events if isinstance(event := each.event, Finished))
+    finished = (agent for agent, event in ends if agent != MAIN and event.reason == "completed" and event.turns)
+    for agent, count in _repeated(finished):
+        yield f"{agent} finished its task {count} times"
     cost, limit = sum_costs(run.ledger).cost, scenario.limits.dollars
     if limit is not None and cost > limit:
         yield f"the cost is ${cost}, over the limit of ${limit}"
 
 
-def _left_behind(run: ScenarioRun) -> Iterator[str]:
-    """Return the findings of the doctor, except for files that a fault tore on purpose."""
-    torn = [fault.what.partition(": ")[2] for fault in run.injected_faults if fault.what.startswith("torn_write")]
-    for finding in run.findings:
-        if not any(finding.startswith(f"{path}: ") for path in torn):
-            yield finding
+def _mail_violations(run: ScenarioRun, *, is_complete: bool) -> Iterator[str]:
+    """Check that no message was delivered twice, and if the session *is_complete*, that none is lost."""
+    gone = {(each.mailbox, each.id) for each in run.mail if each.kind in ("delivered", "dead")}
+    for each in run.mail if is_complete else ():
+        if each.kind == "stored" and (each.mailbox, each.id) not in gone:
+            assert each.envelope is not None
+            if each.envelope.kind not in NEVER_WAKES:
+                yield f"{each.envelope.kind} {each.id} from {each.envelope.sender.name} to {each.mailbox} is lost"
+    delivered = ((each.mailbox, each.id) for each in run.mail if each.kind == "delivered")
+    for (mailbox, id_), count in _repeated(delivered):
+        yield f"message {id_} was delivered to {mailbox} {count} times"
+
+
+def _repeated(items: Iterable[Item]) -> Iterator[tuple[Item, int]]:
+    """Yield each item that occurs more than once, with its number."""
+    return ((item, count) for item, count in Counter(items).items() if count > 1)
 
 
 def _final_texts(run: ScenarioRun) -> str:
     ends = [each.event for each in run.events if each.agent == MAIN and isinstance(each.event, Finished)]
     return ends[-1].result if ends else ""
-
-
-def _is_work_done(event: object) -> bool:
-    """True if a run finished its task with at least one turn; a run restarted after its final reply has none."""
-    return isinstance(event, Finished) and event.reason == "completed" and event.turns > 0
 
 
 RESUMES = 3
@@ -129,7 +101,6 @@ RESUMES = 3
 class FuzzTrial:
     """Result of a scenario under one fault plan."""
 
-    scenario: Scenario
     plan: RandomFaultPlan
     seconds: float
     end: str
@@ -152,14 +123,14 @@ class FuzzTrial:
         }
 
 
-def find_targets(scenario: Scenario, seed: int = 0) -> FaultTargets:
+def find_targets(scenario: Scenario) -> FaultTargets:
     """Run *scenario* once without faults and return what faults can hit. Blocks.
 
     Raises `ScenarioInvalid` if the scenario needs its faults to succeed, and `OSError`.
     """
     actions = tuple(action for action in scenario.actions if isinstance(action, UserAction))
     undisturbed = attrs.evolve(scenario, actions=actions)
-    with open_environment(undisturbed, seed, is_kept=False) as environment:
+    with open_environment(undisturbed, 0, is_kept=False) as environment:
         run, failures = trio.run(partial(run_scenario, undisturbed, environment))
         failures += check_invariants(scenario, run)
     if failures or end_state(run) != "done":
@@ -184,7 +155,6 @@ def run_plan(scenario: Scenario, plan: RandomFaultPlan, *, is_kept: bool = False
         failures = [failure for failure in failures if failure not in run.missed]
         failures += check_invariants(scenario, run)
     return FuzzTrial(
-        scenario=scenario,
         plan=plan,
         seconds=time.monotonic() - began,
         end=end_state(run),

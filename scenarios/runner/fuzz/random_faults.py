@@ -1,7 +1,7 @@
 """Random fault plans: the same seed gives the same plan."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -11,6 +11,7 @@ from coterie.agents.events.root_events import AgentChanged
 from coterie.scenarios.api_server.script.located_yaml import read_yaml
 from coterie.scenarios.runner.parsing.action_parser import parse_faults
 from coterie.scenarios.runner.parsing.parse_errors import ParseErrors
+from coterie.scenarios.runner.parsing.scenario_parser import script_data
 from coterie.scenarios.runner.run_record import ScenarioRun
 from coterie.scenarios.runner.scenario import (
     EVERYTHING,
@@ -55,10 +56,13 @@ class FaultTargets:
     @classmethod
     def of(cls, scenario: Scenario, undisturbed: ScenarioRun) -> "FaultTargets":
         """Collect what faults can hit in the run *undisturbed*, sorted so that the order does not depend on timing."""
-        found = {tuple(trigger.items()): trigger for trigger in _triggers(undisturbed)}
+        events = (observed for observed in undisturbed.events if observed.kind in _MOMENTS)
+        triggers = ({"kind": each.kind, **{key: each.members[key] for key in _MOMENTS[each.kind]}} for each in events)
+        found = {tuple(trigger.items()): trigger for trigger in triggers}
         changes = (observed.event for observed in undisturbed.events)
         workers = {event.name for event in changes if isinstance(event, AgentChanged) and event.pid is not None}
-        replies = {name: len(listed) for name, listed in _script(scenario).items() if isinstance(listed, list)}
+        script = script_data(scenario.script)
+        replies = {name: len(listed) for name, listed in script.items() if isinstance(listed, list)}
         return cls(triggers=[found[key] for key in sorted(found)], workers=sorted(workers - {MAIN}), replies=replies)
 
 
@@ -83,10 +87,12 @@ class RandomFaultPlan:
     def apply_to(self, scenario: Scenario) -> Scenario:
         """Return *scenario* as a single run with these faults instead of its own; user actions stay."""
         user_actions = [action for action in scenario.actions if isinstance(action, UserAction)]
-        script = _script(scenario)
+        script = script_data(scenario.script)
         for fault in self.faults:
             if _MODEL in fault:
-                _add_model_fault(script[fault["agent"]], fault["reply"], fault[_MODEL])
+                replies, number = script[fault["agent"]], fault["reply"]
+                reply = replies[number] if isinstance(replies[number], dict) else {"text": replies[number]}
+                replies[number] = {**reply, "fault": fault[_MODEL]}
         return attrs.evolve(
             scenario,
             script=msgspec.json.encode(script).decode(),
@@ -111,12 +117,6 @@ def draw_plan(seed: int, targets: FaultTargets) -> RandomFaultPlan:
     draw = random.Random(seed)  # noqa: S311 - repeatable, not secret
     kinds = draw.choices(tuple(_KINDS), weights=[weight for _, weight in _KINDS.values()], k=draw.randint(1, MOST))
     return RandomFaultPlan(seed=seed, faults=tuple(_KINDS[kind][0](draw, targets) for kind in kinds))
-
-
-def _triggers(run: ScenarioRun) -> Iterator[FaultMapping]:
-    for observed in run.events:
-        if observed.kind in _MOMENTS:
-            yield {"kind": observed.kind, **{key: observed.members[key] for key in _MOMENTS[observed.kind]}}
 
 
 def _kill(draw: random.Random, targets: FaultTargets) -> FaultMapping:
@@ -180,17 +180,6 @@ _KINDS: Mapping[str, tuple[Callable[[random.Random, FaultTargets], FaultMapping]
     "model": (_model, 2),
 }
 """How each kind of fault is drawn, and its weight."""
-
-
-def _script(scenario: Scenario) -> dict[str, Any]:
-    root = read_yaml(scenario.script, "the script")
-    script: dict[str, Any] = {} if root is None else root.plain()
-    return script
-
-
-def _add_model_fault(replies: list[Any], number: int, fault: FaultMapping) -> None:
-    reply = replies[number]
-    replies[number] = {**(reply if isinstance(reply, dict) else {"text": reply}), "fault": fault}
 
 
 def _kind(fault: FaultMapping) -> str:

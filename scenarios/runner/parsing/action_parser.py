@@ -106,28 +106,19 @@ def action_schemas(actions: Mapping[str, Keys]) -> list[Schema]:
 
 def parse_faults(node: YamlNode | None, errors: ParseErrors) -> list[ScenarioAction]:
     """Parse the list of faults; an invalid fault is added to *errors* and skipped."""
-    actions: list[ScenarioAction] = []
-    for item in errors.items(node, "a list of faults"):
-        with errors.collecting():
-            actions.append(_fault(item, _values(item, FAULTS, errors)))
-    return actions
+    return errors.parse_items(node, "a list of faults", lambda item: _fault(item, _values(item, FAULTS, errors)))
 
 
-def parse_user_actions(node: YamlNode | None, errors: ParseErrors) -> list[ScenarioAction]:
+def parse_user_actions(node: YamlNode | None, errors: ParseErrors) -> list[UserAction]:
     """Parse the list of user actions; an invalid action is added to *errors* and skipped."""
-    actions: list[ScenarioAction] = []
-    for item in errors.items(node, "a list of user actions"):
-        with errors.collecting():
-            actions.append(_user_action(item, _values(item, USER_ACTIONS, errors)))
-    return actions
+    return errors.parse_items(
+        node, "a list of user actions", lambda item: _user_action(item, _values(item, USER_ACTIONS, errors))
+    )
 
 
 def parse_steps(node: YamlNode | None, errors: ParseErrors) -> tuple[ScenarioStep, ...]:
     """Parse the steps of a scenario; without a list, the only step is `run`."""
-    steps = []
-    for item in errors.items(node, "a list of run, resume, mail and begin"):
-        with errors.collecting():
-            steps.append(_step(item, errors))
+    steps = errors.parse_items(node, "a list of run, resume, mail and begin", lambda item: _step(item, errors))
     if steps and steps[0].action != "run":
         assert node is not None
         errors.add(node.line, f"the first step is {steps[0].action}; the first step must be run")

@@ -41,15 +41,12 @@ def known_agents(script: Any, team: Any) -> KnownAgents:
     calls = list(_agent_calls(script))
     named = [str(call["name"]) for call in calls if call.get("name") is not None]
     listed = set(script) - {DEFAULT} if isinstance(script, Mapping) else set()
+    types = (str(call.get("subagent_type", GENERAL)).casefold() for call in calls if call.get("name") is None)
     return KnownAgents(
         names=frozenset({MAIN, ROOT_NAME, *listed, *named, *_members(team)}),
-        stems=frozenset(_stem(str(call.get("subagent_type", GENERAL))) for call in calls if call.get("name") is None),
+        stems=frozenset(re.sub(r"[^a-z0-9]+", "-", agent_type).strip("-") for agent_type in types),
         is_open=any("{{" in name for name in named),
     )
-
-
-def _stem(agent_type: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", agent_type.casefold()).strip("-")
 
 
 def _agent_calls(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -1,5 +1,6 @@
 """Parses the expectations of a scenario."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
@@ -104,10 +105,8 @@ def expectation_schemas() -> list[Schema]:
 
 def parse_expectations(node: YamlNode | None, errors: ParseErrors) -> tuple[ScenarioCheck, ...]:
     """Parse the list of expectations, and add `NothingLeft`; an invalid item is added to *errors* and skipped."""
-    found: list[ScenarioCheck] = []
-    for item in errors.items(node, "a list of expectations"):
-        with errors.collecting():
-            found += _expectations(item, errors)
+    parsed = errors.parse_items(node, "a list of expectations", lambda item: _expectations(item, errors))
+    found = list(itertools.chain(*parsed))
     if not any(isinstance(each, NothingLeft) for each in found):
         found.append(NothingLeft())
     return tuple(found)

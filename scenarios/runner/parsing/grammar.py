@@ -91,10 +91,6 @@ def _true(node: YamlNode) -> bool:
     return True
 
 
-def _times(node: YamlNode) -> int | None:
-    return None if node.value == "always" else node.count("a whole number from 1, or always")
-
-
 def _dollars(node: YamlNode) -> Decimal:
     if not isinstance(node.value, int | float) or isinstance(node.value, bool) or node.value < 0:
         raise node.refuse_as("an amount of dollars")
@@ -106,7 +102,7 @@ SECONDS = ValueType(YamlNode.seconds, {"type": "number", "minimum": 0})
 DOLLARS = ValueType(_dollars, {"type": "number", "minimum": 0})
 COUNT = ValueType(YamlNode.count, {"type": "integer", "minimum": 1})
 FROM_0 = ValueType(_from_0, {"type": "integer", "minimum": 0})
-TIMES = ValueType(_times, {"anyOf": [COUNT.schema, {"const": "always"}]})
+TIMES = ValueType(YamlNode.times, {"anyOf": [COUNT.schema, {"const": "always"}]})
 BOOLEAN = ValueType(_boolean, {"type": "boolean"})
 TRUE = ValueType(_true, {"const": True})
 EVENT: ValueType[EventPattern] = ValueType(parse_pattern, {"$ref": "#/$defs/event"})

@@ -56,11 +56,14 @@ class ParseErrors:
             return {key: value for key, value in fields.items() if key in names}
         return {}
 
-    def items(self, node: YamlNode | None, expected: str) -> tuple[YamlNode, ...]:
-        """Return the items of a list, or nothing if *node* is None or an error."""
+    def parse_items(self, node: YamlNode | None, expected: str, parse: Callable[[YamlNode], Value]) -> list[Value]:
+        """Parse each item of a list; an invalid item is collected and skipped."""
+        parsed: list[Value] = []
         with self.collecting():
-            return () if node is None else node.items(expected)
-        return ()
+            for item in () if node is None else node.items(expected):
+                with self.collecting():
+                    parsed.append(parse(item))
+        return parsed
 
     def attempt(self, parse: Callable[[YamlNode], Value], node: YamlNode | None, default: Value) -> Value:
         """Return the result of *parse* on *node*; *default* if *node* is None or invalid."""

@@ -15,7 +15,7 @@ from coterie.scenarios.api_server.script.located_yaml import LineInvalid, YamlNo
 from coterie.scenarios.api_server.script.script_parser import DEFAULT, parse_replies
 from coterie.scenarios.runner.expectations import CostWithin
 from coterie.scenarios.runner.parsing.action_parser import STEP_SCHEMA, parse_faults, parse_steps, parse_user_actions
-from coterie.scenarios.runner.parsing.agent_names import KnownAgents, known_agents
+from coterie.scenarios.runner.parsing.agent_names import known_agents
 from coterie.scenarios.runner.parsing.expectation_parser import expected_agents, parse_expectations
 from coterie.scenarios.runner.parsing.grammar import (
     BOOLEAN,
@@ -43,7 +43,7 @@ from coterie.scenarios.runner.scenario import (
     SecondSession,
     UserAction,
 )
-from coterie.scenarios.runner.session_watch import qualify_agent
+from coterie.scenarios.runner.user_commands import qualify_agent
 from coterie.suggestions import closest_match, did_you_mean
 
 SUFFIX = ".yaml"
@@ -103,7 +103,7 @@ def load_faults(path: Path, scenario: Scenario) -> Scenario:
     fields = errors.fields(_root(path), ("faults", "human"), "a mapping with faults")
     actions = [*parse_faults(fields.get("faults"), errors), *parse_user_actions(fields.get("human"), errors)]
     whole = attrs.evolve(scenario, actions=(*scenario.actions, *actions))
-    _ScenarioParser(path=path, errors=errors, fields={}, script=_plain(scenario.script)).check_names(
+    _ScenarioParser(path=path, errors=errors, fields={}, script=script_data(scenario.script)).check_names(
         attrs.evolve(whole, actions=tuple(actions))
     )
     errors.check(path)
@@ -156,7 +156,10 @@ class _ScenarioParser:
             settings=self.errors.attempt(self._settings, self.fields.get("settings"), {}),
             sessions=self._sessions(),
             steps=parse_steps(self.fields.get("steps"), self.errors),
-            actions=self._acts(),
+            actions=(
+                *parse_faults(self.fields.get("faults"), self.errors),
+                *parse_user_actions(self.fields.get("human"), self.errors),
+            ),
             limits=limits,
             expectations=expectations,
         )
@@ -164,7 +167,10 @@ class _ScenarioParser:
     def check_names(self, scenario: Scenario) -> None:
         """Check the names of agents and sessions in actions and expectations."""
         self._check_sessions(scenario)
-        known = self._known_agents(scenario)
+        known = known_agents(self.script, self.team)
+        others = {name: known_agents(script_data(other.script), None) for name, other in scenario.sessions.items()}
+        names = {qualify_agent(session, name) for session, agents in others.items() for name in agents.names}
+        known = attrs.evolve(known, names=known.names | names)
         named = [(each.line, name) for each in scenario.expectations for name in expected_agents(each)]
         named += [(action.line, name) for action in scenario.actions for name in _agents_of(action)]
         for line, name in named:
@@ -172,12 +178,6 @@ class _ScenarioParser:
                 near = closest_match(name, known.names, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(known.names))}"
                 self.errors.add(line, f"there will be no agent {name!r}; {hint}")
-
-    def _known_agents(self, scenario: Scenario) -> KnownAgents:
-        own = known_agents(self.script, self.team)
-        others = {name: known_agents(_plain(other.script), None) for name, other in scenario.sessions.items()}
-        names = {qualify_agent(session, name) for session, agents in others.items() for name in agents.names}
-        return attrs.evolve(own, names=own.names | names)
 
     def _check_sessions(self, scenario: Scenario) -> None:
         begun = [(step.line, step.to) for step in scenario.steps if step.action == "begin"]
@@ -191,23 +191,17 @@ class _ScenarioParser:
                 self.errors.add(line, f"there is no session {name!r}; {known_names_hint(name, scenario.sessions)}")
 
     def _sessions(self) -> dict[str, SecondSession]:
+        sessions: dict[str, SecondSession] = {}
         with self.errors.collecting():
-            node = self.fields.get("sessions")
-            named = {} if node is None else node.fields("sessions by name")
-            return {name: self._session(name, each) for name, each in named.items()}
-        return {}
-
-    def _session(self, name: str, node: YamlNode) -> SecondSession:
-        fields = self.errors.fields(node, ("task", "script"), "a session, with task and script")
-        for key in {"task", "script"} - fields.keys():
-            self.errors.add(node.line, f"the session {name!r} has no {key!r}")
-        task = self.errors.attempt(YamlNode.text, fields.get("task"), "")
-        _, script = self.errors.attempt(self._script, fields.get("script"), ({}, ""))
-        return SecondSession(task=task, script=script)
-
-    def _acts(self) -> tuple[ScenarioAction, ...]:
-        faults = parse_faults(self.fields.get("faults"), self.errors)
-        return (*faults, *parse_user_actions(self.fields.get("human"), self.errors))
+            listed = self.fields.get("sessions")
+            for name, node in ({} if listed is None else listed.fields("sessions by name")).items():
+                fields = self.errors.fields(node, ("task", "script"), "a session, with task and script")
+                for key in {"task", "script"} - fields.keys():
+                    self.errors.add(node.line, f"the session {name!r} has no {key!r}")
+                task = self.errors.attempt(YamlNode.text, fields.get("task"), "")
+                _, script = self.errors.attempt(self._script, fields.get("script"), ({}, ""))
+                sessions[name] = SecondSession(task=task, script=script)
+        return sessions
 
     def _options(self) -> Iterator[tuple[tuple[str, ...], bool]]:
         """Yield the options of `coterie run`, each with True if `coterie resume` accepts it too."""
@@ -221,7 +215,9 @@ class _ScenarioParser:
         text = None
         if node.is_scalar():
             path = self.path.parent / node.text()
-            node = _root(path) if path.is_file() else _raise(node.refuse(f"there is no script {path}"))
+            if not path.is_file():
+                raise node.refuse(f"there is no script {path}")
+            node = _root(path)
             text = path.read_text()
         replies_by_agent = parse_replies(node)
         script = node.plain()
@@ -274,13 +270,10 @@ class _ScenarioParser:
         )
 
 
-def _plain(script: str) -> Any:
+def script_data(script: str) -> Any:
+    """Return *script*, the valid YAML of a script, as JSON data."""
     root = read_yaml(script, "the script")
     return {} if root is None else root.plain()
-
-
-def _raise(error: LineInvalid) -> YamlNode:
-    raise error
 
 
 def _agents_of(action: ScenarioAction) -> list[str]:

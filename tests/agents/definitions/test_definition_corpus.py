@@ -1,20 +1,17 @@
 """Definitions in 2,141 files of public repositories."""
 
 import gzip
+import itertools
 import re
 from collections import Counter
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 import yaml
 
-from coterie.agents.definitions.definition import AgentDefinition
-from coterie.agents.definitions.definition_files import FileProblem
-from coterie.agents.definitions.definition_parser import parse_definition
-from coterie.agents.skills.skill import parse_skill
+from coterie.agents.definitions.store import parse_definition
+from coterie.agents.skills.store import parse_skill
 from coterie.memory.front_matter.front_matter import parse_front_matter
 from tests.data import absent
 
@@ -26,102 +23,42 @@ pytestmark = [
 ]
 
 
-@cache
-def _rows() -> list[dict[str, Any]]:
-    with gzip.open(CORPUS) as lines:
-        return [msgspec.json.decode(line) for line in lines]
-
-
-def _agents() -> list[dict[str, Any]]:
-    return [row for row in _rows() if row["kind"] == "agent"]
-
-
-def _parse(row: dict[str, Any]) -> tuple[AgentDefinition | None, list[FileProblem]]:
-    return parse_definition(row["text"], path=Path(row["path"]), scope="project")
-
-
-def _first_block(text: str) -> list[str]:
-    """Return the lines between the first two `---`, found without the parser under test."""
+def _block(text: str) -> str:
+    """Return the text between the first two `---`, found without the parser under test."""
     lines = text.lstrip("\ufeff \n\r").splitlines()
     if not lines or lines[0].strip() != "---":
-        return []
-    end = next((at for at, line in enumerate(lines) if at and line.strip().startswith("---")), len(lines))
-    return lines[1:end]
+        return ""
+    return "\n".join(itertools.takewhile(lambda line: not line.strip().startswith("---"), lines[1:]))
 
 
-def _has(block: list[str], key: str) -> bool:
-    return any(re.match(rf"\s*{key}:\s*\S", line) for line in block)
+def _has(block: str, key: str) -> bool:
+    return re.search(rf"^\s*{key}:\s*\S", block, re.MULTILINE) is not None
 
 
-def test_all_files_are_read_without_an_exception() -> None:
-    assert len(_rows()) == 2_141
-    for row in _rows():
-        front = parse_front_matter(row["text"])
-        assert front.fields or not _has(_first_block(row["text"]), "description"), row["path"]
-        _parse(row)
-
-
-def test_agent_has_a_name_and_a_description_or_an_error() -> None:
-    promising = 0
-    for row in _agents():
-        definition, problems = _parse(row)
-        assert (definition is None) == any(problem.severity == "error" for problem in problems), row["path"]
-        assert definition is None or (definition.name and definition.description)
-        if all(_has(_first_block(row["text"]), key) for key in ("name", "description")):
-            promising += 1
-            assert definition is not None, problems
-    assert promising > 1_000
-
-
-def test_result_equals_strict_yaml_where_that_can_parse() -> None:
-    compared = 0
-    for row in _agents():
-        try:
-            strict = yaml.load("\n".join(_first_block(row["text"])), yaml.CBaseLoader)  # noqa: S506 - strings only
-        except yaml.YAMLError:
-            continue
-        if isinstance(strict, dict):
-            compared += 1
-            fields = parse_front_matter(row["text"]).fields
-            assert fields == strict, row["path"]
-    assert compared > 1_000
-
-
-def test_file_that_strict_yaml_rejects_always_has_a_problem() -> None:
-    refused = 0
-    for row in _rows():
-        block = "\n".join(_first_block(row["text"]))
-        try:
-            yaml.load(block, yaml.CBaseLoader)  # noqa: S506 - strings only
-        except yaml.YAMLError:
-            refused += 1
-            assert parse_front_matter(row["text"]).notes, row["path"]
-    assert refused == 83
-
-
-def test_every_common_key_and_color_is_used_or_has_a_reason() -> None:
-    keys: Counter[str] = Counter()
+def test_all_files_are_read_as_strict_yaml_reads_them_or_with_a_problem() -> None:
+    """A definition or skill has a name and a description, or an error; every key is known or has a reason."""
+    counts: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
-    for row in _agents():
-        keys.update(list(parse_front_matter(row["text"]).fields))
-        _, problems = _parse(row)
-        unknown.update(re.findall(r"unknown key '(.+?)'", "\n".join(problem.reason for problem in problems)))
-        assert not [problem for problem in problems if problem.reason.startswith("unknown color ")], row["path"]
-    print(keys.most_common())  # noqa: T201 - shown by `pytest -rP`
-    assert len(keys) == 32
-    assert unknown == {"allowedTools": 16}
-
-
-def test_common_skills_are_parsed_and_ignored_keys_reported() -> None:
-    told: Counter[str] = Counter()
-    found = 0
-    skills = [row for row in _rows() if row["kind"] == "skill"]
-    for row in skills:
-        skill, problems = parse_skill(row["text"], path=Path("/project", row["path"]), scope="project")
-        found += skill is not None
-        told.update(problem.severity for problem in problems)
-        assert (skill is None) == any(problem.severity == "error" for problem in problems), row["path"]
-        assert skill is None or (skill.description and len(skill.description) <= 1_024)
-    print(f"{len(skills)} files, {found} skills: {dict(told)}")  # noqa: T201 - shown by `pytest -rP`
-    assert len(skills) == 508
-    assert found >= 505
+    with gzip.open(CORPUS) as rows:
+        for row in map(msgspec.json.decode, rows):
+            text, kind = row["text"], row["kind"]
+            block, front = _block(text), parse_front_matter(text)
+            assert front.fields or not _has(block, "description"), row["path"]
+            parse = parse_definition if kind == "agent" else parse_skill
+            parsed, problems = parse(text, path=Path("/project", row["path"]), scope="project")
+            assert (parsed is None) == any(problem.severity == "error" for problem in problems), row["path"]
+            assert parsed is None or (parsed.name and parsed.description)
+            assert parsed is not None or kind != "agent" or not (_has(block, "name") and _has(block, "description"))
+            counts.update([kind, f"{kind} parsed"] if parsed is not None else [kind])
+            if kind == "agent":
+                unknown.update(re.findall(r"unknown (key|color) '(.+?)'", "\n".join(map(str, problems))))
+            try:
+                strict = yaml.load(block, yaml.CBaseLoader)  # noqa: S506 - strings only
+            except yaml.YAMLError:
+                counts["refused"] += 1
+                assert front.notes, row["path"]
+                continue
+            if isinstance(strict, dict) and kind == "agent":
+                assert front.fields == strict, row["path"]
+    assert (counts["agent parsed"] > 1_000, counts["skill parsed"] >= 505, counts["refused"]) == (True, True, 83)
+    assert unknown == {("key", "allowedTools"): 16}

@@ -16,24 +16,19 @@ from coterie.agents.layers.layer4_compaction.pinned_context import PinnedSection
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
-from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
-from coterie.agents.loop.run_result import RunLimits
 from coterie.agents.tools.files.edit import Edit
 from coterie.errors import ConfigInvalid
 from coterie.files import file_faults
 from coterie.memory.layer_settings import NotesSettings
-from coterie.memory.notes.template import default_template
 from tests.agents.disk_faults import FaultAt
-from tests.agents.opened_layers import COMPACTED, open_notes
+from tests.agents.opened_layers import begin_section, open_notes
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
-LIMITS = RunLimits(turns=40)
 EAGER = NotesSettings(first=1_000, step=500, calls=1, share=100.0)
 """Settings for an update after each turn with a long result, without a cost limit."""
 ONCE = attrs.evolve(EAGER, step=100_000)
 """Settings for one update."""
-HINTS = {section.heading: section.hint[0] for section in default_template().sections if section.heading}
 
 
 def long(word: str) -> str:
@@ -50,18 +45,13 @@ def edit(path: Path, old: str, new: str) -> dict[str, Any]:
     return {"Edit": {"file_path": str(path), "old_string": old, "new_string": new}}
 
 
-def begin(path: Path, heading: str, text: str) -> dict[str, Any]:
-    """Return the edit that begins a section."""
-    return edit(path, HINTS[heading], f"{HINTS[heading]}\n{text}")
-
-
 def notes_reply(*edits: dict[str, Any], **facts: Any) -> dict[str, Any]:
     return {"purpose": "notes", "tools": list(edits), **facts}
 
 
 def worklog(directory: Path, **facts: Any) -> dict[str, Any]:
     """Return a reply that begins the worklog with one entry."""
-    return notes_reply(begin(directory / "notes.md", "Worklog", "- one"), **facts)
+    return notes_reply(begin_section(directory, "Worklog", "- one"), **facts)
 
 
 @attrs.frozen(kw_only=True)
@@ -70,26 +60,16 @@ class Work(ObservedAgent):
 
     notes: SessionNotesLayer
 
-    async def run(self) -> None:
-        """Run the loop to its end, and wait for a running update."""
-        assert (await run_loop(self.agent, LIMITS)).reason == "completed"
+    async def write(self, words: str | None = None) -> None:
+        """As `run`, then wait for a running update."""
+        await self.run(words)
         await self.notes.wait_until_written()
-
-    async def ask(self, words: str) -> None:
-        """As `run`, with another user message."""
-        self.agent.append_message("user", [text_block(words)])
-        await self.run()
 
     async def stand(self) -> NotesState:
         """Return the notes, which must exist."""
         current = await self.notes.current()
         assert current is not None
         return current
-
-    @property
-    def updates(self) -> list[NotesUpdated]:
-        """All emitted updates."""
-        return self.of_type(NotesUpdated)
 
 
 @asynccontextmanager
@@ -114,19 +94,23 @@ async def test_notes_are_written_while_agent_works(tmp_path: Path) -> None:
     script = [
         *turns(2),
         notes_reply(
-            begin(path, "Current State", "Looking at result 0."),
-            begin(path, "Errors & Corrections", "Not twice."),
-            begin(path, "Worklog", "- one"),
+            begin_section(tmp_path, "Current State", "Looking at result 0."),
+            begin_section(tmp_path, "Errors & Corrections", "Not twice."),
+            begin_section(tmp_path, "Worklog", "- one"),
         ),
         notes_reply(edit(path, "- one", "- one\n- two")),
         notes_reply(edit(path, "- two", "- two\n- three"), times="always"),
     ]
     async with open_work(tmp_path, *script) as work:
         assert await work.notes.current() is None
-        await work.run()
-        assert work.updates
+        await work.write()
+        assert work.of_type(NotesUpdated)
         assert not work.failures
-        assert (work.updates[0].path, work.updates[0].edits, work.updates[0].trimmed) == (str(path), 3, [])
+        assert (
+            work.of_type(NotesUpdated)[0].path,
+            work.of_type(NotesUpdated)[0].edits,
+            work.of_type(NotesUpdated)[0].trimmed,
+        ) == (str(path), 3, [])
         assert path.stat().st_mode & 0o777 == 0o600
         stand = await work.stand()
         assert stand.text.startswith("# Current State\nLooking at result 0.\n\n# Errors & Corrections\nNot twice.")
@@ -134,29 +118,22 @@ async def test_notes_are_written_while_agent_works(tmp_path: Path) -> None:
         record = load_transcript(work.agent.transcript.path).notes
         assert record is not None
         assert record.turn == stand.turn
-        assert Decimal(record.cost_usd) == sum(Decimal(update.cost_usd) for update in work.updates)
+        assert Decimal(record.cost_usd) == sum(Decimal(update.cost_usd) for update in work.of_type(NotesUpdated))
         assert Decimal(record.turns_usd) > 0
 
 
-async def test_helper_shares_agents_prefix_and_ends_with_its_edits(tmp_path: Path) -> None:
-    async with open_work(tmp_path, *turns(2), worklog(tmp_path), settings=ONCE) as work:
-        await work.run()
+async def test_helper_shares_prefix_and_covers_turns_before_its_start(tmp_path: Path) -> None:
+    """The update begins after the second reply, so the third turn is the first that the notes do not cover."""
+    async with open_work(tmp_path, *turns(4), worklog(tmp_path), settings=ONCE) as work:
+        await work.write()
+        assert (await work.stand()).turn == 3
         (entry,) = work.requests("notes")
         before = work.requests("turn")[1]["usage"]
         cached = before["cache_read_input_tokens"] + before["cache_creation_input_tokens"]
         assert entry["usage"]["cache_read_input_tokens"] == cached > 1_000
         assert entry["usage"]["cache_creation_input_tokens"] == 0
-        assert b"lorem" not in work.notes.path.read_bytes()
-        assert work.agent.conversation.epoch == 0
         assert b"session-notes" not in work.agent.conversation.prefix_bytes()
         assert str(work.notes.path) not in work.agent.workspace.seen.known()
-
-
-async def test_notes_cover_the_turns_before_their_update_began(tmp_path: Path) -> None:
-    """The update begins after the second reply, so the third turn is the first that the notes do not cover."""
-    async with open_work(tmp_path, *turns(4), worklog(tmp_path), settings=ONCE) as work:
-        await work.run()
-        assert (await work.stand()).turn == 3
 
 
 async def test_helper_can_edit_only_the_notes_file(tmp_path: Path) -> None:
@@ -167,27 +144,16 @@ async def test_helper_can_edit_only_the_notes_file(tmp_path: Path) -> None:
         acted.append(word)
         return long(word)
 
-    allowed = begin(tmp_path / "notes.md", "Worklog", "- one")
+    allowed = begin_section(tmp_path, "Worklog", "- one")
     script = [*turns(2), notes_reply({"Note": {"text": "by a helper"}}, edit(other, "mine", "yours"), allowed)]
     script += [notes_reply({"Note": {"text": "again"}}, edit(tmp_path / "x.md", "a", "b"))]
     async with open_work(tmp_path, *script, act=act, settings=ONCE) as work:
-        await work.run()
+        await work.write()
         assert acted == ["0", "1"]
         assert other.read_text() == "mine"
         assert len(work.requests("notes")) == 2
         assert [reason.partition(":")[0] for reason in work.failures] == ["an edit failed"]
         assert "- one" in work.notes.path.read_text()
-
-
-async def test_symlink_in_place_of_notes_file_is_not_followed(tmp_path: Path) -> None:
-    target = tmp_path / "target.md"
-    target.write_text("mine")
-    (tmp_path / "notes.md").symlink_to(target)
-    async with open_work(tmp_path, *turns(2), notes_reply(edit(target, "mine", "yours"))) as work:
-        await work.run()
-        assert "symbolic links" in work.failures[0]
-        assert target.read_text() == "mine"
-        assert not work.requests("notes")
 
 
 async def test_only_one_update_runs_at_a_time(tmp_path: Path) -> None:
@@ -198,10 +164,10 @@ async def test_only_one_update_runs_at_a_time(tmp_path: Path) -> None:
         notes_reply(edit(path, "- one", "- two")),
     ]
     async with open_work(tmp_path, *script) as work:
-        await work.run()
-        assert len(work.updates) == len(work.requests("notes")) == 1
-        await work.ask("and now? " + long("9"))
-        assert len(work.updates) == len(work.requests("notes")) == 2
+        await work.write()
+        assert len(work.of_type(NotesUpdated)) == len(work.requests("notes")) == 1
+        await work.write("and now? " + long("9"))
+        assert len(work.of_type(NotesUpdated)) == len(work.requests("notes")) == 2
         assert not work.failures
 
 
@@ -209,46 +175,49 @@ async def test_failed_edits_get_one_more_turn(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [
         *turns(2),
-        notes_reply(begin(path, "Worklog", "- one"), edit(path, "no such line", "x")),
-        notes_reply(begin(path, "Workflow", "make")),
+        notes_reply(begin_section(tmp_path, "Worklog", "- one"), edit(path, "no such line", "x")),
+        notes_reply(begin_section(tmp_path, "Workflow", "make")),
     ]
     async with open_work(tmp_path, *script, settings=ONCE) as work:
-        await work.run()
-        assert [update.edits for update in work.updates] == [2]
+        await work.write()
+        assert [update.edits for update in work.of_type(NotesUpdated)] == [2]
         assert len(work.requests("notes")) == 2
         assert (await work.stand()).text == "# Workflow\nmake\n\n# Worklog\n- one"
 
 
-FAILING: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "no reply": ([], "400 invalid_request_error"),
-    "refused": ([{"purpose": "notes", "text": "No.", "stop": "refusal", "times": "always"}], "stopped with refusal"),
-    "only text": ([{"purpose": "notes", "text": "All noted.", "times": "always"}], "the model made no edit"),
-    "cut": ([{"purpose": "notes", "text": "x", "stop": "max_tokens", "times": "always"}], "stopped with max_tokens"),
-}
+def no_edit(text: str, **facts: Any) -> dict[str, Any]:
+    return {"purpose": "notes", "text": text, "times": "always", **facts}
 
 
-@pytest.mark.parametrize("case", FAILING)
-async def test_failed_updates_are_events_and_become_rarer(tmp_path: Path, case: str) -> None:
-    replies, reason = FAILING[case]
-    async with open_work(tmp_path, *turns(12), *replies) as work:
-        await work.run()
-        assert not work.updates
+@pytest.mark.parametrize(
+    ("replies", "options", "reason"),
+    [
+        ([], {}, "400 invalid_request_error"),
+        ([no_edit("No.", stop="refusal")], {}, "stopped with refusal"),
+        ([no_edit("All noted.")], {}, "the model made no edit"),
+        ([no_edit("x", stop="max_tokens")], {}, "stopped with max_tokens"),
+        ([], {"gate": SpentGateway(refused="notes")}, "raise the budget"),
+    ],
+    ids=["no reply", "refused", "only text", "cut", "spent budget"],
+)
+async def test_failed_updates_are_events_and_become_rarer(
+    tmp_path: Path, replies: list[dict[str, Any]], options: dict[str, Any], reason: str
+) -> None:
+    async with open_work(tmp_path, *turns(12), *replies, **options) as work:
+        await work.write()
+        assert not work.of_type(NotesUpdated)
         assert 2 <= len(work.failures) <= 4  # of twelve turns that have grown enough for one
         assert all(reason in failure for failure in work.failures)
         assert await work.notes.current() is None
 
 
-async def test_spent_budget_is_event(tmp_path: Path) -> None:
-    async with open_work(tmp_path, *turns(2), gate=SpentGateway(refused="notes")) as work:
-        await work.run()
-        assert "raise the budget" in work.failures[0]
-
-
-async def test_unrecorded_update_is_event_and_does_not_count(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".jsonl", ".draft"])
+async def test_update_that_cannot_be_stored_is_event_and_does_not_count(tmp_path: Path, suffix: str) -> None:
+    """The disk is full for the transcript, or for the notes."""
     script = [*turns(0), worklog(tmp_path, until="go")]
     async with open_work(tmp_path, *script, settings=attrs.evolve(EAGER, first=1)) as work:
-        assert (await run_loop(work.agent, LIMITS)).reason == "completed"
-        with file_faults(FaultAt("write", lambda path: path.suffix == ".jsonl")):
+        await work.run()
+        with file_faults(FaultAt("write", lambda path: path.suffix == suffix)):
             work.served.server.control.signals.raise_signal("go")
             await work.notes.wait_until_written()
         assert "No space" in work.failures[0]
@@ -256,89 +225,46 @@ async def test_unrecorded_update_is_event_and_does_not_count(tmp_path: Path) -> 
         assert load_transcript(work.agent.transcript.path).notes is None
 
 
-async def test_updates_stay_within_their_share_of_turn_costs(tmp_path: Path) -> None:
-    async with open_work(tmp_path, *turns(2), settings=attrs.evolve(EAGER, share=0.000_001)) as work:
-        await work.run()
+@pytest.mark.parametrize(("is_link", "reason"), [(True, "symbolic links"), (False, "is read-only")])
+async def test_unusable_notes_file_prevents_model_call(tmp_path: Path, *, is_link: bool, reason: str) -> None:
+    target = tmp_path / ("target.md" if is_link else "notes.md")
+    target.write_text("# Worklog\nmine\n")
+    target.chmod(0o400)
+    if is_link:
+        (tmp_path / "notes.md").symlink_to(target)
+    async with open_work(tmp_path, *turns(2)) as work:
+        await work.write()
+        assert reason in work.failures[0]
         assert not work.requests("notes")
-        assert not work.failures
-
-
-async def test_read_only_notes_file_prevents_model_call(tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
-    path.write_text("# Worklog\nmine\n")
-    path.chmod(0o400)
-    async with open_work(tmp_path, *turns(3)) as work:
-        await work.run()
-        assert work.failures[0] == f"{path} is read-only"
-        assert not work.requests("notes")
-        assert path.read_text() == "# Worklog\nmine\n"
-
-
-async def test_disk_failure_during_update_is_event(tmp_path: Path) -> None:
-    async with open_work(tmp_path, *turns(3)) as work:
-        with file_faults(FaultAt("write", lambda path: path.suffix == ".draft")):
-            await work.run()
-        assert "No space" in work.failures[0]
+        assert target.read_text() == "# Worklog\nmine\n"
 
 
 async def test_deleted_notes_file_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     script = [*turns(2), worklog(tmp_path, times="always")]
     async with open_work(tmp_path, *script, settings=attrs.evolve(EAGER, step=2_000)) as work:
-        await work.run()
-        assert len(work.updates) == 1
+        await work.write()
+        assert len(work.of_type(NotesUpdated)) == 1
         path.unlink()
         assert await work.notes.current() is None
-        await work.ask(long("9") * 2)
+        await work.write(long("9") * 2)
         assert (await work.stand()).text == "# Worklog\n- one"
-
-
-async def test_deletion_of_file_during_update_is_event(tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
-
-    def act(word: str) -> str:
-        if word == "2":
-            path.unlink()
-        return long(word)
-
-    script = turns(4)
-    script[2]["until"], script[3]["signal"] = "asked", "deleted"
-    script += [
-        notes_reply(edit(path, "no such line", "x"), signal="asked"),
-        worklog(tmp_path, until="deleted"),
-    ]
-    async with open_work(tmp_path, *script, act=act, settings=ONCE) as work:
-        await work.run()
-        assert len(work.failures) == 1
-        assert "does not exist" in work.failures[0]
-
-
-async def test_manual_edits_of_notes_file_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
-    async with open_work(tmp_path, *turns(2), worklog(tmp_path), settings=ONCE) as work:
-        await work.run()
-        path.write_text("By hand.\n## worklog\n- mine\n# Errors & Corrections\nnever on Mondays\n")
-        stand = await work.stand()
-        assert (stand.text, stand.errors) == (
-            "By hand.\n\n# Errors & Corrections\nnever on Mondays\n\n# Worklog\n- mine",
-            "never on Mondays",
-        )
 
 
 async def test_resumed_agent_continues_notes_and_their_costs(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     settings = attrs.evolve(EAGER, step=2_000)
     async with open_work(tmp_path, *turns(2), worklog(tmp_path), settings=settings) as work:
-        await work.run()
-        [first] = work.updates
+        await work.write()
+        [first] = work.of_type(NotesUpdated)
     script = [*turns(2), {"text": "and again"}, notes_reply(edit(path, "- one", "- two"))]
     async with open_work(tmp_path, *script, settings=settings) as work:
         stand = await work.stand()
         assert (stand.text, stand.turn) == ("# Worklog\n- one", 3)
-        await work.ask("and now?")
+        await work.write("and now?")
         assert not work.requests("notes")
-        await work.ask(long("9") * 2)
-        [second] = work.updates
+        await work.write(long("9") * 2)
+        [second] = work.of_type(NotesUpdated)
         record = load_transcript(work.agent.transcript.path).notes
         assert record is not None
         assert record.turn == 6
@@ -354,30 +280,26 @@ async def test_fork_counts_growth_from_inherited_context(tmp_path: Path) -> None
         agent.append_message("user", [text_block(long("1") * 10)])
         agent.fork_of, agent.inherited = "lead", len(agent.conversation)
         async with open_notes(agent, attrs.evolve(EAGER, first=5_000)) as notes:
-            await run_loop(agent, LIMITS)
-            await notes.wait_until_written()
-            assert not [entry for entry in served.requests if entry["purpose"] == "notes"]
-            agent.append_message("user", [text_block(long("2") * 5)])
-            await run_loop(agent, LIMITS)
-            await notes.wait_until_written()
-            assert len([entry for entry in served.requests if entry["purpose"] == "notes"]) == 1
+            work = Work(agent=agent, notes=notes, events=[], served=served)
+            await work.write()
+            assert not work.requests("notes")
+            await work.write(long("2") * 5)
+            assert len(work.requests("notes")) == 1
 
 
 async def test_growth_is_counted_from_context_after_compaction(tmp_path: Path) -> None:
     script = [*turns(2), worklog(tmp_path, times="always")]
     async with open_work(tmp_path, *script, settings=attrs.evolve(EAGER, step=1_500)) as work:
-        await work.run()
+        await work.write()
         asked = len(work.requests("notes"))
         work.agent.append_message("user", [text_block(long("9") * 2)])
-        await work.notes.on_compacted(work.agent, COMPACTED)
-        await work.run()
+        await work.notes.on_compacted(work.agent, None)  # type: ignore[arg-type]  # the event is not read
+        await work.write()
         assert len(work.requests("notes")) == asked
 
 
 @attrs.frozen
 class FixedPinnedText:
-    """A pinned section with text of the test."""
-
     heading: str
     words: str | None
 
@@ -388,31 +310,24 @@ class FixedPinnedText:
         return self.words
 
 
-async def test_pinned_sections_are_written_without_helper(tmp_path: Path) -> None:
+async def test_pinned_sections_are_written_and_long_ones_trimmed(tmp_path: Path) -> None:
+    """Sections over their limit are trimmed, which is reported."""
     path = tmp_path / "notes.md"
-    script = [*turns(2), worklog(tmp_path)]
+    script = [*turns(2), notes_reply(begin_section(tmp_path, "Learnings", "long words " * 100))]
     standings = (
         FixedPinnedText("Team", "- scout: running"),
         FixedPinnedText("Open tasks", None),
         FixedPinnedText("Mail", ""),
     )
-    async with open_work(tmp_path, *script, settings=ONCE, standings=standings) as work:
-        await work.run()
+    async with open_work(tmp_path, *script, settings=attrs.evolve(ONCE, section=50), standings=standings) as work:
+        await work.write()
         text = path.read_text()
         assert "# Team\n- scout: running" in text
         assert "# Mail" not in text
         assert work.failures == ["Open tasks: the roster is gone"]
-        assert (await work.stand()).text == "# Worklog\n- one"
-
-
-async def test_sections_over_limit_are_trimmed_and_reported(tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
-    script = [*turns(2), notes_reply(begin(path, "Learnings", "long words " * 100))]
-    async with open_work(tmp_path, *script, settings=attrs.evolve(ONCE, section=50)) as work:
-        await work.run()
-        assert [update.trimmed for update in work.updates] == [["Learnings"]]
-        assert "[Trimmed to 50 tokens" in path.read_text()
-        assert len(path.read_text()) < 1_500
+        assert [update.trimmed for update in work.of_type(NotesUpdated)] == [["Learnings"]]
+        assert "[Trimmed to 50 tokens" in text
+        assert len(text) < 1_500
 
 
 async def test_user_can_configure_template_and_prompt(tmp_path: Path) -> None:
@@ -424,7 +339,7 @@ async def test_user_can_configure_template_and_prompt(tmp_path: Path) -> None:
     script = [*turns(2), {**reply, "when": rule}]
     settings = attrs.evolve(ONCE, template=template, prompt=prompt)
     async with open_work(tmp_path, *script, settings=settings) as work:
-        await work.run()
+        await work.write()
         assert not work.failures
         assert (await work.stand()).text == "# Goal of main\nto {{win}}"
 
@@ -434,7 +349,6 @@ async def test_user_can_configure_template_and_prompt(tmp_path: Path) -> None:
     [
         ("template", None, "does not exist"),
         ("template", "# Goal {{weather}}", "has an unknown slot {{weather}}; available: {{agent}}, {{project}}"),
-        ("template", "no heading", "has no section"),
         ("prompt", "Edit {{path}}: {{notes}} {{wether}}", "has an unknown slot {{wether}}"),
         ("prompt", "Edit {{path}}", "has no slot {{notes}}"),
         ("prompt", "\udcff", "cannot be read: not UTF-8"),

@@ -8,9 +8,18 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
+import trio.testing
 
 from coterie.agents.events.layer_events import BreakerTripped, CacheBroke, Compacted, LayerFailed, NotesUpdated
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
+from coterie.agents.layers.layer4_compaction.on_demand import (
+    NO_SUMMARY,
+    SWITCHED_OFF,
+    TOO_SHORT,
+    OnDemandCompaction,
+)
+from coterie.agents.layers.layer7_messaging import Messaging
 from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
@@ -18,26 +27,27 @@ from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.run_result import RunLimits
-from coterie.agents.root_link.job_messages import Pivot, Side
+from coterie.agents.root_link.job_messages import CompactionDone, CompactJob, NotCompacted, Pivot, Side
+from coterie.agents.runtime.mail_loop import TeamMembership, run_mail_loop
 from coterie.agents.tools.files.edit import Edit
+from coterie.mailbox.message_bodies import ShutdownRequest
+from coterie.mailbox.router import OutgoingMessage
 from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings, NotesSettings
-from coterie.memory.notes.template import default_template
-from tests.agents.opened_layers import open_notes
+from tests.agents.in_process_team import LocalMail
+from tests.agents.opened_layers import begin_section, open_notes, with_mail, with_on_demand_compaction
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, open_agent, watch
 
-LAYERS = LayersSettings(clearing=ClearingSettings.none())
+LAYERS = LayersSettings(clearing=ClearingSettings(by_time=False, by_cache=False, by_api=False))
 LIMITS = RunLimits(turns=400)
 WINDOW = 73_000
 """Window in tokens; 40,000 remain after the reserve and the margin."""
-HINTS = {section.heading: section.hint[0] for section in default_template().sections if section.heading}
 SUMMARY = {"purpose": "compaction", "times": "always", "text": "<analysis>hm</analysis><summary>Went well.</summary>"}
 
 
-def working(turns: int, *others: dict[str, Any]) -> str:
-    """Return a script with *count* thinking tool calls, then an answer."""
-    replies = [
-        {"thinking": "what next", "text": f"step {n}", "tools": [{"Note": {"text": str(n)}}]} for n in range(turns)
-    ]
+def working(turns: int, *others: dict[str, Any], thinks: bool = True) -> str:
+    """Return a script with tool calls in so many *turns*, then an answer."""
+    thought = {"thinking": "what next"} if thinks else {}
+    replies = [{**thought, "text": f"step {n}", "tools": [{"Note": {"text": str(n)}}]} for n in range(turns)]
     return json.dumps({"default": [*others, *replies, {"text": "done"}, {"text": "done again"}]})
 
 
@@ -60,9 +70,7 @@ def small_window(directory: Path, window: int) -> Path:
 
 def noting(directory: Path, heading: str = "Current State", text: str = "Noted at {{turn}}.") -> dict[str, Any]:
     """Return a reply of the notes helper, which begins a section."""
-    hint = HINTS[heading]
-    edit = {"file_path": str(directory / "notes.md"), "old_string": hint, "new_string": f"{hint}\n{text}"}
-    return {"purpose": "notes", "times": "always", "tools": [{"Edit": edit}]}
+    return {"purpose": "notes", "times": "always", "tools": [begin_section(directory, heading, text)]}
 
 
 def text_of(agent: Agent) -> str:
@@ -77,19 +85,6 @@ class Work(ObservedAgent):
     """An agent that is compacted, its events and the server."""
 
     compact: CompactionStep
-
-    async def run(self, text: str = "done") -> None:
-        """Run the loop to its end, and check the last text."""
-        assert (await run_loop(self.agent, LIMITS)).text == text
-
-    @property
-    def compacted(self) -> list[Compacted]:
-        """All emitted compactions."""
-        return self.of_type(Compacted)
-
-    def statuses(self) -> set[int]:
-        """HTTP statuses of all replies."""
-        return {entry["status"] for entry in self.served.requests}
 
 
 @asynccontextmanager
@@ -116,22 +111,22 @@ async def open_work(
 
 async def test_full_context_is_summarised_by_model_and_run_continues(tmp_path: Path) -> None:
     async with open_work(tmp_path, working(40, SUMMARY)) as work:
-        ended = await run_loop(work.agent, LIMITS)
-        assert (ended.reason, ended.text, ended.turns) == ("completed", "done", 41)
-        assert len(work.compacted) >= 2
-        assert {(each.trigger, each.by) for each in work.compacted} == {("threshold", "summary")}
-        assert all(each.tokens_after <= 30_000 <= each.tokens_before for each in work.compacted)
+        assert (await work.run(text="done")).turns == 41
+        assert len(work.of_type(Compacted)) >= 2
+        assert {(each.trigger, each.by) for each in work.of_type(Compacted)} == {("threshold", "summary")}
+        assert all(each.tokens_after <= 30_000 <= each.tokens_before for each in work.of_type(Compacted))
         assert not work.of_type(CacheBroke)
         assert not work.failures
         assert "Went well." in text_of(work.agent)
         assert "<user-message>\\nthe task\\n</user-message>" in text_of(work.agent)
-        assert work.statuses() == {200}
+        assert set(work.statuses) == {200}
 
 
 async def test_compaction_event_reports_removed_and_restored_content(tmp_path: Path) -> None:
+    """A resumed agent has the bytes of the compacted one."""
     async with open_work(tmp_path, working(22, SUMMARY)) as work:
         await work.run()
-        [compacted] = work.compacted
+        [compacted] = work.of_type(Compacted)
         assert compacted.where == str(tmp_path / "transcript.jsonl")
         assert (compacted.words, compacted.words_added) == (1, 1)
         gone = [word for word in compacted.dropped if word.startswith("/src/file_")]
@@ -143,11 +138,6 @@ async def test_compaction_event_reports_removed_and_restored_content(tmp_path: P
         assert (boundary.by, boundary.parts, boundary.failures) == ("summary", ["summary", "words"], 0)
         assert compacted.passed_over == {"notes": "switched off"}
         assert boundary.left == compacted.left
-
-
-async def test_resumed_agent_sends_bytes_of_compacted_one(tmp_path: Path) -> None:
-    async with open_work(tmp_path, working(22, SUMMARY)) as work:
-        await work.run()
         sent, words = work.agent.conversation.prefix_bytes(), list(work.agent.user_texts)
     async with open_work(tmp_path, working(22, SUMMARY)) as work:
         assert work.agent.conversation.prefix_bytes() == sent
@@ -159,9 +149,9 @@ async def test_failed_summaries_trip_breaker_and_run_continues(tmp_path: Path) -
     empty = {"purpose": "compaction", "times": "always", "text": "<summary></summary>"}
     async with open_work(tmp_path, working(60, empty)) as work:
         await work.run()
-        assert len(work.compacted) > 3
-        assert {each.by for each in work.compacted} == {"rule"}
-        whys = [each.passed_over["summary"] for each in work.compacted]
+        assert len(work.of_type(Compacted)) > 3
+        assert {each.by for each in work.of_type(Compacted)} == {"rule"}
+        whys = [each.passed_over["summary"] for each in work.of_type(Compacted)]
         assert whys[:4] == ["the reply has no summary in it"] * 3 + ["the last 3 summaries failed"]
         assert len(work.failures) == 3
         [tripped] = work.of_type(BreakerTripped)
@@ -172,16 +162,15 @@ async def test_failed_summaries_trip_breaker_and_run_continues(tmp_path: Path) -
         assert boundary is not None
         assert boundary.failures == 3
     async with open_work(tmp_path, working(99, empty)) as work:
-        work.agent.append_message("user", [text_block("go on")])
-        await work.run()
-        assert work.compacted
+        await work.run("go on")
+        assert work.of_type(Compacted)
         assert not work.requests("compaction")
 
 
 async def test_earlier_summary_survives_compaction_by_rule(tmp_path: Path) -> None:
     async with open_work(tmp_path, working(40, {**SUMMARY, "times": 1})) as work:
         await work.run()
-        assert [each.by for each in work.compacted][:2] == ["summary", "rule"]
+        assert [each.by for each in work.of_type(Compacted)][:2] == ["summary", "rule"]
         assert "Went well.\\n\\n(" in text_of(work.agent)
 
 
@@ -201,15 +190,7 @@ async def test_unusable_summary_leads_to_next_strategy(reply: dict[str, Any], re
         await work.run()
         [failed] = work.of_type(LayerFailed)
         assert (failed.layer, reason in failed.reason) == ("compaction", True), failed.reason
-        assert [each.by for each in work.compacted] == ["rule"]
-
-
-async def test_summary_without_tags_is_used_unchanged(tmp_path: Path) -> None:
-    script = working(22, {"purpose": "compaction", "text": "All that happened was good."})
-    async with open_work(tmp_path, script) as work:
-        await work.run()
-        assert [each.by for each in work.compacted] == ["summary"]
-        assert "All that happened was good." in text_of(work.agent)
+        assert [each.by for each in work.of_type(Compacted)] == ["rule"]
 
 
 async def test_notes_replace_summary_without_model_call(tmp_path: Path) -> None:
@@ -222,14 +203,14 @@ async def test_notes_replace_summary_without_model_call(tmp_path: Path) -> None:
     notes = NotesSettings(first=5_000, step=3_000, share=1.0)
     async with open_work(tmp_path, working(60, noting(tmp_path)), tool=tool, notes=notes) as work:
         await work.run()
-        assert len(work.compacted) >= 3
-        assert {(each.by, each.cost_usd) for each in work.compacted} == {("notes", "0")}
+        assert len(work.of_type(Compacted)) >= 3
+        assert {(each.by, each.cost_usd) for each in work.of_type(Compacted)} == {("notes", "0")}
         assert not work.failures
         assert not work.of_type(CacheBroke)
         assert "Noted at" in text_of(work.agent)
         assert "the task" in text_of(work.agent)
         assert {entry["purpose"] for entry in work.served.requests} == {"turn", "notes"}
-        assert work.statuses() == {200}
+        assert set(work.statuses) == {200}
 
 
 ONE_UPDATE = NotesSettings(first=5_000, step=100_000, share=1.0)
@@ -241,19 +222,10 @@ async def test_turns_not_covered_by_notes_stay(tmp_path: Path) -> None:
         await work.run()
         types = [type(event) for event in work.events if isinstance(event, NotesUpdated | Compacted)]
         assert types == [NotesUpdated, Compacted]
-        [compacted] = work.compacted
+        [compacted] = work.of_type(Compacted)
         assert compacted.by == "summary"
         assert compacted.passed_over["notes"].startswith("the notes do not cover the last ")
         assert "the context has grown too little" in compacted.passed_over["notes"]
-
-
-async def test_compaction_event_gives_reason_for_missing_notes(tmp_path: Path) -> None:
-    notes = NotesSettings(first=5_000, share=0.000_001)
-    async with open_work(tmp_path, working(22, SUMMARY), notes=notes) as work:
-        await work.run()
-        [compacted] = work.compacted
-        why = "there are no notes: another update would cost more than the notes' share of the cost of turns"
-        assert compacted.passed_over == {"notes": why}
 
 
 async def test_errors_section_of_notes_is_added_to_summary(tmp_path: Path) -> None:
@@ -271,8 +243,8 @@ async def test_prompt_rejected_as_too_long_is_compacted_and_retried(tmp_path: Pa
     tool = NotingTool(name="Note", act=dense(9_000))
     async with open_work(tmp_path, working(30, SUMMARY), tool=tool, window=400_000, models=models) as work:
         await work.run()
-        assert {(each.trigger, each.by) for each in work.compacted} == {("overflow", "summary")}
-        assert 400 in work.statuses()
+        assert {(each.trigger, each.by) for each in work.of_type(Compacted)} == {("overflow", "summary")}
+        assert 400 in work.statuses
         assert "the task" in text_of(work.agent)
 
 
@@ -281,8 +253,8 @@ async def test_message_longer_than_window_is_stored_in_file(tmp_path: Path) -> N
     async with open_work(tmp_path, working(1, SUMMARY), tool=NotingTool(name="Note")) as work:
         await work.run()
         work.agent.append_message("user", [text_block(words)], UserTextRecord(texts=[words]))
-        await work.run("done again")
-        [compacted] = work.compacted
+        await work.run(text="done again")
+        [compacted] = work.of_type(Compacted)
         assert compacted.tokens_after < 40_000
         [stored] = [path for path in (tmp_path / "tool-results").iterdir() if path.read_text() == words]
         assert str(stored) in text_of(work.agent)
@@ -294,30 +266,120 @@ async def test_summary_is_made_in_parts_when_conversation_is_too_long(tmp_path: 
     tool = NotingTool(name="Note", act=long(130_000), result_cap=None)
     async with open_work(tmp_path, working(3, SUMMARY), tool=tool, window=100_000, models=models) as work:
         await work.run()
-        assert {(each.trigger, each.by) for each in work.compacted} == {("overflow", "chunks")}
+        assert {(each.trigger, each.by) for each in work.of_type(Compacted)} == {("overflow", "chunks")}
         assert [entry["status"] for entry in work.requests("compaction")].count(200) > 1
 
 
-@pytest.mark.parametrize("side", ["from", "up_to"])
-async def test_selected_part_is_compacted_on_request(side: Side, tmp_path: Path) -> None:
-    tool = NotingTool(name="Note", act=long(12_000))
-    async with open_work(tmp_path, working(8, SUMMARY), tool=tool, window=200_000) as work:
-        await work.run()
-        before = work.agent.conversation.messages
-        told = await work.compact.compact(work.agent, "manual", Pivot(side=side, message=7))
-        assert told is not None
-        after = work.agent.conversation.messages
-        if side == "from":
-            assert after[:5] == before[:5]
-            assert len(after) == 6
-            assert told.left == len(before) - 5
-        else:
-            assert len(after) == 1 + len(before) - 5
-            assert [m.role for m in after[1:]] == [m.role for m in before[5:]]
-            assert told.left == 5
-        work.agent.append_message("user", [text_block("and now?")])
-        await work.run("done again")
-        last = work.served.requests[-1]
-        assert last["status"] == 200
-        if side == "from":
-            assert last["usage"]["cache_read_input_tokens"] > 6_000
+LITTLE = CompactionSettings(keep_least=1, keep_texts=1)
+"""Settings with which only the last message stays."""
+SCRIPT = """
+main:
+  - {text: one, tools: [{Note: {text: "1"}}]}
+  - {text: two, tools: [{Note: {text: "2"}}]}
+  - text: three
+  - text: "heard: {{last_user_text}}"
+  - text: bye
+default:
+  - {purpose: compaction, times: always, text: "<summary>Went well.</summary>"}
+"""
+
+
+async def test_busy_agent_is_compacted_before_its_next_model_call(tmp_path: Path) -> None:
+    """Every request is answered, an impossible one too."""
+    by_hand = OnDemandCompaction(CompactionStep(settings=LITTLE))
+    pending = [by_hand.enqueue(CompactJob(pivot=Pivot(side="from", message=9)))]
+
+    async def note(text: str) -> str:
+        if text == "2":
+            pending.extend(by_hand.enqueue(CompactJob()) for _ in range(2))
+        return text
+
+    async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note", act=note), layers=LAYERS) as (agent, server):
+        agent.pipeline = with_on_demand_compaction(agent.pipeline, by_hand)
+        ended = await run_loop(agent, LIMITS)
+        assert ended.text == "three"
+        assert [entry["purpose"] for entry in server.requests] == ["turn", "turn", "compaction", "turn"]
+        await by_hand.serve(agent)
+        refused, answer, late = [await each.wait() for each in pending]
+        assert isinstance(refused, NotCompacted)
+        assert isinstance(late, NotCompacted)
+        assert isinstance(answer, CompactionDone)
+        assert (answer.by, answer.left) == ("summary", 3)
+        assert "Went well." in agent.conversation.messages[0].blocks[0].decode()
+
+
+def pivot(side: Side, message: int) -> CompactJob:
+    return CompactJob(pivot=Pivot(side=side, message=message))
+
+
+@pytest.mark.parametrize(
+    ("settings", "job", "reason", "is_for_user"),
+    [
+        (LITTLE, pivot("from", 7), "message 7 does not exist: the conversation has 6 messages", True),
+        (LITTLE, pivot("up_to", 0), "message 0 does not exist: the conversation has 6 messages", True),
+        (LITTLE, pivot("up_to", 1), TOO_SHORT, False),
+        (LITTLE, pivot("up_to", 2), TOO_SHORT, False),
+        (attrs.evolve(LITTLE, by_model=False), CompactJob(), NO_SUMMARY, False),
+        (None, CompactJob(), SWITCHED_OFF, False),
+    ],
+)
+async def test_impossible_request_changes_nothing(
+    tmp_path: Path, settings: CompactionSettings | None, job: CompactJob, reason: str, *, is_for_user: bool
+) -> None:
+    async with open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, _):
+        await run_loop(agent, LIMITS)
+        before = agent.conversation.prefix_bytes()
+        by_hand = OnDemandCompaction(None if settings is None else CompactionStep(settings=settings))
+        answer = await by_hand.run_request(agent, job)
+        assert answer == NotCompacted(reason=reason, is_for_user=is_for_user)
+        assert agent.conversation.prefix_bytes() == before
+
+
+@pytest.mark.parametrize("pivot", [None, Pivot(side="from", message=2)])
+@pytest.mark.parametrize("comes_first", ["request", "message"])
+async def test_idle_agent_is_compacted_immediately_and_receives_pending_mail(
+    tmp_path: Path, pivot: Pivot | None, comes_first: str
+) -> None:
+    """A compaction that ends the conversation with a summary also delivers the mail, and the mail wakes the agent."""
+    post, states = LocalMail(), list[str]()
+    post.roster.join("main")
+
+    async def until_idle(times: int) -> None:
+        while states.count("idle") < times:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+    async with (
+        open_agent(SCRIPT, tmp_path, NotingTool(name="Note"), layers=LAYERS) as (agent, server),
+        post.transport.open_inbox("main", 1) as inbox,
+        trio.open_nursery() as nursery,
+    ):
+        mail = Messaging(inbox)
+        by_hand = OnDemandCompaction(CompactionStep(settings=LITTLE, mail=mail))
+        agent.pipeline = with_mail(with_on_demand_compaction(agent.pipeline, by_hand), mail)
+        membership = TeamMembership(router=post.router, sender=post.sender("main"))
+
+        async def run() -> None:
+            await run_mail_loop(agent, mail, LIMITS, membership, states.append, idle_wait=by_hand.serve_while)
+
+        nursery.start_soon(run)
+        await until_idle(1)
+        await by_hand.request(CompactJob(pivot=pivot))
+        assert [entry["purpose"] for entry in server.requests] == ["turn"] * 3 + ["compaction"], (
+            "nothing was to be done"
+        )
+        assert states.count("idle") == 1
+
+        last = CompactJob(pivot=Pivot(side="from", message=1))
+        if comes_first == "request":
+            pending = by_hand.enqueue(last)
+        await post.router.send(post.sender("user"), OutgoingMessage(to="main", body="Wake up."))
+        if comes_first == "message":
+            pending = by_hand.enqueue(last)
+        await until_idle(2)
+        assert [entry["purpose"] for entry in server.requests].count("turn") == 4, "it was woken, and once"
+        assert len(load_transcript(agent.transcript.path).mail) == 1
+        assert pending.answer is not None
+        await post.router.send(
+            post.sender("user"), OutgoingMessage(to="main", body=ShutdownRequest().to_body(), kind="shutdown_request")
+        )
+    assert post.dead == []

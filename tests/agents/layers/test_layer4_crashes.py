@@ -24,16 +24,15 @@ from coterie.agents.loop.conversation.transcript import LoadedTranscript, Transc
 from coterie.agents.loop.conversation.transcript_records import Addition, Boundary, EpochRecord, read_line
 from coterie.agents.loop.loop import close_open_calls, run_loop
 from coterie.agents.root_link.job_messages import CompactJob, Pivot, Side
-from coterie.agents.runtime.mail_loop import has_work
 from coterie.agents.tools.files.edit import Edit
-from coterie.files import Operation, SeededFaults, file_faults
+from coterie.files import Operation, file_faults
 from coterie.memory.layer_settings import CompactionSettings, NotesSettings
 from tests.agents.disk_faults import FaultAt
 from tests.agents.layers.test_layer4_compaction import LAYERS, LIMITS, SUMMARY, long, noting, working
 from tests.agents.opened_layers import open_notes, with_on_demand_compaction
-from tests.agents.resumed_agent import open_resumed_agent
-from tests.agents.scripted_agent import NotingTool, of_type, open_agent, watch
+from tests.agents.scripted_agent import NotingTool, of_type, open_agent, open_resumed_agent, watch
 from tests.embedded_server import Served
+from tests.seeded_faults import SeededFaults
 
 WINDOW = 45_000
 """Window in tokens; 12,000 remain after the reserve and the margin."""
@@ -115,7 +114,7 @@ async def go_on(way: str, directory: Path, transcript: bytes) -> None:
         (copy / "transcript.jsonl").write_bytes(transcript)
         async with compacted_by(way, copy) as (agent, served):
             close_open_calls(agent)
-            if has_work(agent):
+            if agent.has_work:
                 ended = await run_loop(agent, LIMITS)
                 assert (ended.reason, ended.text) == ("completed", "done"), ended.error
             assert {entry["status"] for entry in served.requests} <= {200}

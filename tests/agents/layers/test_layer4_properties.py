@@ -10,7 +10,7 @@ from typing import Any, Literal
 import attrs
 import pytest
 import trio
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coterie.agents.events.layer_events import Compacted
@@ -28,9 +28,8 @@ from coterie.agents.tools.tool import RESULTS_DIRECTORY
 from coterie.memory.compaction.summary_text import block_text
 from coterie.memory.layer_settings import ClearingSettings, CompactionSettings, LayersSettings, NotesSettings
 from tests.agents.conversation_blocks import CHARACTERS, image
-from tests.agents.opened_layers import open_notes
-from tests.agents.resumed_agent import open_resumed_agent
-from tests.agents.scripted_agent import NotingTool, open_agent
+from tests.agents.opened_layers import begin_section, open_notes
+from tests.agents.scripted_agent import NotingTool, open_agent, open_resumed_agent
 from tests.embedded_server import Served
 from tests.examples import examples
 
@@ -100,13 +99,10 @@ class Dialogue:
     """Compactions after the last reply."""
 
     def script(self, directory: Path) -> str:
-        """Return the script of the model."""
-        hint = "_What is being done at this moment, what is still open, and what comes next._"
-        edit = {"file_path": str(directory / "notes.md"), "old_string": hint, "new_string": f"{hint}\nNoted."}
         replies = [round_.reply(number) for number, round_ in enumerate(self.rounds)]
         summaries = [{"purpose": "compaction", **SUMMARIES[kind]} for kind in self.summaries]
         always = {"purpose": "compaction", "times": "always", **SUMMARIES["good"]}
-        notes = {"purpose": "notes", "times": "always", "tools": [{"Edit": edit}]}
+        notes = {"purpose": "notes", "times": "always", "tools": [begin_section(directory, "Current State", "Noted.")]}
         return json.dumps({"default": [*summaries, always, notes, *replies, {"text": "done", "times": "always"}]})
 
 
@@ -210,7 +206,6 @@ class Meanwhile:
     served: Served
 
     async def before_call(self, agent: Agent) -> None:
-        """As `CallStep.before_call`."""
         if agent.turn <= len(self.story.rounds):
             round_ = self.story.rounds[agent.turn - 1]
             self.served.clock.advance(COLD if round_.is_cold else 0)
@@ -307,26 +302,11 @@ async def run_dialogue(story: Dialogue, directory: Path) -> None:
             assert again.user_texts == agent.user_texts
 
 
-def check(story: Dialogue) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        trio.run(partial(run_dialogue, story, Path(directory)))
-
-
-BRIEF = examples(25)
-LONG = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
-
-
 @pytest.mark.slow
-@BRIEF
+@pytest.mark.timeout(1200)
+@examples(25)
 @example(story=REOPENED)
 @given(story=STORIES)
 def test_any_compaction_is_valid_for_api_and_keeps_required_content(story: Dialogue) -> None:
-    check(story)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1200)
-@LONG
-@given(story=STORIES)
-def test_ten_times_as_many_compactions_keep_required_content(story: Dialogue) -> None:
-    check(story)
+    with tempfile.TemporaryDirectory() as directory:
+        trio.run(partial(run_dialogue, story, Path(directory)))

@@ -19,8 +19,8 @@ from coterie.agents.tools.team.send_message import SendMessage
 from coterie.agents.tools.team.task_tools import TaskClaim
 from coterie.agents.tools.tool import Tool, call_tool
 from coterie.clock import Clock
-from coterie.mailbox.contract import DeadLetter, MemberOrigin
-from coterie.mailbox.envelope import Envelope, MessageKind, Recipient, Sender
+from coterie.mailbox.contract import MemberOrigin
+from coterie.mailbox.envelope import Envelope, MessageKind, Recipient
 from coterie.mailbox.message_bodies import (
     Idle,
     MessageBody,
@@ -29,22 +29,16 @@ from coterie.mailbox.message_bodies import (
     TaskAssignment,
     TaskNotification,
 )
-from coterie.mailbox.roster import FileRoster, LocalRoster
-from coterie.mailbox.router import OutgoingMessage, Router
+from coterie.mailbox.roster import FileRoster, LocalRoster, RosterFailed
+from coterie.mailbox.router import OutgoingMessage
 from coterie.mailbox.tasks.task import TaskChange, TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
-from coterie.mailbox.transports.in_process.transport import QueueTransport
-from tests.agents.in_process_team import NoKeys, open_team
+from tests.agents.in_process_team import LocalMail
 from tests.agents.scripted_agent import open_agent
 
 SCRIPT = "main: [{text: ok}]"
 MAIN = TaskOwner(name="main", incarnation=1)
 SCOUT = TaskOwner(name="scout", incarnation=1)
-
-
-def sender(name: str, session: str = "s") -> Sender:
-    kind: Any = {"main": "lead", "user": "human", "root": "system"}.get(name, "peer")
-    return Sender(name=name, incarnation=1, session=session, kind=kind)
 
 
 @attrs.define(eq=False)
@@ -53,20 +47,14 @@ class Lead:
 
     agent: Agent
     mail: Messaging
-    roster: LocalRoster
-    transport: QueueTransport
+    post: LocalMail
     tasks: TaskList
-
-    @property
-    def router(self) -> Router:
-        """Router for the mail of all agents."""
-        return Router(self.roster, NoKeys(), self.transport)
 
     @property
     def tools(self) -> dict[str, Tool]:
         """Tool with which the agent answers."""
         return {
-            "SendMessage": SendMessage(router=self.router, sender=sender("main")),
+            "SendMessage": SendMessage(router=self.post.router, sender=self.post.sender("main")),
             "TaskClaim": TaskClaim(self.tasks, MAIN),
         }
 
@@ -74,15 +62,13 @@ class Lead:
         """Deliver a message of *by* to the conversation."""
         text = body if isinstance(body, str) else body.to_body()
         kind: MessageKind = "message" if isinstance(body, str) else body.kind
-        envelope = Envelope(
-            sender=sender(by, session), recipient=Recipient(name="main"), sequence=1, kind=kind, body=text, created=0.0
-        )
-        await self.transport.send(envelope)
+        sender, recipient = self.post.sender(by, session), Recipient(name="main")
+        envelope = Envelope(sender=sender, recipient=recipient, sequence=1, kind=kind, body=text, created=0.0)
+        await self.post.transport.send(envelope)
         self.enter([])
         return envelope
 
     async def call(self, name: str, **arguments: Any) -> None:
-        """Run a turn with one call."""
         call = {"id": "call", "name": name, "input": arguments}
         result = await call_tool(self.tools, name, arguments, self.agent.workspace, self.agent.denial)
         self.agent.append_message("assistant", [text_block("calls")])
@@ -95,20 +81,18 @@ class Lead:
 
     async def unanswered(self) -> str:
         """Return the text of the mail section."""
-        return await MailSection(self.roster, self.mail, sender("main")).text(self.agent)
+        return await MailSection(self.post.roster, self.mail, self.post.sender("main")).text(self.agent)
 
 
 @asynccontextmanager
 async def open_lead(directory: Path) -> AsyncIterator[Lead]:
     """Open the lead of three agents."""
-    dead: list[DeadLetter] = []
-    roster = LocalRoster()
+    post = LocalMail()
     for name in ("main", "scout", "editor"):
-        roster.join(name)
-    transport = QueueTransport(roster, None, Clock(), dead.append)
-    async with open_agent(SCRIPT, directory) as (agent, _), transport.open_inbox("main", 1) as inbox:
-        yield Lead(agent, Messaging(inbox), roster, transport, TaskList(directory / "tasks", Clock()))
-    assert dead == []
+        post.roster.join(name)
+    async with open_agent(SCRIPT, directory) as (agent, _), post.transport.open_inbox("main", 1) as inbox:
+        yield Lead(agent, Messaging(inbox), post, TaskList(directory / "tasks", Clock()))
+    assert post.dead == []
 
 
 async def test_team_section_shows_type_parent_task_and_state(tmp_path: Path) -> None:
@@ -139,20 +123,17 @@ async def test_team_section_shows_type_parent_task_and_state(tmp_path: Path) -> 
 
 
 async def test_team_section_is_empty_alone_and_counts_large_team(tmp_path: Path) -> None:
+    """An unreadable roster is an `OSError`, which the layer reports."""
     roster = LocalRoster()
+    (tmp_path / "roster.json").write_text("{")
     roster.join("main")
     async with open_agent(SCRIPT, tmp_path) as (agent, _):
         assert await TeamSection(roster).text(agent) == ""
         for number in range(SHOWN + 2):
             roster.join(f"a{number}")
         lines = (await TeamSection(roster).text(agent)).splitlines()
-    assert (len(lines), lines[-1]) == (SHOWN + 1, "... and 2 more agents.")
-
-
-async def test_unreadable_roster_raises_oserror(tmp_path: Path) -> None:
-    (tmp_path / "roster.json").write_text("{")
-    async with open_agent(SCRIPT, tmp_path) as (agent, _):
-        with pytest.raises(OSError, match="is not a valid roster"):
+        assert (len(lines), lines[-1]) == (SHOWN + 1, "... and 2 more agents.")
+        with pytest.raises(RosterFailed, match="is not a valid roster"):
             await TeamSection(FileRoster(tmp_path / "roster.json")).text(agent)
 
 
@@ -167,6 +148,7 @@ async def test_task_section_shows_own_tasks_first_and_whole(tmp_path: Path) -> N
     await tasks.update(done.id, MAIN, TaskChange(status="done"))
     async with open_agent(SCRIPT, tmp_path) as (agent, _):
         text = await TaskSection(tasks).text(agent)
+        assert await TaskSection(TaskList(tmp_path / "none", Clock())).text(agent) == ""
     assert text.splitlines() == [
         "- Yours: 2 [in_progress, main#1] Mend &lt;a.py&gt;",
         "It fails on empty input.",
@@ -175,12 +157,8 @@ async def test_task_section_shows_own_tasks_first_and_whole(tmp_path: Path) -> N
     ]
 
 
-async def test_task_section_is_empty_without_open_tasks(tmp_path: Path) -> None:
-    async with open_agent(SCRIPT, tmp_path) as (agent, _):
-        assert await TaskSection(TaskList(tmp_path / "tasks", Clock())).text(agent) == ""
-
-
 async def test_mail_is_unanswered_until_message_to_its_sender(tmp_path: Path) -> None:
+    """Mail that arrives together with the answer to earlier mail stays unanswered."""
     async with open_lead(tmp_path) as lead:
         first = await lead.get("Which branch?")
         second = await lead.get("May I </message> begin?", by="editor")
@@ -188,9 +166,10 @@ async def test_mail_is_unanswered_until_message_to_its_sender(tmp_path: Path) ->
         assert text.startswith(f'<message from="scout" sender="peer" kind="message" id="{first.id}"')
         assert "Which branch?" in text
         assert "May I &lt;/message&gt; begin?" in text
+        await lead.post.router.send(lead.post.sender("scout"), OutgoingMessage(to="main", body="Two?"))
         await lead.call("SendMessage", to="scout", message="main.")
         text = await lead.unanswered()
-        assert "Which branch?" not in text
+        assert ("Which branch?" in text, "Two?" in text) == (False, True)
         assert f'id="{second.id}"' in text
 
 
@@ -206,16 +185,6 @@ async def test_only_message_to_sender_counts_as_answer(
         await lead.get("Which branch?", session=session)
         await lead.call("SendMessage", to=to, message="main.")
         assert ("Which branch?" not in await lead.unanswered()) is is_answered
-
-
-async def test_mail_that_arrived_with_answer_stays_unanswered(tmp_path: Path) -> None:
-    async with open_lead(tmp_path) as lead:
-        await lead.get("One?")
-        router = lead.router
-        await router.send(sender("scout"), OutgoingMessage(to="main", body="Two?"))
-        await lead.call("SendMessage", to="scout", message="One.")
-        text = await lead.unanswered()
-        assert ("One?" in text, "Two?" in text) == (False, True)
 
 
 async def test_only_response_answers_approval_request(tmp_path: Path) -> None:
@@ -238,43 +207,31 @@ async def test_claim_of_task_answers_assignment(tmp_path: Path, number: int | No
         assert await lead.unanswered() == ""
 
 
-async def test_reports_notices_and_user_texts_need_no_answer(tmp_path: Path) -> None:
+async def test_only_mail_that_needs_an_answer_is_pinned(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         await lead.get(TaskNotification(status="completed", summary="Done."))
         await lead.get(Idle())
         await lead.get("Hurry.", by="user")
         assert await lead.unanswered() == ""
         assert lead.agent.user_texts[-1] == "Hurry."
-
-
-async def test_shutdown_request_stays_pinned(tmp_path: Path) -> None:
-    async with open_lead(tmp_path) as lead:
+        await lead.get("Which branch?")
+        lead.post.roster.set_state("scout", "ended")
+        assert await lead.unanswered() == ""
         await lead.get(ShutdownRequest(reason="enough"), by="user")
         assert 'kind="shutdown_request"' in await lead.unanswered()
 
 
-async def test_mail_of_ended_agent_is_not_pinned(tmp_path: Path) -> None:
-    async with open_lead(tmp_path) as lead:
-        await lead.get("Which branch?")
-        lead.roster.set_state("scout", "ended")
-        assert await lead.unanswered() == ""
-
-
-async def test_long_message_is_truncated_with_hint(tmp_path: Path) -> None:
+async def test_long_message_is_truncated_and_newest_messages_are_kept(tmp_path: Path) -> None:
     async with open_lead(tmp_path) as lead:
         envelope = await lead.get("ä" * 1_500)
         text = await lead.unanswered()
         assert text.count("ä") == 1_000
         assert "[cut: 3,000 bytes in all; SearchTranscript finds the message by its id]" in text
         assert f'id="{envelope.id}"' in text
-
-
-async def test_newest_of_very_many_messages_are_kept(tmp_path: Path) -> None:
-    async with open_lead(tmp_path) as lead:
-        for number in range(OPEN_MAIL + 1):
+        for number in range(OPEN_MAIL):
             await lead.get(f"Question {number}?")
         text = await lead.unanswered()
-        assert ("Question 0?" in text, f"Question {OPEN_MAIL}?" in text) == (False, True)
+        assert ("ä" in text, f"Question {OPEN_MAIL - 1}?" in text) == (False, True)
 
 
 async def test_unanswered_mail_is_restored_on_resume(tmp_path: Path) -> None:
@@ -289,30 +246,3 @@ async def test_unanswered_mail_is_restored_on_resume(tmp_path: Path) -> None:
         assert await resumed.unanswered() == text
         await resumed.call("SendMessage", to="scout", message="No.")
     assert load_transcript(tmp_path / "transcript.jsonl").open_mail == {}
-
-
-async def test_delivered_mail_is_acknowledged_at_next_model_call(tmp_path: Path) -> None:
-    async with open_lead(tmp_path) as lead:
-        envelope = await lead.get("Which branch?")
-        assert lead.mail.unacknowledged == [envelope.id]
-        await lead.mail.before_call(lead.agent)
-        assert lead.mail.unacknowledged == []
-
-
-async def test_answer_to_one_of_two_messages_leaves_the_other(tmp_path: Path) -> None:
-    script = """
-    main:
-      - text: waiting
-      - tools: [{SendMessage: {to: scout, message: "main."}}]
-      - text: answered
-    """
-    async with open_team(script, tmp_path) as team:
-        for name in ("scout", "editor"):
-            team.roster.join(name)
-        team.start("main", "Lead.")
-        await team.until_asked("main", 1)
-        for name in ("scout", "editor"):
-            await team.router.send(team.sender(name), OutgoingMessage(to="main", body=f"{name}?"))
-        await team.until_asked("main", 3)
-        [left] = load_transcript(team.path("main")).open_mail.values()
-        assert left.sender == "editor"

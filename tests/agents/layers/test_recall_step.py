@@ -11,28 +11,20 @@ from typing import Any, Literal
 
 import attrs
 import pytest
-import trio
-import trio.testing
 
 from coterie.agents.events.layer_events import Recalled
 from coterie.agents.layers.recall_layer import MemoryRecall
 from coterie.agents.loop.agent import NOTHING, AddedBlocks
-from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.conversation.transcript_records import RecallRecord, UserTextRecord
-from coterie.agents.loop.loop import run_loop
-from coterie.agents.loop.model.client import ModelClient
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
-from coterie.agents.loop.model.reply import Reply
-from coterie.agents.loop.model.request import ModelRequest
-from coterie.agents.loop.run_result import RunLimits
 from coterie.memory.layer_settings import RecallSettings
 from coterie.memory.recall.query_log import read_queries
 from coterie.memory.store.memory_store import MemoryStore
-from tests.agents.opened_layers import COMPACTED, open_recall
 from tests.agents.scripted_agent import NotingTool, ObservedAgent, SpentGateway, open_agent, watch
 
 SETTINGS = RecallSettings()
+QUERY = "which port has the staging server"
 
 
 def answer(*names: str) -> dict[str, Any]:
@@ -75,11 +67,6 @@ class Work(ObservedAgent):
         await self.recall.wait_until_idle()
         return self.recall.take_found()
 
-    @property
-    def recalled(self) -> list[Recalled]:
-        """All emitted recall events."""
-        return self.of_type(Recalled)
-
 
 @asynccontextmanager
 async def open_work(
@@ -96,12 +83,11 @@ async def open_work(
     tool = NotingTool(name="Note")
     opened = [MemoryStore.at(tmp_path / name) for name in stores]
     text = json.dumps({"default": list(script) or [turn()]})
-    async with (
-        open_agent(text, directory, tool, gate=gate, **options) as (agent, served),
-        open_recall(agent, opened, settings, by) as recall,
-    ):
+    async with open_agent(text, directory, tool, gate=gate, **options) as (agent, served):
+        recall = MemoryRecall(agent, opened, settings, by)
         agent.pipeline = attrs.evolve(agent.pipeline, new_message=(*agent.pipeline.new_message, recall))
-        yield Work(agent=agent, recall=recall, events=watch(agent), served=served)
+        async with recall.open():
+            yield Work(agent=agent, recall=recall, events=watch(agent), served=served)
 
 
 def text_of(added: AddedBlocks) -> str:
@@ -117,7 +103,7 @@ async def test_model_chooses_from_stored_memories(tmp_path: Path, memory: Path) 
         assert text.startswith("<recalled-memories>")
         assert f'<memory path="{memory}/ports.md" saved="today">' in text
         assert "port 8417" in text
-        (event,) = work.recalled
+        (event,) = work.of_type(Recalled)
         assert (event.by, event.candidates, event.chosen) == ("model", 2, [str(memory / "ports.md")])
         assert event.left_out == {str(memory / "tests.md"): "others fit better"}
         assert Decimal(event.cost_usd) > 0
@@ -129,25 +115,15 @@ async def test_model_chooses_from_stored_memories(tmp_path: Path, memory: Path) 
         assert read_queries(memory) == ["where does staging listen?"]
 
 
-async def test_recall_request_is_small_and_complete(
-    tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[ModelRequest] = []
-    ask = ModelClient.ask
-
-    async def watched(client: ModelClient, request: ModelRequest, *rest: Any) -> Reply:
-        sent.append(request)
-        return await ask(client, request, *rest)
-
-    monkeypatch.setattr(ModelClient, "ask", watched)
+async def test_recall_request_is_small_and_complete(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, {"tools": [{"Note": {"text": "x"}}]}, turn(), answer("tests.md")) as work:
-        await run_loop(work.agent, RunLimits(turns=5))
+        await work.run()
         before = work.agent.conversation.prefix_bytes()
         await work.ask("how do we test?")
         assert work.agent.conversation.prefix_bytes() == before
-    (request,) = [request for request in sent if request.purpose == "recall"]
-    body = json.loads(b"".join(request.body))
-    assert (body["model"], body["max_tokens"], request.turn) == ("claude-sonnet-5-5", 256, 1)
+        [entry] = work.requests("recall")
+        body = json.loads(work.served.received[-1].body)
+    assert (body["model"], body["max_tokens"], entry["turn"]) == ("claude-sonnet-5-5", 256, 1)
     assert body["output_config"]["format"]["schema"]["required"] == ["selected_memories"]
     assert body["thinking"] == {"type": "disabled"}
     assert not body.get("tools")
@@ -157,15 +133,6 @@ async def test_recall_request_is_small_and_complete(
     (said,) = body["messages"][0]["content"]
     assert "how do we test?" in said["text"]
     assert said["text"].endswith("just used: Note")
-
-
-async def test_local_ranker_chooses_without_model(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, by="local") as work:
-        assert work.recall.is_local
-        assert "8417" in text_of(await work.ask("which port has the staging server"))
-        (event,) = work.recalled
-        assert (event.by, event.chosen, event.cost_usd) == ("local", [str(memory / "ports.md")], "0")
-        assert not work.requests("recall")
 
 
 def recall_reply(text: str, **more: Any) -> dict[str, Any]:
@@ -187,8 +154,8 @@ async def test_local_ranker_chooses_when_model_cannot(
     tmp_path: Path, memory: Path, replies: list[dict[str, Any]], options: dict[str, Any], reason: str
 ) -> None:
     async with open_work(tmp_path, turn(), *replies, is_strict=False, **options) as work:
-        assert "8417" in text_of(await work.ask("which port has the staging server"))
-        assert [event.by for event in work.recalled] == ["local"]
+        assert "8417" in text_of(await work.ask(QUERY))
+        assert [event.by for event in work.of_type(Recalled)] == ["local"]
         assert reason in work.failures[0]
 
 
@@ -200,44 +167,35 @@ async def test_failure_of_ranker_gives_no_memories_and_no_error(
 
     monkeypatch.setattr("coterie.memory.recall.bm25.refresh_cache", fail)
     async with open_work(tmp_path, turn(), {**answer(), "text": "no"}, is_strict=False) as work:
-        assert await work.ask("which port has the staging server") is NOTHING
+        assert await work.ask(QUERY) is NOTHING
         assert work.failures[-1] == "out of memory"
-        assert not work.recalled
-        assert (await run_loop(work.agent, RunLimits(turns=5))).reason == "completed"
+        assert not work.of_type(Recalled)
+        await work.run()
 
 
-async def test_query_is_answered_when_its_log_fails(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, by="local") as work:
-        (memory / ".history").write_text("in the way")
-        assert "8417" in text_of(await work.ask("which port has the staging server"))
-        assert ".history" in work.failures[0]
-
-
-async def test_single_word_is_no_query(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, by="local") as work:
+async def test_empty_store_or_single_word_causes_no_event(tmp_path: Path) -> None:
+    async with open_work(tmp_path) as work:
+        assert await work.ask(QUERY) is NOTHING
+        assert not (tmp_path / "memory").exists()
+        write(tmp_path / "memory", "ports.md", "The staging server listens on port 8417.")
         assert await work.ask("port") is NOTHING
         assert await work.ask("") is NOTHING
         assert work.events == []
-        assert await work.ask("staging port") is not NOTHING
-
-
-async def test_empty_store_causes_no_event(tmp_path: Path) -> None:
-    async with open_work(tmp_path) as work:
-        assert await work.ask("which port has the staging server") is NOTHING
-        assert work.events == []
         assert not work.requests("recall")
-        assert not (tmp_path / "memory").exists()
 
 
 async def test_memory_is_shown_once_until_compaction(tmp_path: Path, memory: Path) -> None:
     async with open_work(tmp_path, by="local") as work:
-        query = "which port has the staging server"
-        assert "8417" in text_of(await work.ask(query))
-        assert await work.ask(query) is NOTHING
-        assert work.recalled[-1].left_out[str(memory / "ports.md")] == "in the context already"
-        assert work.recalled[-1].candidates == 1
-        await work.recall.on_compacted(work.agent, COMPACTED)
-        assert "8417" in text_of(await work.ask(query))
+        assert work.recall.is_local
+        assert "8417" in text_of(await work.ask(QUERY))
+        (event,) = work.of_type(Recalled)
+        assert (event.by, event.chosen, event.cost_usd) == ("local", [str(memory / "ports.md")], "0")
+        assert not work.requests("recall")
+        assert await work.ask(QUERY) is NOTHING
+        assert work.of_type(Recalled)[-1].left_out[str(memory / "ports.md")] == "in the context already"
+        assert work.of_type(Recalled)[-1].candidates == 1
+        await work.recall.on_compacted(work.agent, None)  # type: ignore[arg-type]  # the event is not read
+        assert "8417" in text_of(await work.ask(QUERY))
 
 
 @pytest.mark.parametrize("is_read_first", [True, False])
@@ -248,7 +206,7 @@ async def test_memory_read_by_agent_before_or_during_query_is_not_shown(
     async with open_work(tmp_path, by="local") as work:
         if is_read_first:
             work.agent.workspace.seen.record(path, path.read_bytes())
-        work.recall.begin("which port has the staging server")
+        work.recall.begin(QUERY)
         await work.recall.wait_until_idle()
         work.agent.workspace.seen.record(path, path.read_bytes())
         assert work.recall.take_found() is NOTHING
@@ -260,7 +218,7 @@ async def test_shown_bytes_per_session_are_limited(tmp_path: Path) -> None:
     settings = attrs.evolve(SETTINGS, session_bytes=1_200)
     async with open_work(tmp_path, by="local", settings=settings) as work:
         added = await work.ask("which staging port")
-        (event,) = work.recalled
+        (event,) = work.of_type(Recalled)
         assert len(event.chosen) == 2
         assert sorted(event.left_out.values()) == ["no room is left for it"] * 2
         work.agent.append_message("user", added.blocks, *added.records)
@@ -271,38 +229,15 @@ async def test_shown_bytes_per_session_are_limited(tmp_path: Path) -> None:
         assert again.events == []
 
 
-async def test_resumed_agent_does_not_see_memories_again(tmp_path: Path, memory: Path) -> None:
-    query = "which port has the staging server"
-    async with open_work(tmp_path, by="local") as work:
-        added = await work.ask(query)
-        work.agent.append_message("user", [text_block(query), *added.blocks], *added.records)
-        loaded = load_transcript(work.agent.transcript.path)
-        assert loaded.recalled == {str(memory / "ports.md")}
-        assert loaded.recalled_bytes == work.recalled[0].bytes
-    async with open_work(tmp_path, by="local") as again:
-        assert await again.ask(query) is NOTHING
-
-
-async def test_newest_query_replaces_pending_one(tmp_path: Path, memory: Path) -> None:
-    async with open_work(tmp_path, by="local") as work:
-        work.recall.begin("what is all this about")
-        await trio.testing.wait_all_tasks_blocked()
-        work.recall.begin("how do we test with a database")
-        work.recall.begin("which port has the staging server")
-        await work.recall.wait_until_idle()
-        assert "8417" in text_of(work.recall.take_found())
-        assert read_queries(memory) == ["what is all this about", "which port has the staging server"]
-
-
 async def test_agent_does_not_wait_for_memories(tmp_path: Path, memory: Path) -> None:
     """The recall request is answered only after the agent's first turn; the next message contains the memories."""
     tools = {"tools": [{"Note": {"text": "x"}}], "signal": "turned"}
     late = {**answer("ports.md"), "until": "turned"}
     async with open_work(tmp_path, tools, turn(), late) as work:
         work.recall.begin("where does staging listen?")
-        assert (await run_loop(work.agent, RunLimits(turns=5))).reason == "completed"
+        await work.run()
         await work.recall.wait_until_idle()
-        assert work.recalled
+        assert work.of_type(Recalled)
         said = b"8417" in work.agent.conversation.prefix_bytes()
         assert said or "8417" in text_of(work.recall.take_found())
 
@@ -310,9 +245,9 @@ async def test_agent_does_not_wait_for_memories(tmp_path: Path, memory: Path) ->
 async def test_memories_follow_results_and_keep_prefix_cached(tmp_path: Path, memory: Path) -> None:
     script = [{"tools": [{"Note": {"text": "lorem " * 600}}]}, {"tools": [{"Note": {"text": "y"}}]}, turn()]
     async with open_work(tmp_path, *script, by="local") as work:
-        work.recall.begin("which port has the staging server")
+        work.recall.begin(QUERY)
         await work.recall.wait_until_idle()
-        await run_loop(work.agent, RunLimits(turns=5))
+        await work.run()
         role, blocks = work.agent.conversation.messages[2]
         assert role == "user"
         assert [json.loads(block)["type"] for block in blocks] == ["tool_result", "text"]
@@ -320,7 +255,11 @@ async def test_memories_follow_results_and_keep_prefix_cached(tmp_path: Path, me
         usages = [entry["usage"] for entry in work.served.requests]
         cached = usages[1]["cache_read_input_tokens"] + usages[1]["cache_creation_input_tokens"]
         assert usages[2]["cache_read_input_tokens"] == cached > 0
-        assert load_transcript(work.agent.transcript.path).recalled == {str(memory / "ports.md")}
+        loaded = load_transcript(work.agent.transcript.path)
+        assert loaded.recalled == {str(memory / "ports.md")}
+        assert loaded.recalled_bytes == work.of_type(Recalled)[0].bytes
+    async with open_work(tmp_path, by="local") as again:
+        assert await again.ask(QUERY) is NOTHING, "a resumed agent has seen it"
 
 
 async def test_all_stores_are_searched(tmp_path: Path, memory: Path) -> None:
@@ -332,12 +271,8 @@ async def test_all_stores_are_searched(tmp_path: Path, memory: Path) -> None:
         assert not work.failures
         assert read_queries(tmp_path / "reviewer") == read_queries(memory)
     async with open_work(tmp_path, by="local", stores=("memory", "reviewer")) as work:
-        assert {Path(path).parent.name for path in (await _chosen(work))} == {"memory", "reviewer"}
-
-
-async def _chosen(work: Work) -> list[str]:
-    await work.ask("staging port")
-    return work.recalled[-1].chosen
+        await work.ask("staging port")
+        assert {Path(path).parent.name for path in work.of_type(Recalled)[-1].chosen} == {"memory", "reviewer"}
 
 
 async def test_model_is_offered_best_matches_of_many_memories(tmp_path: Path, memory: Path) -> None:
@@ -346,8 +281,8 @@ async def test_model_is_offered_best_matches_of_many_memories(tmp_path: Path, me
         os.utime(memory / f"other{number}.md", (2_000_000_000, 2_000_000_000))
     settings = attrs.evolve(SETTINGS, scan=3)
     async with open_work(tmp_path, turn(), answer("ports.md", "other3.md"), settings=settings) as work:
-        assert "8417" in text_of(await work.ask("which port has the staging server"))
-        (event,) = work.recalled
+        assert "8417" in text_of(await work.ask(QUERY))
+        (event,) = work.of_type(Recalled)
         assert event.candidates == 22
         assert event.chosen == [str(memory / "ports.md")]
 
@@ -356,11 +291,11 @@ async def test_later_user_text_is_searched_once_before_next_call(tmp_path: Path,
     async with open_work(tmp_path, by="local") as work:
         await work.recall.before_call(work.agent)
         await work.recall.wait_until_idle()
-        assert work.recalled == [], "nobody has said anything"
-        work.agent.apply_record(UserTextRecord(texts=["which port has the staging server"]))
+        assert work.of_type(Recalled) == [], "nobody has said anything"
+        work.agent.apply_record(UserTextRecord(texts=[QUERY]))
         for _ in range(2):
             await work.recall.before_call(work.agent)
             await work.recall.wait_until_idle()
-        assert len(work.recalled) == 1
-        assert str(memory / "ports.md") in work.recalled[0].chosen
+        assert len(work.of_type(Recalled)) == 1
+        assert str(memory / "ports.md") in work.of_type(Recalled)[0].chosen
         assert "8417" in text_of(work.recall.take_found())

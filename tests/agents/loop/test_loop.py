@@ -10,6 +10,7 @@ import trio
 from coterie.agents.errors import BudgetSpent, ModelRefusedRequest, ModelUnreachable
 from coterie.agents.events.agent_events import Retrying, TextEmitted, ToolEnded, ToolStarted
 from coterie.agents.loop.agent import UNREADABLE, Durability
+from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.loop import INTERRUPTED, close_open_calls, run_loop
 from coterie.agents.loop.model.catalog import load_models
@@ -22,7 +23,7 @@ from coterie.scenarios.api_server.http.http_connection import HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder
 from coterie.scenarios.api_server.script.http_faults import HttpFault
 from tests.agents.loop.model.test_stream_decoders import START, block, call, ending, lines
-from tests.agents.scripted_agent import NotingTool, open_agent, watch
+from tests.agents.scripted_agent import NotingTool, of_type, open_agent, watch
 from tests.scenarios.api_server.http.http_peer import serving
 
 NINE = RunLimits(turns=9)
@@ -38,7 +39,8 @@ def never(_: str) -> str:
 
 
 async def test_loop_runs_until_model_makes_no_calls(tmp_path: Path) -> None:
-    script = "default: [{thinking: hm, text: one, tools: [{Note: {text: a}}]}, {text: 'done: {{last_tool_result}}'}]"
+    last = "{content: [{redacted_thinking: secret}, {text: 'done: {{last_tool_result}}'}]}"
+    script = f"default: [{{thinking: hm, text: one, tools: [{{Note: {{text: a}}}}]}}, {last}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note", act=str.upper)) as (agent, served):
         events = watch(agent)
         ended = await run_loop(agent, NINE)
@@ -51,24 +53,15 @@ async def test_loop_runs_until_model_makes_no_calls(tmp_path: Path) -> None:
         assert recorded.prefix_bytes() == agent.conversation.prefix_bytes()
 
 
-async def test_call_is_recorded_before_it_runs_and_result_before_next_request(tmp_path: Path) -> None:
-    def recorded(_: str) -> str:
-        conversation = load_transcript(tmp_path / "transcript.jsonl").conversation
-        assert conversation is not None
-        return " ".join(segment.block_type for segment in conversation.segments if segment.role)
-
-    script = "default: [{tools: [{Note: {}}]}, {text: 'saw {{last_tool_result}}'}]"
-    async with open_agent(script, tmp_path, NotingTool(name="Note", act=recorded)) as (agent, _):
-        assert (await run_loop(agent, NINE)).text == "saw text tool_use"
-
-
 async def test_readers_run_together_and_other_calls_alone_in_order(tmp_path: Path) -> None:
-    running = 0
+    """At most ten calls run at the same time."""
+    running = most = 0
     seen: list[tuple[str, int]] = []
 
     async def watch(name: str) -> str:
-        nonlocal running
+        nonlocal running, most
         running += 1
+        most = max(most, running)
         await trio.testing.wait_all_tasks_blocked()
         seen.append((name, running))
         await trio.testing.wait_all_tasks_blocked()
@@ -78,36 +71,27 @@ async def test_readers_run_together_and_other_calls_alone_in_order(tmp_path: Pat
     tools = (NotingTool(name="Look", act=watch), NotingTool(name="Do", act=watch, access="run"))
     calls = "Look: {text: a}}, {Look: {text: b}}, {Do: {text: c}}, {Do: {text: d}}, {Look: {text: e}"
     answer = "{{tool_result.0}}{{tool_result.2}}{{tool_result.4}}"
-    script = f"default: [{{tools: [{{{calls}}}]}}, {{text: '{answer}'}}]"
+    many = ", ".join("{Look: {text: x}}" for _ in range(23))
+    script = f"default: [{{tools: [{{{calls}}}]}}, {{text: '{answer}'}}, {{tools: [{many}]}}, {{text: done}}]"
     async with open_agent(script, tmp_path, *tools) as (agent, _):
         assert (await run_loop(agent, NINE)).text == "ace"
+        assert most == 2
+        agent.append_message("user", [text_block("more")])
+        assert (await run_loop(agent, NINE)).text == "done"
+        assert most == 10
     assert sorted(seen[:2]) == [("a", 2), ("b", 2)]
-    assert seen[2:] == [("c", 1), ("d", 1), ("e", 1)]
-
-
-async def test_at_most_ten_readers_run_at_the_same_time(tmp_path: Path) -> None:
-    running = most = 0
-
-    async def watch(_: str) -> str:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await trio.testing.wait_all_tasks_blocked()
-        running -= 1
-        return ""
-
-    calls = ", ".join("{Look: {}}" for _ in range(23))
-    script = f"default: [{{tools: [{calls}]}}, {{text: done}}]"
-    async with open_agent(script, tmp_path, NotingTool(name="Look", act=watch)) as (agent, _):
-        assert (await run_loop(agent, NINE)).reason == "completed"
-    assert most == 10
+    assert seen[2:5] == [("c", 1), ("d", 1), ("e", 1)]
 
 
 async def test_cut_off_reply_is_requested_again_with_larger_limit(tmp_path: Path) -> None:
+    """A retry of the model client is an event."""
     async with open_agent(f"default: [{{text: {'x' * 40_000}}}]", tmp_path) as (agent, served):
+        served.server.control.faults.add(HttpFault(kind="error", status=529))
+        events = watch(agent)
         ended = await run_loop(agent, NINE)
+        assert [event.error for event in of_type(events, Retrying)] == ["529 api_error: injected fault: error"]
         assert (ended.reason, len(ended.text), ended.turns) == ("completed", 40_000, 1)
-        assert [entry["stop_reason"] for entry in served.requests] == ["max_tokens", "end_turn"]
+        assert [entry["stop_reason"] for entry in served.requests] == [None, "max_tokens", "end_turn"]
         assert ended.usage.output == 8_000 + 10_000
 
 
@@ -119,37 +103,41 @@ async def test_paused_turn_continues(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "limits", "reason", "requests"),
+    ("reply", "limits", "reason", "error", "requests"),
     [
-        ("{text: no, stop: refusal}", NINE, "refused", 1),
-        ("{text: x, stop: model_context_window_exceeded}", NINE, "prompt_too_long", 1),
-        (f"{{text: {'x' * 260_000}}}", NINE, "cut_off", 4),
-        ("{tools: [{Note: {}}], times: always}", RunLimits(turns=3), "max_turns", 3),
+        ("{text: no, stop: refusal}", NINE, "refused", None, 1),
+        ("{text: x, stop: model_context_window_exceeded}", NINE, "prompt_too_long", None, 1),
+        (f"{{text: {'x' * 260_000}}}", NINE, "cut_off", None, 4),
+        ("{tools: [{Note: {}}], times: always}", RunLimits(turns=3), "max_turns", None, 3),
+        ("{tools: [{Hang: {}}]}", RunLimits(seconds=0.2), "budget", None, 1),
+        ("{text: x}", NINE, "budget", BudgetSpent, 0),
+        ("{text: x, fault: {kind: disconnect, count: always}}", NINE, "model_error", ModelUnreachable, 2),
+        (f"{{tools: [{{Note: {{text: {'x' * 900_000}}}}}]}}", NINE, "prompt_too_long", ModelRefusedRequest, 1),
     ],
-    ids=["refusal", "full window", "over the largest limit", "turns"],
+    ids=[
+        "refusal",
+        "full window",
+        "over the largest limit",
+        "turns",
+        "seconds",
+        "budget",
+        "unreachable",
+        "too long prompt",
+    ],
 )
-async def test_run_ends_with_reason(tmp_path: Path, reply: str, limits: RunLimits, reason: str, requests: int) -> None:
-    async with open_agent(f"default: [{reply}]", tmp_path, NotingTool(name="Note")) as (agent, served):
-        assert (await run_loop(agent, limits)).reason == reason
-        assert len(served.requests) == requests
-
-
-async def test_too_long_prompt_is_distinguished_from_other_refusals(tmp_path: Path) -> None:
+async def test_run_ends_with_reason(
+    tmp_path: Path, reply: str, limits: RunLimits, reason: str, error: type[Exception] | None, requests: int
+) -> None:
+    tools = NotingTool(name="Note"), NotingTool(name="Hang", act=hang)
     overlay = tmp_path / "models.toml"
-    overlay.write_text("[models.claude-opus-5-5]\nwindow = 1\n")
-    async with open_agent("default: [{text: x}]", tmp_path, models=load_models(overlay)) as (agent, _):
-        ended = await run_loop(agent, NINE)
-        assert ended.reason == "prompt_too_long"
-        assert isinstance(ended.error, ModelRefusedRequest)
-        assert ended.error.status == 400
-
-
-async def test_permanent_model_error_ends_run(tmp_path: Path) -> None:
-    async with open_agent("default: [{text: x}]", tmp_path) as (agent, served):
-        served.server.control.faults.add(HttpFault(kind="disconnect", count=None))
-        ended = await run_loop(agent, NINE)
-        assert ended.reason == "model_error"
-        assert isinstance(ended.error, ModelUnreachable)
+    overlay.write_text(f"[models.claude-opus-5-5]\nwindow = {1 if error is ModelRefusedRequest else 200_000}\n")
+    gate = LocalGateway(budget=Decimal(0) if error is BudgetSpent else None)
+    options: dict[str, Any] = {"models": load_models(overlay), "gate": gate}
+    async with open_agent(f"default: [{reply}]", tmp_path, *tools, **options) as (agent, served):
+        ended = await run_loop(agent, limits)
+        assert (ended.reason, type(ended.error)) == (reason, error or type(None))
+        assert agent.conversation.open_tool_uses == [] or reason == "max_turns"
+        assert len(served.requests) == requests
 
 
 async def test_denied_call_is_answered_and_tool_stays_in_request(tmp_path: Path) -> None:
@@ -176,6 +164,9 @@ async def test_open_call_after_crash_gets_error_and_is_not_run_again(tmp_path: P
     with pytest.RaisesGroup(KeyError, allow_unwrapped=True, flatten_subgroups=True):
         async with open_agent(script, tmp_path, tool) as (agent, _):
             await run_loop(agent, NINE)
+    loaded = load_transcript(tmp_path / "transcript.jsonl").conversation
+    assert loaded is not None
+    assert len(loaded.open_tool_uses) == 1
     async with open_agent(script, tmp_path, tool) as (agent, served):
         before = agent.conversation.prefix_bytes()
         assert close_open_calls(agent) == 1
@@ -184,27 +175,6 @@ async def test_open_call_after_crash_gets_error_and_is_not_run_again(tmp_path: P
         assert [entry["turn"] for entry in served.requests] == [2]
         assert close_open_calls(agent) == 0
     assert ran == ["a"]
-
-
-async def test_cancellation_keeps_recorded_messages(tmp_path: Path) -> None:
-    begun = trio.Event()
-
-    async def hang(_: str) -> str:
-        begun.set()
-        await trio.sleep_forever()
-        return ""
-
-    tool = NotingTool(name="Note", act=hang)
-    async with (
-        open_agent("default: [{tools: [{Note: {}}]}]", tmp_path, tool) as (agent, _),
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(lambda: run_loop(agent, NINE))
-        await begun.wait()
-        nursery.cancel_scope.cancel()
-    loaded = load_transcript(tmp_path / "transcript.jsonl").conversation
-    assert loaded is not None
-    assert len(loaded.open_tool_uses) == 1
 
 
 async def test_interrupted_turn_keeps_results_and_can_continue(tmp_path: Path) -> None:
@@ -233,14 +203,6 @@ async def test_interrupted_turn_keeps_results_and_can_continue(tmp_path: Path) -
         assert (await run_loop(agent, NINE)).text == f"quick is done, {INTERRUPTED.text}"
 
 
-async def test_limit_of_seconds_ends_turn(tmp_path: Path) -> None:
-    script = "default: [{tools: [{Note: {}}]}]"
-    async with open_agent(script, tmp_path, NotingTool(name="Note", act=hang)) as (agent, _):
-        ended = await run_loop(agent, RunLimits(seconds=0.2))
-        assert ended.reason == "budget"
-        assert agent.conversation.open_tool_uses == []
-
-
 async def test_limit_of_tokens_ends_run_before_next_call(tmp_path: Path) -> None:
     script = "default: [{tools: [{Note: {}}], times: always}]"
     async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, served):
@@ -249,27 +211,6 @@ async def test_limit_of_tokens_ends_run_before_next_call(tmp_path: Path) -> None
         *others, _ = served.requests
         assert ended.usage.total >= 300
         assert sum(entry["usage"]["input_tokens"] for entry in others) < 300
-
-
-async def test_budget_in_dollars_is_never_exceeded(tmp_path: Path) -> None:
-    gate = LocalGateway(budget=Decimal("0.35"))
-    script = f"default: [{{text: {'x' * 16_000}, tools: [{{Note: {{}}}}], times: always}}]"
-    async with open_agent(script, tmp_path, NotingTool(name="Note"), gate=gate) as (agent, served):
-        ended = await run_loop(agent, NINE)
-        assert ended.reason == "budget"
-        assert isinstance(ended.error, BudgetSpent)
-        assert Decimal("0.1") < gate.spent == ended.cost <= Decimal("0.35")
-        assert len(served.requests) == ended.turns
-
-
-async def test_retry_is_event(tmp_path: Path) -> None:
-    async with open_agent("default: [{text: x}]", tmp_path) as (agent, served):
-        served.server.control.faults.add(HttpFault(kind="error", status=529))
-        events = watch(agent)
-        assert (await run_loop(agent, NINE)).reason == "completed"
-        assert [event.error for event in events if isinstance(event, Retrying)] == [
-            "529 api_error: injected fault: error"
-        ]
 
 
 async def test_resumed_agent_continues_turn_number_and_token_count(tmp_path: Path) -> None:
@@ -304,7 +245,7 @@ async def test_call_with_invalid_json_is_answered_and_not_run(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("durability", "syncs"), [("never", 0), ("turn", 2), ("always", 3)])
 async def test_transcript_is_synced_as_often_as_configured(tmp_path: Path, durability: Durability, syncs: int) -> None:
-    """The script has two model calls and one turn with tool calls."""
+    """The script has two model calls and one turn with tool calls. The call is recorded before it runs."""
     counted: list[Path] = []
 
     class Counting:
@@ -313,9 +254,14 @@ async def test_transcript_is_synced_as_often_as_configured(tmp_path: Path, durab
                 counted.append(path)
             return size
 
-    script = "default: [{tools: [{Note: {}}]}, {text: done}]"
-    async with open_agent(script, tmp_path, NotingTool(name="Note")) as (agent, _):
+    def recorded(_: str) -> str:
+        conversation = load_transcript(tmp_path / "transcript.jsonl").conversation
+        assert conversation is not None
+        return " ".join(segment.block_type for segment in conversation.segments if segment.role)
+
+    script = "default: [{tools: [{Note: {}}]}, {text: 'saw {{last_tool_result}}'}]"
+    async with open_agent(script, tmp_path, NotingTool(name="Note", act=recorded)) as (agent, _):
         agent.durability = durability
         with file_faults(Counting()):
-            assert (await run_loop(agent, NINE)).reason == "completed"
+            assert (await run_loop(agent, NINE)).text == "saw text tool_use"
     assert counted == [tmp_path / "transcript.jsonl"] * syncs

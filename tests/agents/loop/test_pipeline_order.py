@@ -1,7 +1,6 @@
 """The table of steps: order per hook, roles, settings, and that nothing else puts a step into an agent."""
 
 import ast
-import typing
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,13 +10,11 @@ import pytest
 from coterie.agents.loop.agent import Pipeline
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.pipeline import (
-    BACKGROUND,
     DREAMING,
     EXTRACTION,
     PROGRESS,
     STEPS,
     Hook,
-    PipelineRole,
     Steps,
     arrange,
     disabled_settings,
@@ -27,16 +24,6 @@ from coterie.agents.settings import SETTINGS, Settings
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("agents", "orchestrator", "mailbox", "memory", "scenarios", "src/coterie")
 
-METHODS = {
-    "tool_results": "transform_results",
-    "new_message": "add_blocks",
-    "before_call": "before_call",
-    "overflow": "on_overflow",
-    "reply": "on_reply",
-    "stop": "on_stop",
-    "end": "on_run_finished",
-    "compacted": "on_compacted",
-}
 
 ORDER: dict[str, tuple[str, ...]] = {
     "tool_results": ("tool_results",),
@@ -55,7 +42,6 @@ ORDER: dict[str, tuple[str, ...]] = {
 
 
 def named_steps() -> Steps:
-    """Every step, represented by its name."""
     names: dict[str, Any] = {field.name: field.name for field in attrs.fields(Steps)}
     return Steps(**names)
 
@@ -76,17 +62,11 @@ def test_fork_checks_sharing_first_and_never_edits_the_cache() -> None:
 
 @pytest.mark.parametrize("setting", sorted({row.setting for row in STEPS if row.setting is not None}))
 def test_disabled_setting_removes_its_steps_and_no_others(setting: str) -> None:
-    assert setting in SETTINGS
+    """The two mechanisms that need request parameters are off in a conversation that began without them."""
+    assert setting in disabled_settings(Settings.build({setting: False}, {}), KeyHeader(model="m"), is_embedded=False)
     left = by_hook(arrange(named_steps(), {setting}))
     off = {(row.hook, row.step) for row in STEPS if row.setting == setting}
     assert left == {hook: tuple(step for step in steps if (hook, step) not in off) for hook, steps in ORDER.items()}
-
-
-@pytest.mark.parametrize("setting", sorted({row.setting for row in STEPS if row.setting is not None}))
-def test_setting_of_a_row_switches_it_off(setting: str) -> None:
-    """The two mechanisms that need request parameters are off in a conversation that began without them."""
-    settings = Settings.build({setting: False}, {})
-    assert setting in disabled_settings(settings, KeyHeader(model="m"), is_embedded=False)
 
 
 def test_daily_log_and_scripted_models_switch_off_extraction() -> None:
@@ -97,27 +77,10 @@ def test_daily_log_and_scripted_models_switch_off_extraction() -> None:
     assert not {EXTRACTION, DREAMING, PROGRESS} & disabled_settings(Settings(), header, is_embedded=False)
 
 
-def test_absent_steps_leave_no_gap() -> None:
-    assert by_hook(arrange(Steps())) == by_hook(Pipeline())
-
-
 def test_every_layer_and_every_switch_of_a_layer_has_a_row() -> None:
     assert {row.layer for row in STEPS} == {None, 1, 2, 3, 4, 5, 6, 7}
     switches = {key for key in SETTINGS if key.startswith("layers.") and key.endswith(".enabled")}
     assert switches <= {row.setting for row in STEPS}
-
-
-@pytest.mark.parametrize("row", STEPS, ids=lambda row: f"{row.hook}-{row.step}")
-def test_step_has_the_method_of_its_hook(row: Any) -> None:
-    kind, _ = get_args(typing.get_type_hints(Steps)[row.step])
-    assert callable(getattr(kind, METHODS[row.hook]))
-    assert set(row.roles) <= set(get_args(PipelineRole))
-
-
-@pytest.mark.parametrize("step", BACKGROUND)
-def test_step_with_a_background_task_can_be_opened(step: str) -> None:
-    kind, _ = get_args(typing.get_type_hints(Steps)[step])
-    assert callable(kind.open)
 
 
 def _puts_steps_into_an_agent(node: ast.AST) -> bool:

@@ -1,26 +1,30 @@
-"""The authorizer opens one prompt at a time, keeps grants in memory and reports its decisions."""
+"""Prompts, grants and reported decisions of the authorizer, and permissions before and after a plan."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 import trio
 import trio.testing
 
-from coterie.agents.permissions.authorizer import Authorizer, PermissionDecision
+from coterie.agents.errors import ControlLost, ToolFailed
+from coterie.agents.events.agent_events import PermissionDecided
+from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.plan_approval import PlanDecision, PlanPolicy
 from coterie.agents.permissions.rules import RoleLimit, Rule
-from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
+from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Mode, Question
+from coterie.agents.runtime.plan_mode import PlanMode
+from coterie.agents.tools.files.edit import Edit, EditInput
 from coterie.agents.tools.files.read import Read, ReadInput
+from coterie.agents.tools.files.write import Write, WriteInput
 from coterie.agents.tools.shell.bash import Bash, BashInput
-from coterie.agents.tools.tool import Workspace, call_tool
+from coterie.agents.tools.tool import Tool, Workspace, call_tool
+from coterie.errors import ConfigInvalid
 
 PUSH = Rule.parse("Bash(git push:*)", "test")
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path / "scratch")
 
 
 @attrs.define(eq=False)
@@ -54,15 +58,6 @@ async def _denial(authority: Authorizer, workspace: Workspace, command: str = "g
     return await authority.denial(Bash(), BashInput(command=command), workspace)
 
 
-async def test_allow_once_applies_to_one_call(workspace: Workspace) -> None:
-    asker = _asker(AllowOnce(), AllowOnce())
-    authority = Authorizer(Permissions(), asker)
-    assert await _denial(authority, workspace) is None
-    assert await _denial(authority, workspace) is None
-    assert len(asker.questions) == 2
-    assert authority.granted == []
-
-
 async def test_allow_for_session_applies_to_all_calls_of_the_rule(workspace: Workspace) -> None:
     asker = _asker(AllowForSession(), DenyCall())
     authority = Authorizer(Permissions(), asker)
@@ -80,19 +75,13 @@ async def test_a_refusal_carries_its_reason_to_the_model(workspace: Workspace) -
     assert result.text == "The user refused this call: use a branch"
 
 
-async def test_unclear_command_can_only_be_allowed_once(workspace: Workspace) -> None:
-    asker = _asker(AllowForSession(), AllowForSession())
+async def test_allow_once_and_allow_for_an_unclear_command_apply_to_one_call(workspace: Workspace) -> None:
+    asker = _asker(AllowOnce(), AllowForSession(), AllowOnce(), AllowForSession())
     authority = Authorizer(Permissions(), asker)
-    for _ in range(2):
-        assert await _denial(authority, workspace, "ls $(pwd)") is None
+    for command in ("git push", "ls $(pwd)", "git push", "ls $(pwd)"):
+        assert await _denial(authority, workspace, command) is None
     assert authority.granted == []
-    assert len(asker.questions) == 2
-
-
-async def test_denial_names_the_rule_to_add_without_a_user(workspace: Workspace) -> None:
-    reason = await _denial(Authorizer(Permissions()), workspace)
-    assert reason is not None
-    assert "the rule Bash(git push:*)" in reason
+    assert len(asker.questions) == 4
 
 
 async def test_ask_rule_allowed_for_session_asks_no_more_for_that_call(workspace: Workspace) -> None:
@@ -103,35 +92,27 @@ async def test_ask_rule_allowed_for_session_asks_no_more_for_that_call(workspace
     assert await _denial(authority, workspace, "git push b") is not None
 
 
-async def test_prompt_is_skipped_when_an_earlier_answer_covers_it(workspace: Workspace) -> None:
-    asker = ScriptedAsker([AllowForSession()])
+async def test_one_prompt_is_open_at_a_time_and_skipped_if_an_answer_covers_it(workspace: Workspace) -> None:
+    asker = ScriptedAsker([AllowForSession(), AllowOnce(), AllowOnce()])
     authority = Authorizer(Permissions(), asker)
     denials: list[str | None] = []
 
-    async def call() -> None:
-        denials.append(await _denial(authority, workspace))
+    async def call(command: str) -> None:
+        denials.append(await _denial(authority, workspace, command))
 
     async with trio.open_nursery() as nursery:
-        for _ in range(5):
-            nursery.start_soon(call)
+        nursery.start_soon(call, "git push")
         await trio.testing.wait_all_tasks_blocked()
-        asker.is_open.set()
-    assert denials == [None] * 5
-    assert len(asker.questions) == 1
-    assert authority.granted == [PUSH]
-
-
-async def test_only_one_prompt_is_open_at_a_time(workspace: Workspace) -> None:
-    asker = ScriptedAsker([AllowOnce(), AllowOnce(), AllowOnce()])
-    authority = Authorizer(Permissions(), asker)
-    async with trio.open_nursery() as nursery:
-        for command in ("git push", "make", "ls"):
-            nursery.start_soon(_denial, authority, workspace, command)
+        for command in ("git push", "git push -f", "make", "ls"):
+            nursery.start_soon(call, command)
         await trio.testing.wait_all_tasks_blocked()
         assert len(asker.questions) == 1
         assert await authority.denial(Read(), ReadInput(file_path="a"), workspace) is None
         asker.is_open.set()
+    assert denials == [None] * 5
+    assert [question.subject for question in asker.questions[:1]] == ["git push"]
     assert len(asker.questions) == 3
+    assert authority.granted == [PUSH]
 
 
 async def test_cancelled_prompt_grants_nothing_and_the_next_one_opens(workspace: Workspace) -> None:
@@ -147,15 +128,8 @@ async def test_cancelled_prompt_grants_nothing_and_the_next_one_opens(workspace:
     assert len(asker.questions) == 2
 
 
-async def test_replaced_permissions_apply_to_the_next_call(workspace: Workspace) -> None:
-    authority = Authorizer(Permissions(mode="plan"))
-    assert await _denial(authority, workspace) is not None
-    authority.permissions = Permissions(mode="bypassPermissions")
-    assert await _denial(authority, workspace) is None
-
-
 async def test_decision_is_reported_unless_the_mode_simply_allows(workspace: Workspace) -> None:
-    told: list[PermissionDecision] = []
+    told: list[PermissionDecided] = []
     limit = RoleLimit(name="helper", reason="none of that", denied=frozenset({"Read"}))
     authority = Authorizer(
         Permissions(allow=(Rule.parse("Bash(ls:*)", "test"),), deny=(Rule.parse("Bash(rm:*)", "test"),)),
@@ -177,3 +151,111 @@ async def test_decision_is_reported_unless_the_mode_simply_allows(workspace: Wor
         ("Read", "denied", "helper"),
     ]
     assert told[-1].reason == "none of that"
+    authority.permissions = Permissions(mode="bypassPermissions")
+    assert await _denial(authority, workspace, "rm x") is None
+
+
+YES, NO = PlanDecision(approve=True, by="lead"), PlanDecision(approve=False, by="lead", feedback="No.")
+BY_LEAD, BY_RULE = PlanPolicy(by="lead"), PlanPolicy(by="rule", paths=("tests/**", "docs/*.md"))
+CALLS: dict[str, tuple[Tool, Any]] = {
+    "read": (Read(), ReadInput(file_path="a.py")),
+    "write": (Write(), WriteInput(file_path="a.py", content="x")),
+    "edit": (Edit(), EditInput(file_path="a.py", old_string="x", new_string="y")),
+    "run": (Bash(), BashInput(command="ls")),
+}
+
+
+@attrs.define(eq=False)
+class Agent:
+    """An agent in plan mode, in a directory, with scripted decisions on its plans."""
+
+    directory: Path
+    policy: PlanPolicy | None
+    decisions: list[PlanDecision | ControlLost] = attrs.field(factory=list)
+    is_approved: bool = False
+    mode: Mode = "bypassPermissions"
+    plans: list[tuple[str, tuple[str, ...]]] = attrs.field(factory=list)
+    did: list[str] = attrs.field(factory=list)
+    authority: Authorizer = attrs.field(init=False)
+    planning: PlanMode = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        (self.directory / "a.py").write_text("x")
+        self.authority = Authorizer(Permissions(mode=self.mode))
+        self.planning = PlanMode(
+            policy=self.policy,
+            is_approved=self.is_approved,
+            authority=self.authority,
+            approver=self,
+            report_activity=lambda activity, what: self.did.append(f"{activity} {what}".strip()),
+        )
+
+    async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
+        """Return the next scripted decision; as `PlanApprover.submit`."""
+        self.plans.append((plan, tuple(files)))
+        decision = self.decisions.pop(0)
+        if isinstance(decision, ControlLost):
+            raise decision
+        return decision
+
+    async def may(self) -> set[str]:
+        """Return the names of the allowed calls."""
+        return {name for name, call in CALLS.items() if await self.denial(*call) is None}
+
+    async def denial(self, tool: Tool, arguments: Any) -> str | None:
+        return await self.authority.denial(tool, arguments, Workspace(root=self.directory, scratch=self.directory))
+
+    async def denial_of_write(self, path: str) -> str | None:
+        """Return the reason why a write is denied."""
+        return await self.denial(Write(), WriteInput(file_path=path, content="x"))
+
+
+async def test_agent_may_only_read_until_its_plan_is_approved(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, BY_LEAD, [NO, YES])
+    assert await agent.may() == {"read"}
+    assert (await agent.planning.submit("1. A.\n2. B.", ["a.py"])) == NO
+    assert await agent.may() == {"read"}
+    assert (await agent.planning.submit("1. C.", [])) == YES
+    assert await agent.may() == set(CALLS)
+    assert agent.plans == [("1. A.\n2. B.", ("a.py",)), ("1. C.", ())]
+    assert agent.did == ["plan_pending 1. A.", "running", "plan_pending 1. C.", "running"]
+
+
+async def test_approval_restores_the_agents_own_permissions_and_a_lost_approver_nothing(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, BY_LEAD, [ControlLost("the root has gone"), YES], mode="acceptEdits")
+    with pytest.raises(ControlLost):
+        await agent.planning.submit("1.", [])
+    assert await agent.may() == {"read"}
+    await agent.planning.submit("1.", [])
+    assert await agent.may() == {"read", "write", "edit"}
+    resumed = Agent(tmp_path, BY_LEAD, is_approved=True)
+    assert await resumed.may() == set(CALLS)
+    assert (await resumed.planning.submit("1.", [])).approve
+    assert resumed.plans == []
+
+
+async def test_agent_without_a_plan_policy_is_unrestricted(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, None)
+    assert await agent.may() == set(CALLS)
+    with pytest.raises(ToolFailed, match="No plan was requested"):
+        await agent.planning.submit("1.", [])
+    assert agent.did == []
+
+
+@pytest.mark.parametrize("is_approved", [False, True], ids=["by a yes", "before a crash"])
+async def test_rule_approval_allows_changes_only_of_its_paths(tmp_path: Path, is_approved: bool) -> None:
+    agent = Agent(tmp_path, BY_RULE, [PlanDecision(approve=True, by="rule")], is_approved=is_approved)
+    if not is_approved:
+        assert await agent.denial_of_write("tests/test_a.py") is not None
+        await agent.planning.submit("1.", ["tests/test_a.py"])
+    for path in ("tests", "src"):
+        (tmp_path / path).mkdir()
+    (tmp_path / "tests" / "link").symlink_to(tmp_path / "src")
+    assert await agent.may() == {"read"}
+    for path in ("tests/test_a.py", "tests/deep/x", "docs/a.md", "src/../tests/x", f"{tmp_path}/tests/x"):
+        assert await agent.denial_of_write(path) is None, path
+    for path in ("a.py", "tests/../a.py", "tests/link/a.py", "docs/a.txt", "/etc/x", f"{tmp_path}/a.py"):
+        reason = "The rule that approved your plan lets you change only tests/**, docs/*.md, and run no command."
+        assert await agent.denial_of_write(path) == reason
+    with pytest.raises(ConfigInvalid, match="the rule over plans"):
+        Agent(tmp_path, PlanPolicy(by="rule", paths=("../x",)))

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coterie.agents.permissions.commands.command_line import SimpleCommand
-from coterie.agents.permissions.commands.command_parser import MAX_CHARACTERS, parse_command
+from coterie.agents.permissions.commands.command_parser import MAX_CHARACTERS, SimpleCommand, parse_command
 from coterie.agents.permissions.commands.command_pattern import CommandPattern
 from tests.agents.permissions.real_bash import ran_by_bash
 from tests.examples import examples
@@ -75,15 +74,11 @@ UNCLEAR = [
 
 FRAGMENTS = [
     *("aa", "bb", "cc ", "aa ", " ", "\n", "\t", ";", "&&", "||", "|", "|&", "&", "(", ")", "{ ", "; }", "! ", "#"),
-    *(" #",),
-    *("'", '"', "\\", "\\\n", "'x y'", '"x y"', "$'", "$'\\x41\\n'", "\\'", '\\"', "$x", "${x}", "$", "$(", "`"),
-    *("<(", ">("),
-    *("<<EOF", "<<'EOF'\n", "<<-EOF\n", "\nEOF\n", "\n\tEOF\n", "EOF", "<<<", ">", "<", "2>&1", "&>", ">&", "<&-"),
-    *("{x}>",),
-    *("x=", "=", "+=", "[", "]", "*", "?", "~", "{a,b}", "{}", "-", "1", "2>", "\r", "é", "$((", "((", "[[ ", "if "),
-    *("fi",),
-    *("${x:-", "}", "case ", "in ", ";;", "time ", "function ", "coproc ", '"$(cc)"', "`bb`", '$"', "\\`", "%", "^"),
-    *("!",),
+    *(" #", "'", '"', "\\", "\\\n", "'x y'", '"x y"', "$'", "$'\\x41\\n'", "\\'", '\\"', "$x", "${x}", "$", "$(", "`"),
+    *("<(", ">(", "<<EOF", "<<'EOF'\n", "<<-EOF\n", "\nEOF\n", "\n\tEOF\n", "EOF", "<<<", ">", "<", "2>&1", "&>"),
+    *(">&", "<&-", "{x}>", "x=", "=", "+=", "[", "]", "*", "?", "~", "{a,b}", "{}", "-", "1", "2>", "\r", "é", "$(("),
+    *("((", "[[ ", "if ", "fi", "${x:-", "}", "case ", "in ", ";;", "time ", "function ", "coproc ", '"$(cc)"'),
+    *("`bb`", '$"', "\\`", "%", "^", "!"),
 ]
 
 
@@ -131,30 +126,22 @@ def test_commands_in_substitutions_are_separate(text: str) -> None:
     assert ["rm", "x"] not in _command_words(text)
 
 
+PLAIN = [
+    *("< bb", "2>&1", ">&2", "2>&-", ">/dev/null", "&>/dev/null", "<<<$x"),
+    *("2>>/dev/null", "3>&1-", "< '/dev/null'", "<<E\nx\nE", "2>|/dev/null"),
+]
+NOT_PLAIN = [
+    *("> bb", ">> bb", ">| bb", "&> bb", "&>> bb", ">& bb", "<> bb", "2>bb", "> /dev/null/../x", "> $x", "> /dev/tty"),
+    *(">&$x", "<&x", ">/dev/nul*", "< /dev/tcp/host/80", "> /dev/udp/host/80", "< $x", "<&$x"),
+]
+ASSIGNING = ["x=1 aa", "PATH=. aa", "x+=1 aa", "x[1]=2 aa", "X=1 Y=2 aa", ">b aa", "F\\\nO=x aa"]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        *(
-            (f"aa {harmless}", True)
-            for harmless in ("< bb", "2>&1", ">&2", "2>&-", ">/dev/null", "&>/dev/null", "<<<$x")
-        ),
-        *(
-            (f"aa {harmless}", True)
-            for harmless in ("2>>/dev/null", "3>&1-", "< '/dev/null'", "<<E\nx\nE", "2>|/dev/null")
-        ),
-        *(
-            (f"aa {writing}", False)
-            for writing in ("> bb", ">> bb", ">| bb", "&> bb", "&>> bb", ">& bb", "<> bb", "2>bb")
-        ),
-        *(
-            (f"aa {writing}", False)
-            for writing in ("> /dev/null/../x", "> $x", "> /dev/tty", ">&$x", "<&x", ">/dev/nul*")
-        ),
-        *((f"aa {calling}", False) for calling in ("< /dev/tcp/host/80", "> /dev/udp/host/80", "< $x", "<&$x")),
-        *(
-            (text, False)
-            for text in ("x=1 aa", "PATH=. aa", "x+=1 aa", "x[1]=2 aa", "X=1 Y=2 aa", ">b aa", "F\\\nO=x aa")
-        ),
+        *((f"aa {rest}", True) for rest in PLAIN),
+        *((text, False) for text in (*(f"aa {rest}" for rest in NOT_PLAIN), *ASSIGNING)),
     ],
 )
 def test_plain_command_has_no_assignment_and_no_write(text: str, *, expected: bool) -> None:

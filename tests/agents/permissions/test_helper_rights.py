@@ -1,5 +1,6 @@
-"""Permissions of a helper, which never prompts."""
+"""Permissions of a helper, which never prompts, and the commands that only read."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 
 from coterie.agents.errors import ToolFailed
 from coterie.agents.permissions.authorizer import Authorizer
-from coterie.agents.permissions.helper_rights import HelperRights
+from coterie.agents.permissions.commands.command_parser import parse_command
+from coterie.agents.permissions.helper_rights import HelperRights, write_reason
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.rules import Rule
 from coterie.agents.tools.files.edit import Edit, EditInput
@@ -15,8 +17,7 @@ from coterie.agents.tools.files.glob import Glob, GlobInput
 from coterie.agents.tools.files.read import Read, ReadInput
 from coterie.agents.tools.files.write import Write, WriteInput
 from coterie.agents.tools.search.grep import Grep, GrepInput
-from coterie.agents.tools.shell.bash import Bash, BashInput
-from coterie.agents.tools.shell.bash_output import KillBash, KillBashInput
+from coterie.agents.tools.shell.bash import Bash, BashInput, KillBash, KillBashInput
 from coterie.agents.tools.tool import Tool, Workspace
 
 
@@ -57,28 +58,14 @@ async def test_helper_reads_project_and_memory_and_writes_only_memory(workspace:
         (Write(), WriteInput(file_path=str(memory / "../home/a.md"), content="x")),
     ]
     for tool, arguments in outside:
-        reason = await _denial(workspace, tool, arguments)
-        assert reason is not None
-        assert "is outside" in reason
-
-
-async def test_every_other_tool_is_denied(workspace: Workspace) -> None:
-    reason = await _denial(workspace, KillBash(), KillBashInput(bash_id="1"))
-    assert reason is not None
-    assert "cannot be used here" in reason
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["ls -la", "cat src/a.py", "grep -rn x src | head -n 3", "cat src/*.py", "git log -5", "ls ../memory 2>/dev/null"],
-)
-async def test_read_only_command_inside_is_allowed(workspace: Workspace, command: str) -> None:
-    assert await _denial(workspace, Bash(), BashInput(command=command)) is None
+        assert "is outside" in (await _denial(workspace, tool, arguments) or "")
 
 
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
+        *((command, None) for command in ("ls -la", "cat src/a.py", "grep -rn x src | head -n 3", "cat src/*.py")),
+        *((command, None) for command in ("git log -5", "ls ../memory 2>/dev/null")),
         ("echo x > src/a.py", "this has a redirection"),
         ("rm src/a.py", "this has rm"),
         ("cat /etc/passwd", "is outside"),
@@ -96,20 +83,63 @@ async def test_read_only_command_inside_is_allowed(workspace: Workspace, command
         ("cd src", "this has cd"),
     ],
 )
-async def test_command_that_writes_or_reads_outside_is_denied(workspace: Workspace, command: str, reason: str) -> None:
-    denied = await _denial(workspace, Bash(), BashInput(command=command))
-    assert denied is not None
-    assert reason in denied
+async def test_only_a_command_that_reads_inside_is_allowed(
+    workspace: Workspace, command: str, reason: str | None
+) -> None:
+    denial = await _denial(workspace, Bash(), BashInput(command=command))
+    assert denial is None if reason is None else reason in (denial or "")
 
 
-async def test_deny_rules_of_agent_and_parent_apply_to_the_helper(workspace: Workspace) -> None:
+async def test_deny_rules_apply_and_other_tools_and_invalid_paths_do_not_work(workspace: Workspace) -> None:
     rule = "Read(src/**)"
-    assert await _denial(workspace, Read(), ReadInput(file_path="src/a.py"), rule) == (
-        f"The rule {rule} denies this call."
-    )
+    denied = await _denial(workspace, Read(), ReadInput(file_path="src/a.py"), rule)
+    assert denied == f"The rule {rule} denies this call."
     assert await _denial(workspace, Read(), ReadInput(file_path="b.py"), rule) is None
-
-
-async def test_invalid_path_is_a_tool_failure(workspace: Workspace) -> None:
+    assert "cannot be used here" in (await _denial(workspace, KillBash(), KillBashInput(bash_id="1")) or "")
     with pytest.raises(ToolFailed):
         await _denial(workspace, Read(), ReadInput(file_path="a\0b"))
+
+
+READING = [
+    *(
+        "ls -la src",
+        "cat a.txt b.txt | head -n 5",
+        "cat *.txt",
+        "/usr/bin/wc -l a.txt",
+        "date +%F",
+        "tail -n 3 < a.txt",
+    ),
+    *("grep -rn 'needle' . 2>/dev/null", "find . -name '*.txt' -newer a.txt", "sort -r a.txt | uniq -c"),
+    *("git log --oneline -5 && git --no-pager diff HEAD", "echo $(cat a.txt)", "rg --hidden needle"),
+]
+WRITING = [
+    *("echo x > a.txt", "cat a.txt >> b.txt", "rm a.txt", "./cat a.txt", "tools/ls", "PATH=. ls", "env ls", "$CMD"),
+    *(
+        "sort a.txt -o a.txt",
+        "sort -ro a.txt a.txt",
+        "sort --outp=a.txt a.txt",
+        "sort $FLAGS a.txt",
+        "uniq a.txt b.txt",
+    ),
+    *("find . -delete", "find . -exec rm {} +", "find . $HOW", "find . -fprint a.txt", "file -C -m a.txt"),
+    *("git commit -m x", "git -c core.pager=rm log", "git $WHAT log", "git --no-pager lo$g", "git diff --ext-diff"),
+    *("git diff --output=a.txt", "git grep -O x", "rg --pre ./convert x", "date -s 2020-01-01", "xargs rm < a.txt"),
+    *("bash -c ls", "sed -i s/a/b/ a.txt", "awk '{print > \"a.txt\"}' a.txt", "cat a.txt | tee b.txt", "ls `rm a.txt`"),
+    *("echo $(rm a.txt)", "cat < /dev/tcp/example.com/80", "if true; then rm a.txt; fi", "python3 -c 'x'"),
+    "cat <<< $(rm a.txt)",
+]
+
+
+@pytest.mark.parametrize("command", READING)
+def test_read_only_command_is_recognized_and_changes_nothing_in_bash(command: str, tmp_path: Path) -> None:
+    assert write_reason(parse_command(command)) is None
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("needle\n")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.rglob("*"))}
+    subprocess.run(["/bin/bash", "-c", command], cwd=tmp_path, capture_output=True, check=False, timeout=10)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.rglob("*"))} == before
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_write_reason_names_the_part_that_may_write(command: str) -> None:
+    assert write_reason(parse_command(command)) is not None

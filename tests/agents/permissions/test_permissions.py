@@ -8,7 +8,7 @@ import pytest
 
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.rules import RoleLimit, Rule
-from coterie.agents.permissions.types import MODES, Allowed, Denied, Mode, NeedsPrompt, Verdict
+from coterie.agents.permissions.types import MODES, Allowed, Denied, Mode, NeedsPrompt, Verdict, Vote
 from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.tools.files.read import Read, ReadInput
 from coterie.agents.tools.files.write import Write, WriteInput
@@ -28,11 +28,6 @@ CALLS: dict[Kind, tuple[Tool, Any]] = {
 STRICTNESS = (Allowed, NeedsPrompt, Denied)
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(root=tmp_path, scratch=tmp_path / "scratch")
-
-
 def _rules(*texts: str) -> tuple[Rule, ...]:
     return tuple(Rule.parse(text, "test") for text in texts)
 
@@ -41,32 +36,28 @@ def _judge(permissions: Permissions, kind: Kind, workspace: Workspace, granted: 
     return permissions.evaluate(*CALLS[kind], workspace, granted)
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"),
-    [
-        ("default", (Allowed, NeedsPrompt, NeedsPrompt, NeedsPrompt, Denied, NeedsPrompt)),
-        ("acceptEdits", (Allowed, NeedsPrompt, Allowed, NeedsPrompt, Denied, NeedsPrompt)),
-        ("plan", (Allowed, NeedsPrompt, Denied, Denied, Denied, Denied)),
-        ("dontAsk", (Allowed, Denied, Denied, Denied, Denied, Denied)),
-        ("bypassPermissions", (Allowed,) * len(KINDS)),
-    ],
-)
-def test_a_mode_without_rules(mode: Mode, expected: tuple[type[Verdict], ...], workspace: Workspace) -> None:
-    assert tuple(type(_judge(Permissions(mode=mode), kind, workspace)) for kind in KINDS) == expected
+A, P, D = Allowed, NeedsPrompt, Denied
 
 
 @pytest.mark.parametrize(
-    ("mode", "expected"),
+    ("mode", "allow", "expected"),
     [
-        ("default", (Allowed, Allowed, Allowed, Allowed, Denied, Allowed)),
-        ("acceptEdits", (Allowed, Allowed, Allowed, Allowed, Denied, Allowed)),
-        ("plan", (Allowed, Allowed, Denied, Denied, Denied, Denied)),
-        ("dontAsk", (Allowed, Allowed, Allowed, Allowed, Denied, Allowed)),
-        ("bypassPermissions", (Allowed,) * len(KINDS)),
+        ("default", (), (A, P, P, P, D, P)),
+        ("acceptEdits", (), (A, P, A, P, D, P)),
+        ("plan", (), (A, P, D, D, D, D)),
+        ("dontAsk", (), (A, D, D, D, D, D)),
+        ("bypassPermissions", (), (A, A, A, A, A, A)),
+        ("default", ("*",), (A, A, A, A, D, A)),
+        ("acceptEdits", ("*",), (A, A, A, A, D, A)),
+        ("plan", ("*",), (A, A, D, D, D, D)),
+        ("dontAsk", ("*",), (A, A, A, A, D, A)),
+        ("bypassPermissions", ("*",), (A, A, A, A, A, A)),
     ],
 )
-def test_a_mode_with_everything_allowed(mode: Mode, expected: tuple[type[Verdict], ...], workspace: Workspace) -> None:
-    permissions = Permissions(mode=mode, allow=_rules("*"))
+def test_a_mode_without_rules_and_with_everything_allowed(
+    mode: Mode, allow: tuple[str, ...], expected: tuple[type[Verdict], ...], workspace: Workspace
+) -> None:
+    permissions = Permissions(mode=mode, allow=_rules(*allow))
     assert tuple(type(_judge(permissions, kind, workspace)) for kind in KINDS) == expected
 
 
@@ -90,12 +81,6 @@ def test_ask_wins_over_allow_and_mode_but_not_over_bypass(
     kinds: tuple[Kind, ...] = ("read", "edit", "run")
     for kind in kinds:
         assert isinstance(_judge(permissions, kind, workspace), expected)
-
-
-def test_plan_mode_denial_mentions_the_approval(workspace: Workspace) -> None:
-    verdict = _judge(Permissions(mode="plan", allow=_rules("Bash")), "run", workspace)
-    assert isinstance(verdict, Denied)
-    assert "until your plan is approved" in verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -167,44 +152,31 @@ def test_granted_rule_waives_an_ask_rule_only_for_the_exact_call(
 
 
 @pytest.mark.parametrize(
-    ("kind", "remedy"),
+    ("mode", "kind", "remedy"),
     [
-        ("edit", "the rule Edit(src/**) or the mode acceptEdits"),
-        ("edit outside", "the rule Edit(/etc/hosts) or the mode bypassPermissions"),
-        ("read outside", "the rule Read(/etc/hosts) or the mode bypassPermissions"),
-        ("run", "the rule Bash(ls:*) or the mode bypassPermissions"),
+        ("dontAsk", "edit", "with the rule Edit(src/**) or the mode acceptEdits."),
+        ("dontAsk", "edit outside", "with the rule Edit(/etc/hosts) or the mode bypassPermissions."),
+        ("dontAsk", "read outside", "with the rule Read(/etc/hosts) or the mode bypassPermissions."),
+        ("dontAsk", "run", "with the rule Bash(ls:*) or the mode bypassPermissions."),
+        ("plan", "run", "until your plan is approved"),
     ],
 )
-def test_denial_names_the_way_to_allow_the_call(kind: Kind, remedy: str, workspace: Workspace) -> None:
-    verdict = _judge(Permissions(mode="dontAsk"), kind, workspace)
+def test_denial_names_the_way_to_allow_the_call(mode: Mode, kind: Kind, remedy: str, workspace: Workspace) -> None:
+    verdict = _judge(Permissions(mode=mode), kind, workspace)
     assert isinstance(verdict, Denied)
-    assert verdict.reason.endswith(f"The user could allow it with {remedy}.")
+    assert remedy in verdict.reason
     assert "\n" not in verdict.reason
 
 
-def test_prompt_shows_the_call_and_the_reason(workspace: Workspace) -> None:
+def test_prompt_shows_the_call_with_its_arguments_and_the_reason(workspace: Workspace) -> None:
     command = "ls $(pwd) $((1))"
     verdict = Permissions().evaluate(Bash(), BashInput(command=command), workspace)
     assert isinstance(verdict, NeedsPrompt)
-    assert verdict.question.subject == command
+    assert (verdict.question.subject, verdict.question.rules, verdict.question.details) == (command, (), {})
     assert "it has arithmetic" in verdict.question.reason
-    assert verdict.question.rules == ()
-
-
-@pytest.mark.parametrize(("place", "is_free"), [("tool-results", True), ("jobs", True), ("transcript.jsonl", False)])
-def test_agent_may_read_results_of_its_own_calls(place: str, is_free: bool, tmp_path: Path) -> None:
-    workspace = Workspace(root=tmp_path / "root", scratch=tmp_path / "scratch")
-    call = ReadInput(file_path=str(workspace.scratch / place))
-    assert isinstance(Permissions().evaluate(Read(), call, workspace), Allowed) is is_free
-
-
-def test_prompt_shows_the_changed_arguments(workspace: Workspace) -> None:
     asks = _judge(Permissions(), "edit", workspace)
     assert isinstance(asks, NeedsPrompt)
     assert (asks.question.subject, asks.question.details) == ("src/a.py", {"content": "x"})
-    asks = _judge(Permissions(), "run", workspace)
-    assert isinstance(asks, NeedsPrompt)
-    assert asks.question.details == {}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -222,20 +194,16 @@ def test_shared_directory_is_open_in_every_mode(mode: Mode, tmp_path: Path) -> N
     for path in (shared / "a.md", shared / "deeper" / "a.md"):
         assert verdict(Write(), WriteInput(file_path=str(path), content="x")) == Allowed()
         assert verdict(Read(), ReadInput(file_path=str(path))) == Allowed()
+    call = WriteInput(file_path=str(shared / "a.md"), content="x")
+    limit = RoleLimit(name="coordinator", reason="delegate it", allowed=frozenset({"Agent"}))
+    for stricter in (Permissions(mode=mode, deny=_rules("Write")), Permissions(mode=mode, limits=(limit,))):
+        assert isinstance(stricter.evaluate(Write(), call, workspace), Denied)
     if mode == "bypassPermissions":
         return
     for path in (shared.parent / "a.md", shared / "link" / "a.md", shared / ".." / "roster.json"):
         assert verdict(Write(), WriteInput(file_path=str(path), content="x")) != Allowed()
         assert verdict(Read(), ReadInput(file_path=str(path))) != Allowed()
     assert verdict(Bash(), BashInput(command=f"touch {shared}/a")) != Allowed()
-
-
-def test_deny_rule_applies_to_the_shared_directory(tmp_path: Path) -> None:
-    workspace = Workspace(root=tmp_path / "project", scratch=tmp_path / "own", shared=tmp_path / "scratch")
-    call = WriteInput(file_path=str(tmp_path / "scratch" / "a.md"), content="x")
-    assert isinstance(Permissions(deny=_rules("Write")).evaluate(Write(), call, workspace), Denied)
-    limit = RoleLimit(name="coordinator", reason="delegate it", allowed=frozenset({"Agent"}))
-    assert isinstance(Permissions(limits=(limit,)).evaluate(Write(), call, workspace), Denied)
 
 
 @pytest.mark.parametrize(
@@ -260,3 +228,38 @@ def test_a_command_in_a_sandbox_may_need_no_permission(
     assert expected in (verdict, type(verdict))
     assert not isinstance(_judge(permissions, "run", held), Allowed), "being held is no permission"
     assert isinstance(_judge(Permissions(), "edit", free), NeedsPrompt), "other tools are not held"
+
+
+ALLOW, ASK = Vote(wants="allow"), Vote(wants="ask", reason="sure?")
+
+
+@pytest.mark.parametrize(
+    ("permissions", "expected"),
+    [
+        (Permissions(), Allowed(by="hook")),
+        (Permissions(mode="acceptEdits"), Allowed(by="hook")),
+        (Permissions(deny=_rules("Bash(ls:*)")), Denied),
+        (Permissions(mode="plan"), Denied),
+        (Permissions(mode="dontAsk"), Denied),
+        (Permissions(limits=(RoleLimit(name="x", reason="no", denied=frozenset({"Bash"})),)), Denied),
+        (Permissions().within(Permissions(deny=_rules("Bash"))), Denied),
+        (Permissions(mode="bypassPermissions").within(Permissions(mode="plan")), Denied),
+        (Permissions(ask=_rules("Bash(ls:*)")), NeedsPrompt),
+        (Permissions().within(Permissions(ask=_rules("Bash(ls:*)"))), NeedsPrompt),
+    ],
+)
+def test_allow_vote_of_a_hook_skips_only_the_prompt_of_the_mode(
+    permissions: Permissions, expected: Verdict | type[Verdict], workspace: Workspace
+) -> None:
+    verdict = permissions.evaluate(*CALLS["run"], workspace, vote=ALLOW)
+    assert expected in (verdict, type(verdict))
+
+
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+def test_ask_vote_of_a_hook_prompts_in_every_mode(mode: Mode, workspace: Workspace) -> None:
+    permissions = Permissions(mode=mode, allow=_rules("Bash"))
+    verdict = permissions.evaluate(*CALLS["run"], workspace, permissions.allow, vote=ASK)
+    assert isinstance(verdict, NeedsPrompt)
+    assert (verdict.by, verdict.question.reason, verdict.question.rules) == ("hook", "a hook asks for it: sure?", ())
+    silent = attrs.evolve(permissions, mode="dontAsk")
+    assert isinstance(silent.evaluate(*CALLS["run"], workspace, vote=ASK), Denied)

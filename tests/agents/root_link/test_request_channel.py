@@ -4,6 +4,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from typing import Any
 
 import attrs
 import msgspec
@@ -12,8 +13,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.errors import BudgetSpent, ControlLost, FrameTooLarge
+from coterie.agents.permissions.types import AllowForSession, AllowOnce, Answer, DenyCall, Question
+from coterie.agents.root_link.approval_messages import LONGEST_SHOWN, PromptAnswered, PromptUser
 from coterie.agents.root_link.channel import SocketChannel, open_channel
-from coterie.agents.root_link.request_channel import MessageHandlers, RequestChannel
+from coterie.agents.root_link.remote_services import NO_USER, RemotePrompter
+from coterie.agents.root_link.request_channel import RequestChannel
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused
 from coterie.agents.root_link.wire_format import Frame, WireMessage, WireRequest
 from coterie.framing import FRAME_LIMIT
@@ -39,7 +43,7 @@ class Note(WireMessage, tag="note", frozen=True):
 
 
 Anything = Ping | Keep | Note
-decoder = msgspec.json.Decoder(Frame[Anything])
+DECODER = msgspec.json.Decoder(Frame[Anything])
 SPAWNED = Spawned(name="bob", incarnation=2, report=MessageId("r"))
 Handler = Callable[[Anything], Awaitable[object]]
 
@@ -57,9 +61,9 @@ async def reply(_request: Anything) -> object:
 class TwoEnds:
     """Both ends of a channel; the remote end handles requests."""
 
-    near: RequestChannel[Anything]
-    far: RequestChannel[Anything]
-    raw: SocketChannel[Frame[Anything]]
+    near: RequestChannel[Any]
+    far: RequestChannel[Any]
+    raw: SocketChannel[Frame[Any]]
     """Channel of the local end."""
     _socket: socket.socket
     notes: list[str] = attrs.field(factory=list)
@@ -75,20 +79,18 @@ class TwoEnds:
         self.notes.append(message.text)
 
     async def on_withdrawn(self, request: Anything) -> None:
-        """Record the request."""
         self.withdrawn.append(request)
 
     async def serve(self, channel: RequestChannel[Anything], handle: Handler) -> None:
         """Serve one end until it is closed."""
-        handlers = MessageHandlers(on_message=self.on_message, on_request=handle, on_withdrawn=self.on_withdrawn)
         async with trio.open_nursery() as nursery:
-            await channel.serve(handlers, nursery)
+            await channel.serve(nursery, self.on_message, handle, self.on_withdrawn)
             nursery.cancel_scope.cancel()
         channel.close()
 
 
 @asynccontextmanager
-async def open_ends(handle: Handler = reply) -> AsyncIterator[TwoEnds]:
+async def open_ends(handle: Handler = reply, decoder: Any = DECODER) -> AsyncIterator[TwoEnds]:
     near, far = socket.socketpair()
     streams = [trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in (near, far)]
     with trio.fail_after(10):
@@ -101,34 +103,29 @@ async def open_ends(handle: Handler = reply) -> AsyncIterator[TwoEnds]:
                 nursery.cancel_scope.cancel()
 
 
-async def test_a_request_returns_the_value_that_the_handler_returned() -> None:
-    async with open_ends() as ends:
-        assert await ends.near.request(Ping()) == SPAWNED
-
-
 async def test_replies_reach_their_requests_in_any_order() -> None:
     async def later(request: Anything) -> object:
         assert isinstance(request, Ping)
-        await trio.sleep(0.05 if request.text == "first" else 0)
+        if request.text == "first":
+            await second_is_answered.wait()
         return attrs.evolve(SPAWNED, name=request.text)
+
+    """Messages without a reply arrive before them, in order."""
+    second_is_answered = trio.Event()
 
     names: list[str] = []
     async with open_ends(later) as ends, trio.open_nursery() as nursery:
+        for text in ("a", "b"):
+            ends.near.send(Note(text=text))
 
         async def ask(text: str) -> None:
             names.append((await ends.near.request(Ping(text=text))).name)
+            second_is_answered.set()
 
         nursery.start_soon(ask, "first")
         nursery.start_soon(ask, "second")
     assert names == ["second", "first"]
-
-
-async def test_messages_arrive_in_order_and_are_not_answered() -> None:
-    async with open_ends() as ends:
-        for text in ("a", "b"):
-            ends.near.send(Note(text=text))
-        await ends.near.request(Ping())
-        assert ends.notes == ["a", "b"]
+    assert ends.notes == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -150,38 +147,36 @@ async def test_error_of_a_handler_is_raised_at_the_requester(error: SpawnRefused
         assert raised.value.args == error.args
 
 
-async def test_a_cancelled_request_is_cancelled_at_the_other_end_and_reported() -> None:
-    async with open_ends(forever) as ends:
-        with trio.move_on_after(0.02):
-            await ends.near.request(Ping(text="x"))
-        await wait_all_tasks_blocked(0.01)
-        assert ends.withdrawn == [Ping(text="x")]
-
-
-async def test_a_request_that_runs_to_its_end_is_not_cancelled() -> None:
+@pytest.mark.parametrize(("request_", "is_withdrawn"), [(Ping(text="x"), True), (Keep(), False)])
+async def test_cancelled_request_is_withdrawn_unless_it_runs_to_its_end(request_: Any, *, is_withdrawn: bool) -> None:
     done: list[bool] = []
+    may_end = trio.Event()
 
-    async def slow(_request: Anything) -> None:
-        await trio.sleep(0.05)
+    async def wait(_request: Anything) -> None:
+        await may_end.wait()
         done.append(True)
 
-    async with open_ends(slow) as ends:
-        with trio.move_on_after(0.01):
-            await ends.near.request(Keep())
-        await trio.sleep(0.1)
-        assert (done, ends.withdrawn) == ([True], [])
+    async with open_ends(wait) as ends:
+        with trio.move_on_after(0.02):
+            await ends.near.request(request_)
+        await wait_all_tasks_blocked(0.01)
+        may_end.set()
+        await wait_all_tasks_blocked(0.01)
+        assert (ends.withdrawn, done) == (([request_], []) if is_withdrawn else ([], [True]))
 
 
 async def test_a_reply_after_the_cancellation_is_ignored() -> None:
+    may_end = trio.Event()
+
     async def stubborn(_request: Anything) -> object:
         with trio.CancelScope(shield=True):
-            await trio.sleep(0.03)
+            await may_end.wait()
         return SPAWNED
 
     async with open_ends(stubborn) as ends:
         with trio.move_on_after(0.01):
             await ends.near.request(Ping())
-        await trio.sleep(0.05)
+        may_end.set()
         assert await ends.near.request(Ping()) == SPAWNED
         assert ends.withdrawn == []
         ends.raw.send(Frame(cancel=0))  # of a request that was answered
@@ -241,3 +236,56 @@ async def test_reply_of_the_wrong_type_ends_the_connection() -> None:
     async with open_ends(garbled) as ends:
         with pytest.raises(ControlLost, match="invalid reply to Ping"):
             await ends.near.request(Ping())
+
+
+QUESTION = Question(
+    tool="Write",
+    subject="a.txt",
+    details={"content": "x" * (LONGEST_SHOWN + 1_234)},
+    reason="no rule allows it",
+    rules=("Write(a.txt)", "Bash(git push:*)"),
+    remedy="a rule",
+    agent="scout",
+)
+PROMPT_DECODER = msgspec.json.Decoder(Frame[PromptUser])
+
+
+@pytest.mark.parametrize("answer", [AllowOnce(), AllowForSession(), DenyCall("Not now.")])
+async def test_prompt_and_answer_survive_encoding(answer: Answer) -> None:
+    asked: list[Question] = []
+
+    async def given(request: Any) -> object:
+        await trio.lowlevel.checkpoint()
+        asked.append(request.question())
+        return PromptAnswered.of(answer)
+
+    async with open_ends(given, PROMPT_DECODER) as ends:
+        prompter = RemotePrompter(ends.near)
+        assert await prompter.ask(QUESTION) == answer
+    details = {"content": "x" * LONGEST_SHOWN + "\n... 1,234 more characters"}
+    assert asked == [attrs.evolve(QUESTION, details=details)]
+
+
+def test_stored_form_of_a_prompt_is_unchanged() -> None:
+    question = attrs.evolve(QUESTION, details={"content": "x"})
+    assert msgspec.json.encode(PromptUser.of(question)) == (
+        b'{"word":"ask","call":0,"agent":"scout","tool":"Write","subject":"a.txt","details":{"content":"x"},'
+        b'"reason":"no rule allows it","rules":["Write(a.txt)","Bash(git push:*)"],"remedy":"a rule"}'
+    )
+
+
+async def test_all_prompts_are_denied_and_withdrawn_after_the_user_has_left() -> None:
+    answers: list[Answer] = []
+    async with open_ends(forever, PROMPT_DECODER) as ends:
+        prompter = RemotePrompter(ends.near)
+
+        async def ask() -> None:
+            answers.append(await prompter.ask(QUESTION))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await wait_all_tasks_blocked()
+            prompter.leave()
+        assert [*answers, await prompter.ask(QUESTION)] == [DenyCall(NO_USER)] * 2
+        await wait_all_tasks_blocked(0.01)
+        assert len(ends.withdrawn) == 1

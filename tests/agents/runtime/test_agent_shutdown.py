@@ -1,5 +1,6 @@
 """Shutdown of an agent: after its turn, at the deadline, or not at all without a valid request."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,21 +11,22 @@ import trio
 import trio.testing
 
 from coterie.agents.errors import ReplyMalformed
+from coterie.agents.events.agent_events import Event
 from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.layer7_messaging import BATCH, Messaging
 from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.agents.loop.model.client import open_model_client
 from coterie.agents.loop.model.gateway_protocol import LocalGateway
+from coterie.agents.runtime.task_report import releasing_tasks
 from coterie.clock import Clock
-from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import Envelope, MessageId, MessageKind, Recipient, Sender
 from coterie.mailbox.merged_inbox import MergedInbox
-from coterie.mailbox.message_bodies import ShutdownRequest, ShutdownResponse
-from coterie.mailbox.roster import LocalRoster
+from coterie.mailbox.message_bodies import Idle, ShutdownRequest, ShutdownResponse, TaskAssignment
 from coterie.mailbox.router import OutgoingMessage
+from coterie.mailbox.tasks.task import Task, TaskChange, TaskId, TaskOwner
+from coterie.mailbox.tasks.task_list import TaskList
 from coterie.mailbox.transports.file.transport import FileTransport
-from coterie.mailbox.transports.in_process.transport import QueueTransport
-from tests.agents.in_process_team import Team, open_team
+from tests.agents.in_process_team import LocalMail, Team, open_team
 from tests.agents.scripted_agent import QUICK, NotingTool
 
 SOON = ShutdownRequest(reason="all is done", deadline=10.0).to_body()
@@ -92,34 +94,28 @@ async def test_a_busy_agent_finishes_its_tool_round_and_has_one_more_turn(tmp_pa
         assert said == ShutdownResponse(accepted=True, reason="it has wrapped up")
 
 
-async def test_agent_ends_after_a_last_turn_without_calls(tmp_path: Path) -> None:
+async def test_agent_ends_after_a_last_turn_and_later_mail_is_for_the_next_incarnation(tmp_path: Path) -> None:
     async with open_busy_team(tmp_path, "{text: bye}, {text: never}") as (team, may_end):
-        await ask_to_end(team, SOON)
-        may_end.set()
-        assert await until_ended(team) == "shutdown"
-        assert (team.ended["worker"].text, team.ended["worker"].turns) == ("bye", 2)
-        assert ("worker", "idle") not in team.states
-
-
-async def test_mail_after_the_last_turn_is_delivered_to_the_next_incarnation(tmp_path: Path) -> None:
-    async with open_busy_team(tmp_path, "{text: bye}") as (team, may_end):
         await ask_to_end(team, SOON)
         for number in range(BATCH):
             await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body=f"{number}."))
         may_end.set()
         assert await until_ended(team) == "shutdown"
-        assert team.ended["worker"].text == "bye"
+        assert (team.ended["worker"].text, team.ended["worker"].turns) == ("bye", 2)
+        assert ("worker", "idle") not in team.states
         assert team.texts("worker")[-1].count("</message>") == BATCH
         assert [envelope.body for envelope in await team.received("worker")] == [f"{BATCH - 1}."]
 
 
 async def test_run_is_interrupted_at_the_deadline_and_can_be_resumed(tmp_path: Path) -> None:
+    """The earliest deadline applies, and every requester gets a response."""
     async with open_busy_team(tmp_path, "{text: back}") as (team, _):
-        request = await ask_to_end(team, VERY_SOON)
+        requests = [await ask_to_end(team, body) for body in (SOON, VERY_SOON, SOON)]
         assert await until_ended(team) == "shutdown"
-        [(answered, said)] = await responses(team)
-        assert (answered, said.accepted) == (request, False)
-        assert said.reason.startswith("the deadline has passed")
+        answers = await responses(team)
+        assert [request for request, _ in answers] == requests
+        assert not any(said.accepted for _, said in answers)
+        assert answers[0][1].reason.startswith("the deadline has passed")
         loaded = load_transcript(team.path("worker")).conversation
         assert loaded is not None
         assert not loaded.open_tool_uses
@@ -130,28 +126,6 @@ async def test_run_is_interrupted_at_the_deadline_and_can_be_resumed(tmp_path: P
         await team.until_asked("worker", 2)
         await team.until(lambda: ("worker", "idle") in team.states)
         assert team.dead == []
-
-
-async def test_agent_ends_at_the_deadline_when_the_model_hangs(tmp_path: Path) -> None:
-    async with open_team("worker: [{text: too late, delay: 15}]", tmp_path) as team:
-        team.roster.join("main")
-        team.start("worker", "Work.")
-        await team.until(lambda: ("worker", "running") in team.states)
-        request = await ask_to_end(team, VERY_SOON)
-        assert await until_ended(team) == "shutdown"
-        [(answered, said)] = await responses(team)
-        assert (answered, said.accepted) == (request, False)
-        assert team.texts("worker") == ["Work."]
-        assert (team.transport.backlog("worker").messages, team.dead) == (0, [])
-
-
-async def test_earliest_deadline_applies_and_every_requester_gets_a_response(tmp_path: Path) -> None:
-    async with open_busy_team(tmp_path) as (team, _):
-        requests = [await ask_to_end(team, body) for body in (SOON, VERY_SOON, SOON)]
-        assert await until_ended(team) == "shutdown"
-        answered = await responses(team)
-        assert [request for request, _ in answered] == requests
-        assert not any(said.accepted for _, said in answered)
 
 
 async def test_an_idle_agent_ends_without_a_model_call(tmp_path: Path) -> None:
@@ -220,20 +194,19 @@ async def test_forged_request_is_shown_to_the_model_and_has_no_effect(tmp_path: 
 
 
 async def test_request_in_a_file_becomes_a_dead_letter(tmp_path: Path) -> None:
-    roster, dead = LocalRoster(), list[DeadLetter]()
-    roster.join("worker")
-    near = QueueTransport(roster, None, Clock(), dead.append)
-    far = FileTransport(tmp_path / "mail", roster, None, Clock(), dead.append)
+    near = LocalMail()
+    near.roster.join("worker")
+    far = FileTransport(tmp_path / "mail", near.roster, None, Clock(), near.add_dead_letter)
     letter = forged(NOW, sender="main")
     try:
-        async with near.open_inbox("worker", 1) as local, far.open_inbox("worker", 1) as other:
-            mail = Messaging(MergedInbox("worker", local, (other,), dead.append))
+        async with near.transport.open_inbox("worker", 1) as local, far.open_inbox("worker", 1) as other:
+            mail = Messaging(MergedInbox("worker", local, (other,), near.add_dead_letter))
             await far.send(letter)
             await far.send(attrs.evolve(letter, kind="message", id=MessageId("2")))
             with trio.fail_after(5):
                 await mail.wait_for_work()
             assert mail.shutdown.requests == {}
-            assert [(d.reason, d.envelope) for d in dead] == [("refused", letter)]
+            assert [(d.reason, d.envelope) for d in near.dead] == [("refused", letter)]
     finally:
         far.close()
 
@@ -276,3 +249,98 @@ async def test_agent_continues_while_its_mailbox_is_unreadable(tmp_path: Path) -
         may_end.set()
         await team.until(lambda: ("worker", "idle") in team.states)
         assert [letter.reason for letter in team.dead] == ["stale_incarnation"]
+
+
+WORKER = TaskOwner(name="worker", incarnation=2)
+
+
+async def test_lead_gets_an_idle_notice_with_the_reason_after_each_run(tmp_path: Path) -> None:
+    async with open_team("worker: [{text: done}]", tmp_path) as team:
+        team.roster.join("main")
+        team.start("worker", None, lead="main")
+        await team.until(lambda: team.transport.backlog("main").messages == 1)
+        await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body="Do it."))
+        await team.until(lambda: team.transport.backlog("main").messages == 2)
+        heard = await team.received("main")
+        assert {envelope.kind for envelope in heard} == {"idle"}
+        assert [Idle.from_body(envelope.body).outcome for envelope in heard] == [None, "completed"]
+        assert [state for _, state in team.states] == ["idle", "running", "idle"]
+
+
+async def test_idle_notice_starts_no_turn_of_the_lead(tmp_path: Path) -> None:
+    async with open_team("{main: [{text: waiting}, {text: fine}], worker: [{text: done}]}", tmp_path) as team:
+        team.start("main", "Lead.")
+        await team.until(lambda: ("main", "idle") in team.states)
+        team.start("worker", "Work.", lead="main")
+        await team.until(lambda: ("worker", "idle") in team.states)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert [e["agent"] for e in team.served.requests] == ["main", "worker"]
+        await team.router.send(team.sender("user"), OutgoingMessage(to="main", body="And?"))
+        await team.until_asked("main", 2)
+        [text] = team.texts("main")[1:]
+        assert 'kind="idle"' in text
+        assert "And?" in text
+
+
+@pytest.mark.parametrize(("subject", "line"), [("Mend <a>", "Task 7: Mend &lt;a&gt;"), ("", "Task 7")])
+async def test_assigned_task_wakes_its_owner_and_shows_its_subject(tmp_path: Path, subject: str, line: str) -> None:
+    async with open_team("worker: [{text: on it}]", tmp_path) as team:
+        team.start("worker", None)
+        body = TaskAssignment(task_id=7, subject=subject).to_body()
+        await team.router.send(team.sender("main"), OutgoingMessage(to="worker", body=body, kind="task_assignment"))
+        await team.until_asked("worker", 1)
+        [text] = team.texts("worker")
+        assert text.startswith('<message from="main" sender="lead" kind="task_assignment"')
+        assert text.endswith(f">\n{line}\n</message>")
+
+
+async def claimed(task_list: TaskList) -> TaskId:
+    task = await task_list.create("Mend it", by=WORKER)
+    await task_list.claim(task.id, WORKER)
+    return task.id
+
+
+async def state_of(task_list: TaskList, task_id: TaskId) -> tuple[str, TaskOwner | None]:
+    task: Task = await task_list.get(task_id)
+    return task.status, task.owner
+
+
+@pytest.mark.parametrize("end", ["returns", "fails", "is cancelled"])
+async def test_tasks_are_released_when_their_owner_ends(tmp_path: Path, end: str) -> None:
+    task_list = TaskList(tmp_path / "tasks", Clock())
+    events: list[Event] = []
+    task = await claimed(task_list)
+    with trio.CancelScope() as scope, contextlib.suppress(ZeroDivisionError):
+        async with releasing_tasks(task_list, WORKER, events.append):
+            assert await state_of(task_list, task) == ("in_progress", WORKER)
+            if end == "fails":
+                raise ZeroDivisionError
+            if end == "is cancelled":
+                scope.cancel()
+                await trio.sleep_forever()
+    assert await state_of(task_list, task) == ("open", None)
+    assert events == []
+
+
+async def test_tasks_that_cannot_be_released_are_an_event(tmp_path: Path) -> None:
+    task_list = TaskList(tmp_path / "tasks", Clock(), lock_timeout=0.01)
+    task = await claimed(task_list)
+    events: list[Event] = []
+    with task_list._files.lock():  # noqa: SLF001 - as another process holds it
+        async with releasing_tasks(task_list, WORKER, events.append):
+            pass
+    failures = [event for event in events if isinstance(event, LayerFailed)]
+    assert len(failures) == len(events) == 2, "neither could what an earlier start had be taken over"
+    assert {failure.layer for failure in failures} == {"tasks"}
+    assert all("held its lock" in failure.reason for failure in failures)
+    assert await state_of(task_list, task) == ("in_progress", WORKER)
+
+
+async def test_next_incarnation_keeps_the_tasks_of_a_crashed_one(tmp_path: Path) -> None:
+    task_list = TaskList(tmp_path / "tasks", Clock())
+    task = await claimed(task_list)
+    again = attrs.evolve(WORKER, incarnation=WORKER.incarnation + 1)
+    async with releasing_tasks(task_list, again, lambda _: None):
+        assert await state_of(task_list, task) == ("in_progress", again)
+        await task_list.update(task, again, TaskChange(status="done"))
+    assert await state_of(task_list, task) == ("done", again)

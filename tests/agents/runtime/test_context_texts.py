@@ -1,14 +1,13 @@
 """Texts about memories in an agent's context: instructions, indexes and directories."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import attrs
 import pytest
 
 from coterie.agents.runtime.setup.context_texts import context_text, index_text, memory_manual, read_indexes
-from coterie.agents.runtime.setup.memory_scopes import existing_scopes, project_memory
+from coterie.agents.runtime.setup.memory_scopes import project_memory
 from coterie.agents.settings import MemorySettings, Settings
 from coterie.clock import Clock
 from coterie.errors import ConfigInvalid
@@ -43,12 +42,6 @@ def index_file(place: MemoryScope) -> Path:
     return place.directory / "MEMORY.md"
 
 
-def test_text_contains_only_the_manual_without_memories(project: Path, place: MemoryScope) -> None:
-    assert str(place.directory) in memory_manual([place], MemorySettings(), project)
-    assert index_text(read_indexes([place])) == ""
-    assert memory_manual([], MemorySettings(), project) == ""
-
-
 def test_context_contains_the_current_index(project: Path, place: MemoryScope) -> None:
     store = MemoryStore.at(place.directory)
     store.write("a.md", b"---\nname: Apples\ndescription: where they are\n---\nHere.\n", ME, base=None)
@@ -58,12 +51,16 @@ def test_context_contains_the_current_index(project: Path, place: MemoryScope) -
     assert index_text(read_indexes([place])) == ""
 
 
-def test_long_index_is_cut_with_a_warning(place: MemoryScope, index_file: Path) -> None:
+def test_long_or_unreadable_index_has_a_warning(place: MemoryScope, index_file: Path) -> None:
     index_file.write_text("".join(f"- [{n}]({n}.md)\n" for n in range(MOST_LINES + 5)))
     [index] = read_indexes([place])
     assert len(index.text.splitlines()) == MOST_LINES
     assert index.warning is not None
     assert index.warning in index_text([index])
+    index_file.unlink()
+    index_file.symlink_to(place.directory)
+    [index] = read_indexes([place])
+    assert (index.text, bool(index.warning)) == ("", True)
 
 
 def test_an_index_cannot_end_its_frame(place: MemoryScope, index_file: Path) -> None:
@@ -73,17 +70,13 @@ def test_an_index_cannot_end_its_frame(place: MemoryScope, index_file: Path) -> 
     assert told.endswith("</memory>")
 
 
-def test_an_index_that_cannot_be_read_is_a_warning(project: Path, place: MemoryScope, index_file: Path) -> None:
-    index_file.symlink_to(project)
-    [index] = read_indexes([place])
-    assert (index.text, bool(index.warning)) == ("", True)
-
-
 def test_switches_add_their_sections_to_the_manual(project: Path, place: MemoryScope, tmp_path: Path) -> None:
     plain = MemorySettings()
     guidelines = tmp_path / "guidelines.md"
     guidelines.write_text("Keep nothing about lunch.\n")
     told = memory_manual([place], plain, project)
+    assert str(place.directory) in told
+    assert memory_manual([], plain, project) == ""
     assert "logs/YYYY" not in told
     assert "transcripts" not in told
     assert "logs/YYYY" in memory_manual([place], attrs.evolve(plain, daily_log=True), project)
@@ -104,18 +97,6 @@ def test_guidelines_that_cannot_be_used_are_one_line(
         memory_manual([place], MemorySettings(guidelines=path), project)
 
 
-def test_worktrees_share_one_memory(project: Path, tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-    for arguments in (
-        ["init", "-q"],
-        [*who, "commit", "-q", "--allow-empty", "-m", "a"],
-        ["worktree", "add", "-q", str(tree)],
-    ):
-        subprocess.run([GIT, "-C", str(project), *arguments], check=True, capture_output=True)
-    assert project_memory(tree, Settings()) == project_memory(project, Settings())
-
-
 def test_user_can_set_a_valid_memory_directory(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(memory_directory=tmp_path / "of" / "settings")
     assert project_memory(project, settings).directory == tmp_path / "of" / "settings"
@@ -124,19 +105,3 @@ def test_user_can_set_a_valid_memory_directory(project: Path, tmp_path: Path, mo
     monkeypatch.setenv("COTERIE_MEMORY_DIR", "/")
     with pytest.raises(ConfigInvalid, match="COTERIE_MEMORY_DIR"):
         project_memory(project, settings)
-
-
-def test_existing_scopes_lists_all_memories(project: Path, tmp_path: Path) -> None:
-    for directory in (
-        tmp_path / "home/agent-memory/sage",
-        project / ".coterie/agent-memory/clerk",
-        project / ".coterie/agent-memory-local/keeper",
-    ):
-        directory.mkdir(parents=True)
-    places = existing_scopes(project, Settings())
-    assert [(place.scope, place.kind) for place in places] == [
-        ("auto", None),
-        ("user", "sage"),
-        ("project", "clerk"),
-        ("local", "keeper"),
-    ]

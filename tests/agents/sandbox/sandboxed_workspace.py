@@ -10,11 +10,10 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.sandbox.capabilities import unavailable_reason
-from coterie.agents.sandbox.sandbox import Sandbox, SandboxBackend
+from coterie.agents.sandbox.backends import SandboxBackend, unavailable_reason
+from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.sandbox.sensitive_paths import Repository
-from coterie.agents.tools.shell.bash import Bash
-from coterie.agents.tools.shell.bash_output import BashOutput, KillBash
+from coterie.agents.tools.shell.bash import Bash, BashOutput, KillBash
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
 from coterie.agents.tools.workspace.background_jobs import open_jobs
 
@@ -62,12 +61,10 @@ class SandboxedWorkspace:
         return cls(directory, Workspace(root=root, scratch=own, sandbox=sandbox))
 
     async def bash(self, command: str, *, grace: float = 0.1, **value: Any) -> ToolResult:
-        """Return the result of Bash."""
         with trio.fail_after(20):
             return await call_tool({"Bash": Bash(grace=grace)}, "Bash", {"command": command, **value}, self.workspace)
 
     async def python(self, program: str, *arguments: object) -> str:
-        """Return the output of a Python program."""
         (self.workspace.root / "program.py").write_text(program)
         words = " ".join(map(str, arguments))
         return (await self.bash(f"{PYTHON} -I program.py {words}")).text

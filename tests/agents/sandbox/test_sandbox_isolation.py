@@ -1,9 +1,11 @@
-"""Tests of sandbox isolation with real commands, files and sockets, for both backends."""
+"""Tests of sandbox isolation with real commands, files and sockets, and of the reasons why none is available."""
 
 import itertools
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import attrs
@@ -11,8 +13,9 @@ import psutil
 import pytest
 import trio
 
-from coterie.agents.sandbox import backends
-from coterie.agents.sandbox.sandbox import SandboxBackend
+import coterie
+from coterie.agents.sandbox import backends, launch
+from coterie.agents.sandbox.backends import SandboxBackend, available_backends, unavailable_reason
 from coterie.process_identity import wait_ended
 from tests.agents.sandbox.local_listeners import CALLER, open_listeners
 from tests.agents.sandbox.sandboxed_workspace import PYTHON, SandboxedWorkspace, needs
@@ -51,21 +54,20 @@ async def test_command_writes_only_workspace_and_temporary_directory(
     ):
         assert (await place.bash(command)).is_error, command
     assert not outside.exists()
-
-
-async def test_files_outside_stay_unchanged(place: SandboxedWorkspace) -> None:
     outside = place.directory / "outside"
     for command in (f"echo x > {outside}", f"rm {outside}", f"mv {outside} here", f"truncate -s 0 {outside}"):
         await place.bash(command)
     assert outside.read_text() == "as it was"
 
 
-async def test_failed_command_mentions_sandbox(place: SandboxedWorkspace) -> None:
+async def test_only_failed_command_mentions_sandbox_and_final_directory_is_kept(place: SandboxedWorkspace) -> None:
     lines = (await place.bash("exit 3")).text.splitlines()
     assert "sandbox" in lines[-2]
     assert "no network" in lines[-2]
     assert lines[-1] == "[exit code 3]"
-    assert "sandbox" not in (await place.bash("echo well")).text
+    assert "sandbox" not in (await place.bash("mkdir -p sub/deep; cd sub/deep")).text
+    assert (await place.bash("pwd")).text == str(place.workspace.root / "sub/deep")
+    assert list((place.directory / "own/temporary").glob(".shell-*")) == []
 
 
 async def test_sockets_are_unreachable(place: SandboxedWorkspace) -> None:
@@ -99,18 +101,12 @@ async def test_allowed_network_is_reachable_but_hidden_socket_is_not(tmp_path: P
 
 async def test_hidden_path_is_unreadable_but_readable_path_inside_is_not(place: SandboxedWorkspace) -> None:
     hidden = place.directory / "hidden"
-    result = await place.bash(
-        f"cat {hidden}/key; cat {hidden}/shown/result; echo x > {hidden}/new; echo x > {hidden}/shown/new"
-    )
+    readings = f"cat {hidden}/key; cat {hidden}/shown/result"
+    result = await place.bash(f"{readings}; echo x > {hidden}/new; echo x > {hidden}/shown/new")
     assert "a secret" not in result.text
     assert "a result" in result.text
     assert (await place.bash(f"echo written > {hidden}/open/it && cat {hidden}/open/it")).text == "written"
     assert sorted(path.name for path in hidden.rglob("*")) == ["it", "key", "open", "result", "shown"]
-
-
-async def test_hidden_file_is_unreadable(tmp_path: Path, way: SandboxBackend) -> None:
-    place = SandboxedWorkspace.make(tmp_path, way, hidden=(tmp_path / "outside",))
-    assert "as it was" not in (await place.bash(f"cat {tmp_path}/outside")).text
 
 
 async def test_hidden_path_inside_workspace_is_unreadable(tmp_path: Path) -> None:
@@ -127,11 +123,13 @@ async def test_hidden_path_inside_workspace_is_unreadable(tmp_path: Path) -> Non
 
 
 async def test_deepest_rule_decides(tmp_path: Path, way: SandboxBackend) -> None:
-    """A workspace may be inside a hidden directory."""
+    """A workspace may be inside a hidden directory, and a file may be hidden alone."""
     place = SandboxedWorkspace.make(tmp_path, way, hidden=(tmp_path,))
     result = await place.bash(f"echo x > here && cat here; cat {tmp_path}/outside")
     assert result.text.startswith("x\n")
     assert "as it was" not in result.text
+    only_file = SandboxedWorkspace.make(tmp_path, way, hidden=(tmp_path / "outside",))
+    assert "as it was" not in (await only_file.bash(f"cat {tmp_path}/outside")).text
 
 
 async def test_path_opened_by_user_is_writable(tmp_path: Path, way: SandboxBackend) -> None:
@@ -151,25 +149,15 @@ async def test_command_has_no_capabilities_and_cannot_affect_processes(
         assert result.is_error
 
 
-async def test_next_command_starts_in_final_directory(place: SandboxedWorkspace) -> None:
-    await place.bash("mkdir -p sub/deep; cd sub/deep")
-    assert (await place.bash("pwd")).text == str(place.workspace.root / "sub/deep")
-    assert list((place.directory / "own/temporary").glob(".shell-*")) == []
-
-
 @pytest.mark.parametrize(
     "trick", ["ln -sf {secret} {end}", "rm -f {end}; mkfifo {end}", "mv {folder} {folder}x; ln -s {hidden} {folder}"]
 )
 async def test_forged_directory_report_makes_agent_read_nothing(place: SandboxedWorkspace, trick: str) -> None:
     """The agent, which is not sandboxed, reads the directory report of the shell."""
-    (place.directory / "hidden/end").write_text("a secret")
+    hidden = place.directory / "hidden"
+    (hidden / "end").write_text("a secret")
     own = place.directory / "own/temporary"
-    words = {
-        "secret": place.directory / "hidden/key",
-        "hidden": place.directory / "hidden",
-        "folder": '"$f"',
-        "end": '"$f"/end',
-    }
+    words = {"secret": hidden / "key", "hidden": hidden, "folder": '"$f"', "end": '"$f"/end'}
     result = await place.bash(f"trap - EXIT; f=$(echo {own}/.shell-*); {trick.format(**words)}")
     assert "a secret" not in result.text
     assert place.workspace.shell.directory == place.workspace.root
@@ -178,10 +166,8 @@ async def test_forged_directory_report_makes_agent_read_nothing(place: Sandboxed
 async def test_background_jobs_are_sandboxed(place: SandboxedWorkspace) -> None:
     outside = place.directory / "outside"
     async with place.jobs() as jobs:
-        started = await jobs.call(
-            "Bash", command=f"echo x > {outside}; echo y > here; echo done; sleep 100", run_in_background=True
-        )
-        assert "bash_1" in started
+        command = f"echo x > {outside}; echo y > here; echo done; sleep 100"
+        assert "bash_1" in await jobs.call("Bash", command=command, run_in_background=True)
         with trio.fail_after(20):
             while "done" not in (await jobs.call("BashOutput", bash_id="bash_1")):  # noqa: ASYNC110 - what a model does
                 await trio.sleep(0.02)
@@ -191,9 +177,8 @@ async def test_background_jobs_are_sandboxed(place: SandboxedWorkspace) -> None:
 
 
 async def test_terminated_command_may_clean_up(place: SandboxedWorkspace) -> None:
-    result = await place.bash(
-        "trap 'echo tidied > it; exit' TERM; echo ready; sleep 100 & wait", timeout=1.0, grace=10.0
-    )
+    command = "trap 'echo tidied > it; exit' TERM; echo ready; sleep 100 & wait"
+    result = await place.bash(command, timeout=1.0, grace=10.0)
     assert "timed out" in result.text
     assert (place.workspace.root / "it").read_text() == "tidied\n"
 
@@ -289,3 +274,57 @@ def test_landlock_reports_what_it_cannot_hide(tmp_path: Path) -> None:
     wider = attrs.evolve(sandbox, hidden=(tmp_path / "project/.ssh",))
     assert f"{tmp_path}/project/.ssh, because it is inside {tmp_path}/project" in (wider.problem() or "")
     assert attrs.evolve(wider, way="bubblewrap").problem() is None
+
+
+ASK = "from coterie.agents.sandbox.backends import unavailable_reason as obstacle; print(obstacle({way!r}))"
+
+
+def test_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    reason = unavailable_reason("bubblewrap")
+    assert reason is not None
+    assert reason.startswith("the program bwrap is not installed; install the package bubblewrap")
+    if unavailable_reason("landlock") is None:
+        assert reason.endswith('or set sandbox = "landlock", which this kernel supports')
+    assert set(available_backends()) == {"bubblewrap", "landlock"}
+
+
+def test_kernel_without_namespaces_is_reported() -> None:
+    """Landlock denies mounting, which Bubblewrap needs."""
+    needs("landlock")
+    needs("bubblewrap")
+    said = _output_of(backends.landlock_command(_python("bubblewrap"), {Path("/"): "write"}, network=False))
+    assert said.startswith("bwrap: ")
+    assert "unprivileged user namespaces must be allowed" in said
+
+
+def test_kernel_without_landlock_is_reported() -> None:
+    needs("bubblewrap")
+    with tempfile.TemporaryFile() as filter_:
+        # Load the system call number; fail with ENOSYS for Landlock, allow all others.
+        fail, allow = (0x06, 0, 0, 0x00050026), (0x06, 0, 0, 0x7FFF0000)
+        code = ((0x20, 0, 0, 0), (0x15, 0, 1, launch.CREATE_RULESET), fail, allow)
+        filter_.write(b"".join(_instruction(*line) for line in code))
+        filter_.seek(0)
+        number = filter_.fileno()
+        options = ["--dev-bind", "/", "/", "--seccomp", str(number)]
+        said = _output_of([backends.find_bubblewrap() or "", *options, *_python("landlock")], number)
+    assert said == (
+        "this kernel has no Landlock; version 3 (Linux 6.2) is required; "
+        'install bubblewrap and set sandbox = "bubblewrap"'
+    )
+
+
+def _instruction(code: int, then: int, other: int, value: int) -> bytes:
+    return code.to_bytes(2, "little") + bytes((then, other)) + value.to_bytes(4, "little")
+
+
+def _python(way: str) -> list[str]:
+    return [sys.executable, "-P", "-c", ASK.format(way=way)]
+
+
+def _output_of(command: list[str], *descriptors: int) -> str:
+    path = str(Path(coterie.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, pass_fds=descriptors, env=environment)
+    return done.stdout.strip()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.agents.sandbox.sandbox import SandboxBackend
+from coterie.agents.sandbox.backends import SandboxBackend
 from coterie.agents.sandbox.sensitive_paths import Repository
 from tests.agents.sandbox.sandboxed_workspace import SandboxedWorkspace, needs
 
@@ -101,15 +101,12 @@ async def test_command_cannot_redirect_worktree_to_other_repository(tmp_path: Pa
     assert [(own / name).read_text() for name in ("commondir", "gitdir")] == was
 
 
-def test_pointer_to_foreign_repository_grants_nothing(tmp_path: Path, checkout: Path) -> None:
+def test_pointer_to_foreign_or_no_repository_grants_nothing(tmp_path: Path, checkout: Path) -> None:
     visitor = tmp_path / "visitor"
     visitor.mkdir()
+    assert Repository.of(visitor) == Repository()
     (visitor / ".git").write_text(f"gitdir: {checkout}/.git\n")
     assert Repository.of(visitor) == Repository()
     (visitor / ".git").unlink()
     (visitor / ".git").symlink_to(checkout / ".git")
     assert Repository.of(visitor) == Repository()
-
-
-def test_directory_without_repository_grants_nothing(tmp_path: Path) -> None:
-    assert Repository.of(tmp_path) == Repository()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.clock import Clock
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.mailbox.tasks.errors import (
     DependencyCycle,
     TaskBlocked,
@@ -31,6 +31,7 @@ from coterie.mailbox.tasks.errors import (
 from coterie.mailbox.tasks.task import HISTORY_LIMIT, USER, Task, TaskChange, TaskId, TaskOwner
 from coterie.mailbox.tasks.task_list import TaskList
 from tests.examples import examples
+from tests.seeded_faults import SeededFaults
 
 LEAD = TaskOwner(name="main", incarnation=1)
 ANN = TaskOwner(name="ann", incarnation=1)
@@ -61,14 +62,9 @@ async def done(tasks: TaskList, task_id: TaskId, by: TaskOwner = ANN) -> Task:
     return await tasks.update(task_id, by, TaskChange(status="done"))
 
 
-async def test_listing_an_empty_list_creates_no_files(tasks: TaskList) -> None:
-    found = await tasks.list()
-    assert not found.tasks
-    assert not found.damaged
+async def test_task_has_the_fields_it_was_created_with_in_a_private_file(tasks: TaskList) -> None:
+    assert not (await tasks.list()).tasks
     assert not tasks.directory.exists()
-
-
-async def test_task_has_the_fields_it_was_created_with(tasks: TaskList) -> None:
     first = await tasks.create("first\n thing ", by=LEAD, description="do it\nwell")
     second = await tasks.create("second", by=ANN, blocked_by=[first.id, first.id])
     found = await tasks.list()
@@ -81,10 +77,6 @@ async def test_task_has_the_fields_it_was_created_with(tasks: TaskList) -> None:
     assert found.tasks[1].blocked_by == found.tasks[1].waits_for == (first.id,)
     assert [(entry.by, entry.what) for entry in second.history] == [("ann#1", "created")]
     assert second.created == second.updated == second.history[0].at
-
-
-async def test_only_the_owner_can_read_the_files(tasks: TaskList) -> None:
-    await made(tasks, 1)
     assert tasks.directory.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in tasks.directory.iterdir()} == {0o600}
 
@@ -100,49 +92,13 @@ async def test_invalid_texts_are_refused(tasks: TaskList, subject: str, descript
     assert (await tasks.list()).tasks == ()
 
 
-async def test_one_of_many_concurrent_claims_succeeds(tasks: TaskList, task_id: TaskId) -> None:
-    winners: list[TaskOwner] = []
-    losers: list[TaskOwned] = []
-
-    async def claim(owner: TaskOwner) -> None:
-        try:
-            await tasks.claim(task_id, owner)
-            winners.append(owner)
-        except TaskOwned as exc:
-            losers.append(exc)
-
-    async with trio.open_nursery() as nursery:
-        for number in range(1, 9):
-            nursery.start_soon(claim, TaskOwner(name=f"a{number}", incarnation=1))
-    assert len(winners) == 1
-    assert {loser.owner for loser in losers} == set(winners)
-    assert (await tasks.get(task_id)).owner == winners[0]
-
-
-async def test_later_incarnation_does_not_own_claims_of_an_earlier_one(tasks: TaskList, task_id: TaskId) -> None:
+async def test_task_is_owned_by_one_incarnation_until_reopened(tasks: TaskList, task_id: TaskId) -> None:
     await tasks.claim(task_id, ANN)
     later = attrs.evolve(ANN, incarnation=2)
     with pytest.raises(TaskOwned, match="task 1 is in progress; its owner is ann#1"):
         await tasks.claim(task_id, later)
     with pytest.raises(TaskOwned):
         await done(tasks, task_id, later)
-
-
-async def test_blocked_task_can_be_claimed_after_its_dependencies(tasks: TaskList) -> None:
-    first, second, third = await made(tasks, 3)
-    await add_dependency(tasks, third, first)
-    await add_dependency(tasks, third, second)
-    await done(tasks, first)
-    with pytest.raises(TaskBlocked) as caught:
-        await tasks.claim(third, ANN)
-    assert caught.value.waits_for == (second,)
-    with pytest.raises(TaskBlocked):
-        await done(tasks, third)
-    await done(tasks, second)
-    assert (await tasks.claim(third, ANN)).owner == ANN
-
-
-async def test_done_task_can_be_claimed_only_after_reopening(tasks: TaskList, task_id: TaskId) -> None:
     assert (await done(tasks, task_id)).owner == ANN
     with pytest.raises(TaskDone) as caught:
         await tasks.claim(task_id, BOB)
@@ -151,15 +107,21 @@ async def test_done_task_can_be_claimed_only_after_reopening(tasks: TaskList, ta
     assert (await tasks.claim(task_id, BOB)).owner == BOB
 
 
-async def test_next_task_is_the_oldest_unblocked_one(tasks: TaskList) -> None:
+async def test_blocked_task_is_claimed_after_its_dependencies_and_the_oldest_first(tasks: TaskList) -> None:
     first, second, third = await made(tasks, 3)
+    await add_dependency(tasks, first, second)
     await add_dependency(tasks, first, third)
     claimed = [await tasks.claim_next(ANN), await tasks.claim_next(BOB), await tasks.claim_next(ANN)]
     assert [task and task.id for task in claimed] == [second, third, None]
+    await done(tasks, second)
+    with pytest.raises(TaskBlocked) as caught:
+        await tasks.claim(first, ANN)
+    assert caught.value.waits_for == (third,)
+    with pytest.raises(TaskBlocked):
+        await done(tasks, first)
     await done(tasks, third, BOB)
     task = await tasks.claim_next(BOB)
-    assert task is not None
-    assert task.id == first
+    assert (task and task.id, task and task.owner) == (first, BOB)
 
 
 @pytest.mark.parametrize("status", ["open", "done", "deleted"])
@@ -188,29 +150,19 @@ async def test_release_all_includes_earlier_incarnations(tasks: TaskList) -> Non
     assert await tasks.release_all(BOB) == ()
 
 
-async def test_one_change_can_remove_a_dependency_and_finish_the_task(tasks: TaskList) -> None:
-    first, second = await made(tasks, 2)
-    await add_dependency(tasks, second, first)
-    change = TaskChange(remove_blocked_by=(first,), status="done", subject="other")
-    task = await tasks.update(second, ANN, change)
-    assert (task.status, task.blocked_by, task.subject) == ("done", (), "other")
-    assert [entry.what for entry in task.history[-2:]] == ["subject changed; blocked by nothing", "done"]
-    assert (await tasks.get(first)).blocks == ()
-
-
-async def test_a_refused_change_changes_nothing(tasks: TaskList) -> None:
+async def test_change_is_made_whole_or_refused_whole(tasks: TaskList) -> None:
     first, second = await made(tasks, 2)
     await add_dependency(tasks, second, first)
     before = await tasks.get(second)
     with pytest.raises(TaskBlocked):
         await tasks.update(second, ANN, TaskChange(subject="other", status="done"))
-    assert await tasks.get(second) == before
-
-
-async def test_change_without_effect_is_not_recorded(tasks: TaskList, task_id: TaskId) -> None:
-    before = await tasks.get(task_id)
-    await tasks.update(task_id, ANN, TaskChange(subject="task 1", status="open", remove_blocked_by=(TaskId(7),)))
-    assert await tasks.get(task_id) == before
+    await tasks.update(second, ANN, TaskChange(subject="task 2", status="open", remove_blocked_by=(TaskId(7),)))
+    assert await tasks.get(second) == before, "a change without effect is not recorded"
+    change = TaskChange(remove_blocked_by=(first,), status="done", subject="other")
+    task = await tasks.update(second, ANN, change)
+    assert (task.status, task.blocked_by, task.subject) == ("done", (), "other")
+    assert [entry.what for entry in task.history[-2:]] == ["subject changed; blocked by nothing", "done"]
+    assert (await tasks.get(first)).blocks == ()
 
 
 async def test_a_deleted_task_leaves_its_history_and_its_number(tasks: TaskList) -> None:
@@ -272,11 +224,12 @@ async def test_cached_task_is_read_again_after_a_change(tasks: TaskList, task_id
         await tasks.get(task_id)
 
 
-DAMAGE = [b"", b"{", b'{"id": 2}', b"\xff", b"[" * 100_000, b"null"]
-
-
-@pytest.mark.parametrize("damage", DAMAGE, ids=range(len(DAMAGE)))
-async def test_damaged_file_is_reported_and_others_are_listed(tasks: TaskList, damage: bytes) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"{", b'{"id": 2}', b"\xff", b"[" * 100_000, b"null"],
+    ids=["empty", "torn", "incomplete", "no text", "deep", "null"],
+)
+async def test_damaged_file_is_reported_and_keeps_its_number_when_deleted(tasks: TaskList, damage: bytes) -> None:
     first, second, third, fourth = await made(tasks, 4)
     await add_dependency(tasks, third, second)
     path = tasks.directory / "000002.json"
@@ -288,20 +241,18 @@ async def test_damaged_file_is_reported_and_others_are_listed(tasks: TaskList, d
         await tasks.claim(second, ANN)
     with pytest.raises(TaskBlocked):
         await tasks.claim(third, ANN)
-
-
-async def test_deleted_damaged_file_keeps_its_number(tasks: TaskList) -> None:
-    first, second = await made(tasks, 2)
-    await add_dependency(tasks, first, second)
-    (tasks.directory / "000002.json").write_bytes(b"{")
     await tasks.delete(second, USER)
     assert (await tasks.list()).damaged == ()
-    assert (await tasks.create("next", by=LEAD)).id == 3
-    assert (await tasks.claim(first, ANN)).owner == ANN
+    assert (await tasks.create("next", by=LEAD)).id == 5
+    assert (await tasks.claim(third, ANN)).owner == ANN
 
 
-async def test_file_with_wrong_number_or_version_is_damaged(tasks: TaskList) -> None:
+async def test_other_files_are_ignored_and_wrong_numbers_and_versions_are_damage(tasks: TaskList) -> None:
     await made(tasks, 2)
+    for name in (".coterie-1-0.draft", "notes.txt", "7.json", "000009.json.bak"):
+        (tasks.directory / name).write_bytes(b"{")
+    assert (await tasks.create("next", by=LEAD)).id == 3
+    assert len((await tasks.list()).tasks) == 3
     first, second = (tasks.directory / f"00000{number}.json" for number in (1, 2))
     second.write_bytes(first.read_bytes())
     first.write_text(first.read_text().replace('"v": 1', '"v": 2'))
@@ -309,14 +260,6 @@ async def test_file_with_wrong_number_or_version_is_damaged(tasks: TaskList) -> 
         "version 2; this program reads 1",
         "the file contains task 1",
     ]
-
-
-async def test_other_files_in_the_directory_are_ignored(tasks: TaskList) -> None:
-    await made(tasks, 1)
-    for name in (".coterie-1-0.draft", "notes.txt", "7.json", "000009.json.bak"):
-        (tasks.directory / name).write_bytes(b"{")
-    assert (await tasks.create("next", by=LEAD)).id == 2
-    assert len((await tasks.list()).tasks) == 2
 
 
 async def test_task_numbers_are_limited(tasks: TaskList, task_id: TaskId) -> None:
@@ -327,23 +270,23 @@ async def test_task_numbers_are_limited(tasks: TaskList, task_id: TaskId) -> Non
         await tasks.claim(task_id, ANN)
 
 
-async def test_task_lock_times_out(tasks: TaskList, task_id: TaskId) -> None:
+async def test_change_waits_for_the_lock_and_then_completes_even_if_cancelled(tasks: TaskList, task_id: TaskId) -> None:
     impatient = attrs.evolve(tasks, lock_timeout=0.01)
-    with filelock.FileLock(tasks.directory / ".lock", thread_local=False):
-        with pytest.raises(TasksBusy, match=r"held its lock for 0\.01 s"):
-            await impatient.claim(task_id, ANN)
-        assert len((await tasks.list()).tasks) == 1
-    await impatient.claim(task_id, ANN)
+    async with trio.open_nursery() as nursery:
+        with filelock.FileLock(tasks.directory / ".lock", thread_local=False):
+            with pytest.raises(TasksBusy, match=r"held its lock for 0\.01 s"):
+                await impatient.claim(task_id, ANN)
+            assert len((await tasks.list()).tasks) == 1
+            nursery.start_soon(tasks.claim, task_id, ANN)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    assert (await tasks.get(task_id)).owner == ANN
 
 
-async def test_missing_session_directory_is_not_created(tmp_path: Path) -> None:
-    tasks = TaskList(tmp_path / "gone" / "tasks", Clock())
+async def test_missing_session_directory_and_a_file_in_its_place_are_errors(tmp_path: Path) -> None:
     with pytest.raises(TasksFailed, match="No such file or directory"):
-        await tasks.create("x", by=LEAD)
+        await TaskList(tmp_path / "gone" / "tasks", Clock()).create("x", by=LEAD)
     assert not (tmp_path / "gone").exists()
-
-
-async def test_file_at_the_path_of_the_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "tasks").write_bytes(b"")
     tasks = TaskList(tmp_path / "tasks", Clock())
     with pytest.raises(TasksFailed):
@@ -369,22 +312,6 @@ async def test_disk_error_leaves_tasks_unchanged(tasks: TaskList, fault: str) ->
         assert await tasks.list() == before
     assert len(list(tasks.directory.glob("*.json"))) == 2
     assert not list(tasks.directory.glob(".coterie*"))
-
-
-async def test_started_change_completes_when_cancelled(tasks: TaskList, task_id: TaskId) -> None:
-    async with trio.open_nursery() as nursery:
-        with filelock.FileLock(tasks.directory / ".lock", thread_local=False):
-            nursery.start_soon(tasks.claim, task_id, ANN)
-            await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
-    assert (await tasks.get(task_id)).owner == ANN
-
-
-@examples(40)
-@given(garbage=st.binary(max_size=200))
-def test_invalid_task_bytes_raise_value_error(garbage: bytes) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - which words it has depends on the bytes
-        Task.from_bytes(garbage)
 
 
 def _reaches(edges: set[tuple[int, int]], start: int, end: int) -> bool:

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from coterie.memory.checking.file_checks import check_file, check_index
-from coterie.memory.checking.index_repair import repair_index_text
 from coterie.memory.checking.issue import CheckedMemory, StoreIssue, measure_issue_rate
 from coterie.memory.checking.memory_comparison import find_contradictions, find_duplicates
 from coterie.memory.checking.project_references import find_missing, find_references
+from coterie.memory.checking.store_check import repair_index_text
 from coterie.memory.store.memory_entry import parse_entry
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.agents.layers.layer4_compaction.plan import CompactionJob, CompactionPlan
-from coterie.agents.layers.layer4_compaction.rebuild import SummaryParts, rebuild_truncated
-from coterie.agents.layers.layer4_compaction.restore import newest_files, read_files
+from coterie.agents.layers.layer4_compaction.rebuild import SummaryParts, newest_files, read_files, rebuild_truncated
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.loop import run_loop
@@ -29,8 +28,7 @@ from coterie.memory.compaction.cut_point import (
     split_messages,
 )
 from coterie.memory.compaction.fidelity import find_lost_terms
-from coterie.memory.compaction.kept_size import PLACEHOLDER_TOKENS, kept_size, kept_size_after
-from coterie.memory.compaction.result_clearing import make_cache_edits
+from coterie.memory.compaction.result_clearing import PLACEHOLDER_TOKENS, kept_size, kept_size_after, make_cache_edits
 from coterie.memory.compaction.summary_text import (
     BEGINNING,
     block_text,
@@ -249,14 +247,12 @@ def test_restored_files_have_current_content_within_limits(tmp_path: Path) -> No
         (tmp_path / name).write_bytes(content)
     settings = CompactionSettings(file=8, files_total=25)
     files = read_files([str(tmp_path / name) for name in ("gone", *contents)], settings)
-    assert {Path(file.path).name: (file.text, file.is_cut) for file in files} == {
-        "short": ("one\n", False),
-        "long": ("\n".join(["line"] * 6), True),
-        "wide": ("€" * 10, True),
-        "last": ("x" * 9, False),
+    more = "\n[... there is more; read the file]"
+    texts = {"short": "one\n", "long": "\n".join(["line"] * 6) + more, "wide": "€" * 10 + more, "last": "x" * 9}
+    assert {Path(file.name).name: file.shown for file in files} == {
+        name: f'<file path="{tmp_path / name}">\n{text}\n</file>' for name, text in texts.items()
     }
     assert read_files([str(tmp_path / "long")], attrs.evolve(settings, files_total=0)) == []
-    assert files[1].shown().endswith("line\n[... there is more; read the file]\n</file>")
 
 
 async def test_too_long_results_are_stored_in_named_files(tmp_path: Path) -> None:

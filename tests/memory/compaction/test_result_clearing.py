@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.model.catalog import Role
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.memory.compaction.result_clearing import (
     PLACEHOLDER,
     ClearableResults,
@@ -29,6 +29,7 @@ from coterie.memory.compaction.result_storage import (
 )
 from coterie.memory.compaction.rewrite import CALLED, Message
 from coterie.memory.layer_settings import ResultSettings
+from tests.seeded_faults import SeededFaults
 
 LIMITS = ResultSettings()
 

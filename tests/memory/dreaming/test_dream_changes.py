@@ -13,7 +13,7 @@ from coterie.memory.dreaming.dream_change import DreamChange, find_change, load_
 from coterie.memory.dreaming.proposal import Proposal, propose
 from coterie.memory.dreaming.recall_check import compare_recall
 from coterie.memory.dreaming.statements import comparison_key, facts_in, missing_facts, split_lines, split_sentences
-from coterie.memory.dreaming.working_copy import WorkingCopy, copy_store, write_text
+from coterie.memory.dreaming.working_copy import WorkingCopy, copy_store, write_file
 from coterie.memory.errors import DreamRefused
 from coterie.memory.layer_settings import DeletionPolicy
 from coterie.memory.store.change import Author
@@ -113,7 +113,7 @@ class ManualDream:
 
     def write(self, path: str, text: str) -> None:
         """Write a file of the working copy, as the model would."""
-        write_text(self.copied.work, path, text)
+        write_file(self.copied.work / path, text.encode())
 
     def read(self, path: str) -> str | None:
         """Read a file of the store."""
@@ -307,7 +307,6 @@ def test_logs_binary_and_other_files_are_neither_copied_nor_changed(tmp_path: Pa
     (tmp_path / "memory/kept.md").write_bytes(b"\xff\0\xfe")
     (tmp_path / "memory/link.md").symlink_to("/etc/passwd")
     asleep = ManualDream.of(tmp_path, {"ann.md": ANN})
-    asleep.store.append(log, b"Ann called.\n", USER)
     assert sorted(path.name for path in asleep.copied.work.iterdir()) == ["MEMORY.md", "ann.md"]
     again = ManualDream.of(tmp_path / "again", {"ann.md": ANN, log: "Ann called.\n"})
     assert (again.copied.work / log).read_text() == "Ann called.\n"

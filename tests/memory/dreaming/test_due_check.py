@@ -11,11 +11,13 @@ from coterie.memory.dreaming.dream_lock import (
     ABANDONED,
     LOCK,
     DreamLock,
+    DueCheck,
     LockOwner,
+    SessionActivity,
     acquire_dream_lock,
+    active_since,
     last_dream_time,
 )
-from coterie.memory.dreaming.due_check import DueCheck, SessionActivity, active_since
 from coterie.memory.errors import DreamRefused
 from coterie.memory.layer_settings import DreamingSettings
 

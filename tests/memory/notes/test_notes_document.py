@@ -10,14 +10,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
 from coterie.memory.errors import NotesUnusable
 from coterie.memory.layer_settings import NotesSettings
 from coterie.memory.notes.document import END_OF_KEPT, KEPT, NotesDocument
-from coterie.memory.notes.notes_file import LARGEST, begin_update, end_update, read_file, read_notes
+from coterie.memory.notes.notes_file import (
+    LARGEST,
+    begin_update,
+    end_update,
+    read_file,
+    read_notes,
+    tokens_of,
+    trim_notes,
+)
 from coterie.memory.notes.notes_schedule import MOST_DOUBLINGS, NotesSchedule, UpdateThreshold
-from coterie.memory.notes.notes_size import tokens_of, trim_notes
 from coterie.memory.notes.template import Template, default_template
+from tests.seeded_faults import SeededFaults
 
 TEMPLATE = default_template()
 HEADINGS = [section.heading for section in TEMPLATE.sections if section.heading]

@@ -142,7 +142,7 @@ def test_long_memory_is_cut_at_a_line_end_with_a_notice(tmp_path: Path) -> None:
     assert by_bytes.text.count("\n") + 1 == 40
     assert one.text == "\u00e9" * 2_048
     for memory in (lines, by_bytes, one):
-        assert f"[cut: {memory.size:,} bytes in all" in memory.render(tmp_path / memory.path, 1_700_000_000, 2)
+        assert f"[cut: {memory.size:,} bytes in all" in memory.render(tmp_path / "some.md", 1_700_000_000, 2)
 
 
 def test_old_memory_is_shown_with_a_warning(tmp_path: Path) -> None:

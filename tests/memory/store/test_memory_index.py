@@ -73,9 +73,9 @@ def removed(path: str) -> MemoryChange:
 def test_index_line_has_link_and_hook() -> None:
     text = "# Memory\n- [Tabs](style/tabs.md) — we use tabs\n* [No hook](a.md)\n- [b](<my file.md>): yes\n[l](x.md)\n"
     assert index_lines(text) == [
-        IndexLine(line=2, title="Tabs", path="style/tabs.md", hook="we use tabs"),
-        IndexLine(line=3, title="No hook", path="a.md", hook=""),
-        IndexLine(line=4, title="b", path="my file.md", hook="yes"),
+        IndexLine(line=2, path="style/tabs.md"),
+        IndexLine(line=3, path="a.md"),
+        IndexLine(line=4, path="my file.md"),
     ]
 
 

@@ -14,7 +14,6 @@ from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore, exclude_from_git, seed_store
 from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.transaction import LARGEST, PendingEdit
-from coterie.memory.store.undo import replay
 
 AUTHOR = Author(by="agent", agent="main", session="s1", turn=3, why="the user said so")
 
@@ -89,18 +88,6 @@ def test_all_external_edits_are_detected(store: MemoryStore) -> None:
     assert store.changes()[4:] == noticed
     store.undo(noticed[1].id, AUTHOR)
     assert store.read("a.md") == b"ours\n"
-
-
-def test_append_keeps_the_existing_content(store: MemoryStore) -> None:
-    path = "logs/2026/11/2026-11-16.md"
-    store.append(path, b"one\n", AUTHOR)
-    store.append(path, b"two\n", AUTHOR)
-    (store.directory / path).write_bytes(b"\xff\0\n")
-    store.append(path, b"three\n", AUTHOR)
-    assert (store.read(path), store.index(), store.paths()) == (b"\xff\0\nthree\n", "", [])
-    assert replay(store.batches()) == {path: b"\xff\0\nthree\n"}
-    with pytest.raises(MemoryRefused, match="UTF-8 from byte 9"):
-        store.append(path, b"\xff\n", AUTHOR)
 
 
 @pytest.mark.parametrize(

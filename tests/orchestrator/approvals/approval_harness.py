@@ -1,6 +1,6 @@
 """The approvals of a session in one process, with real files and mail, without agents."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import trio.testing
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided, ApprovalRejected
 from coterie.agents.permissions.types import Answer, Question, UserPrompter
+from coterie.agents.root_link.approval_messages import PromptUser
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.transports.session_mail import SessionKeys, SessionMail
@@ -41,8 +42,19 @@ def plan(text: str = "1. Write a.txt.", **facts: Any) -> ApprovalSubject:
     )
 
 
+def permission(command: str = "make", *, agent: str = "builder", incarnation: int = 1, **facts: Any) -> ApprovalSubject:
+    """A call of the agent that the user must allow."""
+    asked = PromptUser(
+        **{"call": 0, "details": {}, "rules": [], "remedy": "a rule", **facts},
+        agent=agent,
+        tool="Bash",
+        subject=command,
+        reason="no rule",
+    )
+    return ApprovalSubject(what="permission", agent=agent, incarnation=incarnation, approver="human", question=asked)
+
+
 def by_lead(id_: str, *, approve: bool = True, **facts: Any) -> ApprovalDecision:
-    """An answer of the lead."""
     return ApprovalDecision(id=id_, approve=approve, agent=MAIN, **facts)
 
 
@@ -59,7 +71,6 @@ class ApprovalHarness:
 
     @property
     def approval_events(self) -> list[Told]:
-        """The events that are about approvals."""
         return [event for event in self.events if isinstance(event, Told)]
 
     @property
@@ -83,11 +94,9 @@ class ApprovalHarness:
         await settle()
 
     def path(self, id_: str) -> Path:
-        """The file of an approval."""
         return self.session.directory / APPROVALS / f"{id_}.json"
 
     def kept(self, id_: str) -> Approval:
-        """Return the JSON of the file."""
         return msgspec.convert(msgspec.json.decode(self.path(id_).read_bytes())["approval"], Approval)
 
     def forge(self, id_: str, **facts: Any) -> None:
@@ -107,11 +116,7 @@ class ApprovalHarness:
 
 @asynccontextmanager
 async def open_approval_harness(
-    session: SessionDirectory,
-    *,
-    user: UserPrompter | None = None,
-    has_lead: bool = True,
-    wake_lead: Callable[[str], None] = lambda _: None,
+    session: SessionDirectory, *, user: UserPrompter | None = None, has_lead: bool = True
 ) -> AsyncIterator[ApprovalHarness]:
     """Approvals as the next root of *session* opens them; its *user* sits at the terminal."""
     told: list[Event] = []
@@ -119,7 +124,7 @@ async def open_approval_harness(
         if has_lead:
             await office.roster.join(MAIN)
         sender = StatusPublisher(office, told.append).sender
-        approvals = await open_approvals(office, sender, told.append, wake_lead, user)
+        approvals = await open_approvals(office, sender, told.append, user=user)
         yield ApprovalHarness(session=session, office=office, approvals=approvals, events=told)
 
 
@@ -135,7 +140,6 @@ class Person:
         self._answer, self._heard = trio.open_memory_channel[Answer](1)
 
     async def ask(self, question: Question) -> Answer:
-        """As `UserPrompter.ask`."""
         self.questions.append(question)
         return await self._heard.receive()
 

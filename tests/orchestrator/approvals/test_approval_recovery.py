@@ -7,24 +7,13 @@ import msgspec
 import pytest
 import trio
 
-from coterie.agents.events.root_events import ApprovalAsked, ApprovalDecided, ApprovalRejected
-from coterie.agents.root_link.approval_messages import PromptUser
+from coterie.agents.events.root_events import ApprovalAsked, ApprovalRejected
 from coterie.orchestrator.approvals.approval_policy import AnswerInvalid, ApprovalDecision
-from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore, ApprovalSubject
+from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore
 from coterie.session_directory import SessionDirectory
-from tests.orchestrator.approvals.approval_harness import by_lead, open_approval_harness, plan, settle
+from tests.orchestrator.approvals.approval_harness import by_lead, open_approval_harness, permission, plan, settle
 
 FOREIGN = "it was written or changed by another process than the root"
-
-
-def permission(command: str = "make", incarnation: int = 1) -> ApprovalSubject:
-    """A call of the builder that the user must allow."""
-    asked = PromptUser(
-        call=0, agent="builder", tool="Bash", subject=command, details={}, reason="no rule", rules=[], remedy="a rule"
-    )
-    return ApprovalSubject(
-        what="permission", agent="builder", incarnation=incarnation, approver="human", question=asked
-    )
 
 
 async def test_open_plan_is_restored_and_lead_is_notified_once(session: SessionDirectory) -> None:
@@ -160,19 +149,4 @@ async def test_forged_permission_of_a_future_incarnation_is_superseded(session: 
         await bench.wait_for(permission(incarnation=2), nursery)
         assert (bench.kept("permission-1").state, bench.kept("permission-2").state) == ("withdrawn", "open")
         assert bench.judged == []
-        nursery.cancel_scope.cancel()
-
-
-async def test_permission_request_of_a_dead_incarnation_is_superseded(session: SessionDirectory) -> None:
-    async with open_approval_harness(session) as bench, trio.open_nursery() as nursery:
-        await bench.ask_and_crash(permission("make"))
-        await bench.wait_for(permission("make test", incarnation=2), nursery)
-        await bench.wait_for(plan(incarnation=2), nursery)
-        assert [bench.kept(id_).state for id_ in ("permission-1", "permission-2", "plan-3")] == [
-            "withdrawn",
-            "open",
-            "open",
-        ]
-        [withdrawn] = [event for event in bench.approval_events if isinstance(event, ApprovalDecided)]
-        assert (withdrawn.id, withdrawn.verdict, withdrawn.by) == ("permission-1", "withdrawn", "builder")
         nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""The files of approvals, and the key that tells who wrote them."""
+"""Files of approvals, the key that signs them, rules for who may decide one, and decisions by rule."""
 
 import os
 from collections.abc import Callable
@@ -8,7 +8,13 @@ import attrs
 import msgspec
 import pytest
 
+from coterie.agents.permissions.plan_approval import Approver
 from coterie.errors import ConfigInvalid
+from coterie.orchestrator.approvals.approval_policy import (
+    ApprovalDecision,
+    decide_by_rule,
+    rejection_reason,
+)
 from coterie.orchestrator.approvals.store import (
     KEY_BYTES,
     Approval,
@@ -24,7 +30,6 @@ FIRST = Approval(id="plan-1", claim=plan(files=("a.txt", "ä.txt")), asked_at=1.
 
 @pytest.fixture
 def records(session: SessionDirectory) -> ApprovalStore:
-    """Those of the session, with the first approval in them."""
     made = ApprovalStore.of(session, ApprovalKey.of_session(session.id))
     made.save(FIRST)
     return made
@@ -49,23 +54,13 @@ def test_files_are_private(records: ApprovalStore, tmp_path: Path) -> None:
     assert [oct(path.stat().st_mode & 0o777) for path in paths] == ["0o700", "0o600", "0o700", "0o600"]
 
 
-def test_session_without_approvals_needs_no_key(session: SessionDirectory) -> None:
-    assert read_approvals(session) == ()
-
-
 def edited(change: Callable[[dict[str, object]], object]) -> Callable[[bytes], bytes]:
-    """Return a function that changes the JSON of a record."""
-
     def edit(content: bytes) -> bytes:
         read = msgspec.json.decode(content)
         change(read)
         return msgspec.json.encode(read)
 
     return edit
-
-
-def nested(content: bytes) -> bytes:
-    return content.replace(b'"plan-1"', b"[" * 100_000)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +76,7 @@ def nested(content: bytes) -> bytes:
         (edited(lambda file: file.update(v=2)), "unknown version"),
         (lambda content: content[:-40], "it cannot be read"),
         (lambda _: b"", "it cannot be read"),
-        (nested, "it cannot be read"),
+        (lambda content: content.replace(b'"plan-1"', b"[" * 100_000), "it cannot be read"),
     ],
     ids=["state", "plan", "no mac", "odd mac", "spaces", "mac gone", "bad state", "version", "torn", "empty", "nested"],
 )
@@ -93,17 +88,6 @@ def test_changed_file_is_not_trusted(
     [kept] = read_approvals(session)
     assert kept.doubt is not None
     assert doubt in kept.doubt
-
-
-def test_renamed_file_is_not_trusted(session: SessionDirectory, records: ApprovalStore) -> None:
-    path_of(records).rename(path_of(records, "plan-9"))
-    [kept] = read_approvals(session)
-    assert (kept.approval, kept.doubt) == (None, "unknown version, or the id does not match the file name")
-
-
-def test_directory_in_place_of_a_file_is_reported(session: SessionDirectory, records: ApprovalStore) -> None:
-    path_of(records, "plan-2").mkdir()
-    assert [kept.approval for kept in read_approvals(session)] == [None, FIRST]
 
 
 def test_key_is_created_once_for_each_session_and_is_not_shown(session: SessionDirectory, tmp_path: Path) -> None:
@@ -139,14 +123,90 @@ def test_unusable_key_is_a_one_line_error(
     assert "\n" not in str(caught.value)
 
 
+OPEN = Approval(id="plan-1", claim=plan(), asked_at=1.0)
+ANSWERS = {None: "human", "main": "lead", "builder": "builder", "spy": "spy"}
+
+
+@pytest.mark.parametrize("who", ANSWERS)
+@pytest.mark.parametrize("approver", ["lead", "human", "rule"])
+@pytest.mark.parametrize("approve", [True, False])
+def test_lead_decides_its_approvals_and_user_decides_all(who: str | None, approver: Approver, approve: bool) -> None:
+    decision = ApprovalDecision(id="plan-1", approve=approve, agent=who)
+    refusal = rejection_reason(decision, attrs.evolve(OPEN, claim=plan(approver=approver)))
+    expected = {
+        None: None,
+        "main": None if approver == "lead" else "only the user can decide plan-1",
+        "builder": "an agent cannot decide its own request",
+        "spy": "only the lead or the user can decide",
+    }
+    assert refusal == expected[who]
+    assert decision.by == ANSWERS[who]
+
+
+def test_decision_of_its_own_request_or_for_another_requester_is_rejected() -> None:
+    own = attrs.evolve(OPEN, claim=plan(agent="main", approver="lead"))
+    assert rejection_reason(ApprovalDecision(id="plan-1", approve=True, agent="main"), own) is not None
+    decision = ApprovalDecision(id="plan-1", approve=True, agent="main", requester="bulider")
+    assert rejection_reason(decision, OPEN) == "plan-1 was requested by builder, not by bulider"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Tests, sources, and links from the one into the other."""
+    root = tmp_path / "project"
+    for name in ("tests", "src"):
+        (root / name).mkdir(parents=True)
+    (root / "src" / "a.py").touch()
+    (root / "tests" / "link.py").symlink_to(root / "src" / "a.py")
+    (root / "tests" / "away").symlink_to("/etc")
+    (root / "tests" / "round").symlink_to("round")
+    (root / "inside.py").symlink_to(root / "tests" / "test_a.py")
+    return root
+
+
 @pytest.mark.parametrize(
-    ("text", "subject"),
+    "file",
+    ["tests/test_a.py", "tests/new/deep/x.py", "./tests/x", "src/../tests/x", "inside.py", "tests", "{root}/tests/x"],
+)
+def test_rule_approves_files_that_match(project: Path, file: str) -> None:
+    assert decide_by_rule(["tests/**"], [file.format(root=project)], project).approve
+
+
+@pytest.mark.parametrize(
+    "file",
     [
-        ("\n\n  1.  Look\tat it.  \n2. Go.", "1. Look at it."),
-        ("", ""),
-        ("x" * 300, "x" * 200 + "..."),
-        ("\x1b[2Jnext\x0bline", "\x1b[2Jnext"),
+        "src/a.py",
+        "tests/../src/a.py",
+        "../tests/x",
+        "/etc/passwd",
+        "{root}/src/a.py",
+        "tests/link.py",
+        "tests/away/passwd",
+        "tests/round",
+        "tests2/x",
+        "~/tests/x",
+        "",
+        ".",
+        "tests/\0",
+        "src/tests/x",
     ],
 )
-def test_the_subject_is_the_first_line(text: str, subject: str) -> None:
-    assert attrs.evolve(FIRST, claim=plan(text)).subject == subject
+def test_rule_rejects_files_that_do_not_match(project: Path, file: str) -> None:
+    ruling = decide_by_rule(["tests/**"], ["tests/ok.py", file.format(root=project)], project)
+    assert not ruling.approve
+    assert ruling.feedback.startswith("Only tests/** may be changed, and not ")
+
+
+def test_rule_follows_a_symlink_above_the_project_but_not_in_the_pattern(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "way").symlink_to(project)
+    assert decide_by_rule(["tests/**"], ["tests/x"], tmp_path / "way").approve
+    (project / "docs").symlink_to("/etc")
+    assert not decide_by_rule(["docs/**"], ["docs/passwd"], project).approve
+
+
+def test_rule_rejects_a_plan_without_files_and_every_plan_without_a_valid_pattern(project: Path) -> None:
+    ruling = decide_by_rule(["tests/**", "docs/**"], [], project)
+    feedback = "Name the files that the plan changes; only tests/**, docs/** may be changed."
+    assert (ruling.approve, ruling.feedback) == (False, feedback)
+    for paths in ([], ["../x"], ["tests/["]):
+        assert not decide_by_rule(paths, ["tests/x"], project).approve

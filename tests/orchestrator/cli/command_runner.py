@@ -10,7 +10,6 @@ from coterie.orchestrator.cli.main import main
 
 
 def coterie(*arguments: str, stdin: str | bytes | None = None) -> Result:
-    """Run a command."""
     return CliRunner().invoke(main, arguments, input=stdin)
 
 

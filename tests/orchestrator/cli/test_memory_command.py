@@ -1,28 +1,26 @@
 """`coterie memory` over the memories of a project, of an agent, and of any directory."""
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
-from click.testing import Result
 
 from coterie.clock import Clock
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
-from coterie.memory.store.transaction import PendingEdit
-from coterie.orchestrator.cli.memory import MemoryCommands
-from tests.orchestrator.cli.command_runner import coterie, offered, printed
+from tests.orchestrator.cli.command_runner import coterie, printed, refusal
 
+run = partial(coterie, "memory")
+rows = partial(printed, "memory")
+check = partial(coterie, "memory", "check")
 AGENT = Author(by="agent", agent="main", session="20260101-000000-abcdef", turn=3, why="the user said so")
 DREAM = Author(by="dream", why="put in order")
 
 
 def text(name: str, body: str, *, description: str = "", type_: str = "project") -> bytes:
-    """A memory as it should be written."""
     about = description or f"What {name} is about."
     return f"---\nname: {name}\ndescription: {about}\ntype: {type_}\n---\n\n{body}\n".encode()
 
@@ -39,7 +37,6 @@ def project(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    """The memory of the project, with three memories."""
     directory = tmp_path / "memory"
     monkeypatch.setenv("COTERIE_MEMORY_DIR", str(directory))
     store = MemoryStore.at(directory, Clock())
@@ -57,57 +54,25 @@ def lengthen(store: MemoryStore) -> bytes:
 
 
 def reviewer_memory(project: Path) -> MemoryStore:
-    """The memory of the agent type reviewer, with style.md."""
     kept = MemoryStore.at(project / ".coterie/agent-memory/reviewer", Clock())
     kept.write("style.md", text("style", "Names first."), AGENT, base=None)
     return kept
 
 
-def run(*arguments: str, given: str | None = None) -> Result:
-    return coterie("memory", *arguments, stdin=given)
-
-
-def rows(*arguments: str) -> Any:
-    return printed("memory", *arguments)
-
-
-@pytest.mark.slow
-def test_every_command_can_be_loaded_and_is_in_the_help() -> None:
-    output = run("--help").output
-    for name, entry in MemoryCommands.table.items():
-        done = run(name, "--help")
-        assert done.exit_code == 0
-        assert "Usage:" in done.output
-        assert f"{name} " in output
-        assert entry.summary in output
-
-
-def test_list_shows_each_memory_on_one_line(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_shows_each_memory_on_one_line_and_json_all_but_the_body(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     lines = run("list").stdout.splitlines()
     assert lines[0].split() == ["FILE", "TYPE", "AGE", "BYTES", "DESCRIPTION"]
-    assert [line.split()[:2] for line in lines[1:]] == [
-        ["build.md", "project"],
-        ["kim.md", "user"],
-        ["trains.md", "project"],
-    ]
+    names = [" ".join(line.split()[:2]) for line in lines[1:]]
+    assert names == ["build.md project", "kim.md user", "trains.md project"]
     assert lines[2].endswith("Kim: What Kim is about.")
-
-
-def test_list_json_has_everything_but_the_body(store: MemoryStore) -> None:
     row = rows("list")[1]
     assert row.pop("modified") == pytest.approx((store.directory / "kim.md").stat().st_mtime)
-    assert row == {
-        "path": "kim.md",
-        "name": "Kim",
-        "type": "user",
-        "description": "What Kim is about.",
-        "bytes": len(store.read("kim.md") or b""),
-        "notes": [],
-        "scope": "auto",
-        "agent": None,
-        "directory": str(store.directory),
-    }
+    assert " ".join(row) == "path name type description bytes notes scope agent directory"
+    assert (row["path"], row["name"], row["type"], row["scope"]) == ("kim.md", "Kim", "user", "auto")
+    assert (row["bytes"], row["directory"]) == (len(store.read("kim.md") or b""), str(store.directory))
 
 
 def test_list_of_an_empty_memory_creates_nothing(tmp_path: Path) -> None:
@@ -169,12 +134,7 @@ def test_show_prints_a_memory_with_its_last_change_or_the_index(store: MemorySto
     assert shown["last_change"]["id"] == "2"
     assert "- [Kim](kim.md) — What Kim is about." in run("show").stdout.splitlines()
     assert rows("show")["text"] == store.index()
-
-
-def test_show_of_an_unknown_name_suggests_the_closest(store: MemoryStore) -> None:
-    done = run("show", "biuld")
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.endswith("'biuld'; did you mean build?\n")
+    assert refusal(run("show", "biuld")).endswith("'biuld'; did you mean build?")
 
 
 def test_memories_cannot_control_the_terminal(store: MemoryStore) -> None:
@@ -183,25 +143,13 @@ def test_memories_cannot_control_the_terminal(store: MemoryStore) -> None:
         assert "\x1b" not in run(*arguments).output
 
 
-def test_recall_lists_the_best_memories_first(store: MemoryStore) -> None:
-    lines = run("recall", "who buys the tickets").stdout.splitlines()
-    assert lines[0].split()[1] == "trains.md"
-    (answer,) = map(
-        json.loads, run("recall", "who buys the tickets", "--k", "1", "--json", "--local").stdout.splitlines()
-    )
-    assert answer["query"] == "who buys the tickets"
-    assert [memory["path"] for memory in answer["memories"]] == ["trains.md"]
-    assert answer["memories"][0]["score"] > 0
-    assert run("recall").exit_code == run("recall", "x", "--queries", "-").exit_code == 2, "a query or a file"
-
-
 @pytest.mark.slow
 def test_recall_falls_back_to_the_local_ranker(store: MemoryStore, tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
     chosen = {"purpose": "recall", "text": json.dumps({"selected_memories": ["kim.md", "nobody.md", "build.md"]})}
     script.write_text(json.dumps({"main": [chosen, {"purpose": "recall", "text": "I cannot say."}]}))
     queries = "how shall I answer\nwho buys the tickets\n"
-    done = run("recall", "--queries", "-", "--json", "--script", str(script), given=queries)
+    done = run("recall", "--queries", "-", "--json", "--script", str(script), stdin=queries)
     assert done.exit_code == 0, done.output
     paths = [[memory["path"] for memory in json.loads(line)["memories"]] for line in done.stdout.splitlines()]
     assert (paths[0], paths[1][0]) == (["kim.md", "build.md"], "trains.md")
@@ -211,8 +159,7 @@ def test_recall_falls_back_to_the_local_ranker(store: MemoryStore, tmp_path: Pat
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
 
 
-@pytest.mark.slow
-def test_recall_process_answers_a_file_of_queries(tmp_path: Path) -> None:
+def test_recall_answers_a_file_of_queries(tmp_path: Path) -> None:
     """Queries are plain lines or JSON; a link in the directory is reported and a binary file ignored."""
     memories = tmp_path / "plain"
     memories.mkdir()
@@ -222,11 +169,9 @@ def test_recall_process_answers_a_file_of_queries(tmp_path: Path) -> None:
     (memories / "d.md").symlink_to("d.md")
     queries = tmp_path / "queries"
     queries.write_text('tickets?\n\n{"query": "which \\"machine\\" builds", "gold": ["b"]}\nzebra\n')
-    command = [sys.executable, "-P", "-m", "coterie", "memory", "recall", "--json", "--local", "--dir", str(memories)]
-    done = subprocess.run(
-        [*command, "--queries", str(queries)], capture_output=True, text=True, check=True, cwd=tmp_path, env=os.environ
-    )
+    done = run("recall", "--json", "--local", "--dir", str(memories), "--queries", str(queries))
     answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert run("recall").exit_code == run("recall", "x", "--queries", "-").exit_code == 2, "a query or a file"
     assert [answer["query"] for answer in answers] == ["tickets?", 'which "machine" builds', "zebra"]
     assert [answer["memories"][0]["path"] for answer in answers[:2]] == ["a.md", "b.md"]
     assert (done.stderr.count("\n"), str(memories / "d.md") in done.stderr) == (1, True)
@@ -240,13 +185,7 @@ def test_log_lists_changes_the_newest_first(store: MemoryStore) -> None:
     assert "removed" in lines[0]
     assert [row["action"] for row in rows("log", "trains")] == ["removed", "added"]
     assert [row["id"] for row in rows("log", "-n", "1")] == ["4"]
-    assert rows("log")[0]["author"] == {
-        "by": "agent",
-        "agent": "main",
-        "session": "20260101-000000-abcdef",
-        "turn": 3,
-        "why": "the user said so",
-    }
+    assert rows("log")[0]["author"] == attrs.asdict(AGENT)
 
 
 def test_log_detects_changes_made_by_hand(store: MemoryStore) -> None:
@@ -261,51 +200,19 @@ def test_log_detects_changes_made_by_hand(store: MemoryStore) -> None:
     assert "own.md" in store.paths()
 
 
-def test_diff_shows_the_lines_of_a_change(store: MemoryStore) -> None:
-    lengthen(store)
-    done = run("diff")
-    assert "-Kim likes short answers." in done.stdout.splitlines()
-    assert "+Kim likes long answers." in done.stdout.splitlines()
-    assert "+++ b/build.md" in run("diff", "1").stdout
-    assert rows("diff", "1")[0]["before"] is None
-    assert run("diff", "99").stderr == "Error: unknown change '99'; the changes are 1 to 4\n"
-
-
 def test_undo_restores_the_memory_and_can_be_undone(store: MemoryStore) -> None:
     before = lengthen(store)
     done = run("undo")
     assert done.exit_code == 0
     assert "undoes 4" in done.stdout
     assert store.read("kim.md") == before
-    assert run("undo").exit_code == 0
+    assert [row["path"] for row in rows("undo")] == ["kim.md"]
     assert b"long" in (store.read("kim.md") or b"")
-
-
-def test_undo_of_a_dream_undoes_all_of_its_changes(store: MemoryStore) -> None:
-    kim, build = store.read("kim.md"), store.read("build.md")
-    edits = [
-        PendingEdit(path="kim.md", base=kim, content=None),
-        PendingEdit(path="build.md", base=build, content=text("b", "c")),
-    ]
-    store.apply(edits, DREAM, group="dream-7")
-    assert {row["path"] for row in rows("diff")} == {"kim.md", "build.md"}
-    assert {row["path"] for row in rows("undo", "dream-7")} == {"kim.md", "build.md"}
-    assert (store.read("kim.md"), store.read("build.md")) == (kim, build)
-
-
-def test_undo_exits_1_if_the_memory_has_changed_since(store: MemoryStore) -> None:
-    lengthen(store)
     done = run("undo", "2")
-    assert done.exit_code == 1
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1), "the memory has changed since"
     assert done.stderr.startswith("Error: change 2 ")
-    assert len(done.stderr.splitlines()) == 1
+    assert refusal(run("diff", "99")) == "unknown change '99'; the changes are 1 to 6"
     assert b"long" in (store.read("kim.md") or b"")
-
-
-def test_completion_offers_memories_and_changes(store: MemoryStore) -> None:
-    assert offered("memory", "show", "k") == ["kim"]
-    assert offered("memory", "undo", "") == ["3", "2", "1"]
-    assert offered("memory", "show", "--scope", "user", "") == []
 
 
 @pytest.mark.slow
@@ -314,35 +221,19 @@ def test_instructions_lists_loaded_texts_in_order(store: MemoryStore, project: P
     (tmp_path / "home").mkdir()
     (tmp_path / "home/CLAUDE.md").write_text("Be kind.\n")
     shown = rows("instructions", "--agent", "reviewer")
-    assert [(part["where"], part["what"]) for part in shown["loaded"]] == [
-        ("system", "prompt"),
-        ("system", "manual"),
-        ("system", "definition"),
-        ("message", "instructions"),
-        ("message", "instructions"),
-        ("message", "index"),
-    ]
-    sources = [part["source"] for part in shown["loaded"]][2:]
+    parts = " ".join(f"{part['where']}/{part['what']}" for part in shown["loaded"])
+    assert parts == (
+        "system/prompt system/manual system/definition message/instructions message/instructions message/index"
+    )
     directory = project / ".coterie"
-    assert sources == [
-        str(directory / "agents/reviewer.md"),
-        str(tmp_path / "home/CLAUDE.md"),
-        str(project / "CLAUDE.md"),
-        str(store.directory / "MEMORY.md"),
-    ]
+    texts = directory / "agents/reviewer.md", tmp_path / "home/CLAUDE.md", project / "CLAUDE.md"
+    assert [part["source"] for part in shown["loaded"]][2:-1] == [str(path) for path in texts]
+    assert shown["loaded"][-1]["source"] == str(store.directory / "MEMORY.md")
     assert shown["loaded"][-1]["bytes"] == len(store.index().strip().encode())
     assert [row["source"] for row in shown["left_out"]] == [str(directory / "agent-memory/reviewer/MEMORY.md")]
     done = run("instructions")
     assert done.exit_code == 0
     assert "for all projects" in done.stdout
-
-
-@pytest.mark.slow
-def test_instructions_reports_that_memory_is_off(project: Path) -> None:
-    (project / ".coterie/settings.toml").write_text("[memory]\nenabled = false\n")
-    shown = rows("instructions")
-    assert [part["what"] for part in shown["loaded"]] == ["prompt"]
-    assert [entry["source"] for entry in shown["left_out"]] == ["memory.enabled"]
 
 
 def test_snapshot_equals_the_memory_of_the_agent_type(project: Path) -> None:
@@ -355,3 +246,65 @@ def test_snapshot_equals_the_memory_of_the_agent_type(project: Path) -> None:
     assert copy.paths() == ["style.md"]
     assert (copy.index(), copy.read("style.md")) == (kept.index(), kept.read("style.md"))
     assert run("snapshot").exit_code == 2
+
+
+@pytest.fixture
+def memories(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two memories, one with problems, and an index with a dead link and a missing entry."""
+    directory = tmp_path / "memory"
+    directory.mkdir()
+    monkeypatch.setenv("COTERIE_MEMORY_DIR", str(directory))
+    (project / "main.py").write_text("def run_all(): ...\n")
+    (directory / "good.md").write_bytes(text("good", "Begin with `run_all()` in `main.py`."))
+    (directory / "stale.md").write_bytes(text("stale", "Call `run_none()`, see `gone.py`; it broke yesterday."))
+    (directory / "MEMORY.md").write_text("# Memory\n- [good](good.md) — good\n- [lost](lost.md) — lost\n")
+    return directory
+
+
+def found(*arguments: str) -> Any:
+    return json.loads(check("--json", *arguments).stdout)
+
+
+def test_check_of_a_clean_store_exits_0(memories: Path) -> None:
+    (memories / "stale.md").unlink()
+    (memories / "MEMORY.md").write_text("- [good](good.md) — good\n")
+    done = check()
+    assert done.exit_code == 0
+    counts = "0 contradicted, 0 duplicate, 0 with dead claims; 0 of 2 claims about files and symbols are dead"
+    assert done.stdout == f"pollution 0.0% of 1 memories: {counts}\nno problems\n"
+    memories.rename(memories.with_name("moved"))
+    memories.write_text("no directory")
+    assert (check().exit_code, check().stderr.count("\n")) == (1, 1)
+
+
+def test_check_lists_problems_by_file_with_the_pollution(memories: Path) -> None:
+    done = check()
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    assert lines[:-2] == [
+        "stale.md: orphan: is not in MEMORY.md: an agent does not know of it",
+        "stale.md:7: relative date: says 'yesterday', which moves with the day it is read on; write the date",
+        "stale.md:7: dead claim: names `run_none()`, which is nowhere in the project",
+        "stale.md:7: dead claim: names `gone.py`, which is nowhere in the project",
+        "MEMORY.md:3: dead link: links to lost.md, which does not exist",
+    ]
+    assert lines[-2].startswith(
+        "pollution 50.0% of 2 memories: 0 contradicted, 0 duplicate, 1 with dead claims; 2 of 4"
+    )
+    assert lines[-1] == "5 found"
+
+
+def test_fix_repairs_the_index_in_one_undoable_change(memories: Path) -> None:
+    before = (memories / "MEMORY.md").read_bytes()
+    answer = found("--fix")
+    assert {row["kind"] for row in answer["findings"] if row["fixed"]} == {"orphan", "dead_link"}
+    index = (memories / "MEMORY.md").read_text()
+    assert index == "# Memory\n- [good](good.md) — good\n- [stale](stale.md) — What stale is about.\n"
+    assert sorted(path.name for path in memories.glob("*.md")) == ["MEMORY.md", "good.md", "stale.md"]
+    change = MemoryStore.at(memories, Clock()).changes()[-1]
+    assert (change.id, change.author.by, change.path) == (answer["change"], "user", "MEMORY.md")
+    assert {row["kind"] for row in found()["findings"]} == {"relative_date", "dead_claim"}
+    assert found("--fix")["change"] is None
+    assert MemoryStore.at(memories, Clock()).changes()[-1] == change
+    assert run("undo").exit_code == 0
+    assert (memories / "MEMORY.md").read_bytes() == before

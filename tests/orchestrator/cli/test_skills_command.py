@@ -2,15 +2,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from coterie.orchestrator.cli.main import main
 from tests.orchestrator.cli.command_runner import coterie, printed
 
 
 @pytest.fixture(autouse=True)
 def project(checkout: Path, home: Path) -> Path:
-    """The current directory: a checkout with two skills, one of them broken."""
     write(
         checkout / ".claude/skills/notes", "name: notes", 'description: "Writes\\e[2J notes."', "allowed-tools: Write"
     )
@@ -66,11 +63,3 @@ def test_instructions_include_the_list_of_skills(project: Path) -> None:
     assert [part["why"][:8] for part in parts if part["what"] == "skills"] == ["2 skills"]
     parts = printed("memory", "instructions", "--agent", "editor")["loaded"]
     assert [part["what"] for part in parts if part["what"].startswith("skill")] == ["skill"]
-
-
-def test_completion_offers_skills(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_COTERIE_COMPLETE", "bash_complete")
-    for words, offered in (("coterie skills show n", "notes"), ("coterie run /", "/notes")):
-        environment = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
-        done = CliRunner().invoke(main, env=environment, prog_name="coterie")
-        assert [line.partition(",")[2] for line in done.output.splitlines()] == [offered]

@@ -25,13 +25,10 @@ QUESTION = Question(
 
 @attrs.define(eq=False)
 class Watching(View):
-    """View that records whether it is paused."""
-
     is_paused: bool = False
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Set the flag within the block."""
         self.is_paused = True
         yield
         self.is_paused = False
@@ -39,8 +36,6 @@ class Watching(View):
 
 @attrs.define(eq=False)
 class PromptTerminal:
-    """A pseudo-terminal with a user."""
-
     master: int
     slave: int
     view: Watching = attrs.field(factory=Watching)
@@ -82,12 +77,16 @@ def terminal() -> Iterator[PromptTerminal]:
     os.close(master)
 
 
-async def test_prompt_shows_the_escaped_call_and_the_rule(terminal: PromptTerminal) -> None:
+async def test_prompt_shows_the_escaped_call_and_the_rule_and_discards_earlier_keys(terminal: PromptTerminal) -> None:
     _, shown = await terminal.ask(b"y")
     assert shown.replace("\r\n", "\n") == (
         "\nBash needs your permission: no rule allows it\n    git push \\x1b[2K\n    second\n"
         "   y  yes, once\n   s  for this session: Bash(git push:*)\n   n  no\nyes, once\n\n"
     )
+    answer, shown = await terminal.ask(b"s", b"y", question=attrs.evolve(QUESTION, rules=()))
+    assert (answer, "for this session" in shown) == (AllowOnce(), False), "there is no rule to allow"
+    os.write(terminal.master, b"y\ny")
+    assert (await terminal.ask(b"n", b"\n"))[0] == DenyCall("")
 
 
 @pytest.mark.parametrize(
@@ -103,23 +102,6 @@ async def test_prompt_shows_the_escaped_call_and_the_rule(terminal: PromptTermin
 )
 async def test_keys_answer_the_prompt(terminal: PromptTerminal, keys: list[bytes], answer: Answer) -> None:
     assert (await terminal.ask(*keys))[0] == answer
-
-
-@pytest.mark.parametrize(("agent", "begins"), [("", "Bash"), ("main", "Bash"), ("scout", "scout: Bash")])
-async def test_prompt_names_the_agent_unless_it_is_the_lead(terminal: PromptTerminal, agent: str, begins: str) -> None:
-    _, shown = await terminal.ask(b"y", question=attrs.evolve(QUESTION, agent=agent))
-    assert shown.startswith(f"\r\n{begins} needs your permission")
-
-
-async def test_session_answer_needs_a_rule(terminal: PromptTerminal) -> None:
-    answer, shown = await terminal.ask(b"s", b"y", question=attrs.evolve(QUESTION, rules=()))
-    assert answer == AllowOnce()
-    assert "for this session" not in shown
-
-
-async def test_keys_typed_before_the_prompt_are_discarded(terminal: PromptTerminal) -> None:
-    os.write(terminal.master, b"y\ny")
-    assert (await terminal.ask(b"n", b"\n"))[0] == DenyCall("")
 
 
 async def test_cancelled_prompt_restores_the_terminal(terminal: PromptTerminal) -> None:

@@ -38,10 +38,7 @@ def run(project: Path, *words: str, environment: dict[str, str]) -> subprocess.C
 
 @pytest.mark.parametrize(
     ("words", "what", "record"),
-    [
-        (("hooks", "approve", "--yes"), "hooks", "hooks"),
-        (("mcp", "approve", "--all"), "MCP servers", "servers"),
-    ],
+    [(("hooks", "approve", "--yes"), "hooks", "hooks"), (("mcp", "approve", "--all"), "MCP servers", "servers")],
 )
 def test_agent_cannot_approve_files_of_the_repository(
     project: Path, words: tuple[str, ...], what: str, record: str

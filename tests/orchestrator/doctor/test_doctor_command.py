@@ -4,37 +4,34 @@ import json
 import os
 import socket
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from click.testing import Result
 from filelock import FileLock, Timeout
 
-from coterie.agents.events.root_events import CleanedUp
-from coterie.agents.loop.conversation.transcript import load_transcript
 from coterie.clock import Clock
-from coterie.files import SeededFaults, file_faults
-from coterie.mailbox.contract import DeadLetter
+from coterie.files import file_faults
 from coterie.mailbox.tasks.task import USER
 from coterie.mailbox.tasks.task_list import TaskList
 from coterie.mailbox.transports.bridge.socket_path import socket_path
 from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore
-from coterie.orchestrator.cli.views.event_text import event_text
-from coterie.orchestrator.doctor import checks, crash_cleanup
-from coterie.orchestrator.doctor.doctor_finding import DoctorFinding
+from coterie.orchestrator.doctor import crash_cleanup
 from coterie.orchestrator.doctor.session_checks import mark_ended
-from coterie.orchestrator.events.session_reader import read_session
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
 from coterie.orchestrator.session.root_lock import ROOT_RECORD, open_root_record
 from coterie.session_directory import SessionDirectory
-from tests.mailbox.file_mail import envelope
 from tests.orchestrator.approvals.approval_harness import plan
 from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.gateway.test_ledger import line
-from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer
+from tests.orchestrator.mail_writer import MailWriter
+from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, set_states
+from tests.seeded_faults import SeededFaults
+
+doctor = partial(coterie, "doctor")
 
 
 @pytest.fixture(autouse=True)
@@ -51,26 +48,14 @@ def session(
     with Ledger.open(session.directory / LEDGER) as ledger:
         ledger.append(line("main"))
         ledger.append(line("main"))
-    trio.run(_fill, session)
+    trio.run(partial(TaskList(session.directory / "tasks", Clock()).create, "a task", by=USER))
+    mail = MailWriter(session)
+    set_states(session, main="running", ada="running")
+    mail.store(mail.make_message("main", "ada", "one"), mail.make_message("main", "ada", "two"))
+    set_states(session, main="ended", ada="ended")
+    for _ in range(2):
+        mail.add_dead_letter(None, "refused", mailbox="ada")
     return session
-
-
-async def _fill(session: SessionDirectory) -> None:
-    await TaskList(session.directory / "tasks", Clock()).create("a task", by=USER)
-    with SessionMail.open(session, Clock()) as mail:
-        for name in ("main", "ada"):
-            await mail.roster.join(name)
-        await mail.files.send(envelope(1))
-        await mail.files.send(envelope(2))
-        for name in ("main", "ada"):
-            await mail.roster.set_state(name, "ended")
-        letter = DeadLetter(reason="refused", detail="", mailbox="ada", at=1.0, envelope=None, raw=b"x")
-        mail.dead_letters.add(letter)
-        mail.dead_letters.add(letter)
-
-
-def doctor(*arguments: str) -> Result:
-    return coterie("doctor", *arguments)
 
 
 def findings(*arguments: str) -> list[dict[str, Any]]:
@@ -93,7 +78,6 @@ def spoil(path: Path) -> None:
 
 
 def dead_process() -> int:
-    """Return the pid of a process that has ended."""
     with subprocess.Popen(["/bin/true"]) as process:
         process.wait()
     return process.pid
@@ -119,16 +103,6 @@ def test_torn_end_of_log_is_moved_to_separate_file(session: SessionDirectory, na
     assert [one["fixed"] for one in findings("--fix")] == [True]
     aside = path.with_name(f"{path.name}.torn").read_bytes()
     assert path.read_bytes() + aside.removesuffix(b"\n") == whole[:-9]
-    assert findings() == []
-
-
-def test_agent_can_append_after_torn_end_was_repaired(session: SessionDirectory) -> None:
-    path = session.directory / "agents/main/transcript.jsonl"
-    tear(path)
-    findings("--fix")
-    with open_writer(session.directory) as agent:
-        agent.write_text("assistant", "done again")
-    assert load_transcript(path).dropped_bytes == 0
     assert findings() == []
 
 
@@ -205,7 +179,7 @@ def test_socket_without_listener_is_removed_and_a_lock_file_is_no_finding(sessio
     assert findings() == []
 
 
-def test_draft_is_removed_only_if_its_writer_is_dead(session: SessionDirectory) -> None:
+def test_draft_is_removed_only_if_its_writer_is_dead_and_a_session_of_a_draft_too(session: SessionDirectory) -> None:
     left = session.directory / f".coterie-{dead_process()}-0.draft"
     written = session.directory / f".coterie-{os.getpid()}-0.draft"
     reused = session.directory / f".coterie-{os.getpid()}-1.draft"
@@ -215,26 +189,23 @@ def test_draft_is_removed_only_if_its_writer_is_dead(session: SessionDirectory) 
     assert {one["where"] for one in findings()} == {str(left), str(reused)}
     assert [one["fixed"] for one in findings("--fix")] == [True, True]
     assert written.exists()
-    assert findings() == []
-
-
-def test_session_killed_during_creation_is_removed(session: SessionDirectory) -> None:
     begun = session.directory.with_name("20990101-000000-ffffff")
     begun.mkdir()
-    (begun / f".coterie-{dead_process()}-0.draft").write_bytes(b"{")
+    (begun / left.name).write_bytes(b"{")
     assert [one["kind"] for one in findings()] == ["draft", "damaged_record"]
     assert [one["fixed"] for one in findings("--fix")] == [True, True]
     assert not begun.exists()
+    assert findings() == []
 
 
 def test_session_recorded_as_running_without_root_is_marked_ended(session: SessionDirectory) -> None:
-    with SessionMail.open(session, Clock()) as mail:
-        trio.run(mail.roster.set_state, "ada", "idle")
-        [found] = findings()
-        assert (found["kind"], found["session"]) == ("interrupted_session", session.id)
-        assert "(ada)" in found["what"]
-        findings("--fix")
-        assert {member.state for member in mail.roster.members().values()} == {"ended"}
+    set_states(session, ada="idle")
+    [found] = findings()
+    assert (found["kind"], found["session"]) == ("interrupted_session", session.id)
+    assert "(ada)" in found["what"]
+    assert crash_cleanup.main(session.id, '[3, [], true, ""]') == 0, "a new root has resumed it"
+    assert findings() == [found]
+    findings("--fix")
     assert findings() == []
 
 
@@ -268,7 +239,6 @@ async def test_new_root_waits_until_old_agents_are_marked_ended(session: Session
 
 
 def _is_locked(path: Path) -> bool:
-    """Return True if another holder has locked *path*."""
     lock = FileLock(path, timeout=0)
     try:
         lock.acquire()
@@ -276,46 +246,6 @@ def _is_locked(path: Path) -> bool:
         return True
     lock.release()
     return False
-
-
-@pytest.mark.parametrize(
-    ("event", "facts"),
-    [
-        (CleanedUp(killed=1, mended=["draft: remove it"], failures=[]), ("1 process", "draft: remove it")),
-        (CleanedUp(killed=0, mended=[], failures=["process 7 survived"]), ("0 processes", "process 7 survived")),
-        (CleanedUp(killed=2, mended=[], failures=[], is_taken_over=True), ("2 processes", "new root")),
-    ],
-)
-def test_cleaned_up_event_text_names_kills_repairs_and_failures(event: CleanedUp, facts: tuple[str, str]) -> None:
-    assert all(fact in event_text(event) for fact in facts)
-
-
-def test_findings_before_a_failed_check_are_repaired(
-    session: SessionDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The session log then contains the repairs and the error."""
-
-    def fail(*_: object, **__: object) -> list[DoctorFinding]:
-        raise ZeroDivisionError("unexpected")
-
-    monkeypatch.setattr(checks, "log_findings", fail)
-    with SessionMail.open(session, Clock()) as mail:
-        trio.run(mail.roster.set_state, "ada", "idle")
-        assert crash_cleanup.main(session.id, '[3, [7], false, ""]') == 1
-        assert mail.roster.members()["ada"].state == "ended"
-    last = list(read_session(session.directory))[-1]
-    assert last.event == CleanedUp(
-        killed=3,
-        mended=["interrupted_session: record that all agents have ended"],
-        failures=["process 7 could not be killed", "ZeroDivisionError: unexpected"],
-    )
-
-
-def test_crash_cleanup_skips_repair_when_new_root_has_resumed(session: SessionDirectory) -> None:
-    with SessionMail.open(session, Clock()) as mail:
-        trio.run(mail.roster.set_state, "ada", "idle")
-        assert crash_cleanup.main(session.id, '[3, [], true, ""]') == 0
-        assert mail.roster.members()["ada"].state == "idle"
 
 
 async def test_session_counts_as_running_while_its_mail_is_read(session: SessionDirectory) -> None:
@@ -327,20 +257,14 @@ async def test_session_counts_as_running_while_its_mail_is_read(session: Session
             assert await trio.to_thread.run_sync(findings, "--fix") == []
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "kind"),
-    [
-        (".coterie/agents/bad.md", "no front matter", "bad_definition"),
-        (".coterie/settings.toml", "colour = 1", "bad_settings"),
-    ],
-)
-def test_invalid_configuration_is_reported_with_its_file(tmp_path: Path, path: str, content: str, kind: str) -> None:
-    file = tmp_path / path
-    file.parent.mkdir(parents=True)
-    file.write_text(content)
-    [found] = findings("--fix")
-    assert (found["kind"], found["remedy"], found["fixed"]) == (kind, None, None)
-    assert str(file) in found["where"]
+def test_invalid_configuration_is_reported_with_its_file(tmp_path: Path) -> None:
+    agent, settings = tmp_path / ".coterie/agents/bad.md", tmp_path / ".coterie/settings.toml"
+    agent.parent.mkdir(parents=True)
+    agent.write_text("no front matter")
+    settings.write_text("colour = 1")
+    found = findings("--fix")
+    assert {(one["kind"], one["remedy"]) for one in found} == {("bad_definition", None), ("bad_settings", None)}
+    assert {one["where"].rpartition(":")[0] or one["where"] for one in found} == {str(agent), str(settings)}
 
 
 def test_session_option_limits_the_check_to_one_session(session: SessionDirectory, tmp_path: Path) -> None:
@@ -383,28 +307,24 @@ def test_failed_repair_is_reported_and_others_continue(session: SessionDirectory
     assert path.read_bytes() == torn
 
 
-@pytest.mark.parametrize("name", ["tasks/000001.json", LEDGER])
-def test_directory_in_place_of_a_file_is_a_finding(session: SessionDirectory, name: str) -> None:
-    (session.directory / name).unlink()
-    (session.directory / name).mkdir()
+def test_directory_in_place_of_a_file_is_a_finding(session: SessionDirectory) -> None:
+    (session.directory / LEDGER).unlink()
+    (session.directory / LEDGER).mkdir()
     [found] = findings()
     assert (found["kind"], "directory" in found["what"]) == ("damaged_record", True)
 
 
-def test_forged_or_damaged_approval_file_is_a_finding(session: SessionDirectory, tmp_path: Path) -> None:
+def test_forged_approval_file_or_lost_key_is_a_finding(session: SessionDirectory, tmp_path: Path) -> None:
     records = ApprovalStore.of(session, ApprovalKey.of_session(session.id))
-    for id_ in ("plan-1", "plan-2", "plan-3"):
+    for id_ in ("plan-1", "plan-2"):
         records.save(Approval(id=id_, claim=plan(), asked_at=1.0))
     assert findings() == []
-    forged, torn = (records.directory / f"{name}.json" for name in ("plan-1", "plan-2"))
+    forged = records.directory / "plan-1.json"
     forged.write_bytes(forged.read_bytes().replace(b'"open"', b'"approved"'))
-    tear(torn)
-    found = {one["where"]: one for one in findings("--fix")}
-    assert found.keys() == {str(forged), str(torn)}
-    assert {one["kind"] for one in found.values()} == {"damaged_record"}
-    assert found[str(forged)]["what"] == "it was written or changed by another process than the root"
-    assert found[str(torn)]["what"].startswith("it cannot be read: ")
-    assert "it grants nothing" in found[str(forged)]["advice"]
+    [found] = findings("--fix")
+    assert (found["kind"], found["where"]) == ("damaged_record", str(forged))
+    assert found["what"] == "it was written or changed by another process than the root"
+    assert "it grants nothing" in found["advice"]
     assert b'"approved"' in forged.read_bytes()
     key = tmp_path / "home" / "keys" / session.id
     key.unlink()

@@ -1,9 +1,10 @@
 """Calls at the gateway of a session, made by tests."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from typing import Any
 
 import attrs
 import trio
@@ -14,7 +15,6 @@ from coterie.agents.loop.model.gateway_protocol import Gateway, Permit
 from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import GatewayClient, ModelGateway
-from coterie.orchestrator.gateway.permit import CallCost
 
 OPUS = load_models().get("opus")
 DOLLAR = 50_000
@@ -22,47 +22,25 @@ DOLLAR = 50_000
 
 
 def intent(
-    *,
-    dollars: float = 1.0,
-    purpose: str = "turn",
-    prompt_tokens: int = 0,
-    prefix: bytes = b"",
-    shared: bytes | None = None,
-    ttl: Ttl = "5m",
+    *, dollars: float = 1.0, purpose: str = "turn", prompt_tokens: int = 0, prefix: bytes = b"", **facts: Any
 ) -> CallIntent:
     """A call that may cost *dollars* at most if it has no input; one with input is 10,000 tokens long or so."""
-    return CallIntent(
-        agent="a",
-        purpose=purpose,
-        model=OPUS,
-        prompt_tokens=prompt_tokens,
-        max_tokens=int(dollars * DOLLAR),
-        prefix=prefix,
-        shared=shared,
-        ttl=ttl,
-    )
+    call: dict[str, Any] = {"agent": "a", "model": OPUS, "purpose": purpose, "prefix": prefix, **facts}
+    return CallIntent(prompt_tokens=prompt_tokens, max_tokens=int(dollars * DOLLAR), **call)
 
 
 def warming(prefix: bytes, shared: bytes | None = None, *, ttl: Ttl = "5m") -> CallIntent:
-    """A call long enough to be cached."""
     return intent(dollars=0, prompt_tokens=10_000, prefix=prefix, shared=shared, ttl=ttl)
 
 
 def used(dollars: float) -> Usage:
-    """A reply that costs *dollars*."""
     return Usage(output=int(dollars * DOLLAR))
 
 
-def make_gate(
-    *,
-    dollars: float | None = None,
-    places: int = 20,
-    clock: Clock | None = None,
-    settled: Callable[[CallCost], None] | None = None,
-) -> ModelGateway:
+def make_gate(*, dollars: float | None = None, places: int = 20, clock: Clock | None = None) -> ModelGateway:
     """A gate whose jitter repeats itself."""
     budget = None if dollars is None else Decimal(str(dollars))
-    return ModelGateway(clock or Clock(), budget=budget, max_calls=places, jitter=random.Random(5), settled=settled)
+    return ModelGateway(clock or Clock(), budget=budget, max_calls=places, jitter=random.Random(5))
 
 
 @attrs.define(eq=False)
@@ -103,7 +81,6 @@ class Calls:
 
 @asynccontextmanager
 async def open_calls() -> AsyncIterator[Calls]:
-    """Calls that are cancelled when the block ends."""
     async with trio.open_nursery() as nursery:
         yield Calls(nursery)
         nursery.cancel_scope.cancel()
@@ -111,6 +88,5 @@ async def open_calls() -> AsyncIterator[Calls]:
 
 @asynccontextmanager
 async def open_single_caller(gate: ModelGateway) -> AsyncIterator[tuple[GatewayClient, Calls]]:
-    """One agent at *gate*, and its calls."""
     async with gate.open_client("a") as asker, open_calls() as calls:
         yield asker, calls

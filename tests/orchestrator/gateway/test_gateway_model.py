@@ -59,7 +59,6 @@ class Call:
     _told: trio.Event = attrs.field(factory=trio.Event)
 
     def give_outcome(self, end: End) -> None:
-        """Let the call end by *end*."""
         self._end = end
         self._told.set()
 
@@ -109,7 +108,6 @@ class Fanout:
     _stacks: dict[str, AsyncExitStack] = attrs.field(factory=dict)
 
     async def open(self, name: str) -> None:
-        """The agent starts."""
         self._stacks[name] = AsyncExitStack()
         opened = self.gate.open_client(name, parent=PARENTS[name], subtree=self.budgets[name])
         self.askers[name] = await self._stacks[name].enter_async_context(opened)
@@ -122,7 +120,6 @@ class Fanout:
                 call.scope.cancel()
 
     def ask(self, name: str, intent: CallIntent) -> None:
-        """The agent makes a call."""
         self.calls.append(call := Call(name, intent))
         self.nursery.start_soon(call.run, self.askers[name])
 
@@ -167,7 +164,6 @@ def is_below(name: str | None, above: str) -> bool:
 
 
 async def take_step(fanout: Fanout, draw: st.DataObject, clock: Clock) -> None:
-    """One thing that may happen to a session."""
     kind = draw.draw(st.sampled_from(["ask", "ask", "ask", "end", "begin", "cancel", "cool", "pass", "rest", "die"]))
     name = draw.draw(st.sampled_from(sorted(PARENTS)))
     match kind:

@@ -1,7 +1,5 @@
-"""Ledger: entries, damaged lines and totals."""
+"""Ledger: entries, damaged lines, totals, and spending of earlier roots."""
 
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,16 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.agents.errors import BudgetSpent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
-from coterie.files import SeededFaults, TornWrite, file_faults, frame_record
+from coterie.clock import Clock
+from coterie.files import TornWrite, file_faults, frame_record
+from coterie.orchestrator.gateway.admission import ModelGateway
+from coterie.orchestrator.gateway.budgets import PriorSpending
 from coterie.orchestrator.gateway.cache_savings import cost_alternatives
-from coterie.orchestrator.gateway.cost_totals import CostTotals, group_costs, per_100_turns, sum_costs
-from coterie.orchestrator.gateway.ledger import DamagedEntry, Ledger, LedgerEntry, read_ledger
+from coterie.orchestrator.gateway.cost_totals import CostTotals, group_costs
+from coterie.orchestrator.gateway.ledger import LEDGER, DamagedEntry, Ledger, LedgerEntry, read_ledger
+from coterie.orchestrator.gateway.ledger_recorder import (
+    PENDING_CALLS,
+    LedgerRecorder,
+    PendingCalls,
+    read_pending_calls,
+    settle_interrupted_calls,
+    sum_spending,
+)
 from tests.examples import examples
+from tests.orchestrator.gateway.gateway_calls import DOLLAR, intent, used
+from tests.seeded_faults import SeededFaults
 
 MODEL = known_models().get("claude-opus-5-5")
-PRICE = MODEL.prices[0]
 ONE = Decimal(1)
 
 tokens = st.integers(0, 2_000_000)
@@ -42,7 +53,6 @@ lines = st.builds(
 
 
 def line(agent: str = "main", *, parent: str | None = None, **facts: Any) -> LedgerEntry:
-    """A line of the model's own price."""
     usage = Usage(**{name: facts.pop(name) for name in list(facts) if name in attrs.fields_dict(Usage)})
     basic = {"at": 1.0, "incarnation": 1, "purpose": "turn", "model": MODEL.id, "cost_usd": MODEL.cost(usage)}
     return LedgerEntry(agent=agent, parent=parent, usage=usage, **{**basic, **facts})
@@ -98,29 +108,6 @@ def test_damage_is_reported_and_hides_no_other_line(tmp_path: Path) -> None:
     assert found.damaged == tuple(DamagedEntry(line=number, reason="the checksum is wrong") for number in (4, 5, 9))
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from coterie.orchestrator.gateway.ledger import Ledger, LedgerEntry as LedgerLine
-from tests.orchestrator.gateway.test_ledger import line
-with Ledger.open(Path(sys.argv[1])) as ledger:
-    for number in range(200):
-        ledger.append(line(sys.argv[2], incarnation=number + 1))
-"""
-
-
-@pytest.mark.slow
-def test_processes_that_append_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    command = [sys.executable, "-c", WRITER, str(path)]
-    writers = [subprocess.Popen([*command, name], cwd=Path(__file__).parents[3]) for name in "abc"]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
-    found = read_ledger(path)
-    assert not found.damaged
-    for name in "abc":
-        assert [each.incarnation for each in found.lines if each.agent == name] == list(range(1, 201))
-
-
 def test_agents_are_listed_below_their_parent_with_subtree_costs() -> None:
     found = group_costs(
         [
@@ -130,6 +117,8 @@ def test_agents_are_listed_below_their_parent_with_subtree_costs() -> None:
             line("scout", parent="main", cost_usd=ONE),
             line("main", cost_usd=ONE),
             line("stray", parent="silent", cost_usd=ONE),
+            line("a", parent="b", cost_usd=ONE),
+            line("b", parent="a", cost_usd=ONE),
         ],
         "agent",
     )
@@ -139,69 +128,11 @@ def test_agents_are_listed_below_their_parent_with_subtree_costs() -> None:
         (" tester", "main", 1, 1),
         (" scout", "main", 1, 2),
         ("  scout-1", "scout", 1, 1),
+        ("a", None, 1, 1),
+        ("b", None, 1, 1),
         ("silent", None, 0, 1),
         (" stray", "silent", 1, 1),
     ]
-
-
-def test_agents_in_a_parent_cycle_are_listed() -> None:
-    found = group_costs([line("a", parent="b"), line("b", parent="a"), line("c", parent="c")], "agent")
-    assert sorted((row.name, row.parent, row.depth) for row in found) == [
-        ("a", None, 0),
-        ("b", None, 0),
-        ("c", None, 0),
-    ]
-
-
-def test_other_groups_are_sorted_by_descending_cost() -> None:
-    given_lines = [line(cost_usd=Decimal(1)), line(purpose="notes", cost_usd=Decimal(3)), line(cost_usd=Decimal(1))]
-    assert [(row.name, row.spending.requests) for row in group_costs(given_lines, "purpose")] == [
-        ("notes", 1),
-        ("turn", 2),
-    ]
-
-
-def test_interrupted_requests_are_counted_separately() -> None:
-    spent = sum_costs(
-        [line(cost_usd=Decimal(1)), line(cost_usd=Decimal(2), is_estimated=True, read=5, expected_read=9)]
-    )
-    assert (spent.requests, spent.estimated, spent.missed) == (2, 1, 4)
-    assert (spent.cost, spent.estimated_cost) == (Decimal(3), Decimal(2))
-
-
-def test_helper_calls_are_counted_per_100_turns() -> None:
-    some = [*[line()] * 8, line(purpose="summary"), line(is_estimated=True), line(purpose="notes", is_estimated=True)]
-    assert per_100_turns(some) == {"summary": 12.5}
-    assert per_100_turns([line(purpose="summary")]) == {}
-
-
-def test_without_sharing_an_agent_writes_what_another_had_written() -> None:
-    """The fork reads 1,000 tokens of its parent's, and on its second turn what it has read or written itself."""
-    shared = [
-        line("main", write_5m=1_000, output=10),
-        line("fork", parent="main", read=1_000, write_5m=100),
-        line("fork", parent="main", read=1_100, input=7),
-        line("main", read=1_000, write_5m=50),
-    ]
-    more = cost_alternatives(shared).without_sharing - sum_costs(shared).cost
-    assert more == 1_000 * (PRICE.write_5m - PRICE.read) / 1_000_000
-
-
-def test_with_perfect_sharing_a_prefix_is_written_once() -> None:
-    """Two siblings raced for one prefix, and a third missed what its parent had cached for an hour and five minutes."""
-    raced = [
-        line("a", prefix="aa", write_5m=1_000),
-        line("b", prefix="aa", write_5m=1_000),
-        line("c", prefix="cc", expected_read=600, write_1h=500, write_5m=300),
-    ]
-    saved = sum_costs(raced).cost - cost_alternatives(raced).perfect_sharing
-    read_5m, read_1h = PRICE.write_5m - PRICE.read, PRICE.write_1h - PRICE.read
-    assert saved == (1_100 * read_5m + 500 * read_1h) / 1_000_000
-
-
-def test_without_a_cache_all_input_has_the_plain_price() -> None:
-    cached = line(read=1_000, write_5m=100, write_1h=10, input=1, output=5)
-    assert cost_alternatives([cached]).without_cache == MODEL.cost(Usage(input=1_111, output=5))
 
 
 def test_an_unknown_model_stays_as_it_was_billed() -> None:
@@ -214,3 +145,71 @@ def test_an_unknown_model_stays_as_it_was_billed() -> None:
 def test_the_bill_lies_between_the_alternatives(some: list[LedgerEntry]) -> None:
     other, cost = cost_alternatives(some), sum((CostTotals.of(each) for each in some), CostTotals()).cost
     assert other.perfect_sharing <= cost <= other.without_sharing
+
+
+def spent(agent: str, parent: str | None, dollars: int) -> LedgerEntry:
+    return line(agent, parent=parent, output=dollars * DOLLAR, cost_usd=Decimal(dollars))
+
+
+LINES = (spent("main", None, 1), spent("mother", "main", 2), spent("child", "mother", 4), spent("child", "mother", 8))
+
+
+def test_spending_in_a_cycle_of_parents_is_counted_once() -> None:
+    expected = PriorSpending(session=Decimal(3), subtree={"a": Decimal(1), "b": Decimal(2)})
+    assert sum_spending((spent("a", "b", 1), spent("b", "a", 2))) == expected
+
+
+async def test_budgets_include_spending_of_earlier_roots() -> None:
+    gate = ModelGateway(Clock(), Decimal(20), earlier=sum_spending(LINES))
+    async with (
+        gate.open_client("main"),
+        gate.open_client("mother", parent="main", subtree=Decimal(15)),
+        gate.open_client("child", parent="mother", subtree=Decimal(13)) as child,
+        gate.open_client("fresh", parent="main") as fresh,
+    ):
+        with pytest.raises(BudgetSpent) as caught:
+            async with child.admit(intent(dollars=2)):
+                pass
+        assert (caught.value.scope, caught.value.spent) == ("subtree", Decimal(12))
+        assert "for child and its descendants" in str(caught.value)
+        async with child.admit(intent(dollars=1)) as permit:
+            permit.settle(used(1))
+        with pytest.raises(BudgetSpent) as caught:
+            async with fresh.admit(intent(dollars=5)):
+                pass
+        assert (caught.value.scope, caught.value.spent) == ("session", Decimal(16))
+
+
+async def test_pending_call_is_logged_before_it_starts_and_ended_after_the_entry(tmp_path: Path) -> None:
+    path = tmp_path / PENDING_CALLS
+    with Ledger.open(tmp_path / LEDGER) as ledger, PendingCalls.open(path) as calls:
+        books = LedgerRecorder(ledger, Clock(), lambda _: None, calls)
+        gate = ModelGateway(Clock(), started=books.begin, settled=books.record)
+        async with gate.open_client("main", incarnation=3) as asker:
+            async with asker.admit(intent(dollars=2)) as permit:
+                [noted] = read_pending_calls(path)
+                assert (noted.agent, noted.incarnation, noted.is_estimated) == ("main", 3, True)
+                assert noted.cost_usd == 2
+                permit.settle(used(1))
+            async with asker.admit(intent(dollars=2)) as permit:
+                permit.void()
+        assert read_pending_calls(path) == ()
+    assert not path.exists()
+    assert [booked.cost_usd for booked in read_ledger(tmp_path / LEDGER).lines] == [1]
+
+
+def test_calls_pending_at_a_root_kill_are_recorded_once_at_their_maximum_cost(tmp_path: Path) -> None:
+    assert settle_interrupted_calls(tmp_path) == PriorSpending()
+    most = attrs.evolve(LINES[0], is_estimated=True)
+    calls = PendingCalls.open(tmp_path / PENDING_CALLS)
+    calls.begin(1, most)
+    calls.begin(2, LINES[1])
+    calls.end(2)
+    with (tmp_path / PENDING_CALLS).open("ab") as log:
+        log.write(b'\n{"call":3,"most":{"at"')  # torn: it was never made
+    left = (tmp_path / PENDING_CALLS).read_bytes()
+    assert settle_interrupted_calls(tmp_path).session == 1
+    assert read_ledger(tmp_path / LEDGER).lines == (most,)
+    assert not (tmp_path / PENDING_CALLS).exists()
+    (tmp_path / PENDING_CALLS).write_bytes(left)  # as if killed again before it could be removed
+    assert settle_interrupted_calls(tmp_path).session == 1

@@ -77,7 +77,6 @@ class Team:
         return reply
 
     def lines(self) -> tuple[LedgerEntry, ...]:
-        """Return the entries of the ledger, which has no damaged line."""
         reading = read_ledger(self.path)
         assert not reading.damaged
         return reading.lines
@@ -159,10 +158,7 @@ async def test_for_whole_replies_the_sums_are_the_servers_own_to_the_last_digit(
     for line in broken:
         [entry] = [e for e in entries if (e["agent"], e["purpose"]) == (line.agent, line.purpose) and e["fault"]]
         assert line.cost_usd >= Decimal(entry["cost_usd"] or 0)
-    assert {line.agent: line.parent for line in lines} == {
-        "main": None,
-        **dict.fromkeys(("scout-1", "scout-2", "scout-3"), "main"),
-    }
+    assert all(line.parent == (None if line.agent == "main" else "main") for line in lines)
 
 
 async def test_interrupted_reply_has_exact_input_and_maximum_output(tmp_path: Path) -> None:
@@ -188,36 +184,19 @@ async def test_unbilled_or_refused_call_is_not_recorded(tmp_path: Path) -> None:
         assert team.lines() == ()
 
 
-async def test_call_without_a_connection_is_not_recorded(tmp_path: Path) -> None:
-    with trio.socket.socket() as unused:
-        await unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        async with (
-            open_team(tmp_path) as team,
-            open_model_client(LocalGateway(), base_url=url, api_key="k", policy=QUICK) as nowhere,
-        ):
-            team.client = nowhere
-            with pytest.raises(ModelUnreachable):
-                await team.ask("main", begin())
-            assert team.lines() == ()
-
-
-async def test_timed_out_call_is_recorded_at_its_maximum(tmp_path: Path) -> None:
+async def test_timed_out_or_cancelled_call_is_recorded_at_its_maximum(tmp_path: Path) -> None:
     async with open_team(tmp_path, HttpFault(kind="stall", after=0, count=None), silence=0.02) as team:
         with pytest.raises(ModelUnreachable, match="silent"):
             await team.ask("main", begin())
         lines = team.lines()
     assert [(line.is_estimated, line.usage) for line in lines] == [(True, MOST)] * QUICK.attempts
-
-
-async def test_cancelled_call_is_recorded_at_its_maximum(tmp_path: Path) -> None:
     async with open_team(tmp_path, HttpFault(kind="stall", after=0)) as team:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(team.ask, "main", begin())
             await wait_all_tasks_blocked(0.02)
             nursery.cancel_scope.cancel()
-        [line] = team.lines()
-    assert (line.is_estimated, line.usage) == (True, MOST)
+        *_, cancelled = team.lines()
+    assert (cancelled.is_estimated, cancelled.usage) == (True, MOST)
 
 
 SCRIPT = """
@@ -230,8 +209,6 @@ default:
 
 
 async def test_entry_has_the_expected_cache_read(tmp_path: Path) -> None:
-    """Exactly so, turn after turn; until the cache has forgotten what it was given."""
-
     def note(text: str) -> str:
         if text == "c":
             served.clock.advance(301)

@@ -4,33 +4,22 @@ import base64
 import hashlib
 from html.parser import HTMLParser
 
-import attrs
-
 _VOID = frozenset({"br", "col", "input", "meta"})
 
 
-@attrs.define(eq=False)
 class Page(HTMLParser):
-    """A page, read."""
+    """A page, read; every element of it must be closed as it was opened."""
 
-    content: str
-    elements: list[tuple[str, dict[str, str | None]]] = attrs.field(factory=list, init=False)
-    words: dict[str, list[str]] = attrs.field(factory=dict, init=False)
-    """Pieces of text by the id of their section; the empty id holds text outside of sections."""
-    _open: list[str] = attrs.field(factory=list, init=False)
-    _section: str = attrs.field(default="", init=False)
-
-    def __attrs_pre_init__(self) -> None:
+    def __init__(self, page: bytes) -> None:
         super().__init__()
-
-    @classmethod
-    def of(cls, page: bytes) -> "Page":
-        """Read *page*; every element of it must be closed as it was opened."""
-        read = cls(page.decode())
-        read.feed(read.content)
-        read.close()
-        assert read._open == []
-        return read
+        self.content = page.decode()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self._words: dict[str, list[str]] = {}  # by the id of their section; the empty id is outside of sections
+        self._open: list[str] = []
+        self._section = ""
+        self.feed(self.content)
+        self.close()
+        assert self._open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """An element begins."""
@@ -49,12 +38,10 @@ class Page(HTMLParser):
             self._section = ""
 
     def handle_data(self, data: str) -> None:
-        """Words."""
-        self.words.setdefault(self._section, []).append(data)
+        self._words.setdefault(self._section, []).append(data)
 
     def text(self, section: str = "") -> str:
-        """Text of a section, or of the whole page."""
-        return " ".join(" ".join(self.words.get(section, ())).split())
+        return " ".join(" ".join(self._words.get(section, ())).split())
 
     def shapes(self) -> set[tuple[str, frozenset[str]]]:
         """Elements with the names of their attributes."""

@@ -9,20 +9,19 @@ import trio
 
 from coterie.agents.events.agent_events import Event, ProgressSummarized, Retrying, ToolEnded
 from coterie.agents.events.event_log import EventLog
-from coterie.agents.events.layer_events import CacheBroke, Compacted
+from coterie.agents.events.layer_events import CacheBroke
 from coterie.agents.events.root_events import AgentChanged, AgentState, ApprovalAsked, ApprovalDecided, ApprovalRejected
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.transcript_records import MailRecord, ReplyRecord
-from coterie.agents.loop.model.usage import Usage
 from coterie.clock import Clock
-from coterie.mailbox.contract import DeadLetter, MemberOrigin
-from coterie.mailbox.envelope import Envelope, Recipient, Sender
+from coterie.mailbox.contract import MemberOrigin
+from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.message_bodies import TaskNotification
-from coterie.mailbox.transports.session_mail import SessionMail
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry
 from coterie.session_directory import SessionDirectory
 from tests.orchestrator.gateway.test_ledger import line
-from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, reply
+from tests.orchestrator.mail_writer import MailWriter
+from tests.orchestrator.session_writer import COMPACTED, FINISHED, STARTED, SessionWriter, open_writer, reply
 
 BEGAN = 1_790_000_000.0
 
@@ -34,7 +33,6 @@ class SetClock(Clock):
     moment: float = BEGAN
 
     def now(self) -> float:
-        """Time of the clock."""
         return self.moment
 
 
@@ -44,6 +42,7 @@ class SessionBuilder:
 
     session: SessionDirectory
     clock: SetClock
+    mail: MailWriter
     _script: list[tuple[float, Callable[[], None]]] = attrs.field(factory=list, init=False)
     """Pending writes by time, because logs are in order of time."""
 
@@ -51,7 +50,8 @@ class SessionBuilder:
     def begin(cls, project: Path, task: str = "Mend the parser.") -> "SessionBuilder":
         """Create a session without events."""
         clock = SetClock()
-        return cls(SessionDirectory.create(project, clock, task=task, model="claude-opus-5-5"), clock)
+        session = SessionDirectory.create(project, clock, task=task, model="claude-opus-5-5")
+        return cls(session, clock, MailWriter(session, clock))
 
     def write_all(self) -> "SessionBuilder":
         """Carry out all pending writes."""
@@ -62,8 +62,6 @@ class SessionBuilder:
         return self
 
     def root(self, seconds: float, event: Event) -> None:
-        """Add an event of the root."""
-
         def write() -> None:
             with EventLog.open(self.session.directory / "events.jsonl", "root", self.clock) as log:
                 log.emit(event)
@@ -71,32 +69,26 @@ class SessionBuilder:
         self._script.append((seconds, write))
 
     def agent(self, seconds: float, name: str, event: Event) -> None:
-        """Add an event of an agent."""
-
-        def write() -> None:
-            with open_writer(self.session.directory, name, self.clock) as agent:
-                agent.write_event(event)
-
-        self._script.append((seconds, write))
+        self._add(seconds, name, lambda agent: agent.write_event(event))
 
     def add_reply(self, seconds: float, name: str, words: str, used: ReplyRecord) -> None:
-        """Add a reply of the model with its usage."""
-
-        def write() -> None:
-            with open_writer(self.session.directory, name, self.clock) as agent:
-                agent.write_text("assistant", words, used)
-
-        self._script.append((seconds, write))
+        self._add(seconds, name, lambda agent: agent.write_text("assistant", words, used))
 
     def add_delivery(self, seconds: float, name: str, text: str, id_: str) -> None:
         """Add the delivery of mail to an agent's transcript."""
 
-        def write() -> None:
-            with open_writer(self.session.directory, name, self.clock) as agent:
-                agent.conversation.append("user", [text_block(text)])
-                agent.transcript.record(agent.conversation, MailRecord(ids=[id_]))
+        def deliver(agent: SessionWriter) -> None:
+            agent.conversation.append("user", [text_block(text)])
+            agent.transcript.record(agent.conversation, MailRecord(ids=[id_]))
 
-        self._script.append((seconds, write))
+        self._add(seconds, name, deliver)
+
+    def _add(self, seconds: float, name: str, write: Callable[[SessionWriter], None]) -> None:
+        def write_agent() -> None:
+            with open_writer(self.session.directory, name, self.clock) as agent:
+                write(agent)
+
+        self._script.append((seconds, write_agent))
 
     def becomes(self, seconds: float, name: str, state: AgentState, what: str = "", start: int = 1) -> None:
         """Add a state change of an agent."""
@@ -113,7 +105,7 @@ class SessionBuilder:
         """Add agents with their tasks to the roster."""
 
         async def join() -> None:
-            with SessionMail.open(self.session, self.clock) as mail_of_session:
+            with self.mail.open() as mail_of_session:
                 for name, task in tasks.items():
                     parent = None if name == "main" else "main"
                     await mail_of_session.roster.join(name, MemberOrigin(kind="worker", parent=parent, task=task))
@@ -122,33 +114,7 @@ class SessionBuilder:
 
     def make_message(self, seconds: float, sender: str, recipient: str, body: str, **facts: Any) -> Envelope:
         """Make a message without sending it."""
-        origin = facts.pop("session", self.session.id)
-        who = Sender(name=sender, incarnation=1, session=origin, kind="lead" if sender == "main" else "peer")
-        whom = Recipient(name=recipient)
-        return Envelope(sender=who, recipient=whom, sequence=1, body=body, created=BEGAN + seconds, **facts)
-
-    def send(self, *letters: Envelope) -> None:
-        """Store messages in their mailboxes."""
-
-        async def send() -> None:
-            with SessionMail.open(self.session, self.clock) as mail_of_session:
-                for letter in letters:
-                    await mail_of_session.files.send(letter)
-
-        trio.run(send)
-
-    def add_dead_letter(self, letter: Envelope, detail: str) -> None:
-        """Add a dead letter for a message."""
-        with SessionMail.open(self.session, self.clock) as mail_of_session:
-            dead = DeadLetter(
-                reason="expired",
-                detail=detail,
-                raw=letter.to_bytes(),
-                mailbox=letter.recipient.name,
-                at=letter.created,
-                envelope=letter,
-            )
-            mail_of_session.dead_letters.add(dead)
+        return self.mail.make_message(sender, recipient, body, created=BEGAN + seconds, **facts)
 
 
 def fixed_parser(project: Path) -> SessionBuilder:
@@ -182,16 +148,7 @@ def _work(builder: SessionBuilder) -> None:
     builder.add_reply(8, "main", "Others go on.", reply(2))
     builder.becomes(9, "main", "waiting", "3 agents")
     builder.becomes(33, "main", "running")
-    compacted: dict[str, Any] = {
-        "words_added": 0,
-        "restored": [],
-        "dropped": [],
-        "dropped_count": 0,
-        "seconds": 1.0,
-        "where": "t",
-    }
-    sizes: dict[str, Any] = {"tokens_before": 90_000, "tokens_after": 9_000, "left": 30, "kept": 4, "words": 1}
-    builder.agent(35, "main", Compacted(trigger="threshold", by="notes", cost_usd="0", **sizes, **compacted))
+    builder.agent(35, "main", COMPACTED)
     builder.agent(39, "main", FINISHED)
 
 
@@ -239,40 +196,9 @@ def _mail(builder: SessionBuilder) -> None:
     report = builder.make_message(24, "scout", "main", done, kind="task_notification")
     late = builder.make_message(26, "main", "slow", "Are you there?")
     waiting = builder.make_message(37, "main", "planner", "Thank you.")
-    builder.send(told, report, waiting)
+    builder.mail.store(told, report, waiting)
     builder.add_delivery(12, "scout", "mail", told.id)
     builder.add_delivery(33, "main", "mail", report.id)
     inside = '<message from="planner" sender="peer" kind="message" id="q1" session="s">\nof one process\n</message>'
     builder.add_delivery(34, "main", inside, "q1")
-    builder.add_dead_letter(late, "nobody took it")
-
-
-def crowded(project: Path, *, agents: int, events: int) -> SessionBuilder:
-    """A session with *agents* agents that share *events* events, and a message of each to the lead."""
-    builder = SessionBuilder.begin(project, "Everything at once.")
-    names = ["main", *(f"worker-{number}" for number in range(1, agents))]
-    each = events // agents // 4
-    for order, name in enumerate(names):
-        builder.clock.moment = BEGAN + order / 10
-        with (
-            EventLog.open(builder.session.directory / "events.jsonl", "root", builder.clock) as root,
-            open_writer(builder.session.directory, name, builder.clock) as agent,
-            Ledger.open(builder.session.directory / LEDGER) as ledger,
-        ):
-            for turn in range(1, each + 1):
-                builder.clock.moment += 1
-                state: AgentState = "running" if turn % 2 else "waiting"
-                parent = None if name == "main" else "main"
-                root.emit(AgentChanged(name=name, incarnation=1, state=state, parent=parent))
-                agent.write_text("assistant", f"turn {turn}", reply(turn))
-                is_wrong = turn % 10 == 0
-                agent.write_event(
-                    ToolEnded(id=str(turn), name="Bash", is_error=is_wrong, seconds=0.2, characters=1, reason="no")
-                )
-                agent.write_event(ProgressSummarized(text=f"Doing part {turn}", turn=turn, seconds=0.1, cost_usd="0"))
-                used = Usage(read=1_000 * turn, write_5m=300, output=20)
-                ledger.append(line(name, parent=parent, at=builder.clock.moment, **attrs.asdict(used)))
-    builder.join(**dict.fromkeys(names, "a part"))
-    letters = [builder.make_message(40 + order, name, "main", f"part {order}") for order, name in enumerate(names[1:])]
-    builder.send(*letters)
-    return builder
+    builder.mail.add_dead_letter(late, detail="nobody took it")

@@ -1,26 +1,23 @@
-"""Data of a report compared with the files of a session."""
+"""Data of a report compared with the files of a session, and its time axis."""
 
-from collections.abc import Callable
+import itertools
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from coterie.agents.events.event_log import EventLog
-from coterie.agents.events.layer_events import CacheBroke
-from coterie.agents.events.root_events import AgentChanged
 from coterie.clock import Clock
-from coterie.mailbox.contract import DeadLetter
-from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.gateway.ledger import LEDGER
 from coterie.orchestrator.report.collect import collect_report
 from coterie.orchestrator.report.report_data import AgentTimeline, SessionFacts
+from coterie.orchestrator.report.time_scale import GAP, WIDTH, TimeScale, span_text
 from coterie.orchestrator.session.overview import read_overview
 from coterie.orchestrator.session.root_lock import open_root_record
-from tests.orchestrator.gateway.test_ledger import line
 from tests.orchestrator.report.report_sessions import BEGAN, SessionBuilder, fixed_parser
-from tests.orchestrator.session_writer import FINISHED, STARTED, open_writer, reply
+from tests.orchestrator.session_writer import reply
 
 NOW = BEGAN + 100
+pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture
@@ -56,13 +53,6 @@ def test_states_are_those_that_the_root_reported(builder: SessionBuilder) -> Non
     ]
 
 
-def test_restarts_of_an_agent_are_marked_on_one_timeline(builder: SessionBuilder) -> None:
-    scout = read(builder).agents[1]
-    assert marks(scout) == [("started", 1, 9), ("killed", 1, 16), ("started_again", 2, 17), ("done", 2, 25)]
-    assert states(scout) == [("starting", 9, 10), ("running", 10, 16), ("starting", 17, 18), ("running", 18, 25)]
-    assert (scout.incarnations, scout.restarts, scout.state) == (2, 1, "done")
-
-
 def test_calls_have_their_duration(builder: SessionBuilder) -> None:
     lead, scout, *_ = read(builder).agents
     assert [(call.since - BEGAN, call.until - BEGAN, call.turn) for call in lead.model_calls] == [(2, 3, 1), (7, 8, 2)]
@@ -70,93 +60,6 @@ def test_calls_have_their_duration(builder: SessionBuilder) -> None:
     [failed] = scout.tool_calls
     assert (failed.name, failed.is_error, failed.reason) == ("Bash", True, "exit code 1")
     assert [(each.text, each.at - BEGAN) for each in scout.progress] == [("Reading parser.py", 13)]
-
-
-def test_each_message_is_listed_once_with_its_state(builder: SessionBuilder) -> None:
-    found = [
-        (each.at - BEGAN, each.sender, each.recipient, each.kind, each.gist, each.state, each.delivered)
-        for each in read(builder).letters
-    ]
-    assert found == [
-        (11, "main", "scout", "message", "where to look", "delivered", BEGAN + 12),
-        (24, "scout", "main", "task_notification", "completed: It was line 8.", "delivered", BEGAN + 33),
-        (26, "main", "slow", "message", "Are you there?", "dead", None),
-        (34, "planner", "main", "message", "of one process", "delivered", BEGAN + 34),
-        (37, "main", "planner", "message", "Thank you.", "waiting", None),
-    ]
-
-
-def test_dead_letter_that_is_still_in_its_mailbox_is_reported_once(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    builder.join(main="t")
-    letter = builder.make_message(5, "user", "main", "Too late.")
-    builder.send(letter)
-    builder.add_dead_letter(letter, "nobody took it")
-    assert [(each.id, each.state, each.reason) for each in read(builder).letters] == [
-        (letter.id, "dead", "expired: nobody took it")
-    ]
-
-
-def test_mail_of_another_session_names_the_session(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    builder.join(main="t")
-    builder.send(builder.make_message(5, "main", "main", "Hello.", session="other-session"))
-    assert [letter.sender for letter in read(builder).letters] == ["main of other-session"]
-
-
-def test_requests_match_the_ledger_and_cache_misses_have_the_reported_cause(builder: SessionBuilder) -> None:
-    requests = read(builder).requests
-    assert [(each.line.agent, each.line.missed) for each in requests] == [
-        ("main", 0),
-        ("main", 0),
-        ("scout", 0),
-        ("scout", 7_900),
-        ("planner", 0),
-        ("planner", 0),
-    ]
-    assert [each.broke.cause if each.broke else None for each in requests] == [None, None, None, "tools", None, None]
-
-
-def test_equal_cache_misses_are_matched_by_time(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    builder.bill(*(line("main", at=BEGAN + at, expected_read=9_000, read=10) for at in (1, 20, 40)))
-    for at, detail in ((41, "late"), (2, "early")):
-        builder.agent(at, "main", CacheBroke(cause="server", detail=detail, read_before=9_000, read_now=10))
-    details = [each.broke.detail if each.broke else None for each in read(builder.write_all()).requests]
-    assert details == ["early", None, "late"]
-
-
-def test_approvals_have_the_request_and_every_answer(builder: SessionBuilder) -> None:
-    first, second = read(builder).approvals
-    assert (first.agent, first.subject, first.by, first.is_open) == ("planner", "Rewrite it all", "human", False)
-    assert [(answer.verdict, answer.text) for answer in first.answers] == [
-        ("refused", "an answer in a file proves nothing"),
-        ("rejected", "Smaller, please."),
-    ]
-    assert [answer.verdict for answer in second.answers] == ["approved"]
-
-
-def test_only_errors_and_layer_actions_are_notable(builder: SessionBuilder) -> None:
-    assert [(each.at - BEGAN, each.agent, each.topic) for each in read(builder).notables] == [
-        (6, "main", "retries"),
-        (15, "root", "approvals"),
-        (15, "scout", "errors"),
-        (16, "scout", "agents"),
-        (17, "scout", "agents"),
-        (21, "scout", "cache"),
-        (26, "slow", "agents"),
-        (26, "slow", "mail"),
-        (28, "slow", "agents"),
-        (35, "main", "context"),
-    ]
-
-
-def test_state_equals_that_of_coterie_list(builder: SessionBuilder) -> None:
-    facts = read(builder)
-    assert (facts.state, facts.reason, facts.result, facts.error) == ("ended", "completed", "done", None)
-    assert (facts.state, facts.reason) == (read_overview(builder.session).state, read_overview(builder.session).reason)
-    assert (facts.first, facts.last, facts.read_at) == (BEGAN, BEGAN + 40, NOW)
-    assert facts.unread == ()
 
 
 def test_last_state_of_a_running_session_lasts_until_now(tmp_path: Path) -> None:
@@ -186,146 +89,91 @@ def test_agents_of_a_killed_session_are_interrupted(tmp_path: Path) -> None:
     assert facts.last == BEGAN + 7
 
 
-def test_an_interrupted_resume_has_no_result(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    builder.becomes(1, "main", "running")
-    builder.agent(1, "main", STARTED)
-    builder.agent(5, "main", FINISHED)
-    builder.becomes(6, "main", "done")
-    builder.becomes(20, "main", "running", start=2)
-    builder.agent(21, "main", STARTED)
-    facts = read(builder.write_all())
-    assert read_overview(builder.session).state == facts.state == "interrupted"
-    assert (facts.result, facts.reason) == (None, None)
-    [lead] = facts.agents
-    assert [mark[:2] for mark in marks(lead)] == [
-        ("started", 1),
-        ("done", 1),
-        ("started_again", 2),
-        ("interrupted", 2),
-    ]
-
-
-def test_agents_without_root_events_use_their_own(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    builder.agent(1, "main", STARTED)
-    builder.agent(9, "main", FINISHED)
-    [lead] = read(builder.write_all()).agents
-    assert (states(lead), lead.state) == ([("running", 1, 9)], "done")
-
-
 def test_a_session_without_events_has_no_data(tmp_path: Path) -> None:
     facts = collect_report(SessionBuilder.begin(tmp_path).session, NOW)
     assert (facts.agents, facts.letters, facts.requests, facts.approvals, facts.notables) == ((), (), (), (), ())
     assert (facts.state, facts.first, facts.last, facts.unread) == ("interrupted", BEGAN, BEGAN, ())
 
 
-def test_agents_with_cyclic_parents_are_listed(tmp_path: Path) -> None:
-    """The log reports that two agents started each other."""
-    builder = SessionBuilder.begin(tmp_path)
-    with EventLog.open(builder.session.directory / "events.jsonl", "root", builder.clock) as log:
-        for name, parent in (("a", "b"), ("b", "a")):
-            log.emit(AgentChanged(name=name, incarnation=1, state="running", parent=parent))
-    assert [(agent.name, agent.parent, agent.depth) for agent in read(builder).agents] == [
-        ("a", None, 0),
-        ("b", "a", 1),
-    ]
-
-
-def damage_events(directory: Path) -> None:
-    with (directory / "agents/scout/events.jsonl").open("ab") as log:
-        log.write(b'\n{"v":1,"at":17\n')
-
-
-def damage_transcript(directory: Path) -> None:
-    path = directory / "agents/main/transcript.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"I begin.", b"I began."))
-
-
-def damage_ledger(directory: Path) -> None:
-    path = directory / LEDGER
-    path.write_bytes(path.read_bytes().replace(b'"purpose":"summary"', b'"purpose":"Summary"'))
-
-
-def remove_ledger(directory: Path) -> None:
-    (directory / LEDGER).unlink()
-    (directory / LEDGER).mkdir()
-
-
-def damage_roster(directory: Path) -> None:
-    (directory / "roster.json").write_bytes(b'{"members": ')
-
-
-def damage_mail(directory: Path) -> None:
-    [log] = (directory / "mail/planner").glob("*.log")
-    log.write_bytes(log.read_bytes().replace(b"Thank you.", b"Thank me!!"))
+def damage(builder: SessionBuilder, name: str, old: bytes, new: bytes) -> Path:
+    """Replace *old* in a file of the session, and return its path."""
+    [path] = builder.session.directory.glob(name)
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    return path
 
 
 @pytest.mark.parametrize(
-    ("damage", "where", "lost"),
+    ("name", "old", "new", "lost"),
     [
-        (damage_events, "agents/scout/events.jsonl, line", "nothing"),
-        (damage_transcript, "agents/main/transcript.jsonl, line", "a model call"),
-        (damage_ledger, "ledger.jsonl, line", "a request"),
-        (remove_ledger, "ledger.jsonl", "requests"),
-        (damage_roster, "roster.json", "tasks"),
-        (damage_mail, "mail/planner", "a letter"),
+        ("agents/scout/events.jsonl", b"{", b'{"v":1,"at":17\n{', "nothing"),
+        ("agents/main/transcript.jsonl", b"I begin.", b"I began.", "a model call"),
+        ("ledger.jsonl", b'"purpose":"summary"', b'"purpose":"Summary"', "requests"),
+        ("roster.json", b"{", b"[", "tasks"),
+        ("mail/planner/*.log", b"Thank you.", b"Thank me!!", "letters"),
     ],
 )
 def test_unreadable_files_are_listed_and_hide_nothing_else(
-    builder: SessionBuilder, damage: Callable[[Path], None], where: str, lost: str
+    builder: SessionBuilder, name: str, old: bytes, new: bytes, lost: str
 ) -> None:
     before = read(builder)
-    damage(builder.session.directory)
+    damage(builder, name, old, new)
     after = read(builder)
     [unread] = after.unread
-    assert unread.where.startswith(where)
+    assert unread.where.startswith(name.removesuffix("/*.log"))
     assert unread.reason
-    kept = {
-        "requests": len(before.requests) - {"a request": 1, "requests": 6}.get(lost, 0),
-        "letters": len(before.letters) - (lost == "a letter"),
-        "tasks": 0 if lost == "tasks" else 4,
-    }
-    assert kept == {
-        "requests": len(after.requests),
-        "letters": len(after.letters),
-        "tasks": sum(bool(agent.task) for agent in after.agents),
-    }
+    assert len(after.requests) == len(before.requests) - (lost == "requests")
+    assert len(after.letters) == len(before.letters) - (lost == "letters")
+    assert sum(bool(agent.task) for agent in after.agents) == (0 if lost == "tasks" else 4)
     assert [agent.state for agent in after.agents] == [agent.state for agent in before.agents]
     assert after.result == before.result
 
 
-def test_an_incomplete_last_line_is_not_damage(builder: SessionBuilder) -> None:
-    with (builder.session.directory / "agents/scout/events.jsonl").open("ab") as log:
-        log.write(b'\n{"v":1,"at":17')
-    assert read(builder).unread == ()
-
-
-def test_corrupt_mail_found_by_its_owner_is_a_dead_letter_and_not_damage(builder: SessionBuilder) -> None:
-    damage_mail(builder.session.directory)
-    [log] = (builder.session.directory / "mail/planner").glob("*.log")
-    [content] = filter(None, log.read_bytes().split(b"\n"))
-    with SessionMail.open(builder.session, builder.clock) as mail_of_session:
-        mail_of_session.dead_letters.add(
-            DeadLetter(reason="corrupt", detail="x", raw=content, mailbox="planner", at=BEGAN + 38, envelope=None)
-        )
-    facts = read(builder)
-    assert facts.unread == ()
-    assert [(each.id, each.recipient, each.state) for each in facts.letters][-1] == (None, "planner", "dead")
-
-
-def test_reading_changes_nothing(builder: SessionBuilder) -> None:
+def test_reading_changes_nothing_and_an_incomplete_last_line_is_not_damage(builder: SessionBuilder) -> None:
     def contents() -> dict[Path, bytes | None]:
         return {path: path.read_bytes() if path.is_file() else None for path in builder.session.directory.rglob("*")}
 
+    with (builder.session.directory / "agents/scout/events.jsonl").open("ab") as log:
+        log.write(b'\n{"v":1,"at":17')
     before = contents()
-    read(builder)
+    assert read(builder).unread == ()
     assert contents() == before
 
 
-def test_an_agent_directory_without_files_is_an_agent(tmp_path: Path) -> None:
-    builder = SessionBuilder.begin(tmp_path)
-    with open_writer(builder.session.directory, "main"):
-        pass
-    (builder.session.directory / "agents/ghost").mkdir()
-    assert collect_report(builder.session, NOW).unread == ()
+moments = st.floats(0, 1e7)
+
+
+@given(first=moments, long=moments, busy=st.lists(st.tuples(moments, moments), max_size=8), asked=st.lists(moments))
+def test_positions_are_within_the_width_and_ordered(
+    first: float, long: float, busy: list[tuple[float, float]], asked: list[float]
+) -> None:
+    scale = TimeScale.of(first, first + long, [(min(each), max(each)) for each in busy])
+    places = [scale.position(moment) for moment in sorted(asked)]
+    assert all(-1e-6 <= place <= WIDTH + 1e-6 for place in places)
+    assert all(later - earlier > -1e-6 for earlier, later in itertools.pairwise(places))
+    ticks = [place for place, _ in scale.ticks()]
+    assert ticks == sorted(ticks)
+    assert len(ticks) <= 40
+
+
+def test_a_long_gap_is_shortened() -> None:
+    night = 8 * 3600.0
+    scale = TimeScale.of(0, night + 120, [(0, 60), (night + 60, night + 120)])
+    [gap] = scale.gaps
+    assert scale.places[gap + 1] - scale.places[gap] == pytest.approx(GAP)
+    assert scale.position(60) == pytest.approx((WIDTH - GAP) / 2)
+    assert "8 h" in [label for _, label in scale.ticks()] or "8 h 1 min" in [label for _, label in scale.ticks()]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (0.0114, "0.011 s"),
+        (1.5, "1.5 s"),
+        (59.99, "1 min"),
+        (7380, "2 h 3 min"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_durations_have_one_or_two_units(seconds: float, words: str) -> None:
+    assert span_text(seconds) == words

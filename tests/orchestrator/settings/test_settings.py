@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -31,11 +32,9 @@ class Places:
     managed: Path
 
     def load(self, flags: dict[str, object] | None = None, **environ: str) -> Settings:
-        """Load the merged settings."""
         return load_settings(self.working, flags or {}, environ, managed=self.managed)
 
     def refusal(self, flags: dict[str, object] | None = None, **environ: str) -> str:
-        """Return the error of loading the settings."""
         with pytest.raises(ConfigInvalid) as refused:
             self.load(flags, **environ)
         assert "\n" not in str(refused.value)
@@ -54,15 +53,6 @@ def places(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place
         local=tmp_path / "repo/.coterie/settings.local.toml",
         managed=tmp_path / "etc/settings.toml",
     )
-
-
-def test_no_settings_give_defaults(places: Places) -> None:
-    settings = places.load()
-    assert settings == Settings()
-    assert (settings.model, settings.max_turns, settings.layers.results.total) == ("sonnet", 200, 200_000)
-    assert {settings.source(key) for key in SETTINGS} == {"default"}
-    with pytest.raises(KeyError):
-        settings.source("nothing")
 
 
 def test_each_source_overrides_the_previous(places: Places) -> None:
@@ -86,32 +76,20 @@ def test_each_source_overrides_the_previous(places: Places) -> None:
 def test_every_type_of_value_can_be_set(places: Places) -> None:
     places.user.write_text(
         """
-        model = "opus"
-        agent = "plan"
-        max_turns = 7
         max_budget_usd = 0.1
-        max_tokens_total = 1_000_000
         max_seconds = 90
-        effort = "xhigh"
         thinking = false
         memory_directory = "~/memory"
-        permissions.mode = "plan"
-        transcript.fsync = "always"
-        mail.durability = "power"
-        instructions.enabled = false
         layers.clearing = {by_time = false, keep = 1}
-        layers.window.compact_window = 150_000
         """
     )
     settings = places.load()
     assert settings.max_budget_usd == Decimal("0.1")
     assert (settings.max_seconds, type(settings.max_seconds)) == (90.0, float)
-    assert settings.memory_directory == Path.home() / "memory"
-    assert (settings.effort, settings.thinking, settings.permissions.mode) == ("xhigh", False, "plan")
+    assert (settings.thinking, settings.memory_directory) == (False, Path.home() / "memory")
     assert (settings.layers.clearing.by_time, settings.layers.clearing.keep) == (False, 1)
-    assert (settings.layers.window.compact_window, settings.instructions.enabled) == (150_000, False)
-    assert (settings.transcript.fsync, settings.mail.durability) == ("always", "power")
-    assert settings.source("max_seconds") == str(places.user)
+    places.local.write_text('memory_directory = "/tmp/mine"\n')
+    assert places.load().memory_directory == Path("/tmp/mine"), "the file is not the repository's"  # noqa: S108 - a name
 
 
 def test_lists_are_concatenated_with_source_of_each_item(places: Places) -> None:
@@ -125,16 +103,6 @@ def test_lists_are_concatenated_with_source_of_each_item(places: Places) -> None
     assert settings.item_sources("permissions.allow") == (user, user, project, "command line")
     assert settings.source("permissions.allow") == f"{user}, {project}, command line"
     assert (settings.permissions.deny, settings.source("permissions.deny")) == (("Bash(rm:*)",), project)
-
-
-def test_flag_not_given_changes_nothing(places: Places) -> None:
-    places.user.write_text("max_turns = 9\n")
-    assert places.load({"max_turns": None, "model": "opus"}) == Settings(max_turns=9, model="opus")
-
-
-def test_project_files_are_found_from_any_directory_of_project(places: Places) -> None:
-    places.project.write_text("max_turns = 3\n")
-    assert places.load().max_turns == 3
 
 
 def test_user_file_is_not_project_file_in_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,45 +138,29 @@ def test_project_cannot_loosen_what_the_user_may(places: Places, text: str, file
     assert places.load().source(key) == str(places.user)
 
 
-def test_local_file_of_the_project_can_move_memory(places: Places) -> None:
-    places.local.write_text('memory_directory = "/tmp/mine"\n')
-    assert places.load().memory_directory == Path("/tmp/mine")  # noqa: S108 - a name, never opened
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("max_turn = 3", "there is no setting 'max_turn'; did you mean max_turns?"),
         ("[layer.results]\ncap = 1", "there is no setting 'layer'; did you mean layers?"),
-        ("[layers.result]\ncap = 1", "there is no setting 'layers.result'; did you mean layers.results?"),
         ('fsync = "turn"', "there is no setting 'fsync'; did you mean transcript.fsync?"),
         ("[layers.window]\nkeep = 1", "there is no setting 'layers.window.keep'; did you mean layers.clearing.keep?"),
         ("[transcript]\nzzz = 1", "there is no setting 'transcript.zzz'; there is transcript.fsync"),
         ('"two\\nlines" = 1', "there is no setting 'two\\nlines'; there is agent, "),
         ('max_turns = "many"', "max_turns is 'many'; it should be a whole number above 0"),
         ("max_turns = 0", "max_turns is 0; it should be a whole number above 0"),
-        ("max_turns = true", "max_turns is true; it should be a whole number above 0"),
-        ("max_turns = 1.5", "max_turns is 1.5; it should be a whole number above 0"),
         ("max_budget_usd = nan", "max_budget_usd is NaN; it should be a number above 0"),
         ("max_seconds = 1e999", "max_seconds is 1E+999; it should be a number above 0"),
-        ("max_seconds = -1", "max_seconds is -1; it should be a number above 0"),
         ("model = 5", "model is 5; it should be a text in quotes"),
-        ("model = {x = 1}", "model is a table; it should be a text in quotes"),
         ("model = ' '", "model is ' '; it should be a text in quotes"),
         ("layers = 3", "layers is 3; it should be a table, [layers]"),
-        ("[[layers]]", "layers is a list; it should be a table, [layers]"),
-        ("thinking = 1979-05-27", "thinking is 1979-05-27; it should be true or false"),
         ('effort = "hi"', "effort is 'hi'; it should be one of low, medium, high, xhigh, max"),
-        ('[transcript]\nfsync = ["turn"]', "transcript.fsync is a list; it should be one of never, turn, always"),
         ('[permissions]\nallow = "Read"', "permissions.allow is 'Read'; it should be a list of texts in quotes"),
-        ("[permissions]\nallow = [1]", "permissions.allow is a list; it should be a list of texts in quotes"),
         ('memory_directory = "x"', "memory_directory is 'x'; it should be an absolute path in quotes, or one that"),
         ('sandbox = "chroot"', "sandbox.mode is 'chroot'; it should be one of none, landlock, bubblewrap"),
-        ("sandbox = true", "sandbox is true; it should be a table, [sandbox]"),
         ('[sandbox]\nwrite = ["x"]', "sandbox.write is a list; it should be a list of paths in quotes that are abs"),
         ("max_turns = ", "is not a readable TOML file: "),
         ("x = " + "[" * 5_000, "is not a readable TOML file: "),
-        ("max_turns = " + "9" * 5_000, "is not a readable TOML file: "),
     ],
 )
 def test_error_names_file_key_and_correct_usage(places: Places, text: str, reason: str) -> None:
@@ -220,14 +172,9 @@ def test_flag_and_managed_file_are_checked_like_the_file_of_the_user(places: Pla
     assert places.refusal({"permissions.mode": "x"}).startswith("command line: permissions.mode is 'x'; it should be")
     places.managed.write_bytes(b"\xff")
     assert places.refusal().startswith(f"{places.managed}: is not a readable TOML file: ")
-
-
-def test_pipe_or_directory_is_refused_without_blocking(places: Places) -> None:
-    os.mkfifo(places.user)
-    assert places.refusal().startswith(f"{places.user}: is not a regular file")
-    places.user.unlink()
-    places.user.mkdir()
-    assert places.refusal().startswith(f"{places.user}: is not a regular file")
+    places.managed.unlink()
+    os.mkfifo(places.managed)
+    assert places.refusal().startswith(f"{places.managed}: is not a regular file"), "opening it would block"
 
 
 @pytest.mark.parametrize(
@@ -242,13 +189,11 @@ def test_variable_overrides_number_or_switch_of_layer(places: Places, name: str,
 
 
 def test_invalid_variable_is_refused_by_name(places: Places) -> None:
-    assert places.refusal(COTERIE_LAYERS_RESULTS_CAPS="1") == (
-        "COTERIE_LAYERS_RESULTS_CAPS: overrides no setting; did you mean COTERIE_LAYERS_RESULTS_CAP?"
-    )
-    assert "there is COTERIE_LAYERS_CLEARING_BY_API, " in places.refusal(None, **{f"COTERIE_LAYERS_{'X' * 99}": "1"})
-    assert places.refusal(COTERIE_LAYERS_CLEARING_KEEP="all") == (
-        "COTERIE_LAYERS_CLEARING_KEEP: layers.clearing.keep is 'all'; it should be a whole number above 0"
-    )
+    prefix = "COTERIE_LAYERS_"
+    hint = f"{prefix}RESULTS_CAPS: overrides no setting; did you mean {prefix}RESULTS_CAP?"
+    assert places.refusal(None, **{f"{prefix}RESULTS_CAPS": "1"}) == hint
+    reason = f"{prefix}CLEARING_KEEP: layers.clearing.keep is 'all'; it should be a whole number above 0"
+    assert places.refusal(None, **{f"{prefix}CLEARING_KEEP": "all"}) == reason
 
 
 def test_permission_modes_equal_those_of_agents() -> None:
@@ -275,23 +220,17 @@ def test_every_setting_is_documented_with_default_and_meaning() -> None:
 
 def test_approved_include_is_stored_and_follows_links(places: Places, tmp_path: Path) -> None:
     approved = TrustedFiles.of(places.working)
-    notes, link = tmp_path / "notes.md", tmp_path / "link.md"
+    notes, link, not_utf8 = tmp_path / "notes.md", tmp_path / "link.md", Path(os.fsdecode(b"/\xff.md"))
     notes.touch()
     link.symlink_to(notes)
     assert notes not in approved
-    approved.approve(link)
-    not_utf8 = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.md"))
-    approved.approve(tmp_path / "other.md")
-    approved.approve(not_utf8)
+    for path in (link, tmp_path / "other.md", not_utf8):
+        approved.approve(path)
     again = TrustedFiles.of(places.working)
-    assert not_utf8 in again
-    assert notes in again
-    assert link in again
-    assert tmp_path / "no.md" not in again
+    assert [path in again for path in (notes, link, not_utf8, tmp_path / "no.md")] == [True, True, True, False]
     assert approved.path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.slow
 def test_concurrent_approvals_are_all_kept(tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.md" for number in range(6)]
     with ThreadPoolExecutor(len(files)) as threads:
@@ -305,14 +244,15 @@ def test_damaged_record_approves_nothing(tmp_path: Path, content: str) -> None:
     path = tmp_path / "approved.json"
     path.write_text(content)
     files, contents = TrustedFiles(path), TrustedContents(path)
-    with pytest.raises(ConfigInvalid):
-        assert tmp_path in files
-    with pytest.raises(ConfigInvalid):
-        files.approve(tmp_path)
-    with pytest.raises(ConfigInvalid):
-        assert b"x" in contents
-    with pytest.raises(ConfigInvalid):
-        contents.approve(b"x")
+    uses: list[Callable[[], object]] = [
+        lambda: tmp_path in files,
+        lambda: files.approve(tmp_path),
+        lambda: b"x" in contents,
+        lambda: contents.approve(b"x"),
+    ]
+    for use in uses:
+        with pytest.raises(ConfigInvalid):
+            use()
     assert path.read_text() == content
 
 
@@ -325,15 +265,6 @@ def test_contents_are_approved_by_bytes_and_category(places: Places) -> None:
     assert b"make lint " not in again
     assert b"make lint" not in TrustedContents.of(places.working, "servers")
     assert b"make" not in approved.path.read_bytes(), "the record must not be taken for the content"
-
-
-@pytest.mark.parametrize(
-    "text", ['sandbox = "bubblewrap"', '[sandbox]\nmode = "bubblewrap"', 'sandbox.mode = "bubblewrap"']
-)
-def test_sandbox_is_word_or_table(places: Places, text: str) -> None:
-    places.user.write_text(text)
-    assert places.load().sandbox.mode == "bubblewrap"
-    assert places.load().source("sandbox.mode") == str(places.user)
 
 
 @pytest.mark.parametrize("file", ["project", "local"])
@@ -375,47 +306,29 @@ Look twice.
 """
 
 
-@pytest.fixture
-def project(home: Path, tmp_path: Path) -> Path:
-    (tmp_path / "project/.coterie/agents").mkdir(parents=True)
-    home.mkdir()
-    (home / "settings.toml").write_text("model = 'opus'\nmax_turns = 50\n")
-    return tmp_path / "project"
-
-
-def define(project: Path, mode: str) -> None:
-    (project / ".coterie/agents/careful.md").write_text(CAREFUL.format(mode=mode))
-
-
-def settings(project: Path, **flags: object) -> Settings:
-    given = {key.replace("__", "."): value for key, value in flags.items()}
-    return load_settings(project, {"agent": "careful", **given}, {})
-
-
-def test_definition_overrides_settings_file_but_not_the_command_line(project: Path) -> None:
-    define(project, "plan")
-    laid, kind = apply_definition(settings(project), project)
-    assert (laid.model, laid.max_turns, laid.permissions.mode) == ("haiku", 7, "plan")
+def apply_careful(places: Places, mode: str, flags: dict[str, object] | None = None) -> Settings:
+    agents = places.project.parent / "agents"
+    agents.mkdir(exist_ok=True)
+    (agents / "careful.md").write_text(CAREFUL.format(mode=mode))
+    laid, kind = apply_definition(places.load({"agent": "careful", **(flags or {})}), places.working)
     assert kind is not None
     assert kind.prompt == "Look twice."
-    flags = {"model": "sonnet", "max_turns": 3, "permissions__mode": "acceptEdits"}
-    laid, _ = apply_definition(settings(project, **flags), project)
+    return laid
+
+
+def test_definition_overrides_settings_file_but_not_command_line_or_managed_file(places: Places) -> None:
+    places.user.write_text("model = 'opus'\nmax_turns = 50\n")
+    laid = apply_careful(places, "plan")
+    assert (laid.model, laid.max_turns, laid.permissions.mode) == ("haiku", 7, "plan")
+    laid = apply_careful(places, "plan", {"model": "sonnet", "max_turns": 3, "permissions.mode": "acceptEdits"})
     assert (laid.model, laid.max_turns, laid.permissions.mode) == ("sonnet", 3, "acceptEdits")
-    plain = load_settings(project, {}, {})
-    assert apply_definition(plain, project) == (plain, None)
+    assert apply_definition(places.load(), places.working) == (places.load(), None)
+    places.managed.write_text("[permissions]\nmode = 'plan'\n")
+    assert apply_careful(places, "acceptEdits").permissions.mode == "plan"
 
 
-def test_project_definition_cannot_bypass_permissions_but_user_can(project: Path) -> None:
-    define(project, "bypassPermissions")
+def test_project_definition_cannot_bypass_permissions_but_user_can(places: Places) -> None:
     with pytest.raises(ConfigInvalid, match="may not set bypassPermissions"):
-        apply_definition(settings(project), project)
-    laid, _ = apply_definition(settings(project, permissions__mode="bypassPermissions"), project)
+        apply_careful(places, "bypassPermissions")
+    laid = apply_careful(places, "bypassPermissions", {"permissions.mode": "bypassPermissions"})
     assert laid.permissions.mode == "bypassPermissions"
-
-
-def test_managed_settings_override_definition(project: Path) -> None:
-    define(project, "acceptEdits")
-    managed = project.parent / "managed.toml"
-    managed.write_text("[permissions]\nmode = 'plan'\n")
-    laid, _ = apply_definition(load_settings(project, {"agent": "careful"}, {}, managed), project)
-    assert laid.permissions.mode == "plan"

@@ -11,6 +11,5 @@ from tests.orchestrator.supervisor.process_samples import open_root_services
 
 @pytest.fixture
 async def services(session: SessionDirectory) -> AsyncIterator[RootServices]:
-    """Services of the root of a new session."""
     async with open_root_services(session) as opened:
         yield opened

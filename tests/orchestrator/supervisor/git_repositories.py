@@ -13,12 +13,10 @@ _ENVIRONMENT = {
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """Run git and return its output. Raises `CalledProcessError`."""
     return _run(directory, "git", *arguments)
 
 
 def shell(directory: Path, script: str) -> None:
-    """Run *script* until a command fails. Raises `CalledProcessError`."""
     _run(directory, "/bin/sh", "-ec", script)
 
 
@@ -46,11 +44,9 @@ def make_repository(directory: Path) -> Path:
 
 
 def worktrees(directory: Path) -> list[str]:
-    """Return the names of the worktrees except the main one."""
     lines = git(directory, "worktree", "list", "--porcelain").splitlines()
     return [Path(line.removeprefix("worktree ")).name for line in lines if line.startswith("worktree ")][1:]
 
 
 def branches(directory: Path) -> list[str]:
-    """The names of all branches."""
     return git(directory, "for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()

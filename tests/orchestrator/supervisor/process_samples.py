@@ -1,8 +1,9 @@
 """Services of a root without a starter, connections of agents, and agent processes that are never started."""
 
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 import trio
@@ -29,21 +30,16 @@ from coterie.session_directory import SessionDirectory
 
 
 class NoSpawner:
-    """Starts no agents."""
-
     async def spawn(self, request: SpawnRequest) -> Spawned:
-        """As `Spawner.spawn`, for one name only."""
         await trio.lowlevel.checkpoint()
         if request.name is None:
             raise SpawnRefused("No agent was started: there is no room.")
         return Spawned(name=request.name, incarnation=2, report=MessageId("r"))
 
     async def stop(self, name: str) -> None:
-        """As `Spawner.stop`."""
         raise SpawnRefused(f"There is no {name} that could be stopped.")
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """As `Spawner.request_shutdown`, for one name only."""
         if request.recipient.name != "boss":
             raise SpawnRefused(f"There is no {request.recipient.name} that could end.")
 
@@ -52,18 +48,8 @@ class NoSpawner:
 
 
 class NoStarter:
-    """Starts no process."""
-
-    async def start(
-        self,
-        start: ProcessStart,
-        descriptors: Sequence[int] = (),
-        *,
-        stdout: int | None = None,
-        stderr: int | None = None,
-    ) -> ChildProcess:
-        """Refuse, as `ProcessStarter.start` may."""
-        raise StartFailed(f"{start.title}: {descriptors} {stdout} {stderr}")
+    async def start(self, start: ProcessStart, *_: Any, **__: Any) -> ChildProcess:
+        raise StartFailed(start.title)
 
 
 @asynccontextmanager
@@ -117,7 +103,6 @@ async def open_connected_agent(
     on_message: Callable[[AgentMessage], None] = lambda _: None,
     approvals: AgentApprovals | None = None,
 ) -> AsyncIterator[ConnectedAgent]:
-    """Connect the agent *name* to its root over a socket."""
     near, far = socket.socketpair()
 
     async def serve(task_status: trio.TaskStatus[AgentConnection] = trio.TASK_STATUS_IGNORED) -> None:

@@ -1,6 +1,5 @@
 """An agent's gate in another process is the session's gate: over a real socket, with the real gate at its end."""
 
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
@@ -9,13 +8,12 @@ import attrs
 import pytest
 import trio
 
-from coterie.agents.errors import BudgetSpent, ControlLost
+from coterie.agents.errors import ControlLost
 from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.root_link.job_messages import AGENT_GONE, CompactionDone, CompactJob, NotCompacted
-from coterie.agents.root_link.messages import ActivityChanged, AgentMessage
-from coterie.agents.root_link.root_connection import AgentHandlers, open_root_connection
+from coterie.agents.root_link.root_connection import AgentHandlers
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
@@ -28,150 +26,87 @@ INTENT = CallIntent(agent="ann", purpose="turn", model=MODEL, prompt_tokens=900,
 USED = Usage(input=12, read=600, write_5m=300, output=40)
 
 
-@attrs.define(eq=False)
-class RootWithAgent:
-    """A root with one agent."""
-
-    gate: ModelGateway
-    agent: ConnectedAgent
-    on_reply: list[AgentMessage]
-    delivered: list[Envelope]
-
-    async def settled(self) -> None:
-        """Wait until both ends have received all messages."""
-        await trio.testing.wait_all_tasks_blocked(0.01)
-
-
 @asynccontextmanager
-async def open_root_with_agent(budget: Decimal | None = None) -> AsyncIterator[RootWithAgent]:
-    heard: list[AgentMessage] = []
-    delivered: list[Envelope] = []
-    gate = ModelGateway(Clock(), budget)
-
-    async def take(envelope: Envelope) -> None:
-        await trio.lowlevel.checkpoint()
-        delivered.append(envelope)
-
+async def open_root_with_agent() -> AsyncIterator[tuple[ModelGateway, ConnectedAgent]]:
+    gate = ModelGateway(Clock())
     with trio.fail_after(10):
-        async with open_connected_agent(gate, "ann", heard.append) as agent:
-            with agent.station.delivering_to(take):
-                yield RootWithAgent(gate, agent, heard, delivered)
+        async with open_connected_agent(gate, "ann") as agent:
+            yield gate, agent
 
 
-async def test_admitted_call_is_charged_with_its_usage() -> None:
-    async with open_root_with_agent() as office:
-        async with office.agent.station.gate.admit(INTENT) as permit:
-            assert office.gate.accounts.session.reserved == INTENT.reserve
+async def settled() -> None:
+    """Wait until both ends have received all messages."""
+    await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+async def test_calls_are_charged_by_their_end() -> None:
+    async with open_root_with_agent() as (gate, agent):
+        async with agent.station.gate.admit(INTENT) as permit:
+            assert gate.accounts.session.reserved == INTENT.reserve
             permit.begin()
             permit.settle(USED)
-        await office.settled()
-        session = office.gate.accounts.session
-        assert (session.spent, session.reserved) == (MODEL.cost(USED), Decimal(0))
-        assert session.estimated == 0
-
-
-async def test_refused_call_raises_the_gateway_error_in_the_agent() -> None:
-    async with open_root_with_agent(Decimal("0.0001")) as office:
-        async with office.gate.open_client("bob") as near:
-            with pytest.raises(BudgetSpent) as here:
-                async with near.admit(INTENT):
-                    pass
-        with pytest.raises(BudgetSpent) as there:
-            async with office.agent.station.gate.admit(INTENT):
-                pass
-        assert attrs.asdict(there.value) == attrs.asdict(here.value)
+        await settled()
+        session = gate.accounts.session
+        assert (session.spent, session.reserved, session.estimated) == (MODEL.cost(USED), Decimal(0), Decimal(0))
+        async with agent.station.gate.admit(INTENT) as permit:
+            permit.void()
+        await settled()
+        assert session.spent == MODEL.cost(USED)
+        async with agent.station.gate.admit(INTENT) as permit:
+            permit.settle(USED, is_whole=False)
+        await settled()
+        assert session.estimated == MODEL.cost(attrs.evolve(USED, output=INTENT.max_tokens))
 
 
 async def test_cancelled_admission_request_holds_no_permit() -> None:
-    async with open_root_with_agent() as office:
-        office.agent.station.gate.cool_down(3600)
+    async with open_root_with_agent() as (gate, agent):
+        agent.station.gate.cool_down(3600)
         with trio.move_on_after(0.05) as scope:
-            async with office.agent.station.gate.admit(INTENT):
+            async with agent.station.gate.admit(INTENT):
                 pass
         assert scope.cancelled_caught
-        await office.settled()
-        assert office.gate.activity() == (0, 0)
-        assert office.gate.accounts.session.reserved == 0
-        assert office.gate.pause.opens_at > trio.current_time() + 3000
-
-
-async def test_unbilled_call_costs_nothing_and_an_interrupted_call_its_maximum() -> None:
-    async with open_root_with_agent() as office:
-        async with office.agent.station.gate.admit(INTENT) as permit:
-            permit.void()
-        await office.settled()
-        assert office.gate.accounts.session.spent == 0
-        async with office.agent.station.gate.admit(INTENT) as permit:
-            permit.settle(USED, is_whole=False)
-        await office.settled()
-        most = MODEL.cost(attrs.evolve(USED, output=INTENT.max_tokens))
-        assert office.gate.accounts.session.estimated == most
+        await settled()
+        assert gate.activity() == (0, 0)
+        assert gate.accounts.session.reserved == 0
+        assert gate.pause.opens_at > trio.current_time() + 3000
+        with trio.CancelScope() as scope:  # the permit is granted during the cancellation
+            scope.cancel()
+            async with agent.station.gate.admit(INTENT):
+                pass
+        await settled()
+        assert gate.activity() == (0, 0)
 
 
 async def test_agent_killed_during_a_call_frees_its_slot_and_costs_the_maximum() -> None:
-    gate: ModelGateway | None = None
     with pytest.RaisesGroup(ControlLost):
-        async with open_root_with_agent() as office:
-            gate = office.gate
-            async with office.agent.station.gate.admit(INTENT) as permit:
-                permit.begin()
-                await office.settled()
-                office.agent.cut()
-                await trio.sleep_forever()
-    assert gate is not None
+        async with open_root_with_agent() as (gate, agent), agent.station.gate.admit(INTENT) as permit:
+            permit.begin()
+            await settled()
+            agent.cut()
+            await trio.sleep_forever()
     session = gate.accounts.session
     assert gate.activity() == (0, 0)
     assert (session.reserved, session.estimated) == (Decimal(0), INTENT.reserve)
 
 
-async def test_permit_granted_during_cancellation_is_released() -> None:
-    async with open_root_with_agent() as office:
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            async with office.agent.station.gate.admit(INTENT):
-                pass
-        await office.settled()
-        assert office.gate.activity() == (0, 0)
-        assert office.gate.accounts.session.reserved == 0
-
-
-async def test_plan_ends_the_connection_when_approvals_are_missing() -> None:
-    with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
-        async with open_root_with_agent() as office:
-            await office.agent.station.approver.submit("1. Look.", ())
-
-
 async def test_compaction_returns_not_compacted_when_the_agent_dies() -> None:
     answers: list[object] = []
 
-    async def ask(office: RootWithAgent) -> None:
-        answers.append(await office.agent.desk.compact(None))
+    async def ask(agent: ConnectedAgent) -> None:
+        answers.append(await agent.desk.compact(None))
 
     async with trio.open_nursery() as nursery:
         with pytest.RaisesGroup(ControlLost, flatten_subgroups=True):
-            async with open_root_with_agent() as office:
-                await ask(office)
-                with office.agent.station.handling(AgentHandlers(compact=_never)):
-                    nursery.start_soon(ask, office)
-                    await office.settled()
-                    office.agent.cut()
+            async with open_root_with_agent() as (_, agent):
+                await ask(agent)
+                with agent.station.handling(AgentHandlers(compact=_never)):
+                    nursery.start_soon(ask, agent)
+                    await settled()
+                    agent.cut()
                     await trio.sleep_forever()
     assert answers == [NotCompacted(reason="it has not started yet"), NotCompacted(reason=AGENT_GONE)]
     with pytest.raises(ControlLost):
-        await office.agent.desk.compact(None)
-
-
-async def test_agent_message_handlers_are_registered_within_their_block() -> None:
-    async def compact(_job: CompactJob) -> CompactionDone | NotCompacted:
-        await trio.lowlevel.checkpoint()
-        return NotCompacted(reason="handled")
-
-    async with open_root_with_agent() as office:
-        answers = [await office.agent.desk.compact(None)]
-        with office.agent.station.handling(AgentHandlers(compact=compact)):
-            answers.append(await office.agent.desk.compact(None))
-        answers.append(await office.agent.desk.compact(None))
-    assert answers == [NotCompacted(reason=reason) for reason in ("it has not started yet", "handled", AGENT_GONE)]
+        await agent.desk.compact(None)
 
 
 async def _never(_job: CompactJob) -> CompactionDone | NotCompacted:
@@ -179,52 +114,24 @@ async def _never(_job: CompactJob) -> CompactionDone | NotCompacted:
     raise AssertionError
 
 
-async def test_agent_is_stopped_when_its_root_disconnects() -> None:
-    near, far = socket.socketpair()
-
-    async def work() -> None:
-        async with open_root_connection(trio.SocketStream(trio.socket.from_stdlib_socket(far))):
-            near.close()
-            await trio.sleep_forever()
-
-    with trio.fail_after(10), pytest.raises(ControlLost, match="the root process of the session has ended"):
-        await work()
+def shutdown_request(name: str) -> Envelope:
+    sender = Sender(name="ann", incarnation=1, session="s", kind="lead")
+    recipient = Recipient(name=name, incarnation=1)
+    return Envelope(sender=sender, recipient=recipient, sequence=1, kind="shutdown_request", body="{}", created=0.0)
 
 
-async def test_delivered_messages_and_agent_activity_cross_the_channel() -> None:
-    sender = Sender(name="root", incarnation=1, session="s", kind="system")
-    request = Envelope(
-        sender=sender, recipient=Recipient(name="ann", incarnation=1), sequence=1, body="{}", created=1.0
-    )
-    async with open_root_with_agent() as office:
-        office.agent.desk.deliver(request)
-        office.agent.station.report_activity("waiting", "a child")
-        await office.settled()
-        assert office.delivered == [request]
-        assert office.on_reply == [ActivityChanged(activity="waiting", what="a child")]
-
-
-async def test_shutdown_request_is_forwarded_or_refused_with_a_reason() -> None:
-    def request(name: str) -> Envelope:
-        sender = Sender(name="ann", incarnation=1, session="s", kind="lead")
-        recipient = Recipient(name=name, incarnation=1)
-        return Envelope(sender=sender, recipient=recipient, sequence=1, kind="shutdown_request", body="{}", created=0.0)
-
-    async with open_root_with_agent() as office:
-        receipt = await office.agent.station.authority.send(request("boss"))
-        assert (receipt.recipient, receipt.transport) == ("boss", "control")
-        with pytest.raises(NotAllowed, match="There is no bob that could end"):
-            await office.agent.station.authority.send(request("bob"))
-
-
-async def test_spawn_stop_and_idle_requests_are_served_or_refused_with_a_reason() -> None:
-    async with open_root_with_agent() as office:
-        spawned = await office.agent.station.spawner.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
+async def test_requests_of_an_agent_are_served_or_refused_with_a_reason() -> None:
+    async with open_root_with_agent() as (_, agent):
+        spawned = await agent.station.services.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
         assert spawned == Spawned(name="bob", incarnation=2, report=MessageId("r"))
         with pytest.raises(SpawnRefused, match="write it into a file"):
-            await office.agent.station.spawner.spawn(SpawnRequest(task="x" * 600_000, definition="worker"))
+            await agent.station.services.spawn(SpawnRequest(task="x" * 600_000, definition="worker"))
         with pytest.raises(SpawnRefused, match="there is no room"):
-            await office.agent.station.spawner.spawn(SpawnRequest(task="t", definition="worker"))
+            await agent.station.services.spawn(SpawnRequest(task="t", definition="worker"))
         with pytest.raises(SpawnRefused, match=r"There is no bob that could be stopped\."):
-            await office.agent.station.spawner.stop("bob")
-        await office.agent.station.spawner.wait_until_idle()
+            await agent.station.services.stop("bob")
+        await agent.station.services.wait_until_idle()
+        receipt = await agent.station.services.send(shutdown_request("boss"))
+        assert (receipt.recipient, receipt.transport) == ("boss", "control")
+        with pytest.raises(NotAllowed, match="There is no bob that could end"):
+            await agent.station.services.send(shutdown_request("bob"))

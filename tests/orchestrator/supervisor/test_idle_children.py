@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import attrs
-import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -12,7 +11,7 @@ from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation
 from coterie.agents.settings import Settings
 from coterie.mailbox.message_bodies import Idle
 from coterie.orchestrator.supervisor.agent_run import AgentRun
-from coterie.orchestrator.supervisor.idle import StateChanges, wait_until_idle
+from coterie.orchestrator.supervisor.child_agents import StateChanges, wait_until_idle
 from coterie.orchestrator.supervisor.root_services import RootServices
 from tests.mailbox.file_mail import envelope, transport
 from tests.orchestrator.supervisor.process_samples import make_process
@@ -28,15 +27,12 @@ def make_run(services: RootServices, name: str, state: Activity) -> AgentRun:
 
 
 def report_state(run: AgentRun, state: Activity) -> None:
-    """Let the process of *run* say that it is in *state* now."""
     assert run.process is not None
     run.process.handle(ActivityChanged(activity=state, what=""))
 
 
 @attrs.define(eq=False)
 class Waiting:
-    """A running wait for an idle team."""
-
     mailboxes: Path
     runs: list[AgentRun] | None
     changes: StateChanges = attrs.field(factory=StateChanges)
@@ -44,52 +40,34 @@ class Waiting:
     looks: int = 0
 
     def below(self) -> list[AgentRun] | None:
-        """As `DescendantRuns`."""
         self.looks += 1
         return self.runs
 
     async def run(self) -> None:
-        """Wait."""
         await wait_until_idle(self.below, self.mailboxes, self.changes)
         self.is_over = True
 
 
-async def test_team_is_idle_when_agents_are_idle_without_mail(services: RootServices, tmp_path: Path) -> None:
-    waiting = Waiting(tmp_path, [make_run(services, "ada", "idle"), make_run(services, "bob", "idle")])
-    await waiting.run()
-    await Waiting(tmp_path, []).run()
-
-
-@pytest.mark.parametrize("state", ["running", "waiting", "plan_pending"])
-async def test_team_is_busy_while_an_agent_runs_or_waits(
-    services: RootServices, state: Activity, tmp_path: Path
-) -> None:
-    ada = make_run(services, "ada", state)
-    waiting = Waiting(tmp_path, [ada, make_run(services, "bob", "idle")])
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(waiting.run)
-        await wait_all_tasks_blocked()
-        assert not waiting.is_over
-        report_state(ada, "idle")
-        waiting.changes.notify()
-
-
-async def test_team_is_busy_while_members_are_being_spawned(tmp_path: Path) -> None:
+async def test_team_is_busy_while_members_are_spawned_start_run_or_wait(services: RootServices, tmp_path: Path) -> None:
+    ada = make_run(services, "ada", "running")
+    both = [ada, make_run(services, "bob", "idle")]
+    steps: list[tuple[list[AgentRun] | None, Activity]] = [
+        (None, "idle"),
+        ([AgentRun(spec=ada.spec)], "idle"),
+        (both, "running"),
+        (both, "waiting"),
+        (both, "plan_pending"),
+    ]
     waiting = Waiting(tmp_path, None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(waiting.run)
-        await wait_all_tasks_blocked()
-        assert not waiting.is_over
-        waiting.runs = []
+        for waiting.runs, state in steps:
+            report_state(ada, state)
+            waiting.changes.notify()
+            await wait_all_tasks_blocked()
+            assert not waiting.is_over, state
+        report_state(ada, "idle")
         waiting.changes.notify()
-
-
-async def test_team_is_busy_while_an_agent_has_not_started(services: RootServices, tmp_path: Path) -> None:
-    begun = make_run(services, "ada", "idle")
-    waiting = Waiting(tmp_path, [AgentRun(spec=begun.spec)])
-    with trio.move_on_after(0.05):
-        await waiting.run()
-    assert not waiting.is_over
 
 
 async def test_team_is_busy_while_an_idle_agent_has_mail(
@@ -113,7 +91,8 @@ async def test_team_is_idle_when_pending_mail_wakes_no_agent(services: RootServi
     files = transport(tmp_path)
     idle = Idle(outcome="completed")
     await files.send(attrs.evolve(envelope(1), kind=idle.kind, body=idle.to_body()))
-    await Waiting(tmp_path, [make_run(services, "ada", "idle")]).run()
+    await Waiting(tmp_path, [make_run(services, "ada", "idle"), make_run(services, "bob", "idle")]).run()
+    await Waiting(tmp_path, []).run()
     files.close()
 
 

@@ -27,26 +27,13 @@ KILLED = -signal.SIGKILL
 
 
 @attrs.define(eq=False)
-class Turn:
-    """An agent that runs until it is killed."""
-
-    is_over: trio.Event = attrs.field(factory=trio.Event)
-
-    def interrupt(self) -> None:
-        """As `Interruptible.interrupt`."""
-        self.is_over.set()
-
-
-@attrs.define(eq=False)
 class SharedProcess:
     """A process with guests, and its root."""
 
     agent: ConnectedAgent
     process: ChildProcess
-    may_leave: trio.Event = attrs.field(factory=trio.Event)
 
     def run(self, name: str, task: str = "") -> InProcessAgent:
-        """Have a guest that does what its name says."""
         duty = AgentSpec(
             name=name,
             parent="host",
@@ -59,20 +46,12 @@ class SharedProcess:
         )
         return self.agent.desk.in_process.run(duty, self.process)
 
-    async def live(self, duty: AgentSpec, station: RootConnection, heeding: Interrupting) -> int:
-        """Run the agent named *duty*: `wait`, `fail` in a task, take a `turn`, `leave` when allowed, or be `done`."""
+    async def live(self, duty: AgentSpec, station: RootConnection, _heeding: Interrupting) -> int:
+        """Run the agent named *duty*: `wait`, `fail` in a task, or be `done`."""
         station.report_activity("running", duty.name)
         if duty.name == "fail":
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_fail)
-        if duty.name == "leave":
-            async with heeding(Turn()):
-                pass
-            await self.may_leave.wait()
-        if duty.name == "turn":
-            turn = Turn()
-            async with heeding(turn):
-                await turn.is_over.wait()
         if duty.name == "wait":
             await trio.sleep_forever()
         return 0
@@ -103,7 +82,6 @@ async def open_shared_process() -> AsyncIterator[SharedProcess]:
 
 
 async def received_messages(guest: InProcessAgent) -> list[AgentMessage]:
-    """Return all messages of an in-process agent after its end."""
     messages: list[AgentMessage] = []
     while (frame := await guest.channel.receive()) is not None:
         assert frame.body is not None
@@ -111,8 +89,10 @@ async def received_messages(guest: InProcessAgent) -> list[AgentMessage]:
     return messages
 
 
-async def test_error_in_one_in_process_agent_does_not_stop_others(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_failed_or_refused_in_process_agent_does_not_stop_others(capfd: pytest.CaptureFixture[str]) -> None:
     async with open_shared_process() as house, open_in_process_host(house.agent.station, house.live):
+        with pytest.raises(StartFailed, match="the task is too long"):
+            house.run("done", "x" * MAX_SPEC_BYTES)
         other, failing, done = house.run("wait"), house.run("fail"), house.run("done")
         assert (await failing.wait(), await done.wait()) == (FAILED, 0)
         assert await received_messages(failing) == [
@@ -122,38 +102,6 @@ async def test_error_in_one_in_process_agent_does_not_stop_others(capfd: pytest.
         assert await received_messages(done) == [ActivityChanged(activity="running", what="done")]
         assert not other.has_ended()
         assert "in _fail" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("does", "signal_number", "status"),
-    [("wait", signal.SIGKILL, KILLED), ("turn", signal.SIGTERM, 0)],
-    ids=["kill", "sigterm cancels the turn"],
-)
-async def test_signal_ends_only_one_in_process_agent(does: str, signal_number: int, status: int) -> None:
-    async with open_shared_process() as house, open_in_process_host(house.agent.station, house.live):
-        first, second = house.run(does), house.run(does)
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        first.send_signal(signal_number)
-        assert await first.wait() == status
-        assert not second.has_ended()
-
-
-async def test_host_exit_waits_for_finishing_agents_and_kills_waiting_ones() -> None:
-    async with open_shared_process() as house:
-        async with open_in_process_host(house.agent.station, house.live):
-            leaving, waiting = house.run("leave"), house.run("wait")
-            await trio.testing.wait_all_tasks_blocked(0.01)
-            house.may_leave.set()
-        assert (await leaving.wait(), await waiting.wait()) == (0, KILLED)
-
-
-async def test_in_process_start_fails_without_a_host() -> None:
-    async with open_shared_process() as house:
-        early = house.run("done")
-        assert await early.wait() == KILLED
-        async with open_in_process_host(house.agent.station, house.live):
-            pass
-        assert await house.run("done").wait() == KILLED
 
 
 async def test_in_process_agents_are_lost_with_the_connection() -> None:
@@ -168,10 +116,3 @@ async def test_in_process_agents_are_lost_with_the_connection() -> None:
             with pytest.raises(StartFailed, match="the parent of the agent has ended"):
                 house.run("done")
             await trio.sleep_forever()
-
-
-async def test_spec_larger_than_a_frame_is_refused() -> None:
-    async with open_shared_process() as house, open_in_process_host(house.agent.station, house.live):
-        with pytest.raises(StartFailed, match="the task is too long"):
-            house.run("done", "x" * MAX_SPEC_BYTES)
-        assert await house.run("done").wait() == 0

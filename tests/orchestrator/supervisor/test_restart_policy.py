@@ -1,7 +1,16 @@
-"""Restarts after a crash: a limited number, and none for a stopped or misconfigured agent."""
+"""Detection of stalled agents, and restarts after a crash: a limited number, and none for a stopped agent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import attrs
 import pytest
+import trio
+from trio.testing import MockClock
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.root_events import AgentChanged
@@ -11,10 +20,11 @@ from coterie.agents.root_link.messages import ActivityChanged, AdmitCall, AgentM
 from coterie.agents.runtime.agent_spec import AgentSpec, Incarnation
 from coterie.agents.settings import Settings
 from coterie.orchestrator.processes.child_process import ChildProcess
-from coterie.orchestrator.supervisor.agent_process import AgentProcess
 from coterie.orchestrator.supervisor.agent_run import AgentRun, RestartPolicy
 from coterie.orchestrator.supervisor.recovery import UnfinishedAgents
 from coterie.orchestrator.supervisor.root_services import RootServices
+from coterie.orchestrator.supervisor.stall_watch import Activity, wait_for_stall, wakeup_count, written_bytes
+from coterie.session_directory import EVENT_LOG, TRANSCRIPT
 from tests.orchestrator.supervisor.process_samples import NoSpawner, make_process
 
 MODEL = known_models().get("sonnet")
@@ -34,25 +44,19 @@ class Restarted:
     def __attrs_post_init__(self) -> None:
         self.run.begin_task(self.restarts, NoSpawner())
 
-    def begin(self) -> AgentProcess:
-        """Begin another start."""
+    def attempt(self, status: int, *messages: AgentMessage) -> float | None:
+        """Begin a start that sends *messages* and ends with *status*; returns the wait before the next."""
         run = self.run
         spec = attrs.evolve(run.spec, task=run.task, incarnation=Incarnation(number=run.crash_count + 1))
         process = make_process(self.services, spec, self.events.append)
         run.begin_process(process)
-        return process
-
-    def attempt(self, status: int, *messages: AgentMessage) -> float | None:
-        """Begin a start that sends *messages* and ends with *status*; returns the wait before the next."""
-        process = self.begin()
         for message in messages:
             process.handle(message)
         process.child = ChildProcess(1, -1, status)
-        return self.run.end_process(process)
+        return run.end_process(process)
 
     @property
     def states(self) -> list[tuple[str, str]]:
-        """States that were emitted."""
         return [(event.state, event.what) for event in self.events if isinstance(event, AgentChanged)]
 
 
@@ -79,15 +83,6 @@ async def test_task_is_sent_again_until_the_first_model_call(services: RootServi
     assert restarted.run.task == ""
 
 
-async def test_task_of_a_message_has_empty_text_and_a_new_report_id(services: RootServices) -> None:
-    restarted = Restarted(services)
-    restarted.attempt(0)
-    first = restarted.run.report
-    restarted.run.begin_task(RestartPolicy(), NoSpawner())
-    assert (restarted.run.task, restarted.run.outcome, restarted.run.is_idle) == ("", None, False)
-    assert restarted.run.report != first
-
-
 @pytest.mark.parametrize(
     ("status", "messages", "is_crash"),
     [
@@ -105,14 +100,6 @@ async def test_only_unrequested_recoverable_ends_count_as_a_crash(
     assert (wait is not None) == is_crash
 
 
-async def test_stopping_agent_is_not_restarted(services: RootServices) -> None:
-    restarted = Restarted(services)
-    process = restarted.begin()
-    process.set_state("stopping")
-    process.child = ChildProcess(1, -1, -9)
-    assert restarted.run.end_process(process) is None
-
-
 async def test_outcome_of_a_stopped_agent_names_the_stopper(services: RootServices) -> None:
     restarted = Restarted(services)
     restarted.attempt(-9)
@@ -124,14 +111,41 @@ async def test_outcome_of_a_stopped_agent_names_the_stopper(services: RootServic
     assert restarted.run.outcome.summary == "The user stopped it. Its process was ended by SIGKILL."
 
 
-async def test_stalled_agent_is_stopped_and_restarted(services: RootServices) -> None:
-    restarted = Restarted(services, RestartPolicy(first_wait=0.5))
-    process = restarted.begin()
-    process.report_stall(600)
-    process.set_state("stopping")
-    process.child = ChildProcess(1, -1, -9)
-    assert restarted.run.end_process(process) == 0.5
-    assert [state for state, _ in restarted.states] == ["starting", "stalled", "stopping", "killed"]
-    restarted.begin()
-    again = "again, 1 of 2: It showed no sign of life for 600 seconds. Its process was ended by SIGKILL."
-    assert restarted.states[-1] == ("starting", again)
+async def test_unchanged_activity_is_a_stall_unless_the_agent_waits(autojump_clock: MockClock) -> None:
+    del autojump_clock
+    began = trio.current_time()
+
+    def signs() -> Activity | None:
+        past = trio.current_time() - began
+        return (min(int(past), 30),)  # it gets on for half a minute
+
+    await wait_for_stall(signs, 60)
+    assert 90 <= trio.current_time() - began <= 97
+    began = trio.current_time()
+    await wait_for_stall(lambda: None if trio.current_time() - began < 1_000 else (), 60)
+    assert 1_060 <= trio.current_time() - began <= 1_073
+
+
+def test_written_bytes_count_as_activity(tmp_path: Path) -> None:
+    signs = [written_bytes(tmp_path)]
+    for name in (EVENT_LOG, TRANSCRIPT):
+        (tmp_path / name).write_text("x\n")
+        signs.append(written_bytes(tmp_path))
+    assert len(set(signs)) == 3
+
+
+def test_wakeup_count_grows_only_while_the_process_runs() -> None:
+    ours = wakeup_count(os.getpid())
+    time.sleep(0.001)  # what is counted: to have waited
+    assert wakeup_count(os.getpid()) > ours
+    program = "import time\nprint(flush=True)\nwhile True: time.sleep(0.001)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        stopped = wakeup_count(child.pid)
+        time.sleep(0.02)
+        assert wakeup_count(child.pid) == stopped
+        child.kill()
+    assert wakeup_count(child.pid) == 0

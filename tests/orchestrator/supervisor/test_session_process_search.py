@@ -21,7 +21,6 @@ def start_many() -> None:
 
 
 def children(thread: threading.Thread) -> list[int]:
-    """Those that *thread* has started, and that live."""
     try:
         return [int(pid) for pid in Path(f"/proc/self/task/{thread.native_id}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):

@@ -1,15 +1,11 @@
 """Worktrees of real repositories: made, kept with any work, removed without, and never in doubt after a crash."""
 
 import contextlib
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
 from click.testing import CliRunner
@@ -53,12 +49,17 @@ def assert_nothing_is_left(session: SessionDirectory, project: Path) -> None:
     assert not record_of(session).exists()
 
 
-async def test_a_new_worktree_is_the_last_commit_and_unseen_by_the_main_checkout(
-    session: SessionDirectory, project: Path
+async def test_new_worktree_is_the_last_commit_unseen_by_the_main_checkout_without_hooks(
+    session: SessionDirectory, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hook = project / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\ntouch hooked\n")
+    hook.chmod(0o755)
     (project / "readme.txt").write_text("not committed\n")
     (project / "new.txt").touch()
     before = git(project, "status", "--porcelain")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path))
     worktree = await open_worktree(session, "scout", project)
     assert worktree.directory == worktree.path == project / ".coterie" / "worktrees" / f"{session.id}-scout"
     assert (worktree.path / "readme.txt").read_text() == "hello\n"
@@ -66,6 +67,8 @@ async def test_a_new_worktree_is_the_last_commit_and_unseen_by_the_main_checkout
     assert git(worktree.path, "branch", "--show-current") == worktree.branch == f"coterie/{session.id}/scout"
     assert git(project, "status", "--porcelain") == before
     assert read_worktree_record(worktree.record) == worktree
+    assert not (worktree.path / "hooked").exists()
+    assert await find_unsaved_work(worktree) is None
 
 
 COMMIT = "echo x > new.txt; git add new.txt; git commit --quiet --message x"
@@ -101,16 +104,6 @@ async def test_a_worktree_with_any_work_is_kept(
     assert sorted(worktree.path.iterdir()) == files
     assert worktree.branch in branches(project)
     assert await open_worktree(session, "scout", project) == worktree, "and is there again when the agent is"
-
-
-async def test_unchanged_worktree_is_removed_and_the_next_one_is_new(session: SessionDirectory, project: Path) -> None:
-    first = await open_worktree(session, "scout", project)
-    assert await release_worktree(first) == "There are no changes in its worktree."
-    assert_nothing_is_left(session, project)
-    base = commit(project, readme="later\n")
-    second = await open_worktree(session, "scout", project)
-    assert second == attrs.evolve(first, base=base)
-    assert (second.path / "readme.txt").read_text() == "later\n"
 
 
 async def test_worktree_removed_by_the_user_is_restored_from_its_branch(
@@ -186,19 +179,6 @@ async def test_existing_branch_or_file_of_the_same_name_is_kept(session: Session
     assert branches(project) == ["trunk"]
 
 
-async def test_git_hooks_and_their_configuration_are_not_run(
-    session: SessionDirectory, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hook = project / ".git" / "hooks" / "post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\ntouch hooked\n")
-    hook.chmod(0o755)
-    monkeypatch.setenv("GIT_DIR", str(tmp_path))
-    worktree = await open_worktree(session, "scout", project)
-    assert not (worktree.path / "hooked").exists()
-    assert await find_unsaved_work(worktree) is None
-
-
 async def test_programs_configured_by_an_agent_are_not_run(
     session: SessionDirectory, project: Path, tmp_path: Path
 ) -> None:
@@ -215,26 +195,6 @@ async def test_programs_configured_by_an_agent_are_not_run(
     with contextlib.suppress(GitFailed):  # it may no longer be a worktree
         await find_unsaved_work(worktree)
     assert not ran.exists()
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Let no file of this process and its children grow past *size*, as if the disk were full then."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-async def test_full_disk_leaves_nothing_and_the_next_attempt_works(session: SessionDirectory, project: Path) -> None:
-    commit(project, large="x" * 100_000)
-    with largest_file(50_000), pytest.raises(WorktreeFailed, match="could be created"):
-        await open_worktree(session, "scout", project)
-    assert_nothing_is_left(session, project)
-    worktree = await open_worktree(session, "scout", project)
-    assert (worktree.path / "large.txt").stat().st_size == 100_000
 
 
 def let_git_be_killed(project: Path, first: str = "true") -> None:

@@ -14,7 +14,6 @@ HOUR = {"type": "ephemeral", "ttl": "1h"}
 
 
 def text(words: str = "x", **fields: Any) -> Block:
-    """A text block."""
     return {"type": "text", "text": words, **fields}
 
 
@@ -24,7 +23,6 @@ def sized(tokens: int, letter: str = "x", **fields: Any) -> Block:
 
 
 def tool_use(id_: str, name: str = "Read", **arguments: Any) -> Block:
-    """A tool call."""
     return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
 
 
@@ -34,22 +32,18 @@ def tool_result(id_: str, content: Any = "done", **fields: Any) -> Block:
 
 
 def thinking(words: str = "hm", **fields: Any) -> Block:
-    """A thinking block."""
     return {"type": "thinking", "thinking": words, "signature": "s", **fields}
 
 
 def user(*blocks: Block) -> dict[str, Any]:
-    """A user message."""
     return {"role": "user", "content": list(blocks)}
 
 
 def assistant(*blocks: Block) -> dict[str, Any]:
-    """An assistant message."""
     return {"role": "assistant", "content": list(blocks)}
 
 
 def tool(name: str = "Read", **fields: Any) -> Block:
-    """A tool definition."""
     return {"name": name, "input_schema": {"type": "object"}, **fields}
 
 

@@ -64,26 +64,6 @@ def test_reports_that_arrived_together_arrive_together() -> None:
     assert script["two"] == [{"until": ["main-1-asked", "one-1"], "delay": MOMENT, "signal": ["two-1"]}]
 
 
-def test_result_of_a_waiting_call_needs_no_signal() -> None:
-    lead = agent_turns(
-        "main",
-        reply_turn(1, 1.0, call("Agent")),
-        reply_turn(2, 3.0),
-        deliveries=[delivery("a", 1, 2.1, is_shown=False)],
-    )
-    script, _ = put([lead, agent_turns("scout", reply_turn(1, 2.0))], [message("a", "scout", "main", 2.05)])
-    assert script == {"main": [{}, {}], "scout": [{}]}
-
-
-def test_mail_of_an_agent_a_call_waited_for_needs_no_signal() -> None:
-    deliveries = [delivery("m", 1, 3.1), delivery("a", 1, 3.1, is_shown=False)]
-    lead = agent_turns("main", reply_turn(1, 1.0, call("Agent")), reply_turn(2, 4.0), deliveries=deliveries)
-    scout = agent_turns("scout", reply_turn(1, 2.0, call("SendMessage")), reply_turn(2, 3.0))
-    script, remarks = put([lead, scout], [message("m", "scout", "main", 2.1), message("a", "scout", "main", 3.05)])
-    assert script == {"main": [{}, {}], "scout": [{}, {}]}
-    assert not remarks
-
-
 def test_messages_without_an_order_get_a_remark() -> None:
     """The scout wrote during the lead's tool calls, when no reply of the lead was pending."""
     lead = agent_turns("main", reply_turn(1, 1.0, call("Bash")), reply_turn(2, 3.0), deliveries=[delivery("a", 1, 2.1)])

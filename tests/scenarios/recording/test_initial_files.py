@@ -41,16 +41,9 @@ def seen_file(project: Path, name: str, content: str, at: float) -> SeenFile:
 def worker(project: Path, tool: str, name: str, result: str, *seen: str) -> AgentTurns:
     """An agent that made one call about *name*, and had these contents of it in view."""
     made = agent_turns("worker", reply_turn(1, BEGAN + 5, call(tool, "c", file_path=name)))
-    made.results["c"] = RecordedResult(text=result, is_error=False, at=BEGAN + 6)
+    made.results["c"] = RecordedResult(text=result, is_error=False)
     made.seen_files += [seen_file(project, name, content, BEGAN + 6 + number) for number, content in enumerate(seen)]
     return made
-
-
-def test_unmodified_file_is_recorded_unchanged(project: Path) -> None:
-    put(project, "a.txt", "one\n")
-    put(project, "made.txt", "two\n", BEGAN + 10)
-    found = find_files(project, BEGAN, {})
-    assert (found.first, found.is_git, found.unknown) == ({"a.txt": "one\n"}, False, [])
 
 
 def test_modified_file_is_taken_from_the_last_commit(project: Path) -> None:

@@ -49,7 +49,7 @@ def test_unnamed_agents_started_together_get_their_recorded_names() -> None:
     """They are numbered as they come up; whose lane is whose must not be a race."""
     lead = agent_turns("main", reply_turn(1, 1, call("Agent", "a", prompt="A."), call("Agent", "b", prompt="B.")))
     for id_, words in (("a", "scout-2 works in the background. Wait."), ("b", "scout-1 has ended. Status: completed.")):
-        lead.results[id_] = RecordedResult(text=words, is_error=False, at=2)
+        lead.results[id_] = RecordedResult(text=words, is_error=False)
     placeholders = make_placeholders()
     tools = [{"Agent": {"name": "scout-2", "prompt": "A."}}, {"Agent": {"name": "scout-1", "prompt": "B."}}]
     assert agent_replies(lead, placeholders, None) == [{"tools": tools}]

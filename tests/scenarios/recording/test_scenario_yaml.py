@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.scenarios.api_server.script.located_yaml import read_yaml
-from coterie.scenarios.recording.scenario_yaml import scenario_text
+from coterie.scenarios.recording.record_session import scenario_text
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters="\n\t")) | st.sampled_from(
     ["1e3", "0o7", "no", "null", "~", "12:30", "# no", "- a", "a: b", "a:", " a", "a ", "a\n", "\n", "%", "{{open}}"]

@@ -54,10 +54,6 @@ def test_resumed_session_has_a_step_for_each_start() -> None:
     assert (found.user_actions(), found.faults()) == ([], [])
 
 
-def test_resume_without_a_message_is_recorded_as_resume() -> None:
-    assert actions(TWICE, [], agent_turns("main", reply_turn(1, 2))).steps() == ["run", "resume"]
-
-
 def test_root_without_recorded_end_is_killed_at_the_last_event() -> None:
     """The second call of Bash was the last, so the fault strikes at the second."""
     events = [changed("main", 1, "starting"), *(started("main", at, "Bash") for at in (2, 3)), *TWICE[3:]]

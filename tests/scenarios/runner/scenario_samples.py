@@ -31,7 +31,6 @@ expect:
 
 
 def write_scenario(directory: Path, text: str) -> Path:
-    """The file of a scenario."""
     path = directory / "scenario.yaml"
     path.write_text(text)
     return path
@@ -49,7 +48,6 @@ def make_run_record(project: Path, *events: SessionEvent, **facts: Any) -> Scena
 
 
 def make_mail_step(kind: HopKind, number: int, to: str = "main", envelope_kind: MessageKind = "message") -> MessageHop:
-    """A step of one message."""
     id_ = MessageId(f"m{number}")
     envelope = Envelope(
         sender=Sender(name="scout", incarnation=1, session="s", kind="peer"),
@@ -66,7 +64,6 @@ def make_mail_step(kind: HopKind, number: int, to: str = "main", envelope_kind: 
 def make_ledger_entry(
     agent: str, cost: str, incarnation: int = 1, *, purpose: str = "turn", usage: Usage | None = None
 ) -> LedgerEntry:
-    """One request on the ledger."""
     return LedgerEntry(
         at=1.0,
         agent=agent,

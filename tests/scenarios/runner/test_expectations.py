@@ -17,7 +17,6 @@ from tests.scenarios.runner.scenario_samples import make_ledger_entry, make_mail
 
 
 def expectation(text: str) -> ScenarioCheck:
-    """Parse one expectation."""
     node = read_yaml(f"- {text}", "expect")
     error = ParseErrors()
     first, *_ = parse_expectations(node, error)
@@ -26,7 +25,6 @@ def expectation(text: str) -> ScenarioCheck:
 
 
 def judged(text: str, play: ScenarioRun) -> list[ScenarioFailure]:
-    """Return the failures of the expectation *text*."""
     return expectation(text).check(play)
 
 
@@ -115,13 +113,6 @@ def test_mail_arrives_once(mail: list[tuple[HopKind, int]], reasons: list[str], 
     assert [failure.reason for failure in judged("mail: {exactly_once: true}", play)] == reasons
 
 
-def test_idle_notices_may_be_lost_and_dead_letters_can_be_expected(tmp_path: Path) -> None:
-    idle = make_run_record(tmp_path, mail=[make_mail_step("stored", 1, envelope_kind="idle")])
-    assert judged("mail: {exactly_once: true}", idle) == []
-    dead = make_run_record(tmp_path, mail=[make_mail_step("stored", 1), make_mail_step("dead", 1)])
-    assert judged("mail: {dead: 1}", dead) == []
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -172,9 +163,3 @@ def test_states_exit_codes_costs_and_leftovers_are_checked(tmp_path: Path) -> No
         assert reason in failure.reason
     [failure] = judged("exit_code: 3", play)
     assert failure.around == ("  why",)
-
-
-def test_every_scenario_expects_nothing_left_behind(tmp_path: Path) -> None:
-    node, error = read_yaml("- exit_code: 0", "expect"), ParseErrors()
-    *_, last = parse_expectations(node, error)
-    assert [failure.reason for failure in last.check(make_run_record(tmp_path, findings=("a",)))] == ["left behind: a"]

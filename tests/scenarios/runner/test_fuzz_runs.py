@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 STORIES = ["coordinator", "plan-approval"]
 MINUTES = 60.0
-FEW = 3
+FEW = 2
 """Plans for each scenario in every run of the tests."""
 MANY = 50
 AT_ONCE = 10

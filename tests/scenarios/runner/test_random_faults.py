@@ -1,6 +1,5 @@
 """Random fault plans, reproducible from their seed, and the invariants that hold under any fault."""
 
-from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from coterie.mailbox.fault_injection import InjectedFault
 from coterie.scenarios.api_server.script.script_parser import parse_script
 from coterie.scenarios.runner.fuzz.fuzz_runs import check_invariants, end_state
-from coterie.scenarios.runner.fuzz.random_faults import MOST, FaultTargets, RandomFaultPlan, draw_plan
+from coterie.scenarios.runner.fuzz.random_faults import MOST, FaultTargets, draw_plan
 from coterie.scenarios.runner.parsing.scenario_parser import load_faults, load_scenario
 from coterie.scenarios.runner.run_record import ScenarioRun
 from coterie.scenarios.runner.scenario import IoFault, ProcessFault, Scenario, ScenarioLimits
@@ -47,29 +46,16 @@ def targets(scenario: Scenario, tmp_path: Path) -> FaultTargets:
     )
 
 
-def test_targets_list_each_trigger_once_in_order(targets: FaultTargets) -> None:
-    assert targets.workers == ["scout"]
-    assert targets.replies == {"main": 2, "scout": 1}
-    assert targets.triggers == [
-        {"kind": "started", "agent": "main"},
-        {"kind": "tool_started", "agent": "scout", "name": "Read"},
-    ]
-
-
-def test_plans_depend_on_the_seed_alone(targets: FaultTargets) -> None:
+def test_plans_depend_on_the_seed_alone_and_draw_all_kinds_of_faults(targets: FaultTargets) -> None:
     plans = [draw_plan(seed, targets) for seed in MANY]
     assert plans == [draw_plan(seed, targets) for seed in MANY]
     assert len({plan.text for plan in plans}) > len(MANY) / 2
     assert {len(plan.faults) for plan in plans} == set(range(1, MOST + 1))
-
-
-def test_all_kinds_of_faults_are_drawn(targets: FaultTargets) -> None:
-    drawn = Counter(kind for seed in MANY for kind in draw_plan(seed, targets).kinds)
     kills = {f"kill {target}" for target in ("lead", "zygote", "root", "everything", "a worker")}
     mail = {"drop file", "drop bell", "duplicate file", "delay file", "reorder file"}
     disk = {"torn_write", "disk_full", "fsync_fails", "rename_fails"}
     model = {"rate_limit", "overloaded", "disconnect", "cut"}
-    assert drawn.keys() == kills | mail | disk | model | {"stop", "jump"}
+    assert {kind for plan in plans for kind in plan.kinds} == kills | mail | disk | model | {"stop", "jump"}
 
 
 def test_every_plan_can_be_applied_and_saved_as_a_file(
@@ -86,15 +72,6 @@ def test_every_plan_can_be_applied_and_saved_as_a_file(
         if acts:
             file.write_text(plan.text)
             assert load_faults(file, scenario).actions == tuple(acts)
-
-
-def test_a_fault_of_the_model_is_put_into_one_reply(scenario: Scenario) -> None:
-    fault = {"model": {"kind": "overloaded", "count": 2}, "agent": "main", "reply": 1}
-    disturbed = RandomFaultPlan(seed=0, faults=(fault,)).apply_to(scenario)
-    first, second = parse_script(disturbed.script, "script").replies["main"]
-    assert first.fault is None
-    assert second.fault is not None
-    assert (second.fault.kind, second.fault.count) == ("overloaded", 2)
 
 
 def reasons(scenario: Scenario, play: ScenarioRun) -> list[str]:

@@ -16,7 +16,6 @@ TIMEOUT = 240
 
 
 def scenario(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`coterie scenario`."""
     program = [sys.executable, "-P", "-m", "coterie", "scenario", *arguments]
     return subprocess.run(program, capture_output=True, text=True, check=False, timeout=TIMEOUT)
 

@@ -1,11 +1,15 @@
-"""Scenario files: all errors are reported with their lines before anything starts."""
+"""Scenario files: the parser reports all errors with their lines, and the schema in `docs/` knows the same keys."""
 
+import json
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from coterie.scenarios.api_server.script.located_yaml import read_yaml
 from coterie.scenarios.runner.parsing.parse_errors import ScenarioInvalid
-from coterie.scenarios.runner.parsing.scenario_parser import load_faults, load_scenario, load_shipped
+from coterie.scenarios.runner.parsing.scenario_parser import load_faults, load_scenario, shipped_files
+from coterie.scenarios.runner.parsing.schema import FILE, scenario_schema, write_schema
 from coterie.scenarios.runner.scenario import IoFault, ProcessFault, UserAction
 from tests.scenarios.runner.scenario_samples import WHOLE, write_scenario
 
@@ -17,12 +21,6 @@ def problems_of(path: Path) -> list[tuple[int, str]]:
     with pytest.raises(ScenarioInvalid) as caught:
         load_scenario(path)
     return [(error.line, error.reason) for error in caught.value.errors]
-
-
-def test_all_shipped_scenarios_load() -> None:
-    stories = load_shipped()
-    assert len(stories) >= 7
-    assert all(scenario.about and scenario.expectations for scenario in stories)
 
 
 def test_scenario_file_with_all_keys_is_parsed(tmp_path: Path) -> None:
@@ -171,3 +169,51 @@ def test_faults_of_another_file_are_added_after_the_scenarios_own(tmp_path: Path
     more.write_text("faults:\n  - {do: drop, transport: bell, target: boss}\n")
     with pytest.raises(ScenarioInvalid, match="line 2: there will be no agent 'boss'"):
         load_faults(more, scenario)
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+HERE = Path(__file__).parent
+
+SCHEMA = Draft202012Validator(scenario_schema())
+
+
+def schema_errors(text: str) -> list[str]:
+    """Return the schema's errors for a file with this *text*."""
+    node = read_yaml(text, "the scenario")
+    assert node is not None
+    return [error.message for error in SCHEMA.iter_errors(node.plain())]
+
+
+def test_published_schema_equals_the_generated_one(tmp_path: Path) -> None:
+    write_schema(tmp_path)
+    assert (DOCS / FILE).read_text() == (tmp_path / FILE).read_text(), "make schemas"
+    Draft202012Validator.check_schema(json.loads((DOCS / FILE).read_text()))
+
+
+@pytest.mark.parametrize("path", [*shipped_files(), *HERE.glob("*.yaml")], ids=lambda path: path.stem)
+def test_every_scenario_matches_the_schema(path: Path) -> None:
+    assert schema_errors(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "colour: red",
+        "permission_mode: anything",
+        "max_turns: 0",
+        "faults: []",
+        "faults: [{do: drop}]",
+        "faults: [{do: delay, transport: file}]",
+        "faults: [{do: reorder, transport: bridge}]",
+        "faults: [{do: kill, target: main}]",
+        "faults: [{when: {kind: strated}, do: kill, target: main}]",
+        "faults: [{when: {kind: started, nme: x}, do: kill, target: main}]",
+        "human: [{when: {kind: started}, do: mail, to: main}]",
+        "steps: [walk]",
+        "limits: {seconds: soon}",
+        "workspace: {git: perhaps}",
+        *("  - exit_cod: 0", "  - strays: 1", "  - state: {main: dead}", "  - order: [{kind: started}]"),
+    ],
+)
+def test_schema_refuses_what_the_parser_refuses(more: str) -> None:
+    assert schema_errors(f"{WHOLE}\n{more}\n")

@@ -10,8 +10,7 @@ from coterie.scenarios.runner.expectations import MailOnce, StateIs
 from coterie.scenarios.runner.parsing.parse_errors import ScenarioInvalid
 from coterie.scenarios.runner.parsing.scenario_parser import load_scenario
 from coterie.scenarios.runner.scenario import UserAction
-from coterie.scenarios.runner.session_watch import qualify_event, qualify_hop
-from coterie.scenarios.runner.user_commands import second_session_command
+from coterie.scenarios.runner.user_commands import qualify_event, qualify_hop, second_session_command
 from coterie.session_directory import SessionDirectory
 from tests.scenarios.runner.scenario_samples import WHOLE, make_mail_step, make_run_record, seen, write_scenario
 
@@ -84,10 +83,3 @@ def test_mail_delivered_in_another_session_is_not_missing(tmp_path: Path) -> Non
     there = [qualify_hop("cafe", make_mail_step("stored", 1)), qualify_hop("cafe", make_mail_step("delivered", 1))]
     assert MailOnce(line=1).check(make_run_record(tmp_path, mail=there)) == []
     assert MailOnce(line=1).check(make_run_record(tmp_path, mail=[there[0], make_mail_step("delivered", 1)])) != []
-
-
-def test_mail_to_an_ended_agent_is_not_lost(tmp_path: Path) -> None:
-    letter = make_mail_step("stored", 1)
-    early, late = (seen("main", "finished", at=letter.at + by) for by in (-1.0, 1.0))
-    assert MailOnce(line=1).check(make_run_record(tmp_path, early, mail=[letter])) == []
-    assert MailOnce(line=1).check(make_run_record(tmp_path, late, mail=[letter])) != []

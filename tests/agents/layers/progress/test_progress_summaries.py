@@ -1,6 +1,7 @@
 """Progress summaries by a small model over real HTTP, while the agent runs."""
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from itertools import pairwise
@@ -15,18 +16,78 @@ import trio.testing
 from coterie.agents.errors import BudgetSpent
 from coterie.agents.events.agent_events import Event, ProgressSummarized
 from coterie.agents.events.layer_events import CacheBroke
-from coterie.agents.layers.progress.summarizer import TimeoutGateway, clean
-from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.layers.progress.summarizer import ProgressSummarizer, TimeoutGateway, clean
 from coterie.agents.loop.model.call_intent import CallIntent
+from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
-from tests.agents.layers.progress.summarized_agent import (
-    DONE,
-    HAIKU,
-    PATIENCE,
-    call,
-    open_summarized_agent,
-    summary_reply,
-)
+from tests.agents.scripted_agent import NotingTool, ObservedAgent, open_agent, watch
+
+HAIKU = load_models().get("haiku")
+NEVER = 3_600.0
+"""Seconds between two summaries, for tests that call `summarize_once` themselves."""
+PATIENCE = 0.05
+
+
+def call(text: str = "x") -> dict[str, Any]:
+    """A turn in which the agent calls its tool."""
+    return {"text": f"I note {text}.", "tools": [{"Note": {"text": text}}]}
+
+
+def summary_reply(text: str, **more: Any) -> dict[str, Any]:
+    """Return a scripted reply of the small model."""
+    return {"purpose": "summary", "text": text, **more}
+
+
+DONE = {"text": "done"}
+
+
+@attrs.frozen(kw_only=True)
+class SummarizedAgent(ObservedAgent):
+    """An agent with its summarizer, its events and the server."""
+
+    summarizer: ProgressSummarizer
+
+    @property
+    def sent(self) -> list[dict[str, Any]]:
+        """Bodies of the requests to the small model."""
+        bodies = [json.loads(request.body) for request in self.served.received]
+        return [body for body in bodies if body["model"] == HAIKU.id]
+
+
+@asynccontextmanager
+async def open_summarized_agent(
+    directory: Path,
+    *script: dict[str, Any],
+    summarize_in: Callable[[str], bool] = lambda _: True,
+    result: str = "noted",
+    gate: LocalGateway | None = None,
+    own_gate: LocalGateway | None = None,
+    every: float = NEVER,
+    size: int | None = None,
+    **options: Any,
+) -> AsyncIterator[SummarizedAgent]:
+    """Open an agent that follows *script*; it is summarized during each call for whose text *summarize_in* is True.
+
+    Summaries pass the agent's *gate*, or *own_gate*.
+    """
+    watched: SummarizedAgent | None = None
+    gate = gate or LocalGateway()
+
+    async def act(text: str) -> str:
+        assert watched is not None
+        if summarize_in(text):
+            await watched.summarizer.summarize_once()
+        return f"{result} {text}"
+
+    text = json.dumps({"default": list(script)})
+    async with open_agent(text, directory, NotingTool(name="Note", act=act), gate=gate, **options) as (agent, served):
+        client = agent.client.with_gateway(TimeoutGateway(gate=own_gate or gate, timeout=PATIENCE))
+        summarizer = ProgressSummarizer(agent, client, HAIKU, every=every, size=size)
+        agent.pipeline = attrs.evolve(agent.pipeline, reply=(*agent.pipeline.reply, summarizer))
+        async with summarizer.open():
+            watched = SummarizedAgent(agent=agent, summarizer=summarizer, events=watch(agent), served=served)
+            yield watched
+
 
 LONG = "a line of what the tool has found\n" * 60
 
@@ -58,8 +119,8 @@ def prompt_of(entry: dict[str, Any]) -> int:
 async def test_busy_agent_gets_progress_summary(tmp_path: Path) -> None:
     script = (call("a"), call("b"), DONE, summary_reply("Reading loop.py"))
     async with open_summarized_agent(tmp_path, *script, summarize_in="b".__eq__) as watched:
-        assert (await watched.work()).reason == "completed"
-        (event,), (request,) = watched.progress, watched.requests
+        await watched.run()
+        (event,), (request,) = watched.of_type(ProgressSummarized), watched.requests("summary")
         assert (event.text, event.turn) == ("Reading loop.py", 3)
         assert (request["model"], request["agent"], request["turn"]) == (HAIKU.id, "main", 1)
         assert Decimal(event.cost_usd) == Decimal(request["cost_usd"]) > 0
@@ -70,9 +131,9 @@ async def test_each_summary_reads_the_last_request_from_cache(tmp_path: Path) ->
     count = 8
     script = [*(call(str(n)) for n in range(count)), DONE, *(summary_reply(f"Noting {n}") for n in range(1, count))]
     async with open_summarized_agent(tmp_path, *script, result=LONG) as watched:
-        await watched.work()
-        assert [event.text for event in watched.progress] == [f"Noting {n}" for n in range(1, count)]
-        requests = watched.requests
+        await watched.run()
+        assert [event.text for event in watched.of_type(ProgressSummarized)] == [f"Noting {n}" for n in range(1, count)]
+        requests = watched.requests("summary")
         cached = [entry for entry in requests if prompt_of(entry) >= HAIKU.cache_minimum]
         assert len(cached) >= count - 2
         for before, after in pairwise(cached):
@@ -80,24 +141,14 @@ async def test_each_summary_reads_the_last_request_from_cache(tmp_path: Path) ->
         assert not [event for event in watched.events if isinstance(event, CacheBroke)]
 
 
-async def test_small_model_sees_its_answers_and_each_entry_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[Conversation] = []
-    render = Conversation.render
-
-    def noting(conversation: Conversation, **options: Any) -> Any:
-        sent.append(conversation)
-        return render(conversation, **options)
-
+async def test_small_model_sees_its_answers_and_each_entry_once(tmp_path: Path) -> None:
     script = (call("a"), call("b"), call("c"), DONE, summary_reply("Noting b"), summary_reply("Noting c"))
     async with open_summarized_agent(tmp_path, *script) as watched:
-        monkeypatch.setattr(Conversation, "render", noting)
-        await watched.work()
-    last = [conversation for conversation in sent if conversation.header.model == HAIKU.id][-1]
-    assert [role for role, _ in last.messages] == ["user", "assistant", "user", "assistant"]
-    text = b"".join(block for _, blocks in last.messages for block in blocks).decode()
-    told = ["is told: the task", "Note(text=a)", "noted a", "Note(text=b)", '"Noting b"', "noted b", "Note(text=c)"]
+        await watched.run()
+    last = watched.sent[-1]["messages"]
+    assert [message["role"] for message in last] == ["user", "assistant", "user"]
+    text = json.dumps(last)
+    told = ["is told: the task", "Note(text=a)", "noted a", "Note(text=b)", "Noting b", "noted b", "Note(text=c)"]
     assert [text.count(words) for words in told] == [1] * len(told)
     assert sorted(told, key=text.index) == told
 
@@ -106,13 +157,13 @@ async def test_no_summary_for_new_or_idle_agent(tmp_path: Path) -> None:
     script = (call("early"), call("at work"), DONE, summary_reply("Noting it"), summary_reply("Never asked"))
     async with open_summarized_agent(tmp_path, *script) as watched:
         await watched.summarizer.summarize_once()
-        assert not watched.requests
-        await watched.work()
-        assert len(watched.progress) == 1
+        assert not watched.requests("summary")
+        await watched.run()
+        assert len(watched.of_type(ProgressSummarized)) == 1
         # The agent has finished its work.
         await watched.summarizer.summarize_once()
         await watched.summarizer.summarize_once()
-        assert len(watched.requests) == 1
+        assert len(watched.requests("summary")) == 1
 
 
 async def test_periodic_summaries_begin_after_first_reply(tmp_path: Path) -> None:
@@ -126,9 +177,9 @@ async def test_periodic_summaries_begin_after_first_reply(tmp_path: Path) -> Non
     async with open_summarized_agent(tmp_path, *script, summarize_in=lambda _: False, every=0.001) as watched:
         watched.agent.emit = tell
         await trio.testing.wait_all_tasks_blocked()
-        assert not watched.requests
+        assert not watched.requests("summary")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(watched.work)
+            nursery.start_soon(watched.run)
             await told.wait()
             watched.served.server.control.signals.raise_signal("told")
 
@@ -141,49 +192,27 @@ async def test_end_of_agent_cancels_running_summary(tmp_path: Path) -> None:
             tmp_path, *script, summarize_in=lambda _: False, own_gate=gate, every=0.001
         ) as watched:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(watched.work)
+                nursery.start_soon(watched.run)
                 await gate.admitted.wait()
                 nursery.cancel_scope.cancel()
             assert gate.running == 1
         assert gate.running == 0
-        assert not watched.progress
+        assert not watched.of_type(ProgressSummarized)
 
 
 async def test_repeated_failure_is_one_event_and_summaries_continue(tmp_path: Path) -> None:
+    """Entries of a failed summary are sent again. An empty answer is no event."""
     fault = {"kind": "error", "status": 400, "count": 2}
-    script = (*(call(text) for text in "abcd"), DONE, summary_reply("Noting d", fault=fault))
-    async with open_summarized_agent(tmp_path, *script) as watched:
-        assert (await watched.work()).reason == "completed"
-        assert len(watched.requests) == 3
-        assert [event.text for event in watched.progress] == ["Noting d"]
+    replies = (
+        summary_reply("Noting d", fault=fault),
+        summary_reply(" \n"),
+        summary_reply("Noting f"),
+    )
+    async with open_summarized_agent(tmp_path, *map(call, "abcdef"), DONE, *replies) as watched:
+        await watched.run()
+        assert ["Note(text=b)" in json.dumps(body) for body in watched.sent] == [True] * 5
+        assert [event.text for event in watched.of_type(ProgressSummarized)] == ["Noting d", "Noting f"]
         assert watched.failures == ["400 invalid_request_error: injected fault: error"]
-
-
-async def test_entries_of_failed_summary_are_sent_again(tmp_path: Path) -> None:
-    fault = {"kind": "error", "status": 400, "count": 1}
-    both = summary_reply("Noting b and c", when={"last_user_text": "Note(text=b)"}, fault=fault)
-    async with open_summarized_agent(tmp_path, call("a"), call("b"), call("c"), DONE, both) as watched:
-        await watched.work()
-        assert len(watched.requests) == 2
-        assert [event.text for event in watched.progress] == ["Noting b and c"]
-
-
-async def test_empty_answer_is_no_event(tmp_path: Path) -> None:
-    script = (call("a"), call("b"), call("c"), DONE, summary_reply(" \n"), summary_reply("Noting c"))
-    async with open_summarized_agent(tmp_path, *script) as watched:
-        await watched.work()
-        assert len(watched.requests) == 2
-        assert [event.text for event in watched.progress] == ["Noting c"]
-        assert not watched.failures
-
-
-async def test_spent_budget_is_one_event(tmp_path: Path) -> None:
-    script = (*(call(text) for text in "abcd"), DONE)
-    async with open_summarized_agent(tmp_path, *script, own_gate=LocalGateway(budget=Decimal(0))) as watched:
-        assert (await watched.work()).reason == "completed"
-        assert not watched.requests
-        (reason,) = watched.failures
-        assert "raise the budget" in reason
 
 
 async def test_summaries_are_skipped_without_event_in_cool_down(tmp_path: Path) -> None:
@@ -196,9 +225,9 @@ async def test_summaries_are_skipped_without_event_in_cool_down(tmp_path: Path) 
 
     script = (call("a"), call("b"), call("c"), DONE, summary_reply("Noting c"))
     async with open_summarized_agent(tmp_path, *script, gate=gate, summarize_in=summarize_in) as watched:
-        await watched.work()
+        await watched.run()
         assert not watched.failures
-        assert [(event.text, event.turn) for event in watched.progress] == [("Noting c", 4)]
+        assert [(event.text, event.turn) for event in watched.of_type(ProgressSummarized)] == [("Noting c", 4)]
 
 
 @pytest.mark.parametrize(

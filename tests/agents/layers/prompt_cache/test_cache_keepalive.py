@@ -9,24 +9,31 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_log import discard_event
-from coterie.agents.events.layer_events import LayerFailed
 from coterie.agents.layers.prompt_cache import keepalive
-from coterie.agents.layers.prompt_cache.keepalive import CacheKeepalive, keepalive_plan, safe_lifetime, sleep_until
-from coterie.agents.loop.agent import Agent
-from coterie.agents.loop.conversation.blocks import text_block
+from coterie.agents.layers.prompt_cache.keepalive import (
+    LEAST_LOSS,
+    CacheKeepalive,
+    keepalive_plan,
+    refresh_prefix,
+    refreshes_needed,
+    safe_lifetime,
+    sleep_until,
+)
 from coterie.agents.loop.loop import run_loop
+from coterie.agents.loop.model.catalog import load_models
+from coterie.agents.loop.model.usage import Ttl, Usage
 from coterie.agents.loop.run_result import RunLimits
 from coterie.clock import Clock
 from coterie.orchestrator.gateway.admission import ModelGateway
 from coterie.orchestrator.gateway.ledger import Ledger, LedgerEntry, read_ledger
 from coterie.orchestrator.gateway.ledger_recorder import LedgerRecorder
-from tests.agents.opened_layers import open_keepalive
-from tests.agents.scripted_agent import NotingTool, open_agent, watch
-from tests.embedded_server import Served
+from tests.agents.scripted_agent import NotingTool, ObservedAgent, open_agent, watch
+from tests.examples import examples
 
 MINUTE = 60.0
 SCRIPT = """
@@ -57,16 +64,13 @@ class Passing:
             await trio.sleep_forever()
 
 
-@attrs.define(eq=False)
-class Parent:
+@attrs.frozen(kw_only=True)
+class Parent(ObservedAgent):
     """An agent with a long conversation and a keepalive."""
 
-    agent: Agent
-    served: Served
     keeper: CacheKeepalive
     passing: Passing
     gate: ModelGateway
-    events: list[Event]
     ledger: Path
 
     def begin_wait(self, seconds: float) -> None:
@@ -83,24 +87,20 @@ class Parent:
         """Wait for other agents until a refresh has failed and another could have begun."""
         self.begin_wait(20 * MINUTE)
         async with self.keeper.waiting():
-            while not failures(self):
+            while not self.failures:
                 await wait_all_tasks_blocked(0.001)
             await wait_all_tasks_blocked(0.02)
 
     async def go_on(self) -> dict[str, Any]:
         """Run one turn after the wait, and return its usage."""
-        self.agent.append_message("user", [text_block("They have reported.")])
-        assert (await run_loop(self.agent, RunLimits())).reason == "completed"
-        return self.usages("turn")[-1]
-
-    def usages(self, purpose: str) -> list[dict[str, Any]]:
-        """Return the usage from the server's log."""
-        return [entry["usage"] for entry in self.served.requests if entry["purpose"] == purpose]
+        await self.run("They have reported.")
+        usage: dict[str, Any] = self.requests("turn")[-1]["usage"]
+        return usage
 
     @property
     def cached(self) -> int:
         """Tokens that the last turn left in the cache."""
-        usage = self.usages("turn")[-1]
+        usage = self.requests("turn")[-1]["usage"]
         return int(usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"])
 
     @property
@@ -108,12 +108,7 @@ class Parent:
         """Dollars spent according to the gateway."""
         return self.gate.accounts.session.spent
 
-    def limit(self, dollars: Decimal | None) -> None:
-        """Set the budget of the agent."""
-        self.gate.accounts.agents[self.agent.identity.agent].limit = dollars
-
     def lines(self, purpose: str) -> list[LedgerEntry]:
-        """Entries of the ledger."""
         return [line for line in read_ledger(self.ledger).lines if line.purpose == purpose]
 
 
@@ -128,36 +123,57 @@ async def open_parent(
         with Ledger.open(path) as ledger:
             gate = ModelGateway(served.clock, settled=LedgerRecorder(ledger, served.clock, discard_event).record)
             events = watch(agent)
-            async with (
-                gate.open_client(agent.identity.agent) as asker,
-                open_keepalive(agent, passing.sleep_until) as keeper,
-            ):
+            keeper, pipeline = CacheKeepalive(agent, passing.sleep_until), agent.pipeline
+            agent.pipeline = attrs.evolve(
+                pipeline, before_call=(*pipeline.before_call, keeper), reply=(*pipeline.reply, keeper)
+            )
+            async with gate.open_client(agent.identity.agent) as asker, keeper.open():
                 agent.client = agent.client.with_gateway(asker)
+                assert await refresh_prefix(agent) is None, "nothing is cached yet"
                 await run_loop(agent, RunLimits())
-                yield Parent(agent, served, keeper, passing, gate, events, path)
+                yield Parent(
+                    agent=agent, events=events, served=served, keeper=keeper, passing=passing, gate=gate, ledger=path
+                )
 
 
-async def test_prefix_is_read_from_cache_after_twenty_minutes_of_waiting(tmp_path: Path) -> None:
-    async with open_parent(tmp_path) as parent:
+@pytest.mark.parametrize(("model", "output"), [("claude-opus-5-5", 1), ("claude-sonnet-4-5", 0)])
+async def test_prefix_is_read_from_cache_after_twenty_minutes_of_waiting(
+    tmp_path: Path, model: str, output: int
+) -> None:
+    """Overlapping waits are one wait."""
+    async with open_parent(tmp_path, model=model) as parent:
         before, written, cached = parent.agent.conversation.prefix_hash, parent.ledger, parent.cached
         transcript = parent.agent.transcript.path.read_bytes()
-        await parent.wait(20 * MINUTE)
+        parent.begin_wait(20 * MINUTE)
+        async with parent.keeper.waiting():
+            async with parent.keeper.waiting(), parent.keeper.waiting():
+                pass
+            await parent.passing.is_over.wait()
         assert parent.agent.conversation.prefix_hash == before
         assert parent.agent.transcript.path.read_bytes() == transcript
         refreshes = parent.lines("refresh")
-        assert [(line.usage.read, line.usage.write_5m, line.usage.output) for line in refreshes] == [(cached, 0, 1)] * 4
+        assert [(line.usage.read, line.usage.write_5m, line.usage.output) for line in refreshes] == [
+            (cached, 0, output)
+        ] * 4
+        assert parent.agent.replied_at is not None
+        assert parent.passing.asked[0] < parent.agent.replied_at + safe_lifetime("5m"), "it counts from the request"
         assert (await parent.go_on())["cache_read_input_tokens"] == cached
         assert sum(line.cost_usd for line in read_ledger(written).lines) == parent.spent
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(20.0, 5_000), (20 * MINUTE, 500)])
-async def test_short_wait_or_cheap_prefix_causes_no_refresh(tmp_path: Path, seconds: float, words: int) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "words", "age"), [(20.0, 5_000, 0), (20 * MINUTE, 500, 0), (20 * MINUTE, 5_000, 301)]
+)
+async def test_short_wait_or_cheap_or_expired_prefix_causes_no_refresh(
+    tmp_path: Path, seconds: float, words: int, age: float
+) -> None:
     async with open_parent(tmp_path, words=words) as parent:
         parent.begin_wait(seconds)
+        parent.served.clock.advance(age)
         async with parent.keeper.waiting():
-            await wait_all_tasks_blocked(0.01)
-            assert parent.passing.is_over.is_set() == (words == 5_000)
-        assert parent.usages("refresh") == []
+            await wait_all_tasks_blocked(0.02)
+            assert parent.passing.is_over.is_set() == (seconds == 20.0)
+        assert parent.requests("refresh") == []
 
 
 async def test_refreshes_of_long_wait_stop_when_they_cost_the_loss(tmp_path: Path) -> None:
@@ -169,66 +185,38 @@ async def test_refreshes_of_long_wait_stop_when_they_cost_the_loss(tmp_path: Pat
             while len(parent.lines("refresh")) < most:
                 await wait_all_tasks_blocked(0.001)
             await wait_all_tasks_blocked(0.02)
-        assert len(parent.usages("refresh")) == most == 11
+        assert len(parent.requests("refresh")) == most == 11
         assert sum(line.cost_usd for line in parent.lines("refresh")) <= upkeep.loss
         parent.served.clock.advance(301)
         assert (await parent.go_on())["cache_read_input_tokens"] == 0
 
 
-async def test_expired_prefix_is_not_refreshed(tmp_path: Path) -> None:
-    async with open_parent(tmp_path) as parent:
-        parent.begin_wait(20 * MINUTE)
-        parent.served.clock.advance(301)
-        async with parent.keeper.waiting():
-            await wait_all_tasks_blocked(0.02)
-        assert parent.usages("refresh") == []
+REFUSING = SCRIPT.replace("purpose: refresh", "purpose: notes")
 
 
-async def test_ttl_is_counted_from_time_of_request(tmp_path: Path) -> None:
-    async with open_parent(tmp_path, SCRIPT.replace('"I wait."', '"I wait.", delay: 0.1')) as parent:
-        assert parent.agent.replied_at is not None
-        await parent.wait(1.0)
-        assert parent.passing.asked[0] <= parent.agent.replied_at - 0.1 + safe_lifetime("5m")
-
-
-async def test_overlapping_waits_are_one_wait(tmp_path: Path) -> None:
-    async with open_parent(tmp_path) as parent:
-        parent.begin_wait(20 * MINUTE)
-        async with parent.keeper.waiting():
-            async with parent.keeper.waiting(), parent.keeper.waiting():
-                pass
-            await parent.passing.is_over.wait()
-        assert len(parent.usages("refresh")) == 4
-
-
-async def test_exhausted_budget_stops_refreshes_without_notice_to_agent(tmp_path: Path) -> None:
-    async with open_parent(tmp_path) as parent:
-        parent.limit(parent.spent)
-        await parent.wait_until_failure()
-        assert "raise the budget" in failures(parent)[0].reason
-        assert parent.usages("refresh") == []
-        parent.limit(None)
-        await parent.go_on()
-
-
-async def test_refused_refresh_is_event_and_last_one_of_wait(tmp_path: Path) -> None:
-    without = SCRIPT.replace("purpose: refresh", "purpose: notes")
-    async with open_parent(tmp_path, without) as parent:
-        await parent.wait_until_failure()
-        assert [failure.layer for failure in failures(parent)] == ["refresh"]
-        await parent.go_on()
-
-
-async def test_refresh_in_cool_down_times_out_before_prefix_expires(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [(REFUSING, "400"), (SCRIPT, "raise the budget"), (SCRIPT, "before the cache entry expired")],
+    ids=["refused", "spent budget", "cool-down"],
+)
+async def test_failed_refresh_is_event_and_last_one_of_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
-    monkeypatch.setattr(keepalive, "MARGIN", 0.02)
-    async with open_parent(tmp_path) as parent:
-        parent.gate.cool_down(1_000)
+    async with open_parent(tmp_path, script) as parent:
+        account = parent.gate.accounts.agents[parent.agent.identity.agent]
+        if "budget" in reason:
+            account.limit = parent.spent
+        if "before" in reason:
+            monkeypatch.setattr(keepalive, "MARGIN", 0.02)
+            parent.gate.cool_down(1_000)
         await parent.wait_until_failure()
-        assert "before the cache entry expired" in failures(parent)[0].reason
-        assert parent.usages("refresh") == []
+        [failure] = parent.failures
+        assert reason in failure
+        assert len(parent.requests("refresh")) == (reason == "400")
         assert parent.lines("refresh") == []
+        if "before" not in reason:
+            account.limit = None
+            await parent.go_on()
 
 
 async def test_running_refresh_is_cancelled_with_wait_and_costs_its_maximum(tmp_path: Path) -> None:
@@ -240,7 +228,7 @@ async def test_running_refresh_is_cancelled_with_wait_and_costs_its_maximum(tmp_
         [line] = parent.lines("refresh")
         assert line.is_estimated
         assert line.usage.write_5m > parent.cached
-        assert failures(parent) == []
+        assert parent.failures == []
         await parent.go_on()
         assert not parent.lines("turn")[-1].is_estimated
 
@@ -249,20 +237,20 @@ async def test_long_waits_with_few_writes_select_ttl_of_an_hour_until_a_short_wa
     """The first long wait alone decides nothing, because many tokens were written before it."""
     async with open_parent(tmp_path) as parent:
         await parent.wait(20 * MINUTE)
-        assert written(await parent.go_on())["ephemeral_1h_input_tokens"] == 0
+        assert (await parent.go_on())["cache_creation"]["ephemeral_1h_input_tokens"] == 0
         before = parent.cached
         await parent.wait(20 * MINUTE)
         turn = await parent.go_on()
         assert turn["cache_read_input_tokens"] == before, "another life does not break the prefix"
-        assert written(turn)["ephemeral_1h_input_tokens"] > 0
-        count, cached = len(parent.usages("refresh")), parent.cached
+        assert turn["cache_creation"]["ephemeral_1h_input_tokens"] > 0
+        count, cached = len(parent.requests("refresh")), parent.cached
         await parent.wait(20 * MINUTE)
-        assert len(parent.usages("refresh")) == count
+        assert len(parent.requests("refresh")) == count
         assert (await parent.go_on())["cache_read_input_tokens"] == cached
         await parent.wait(20.0)
         turn = await parent.go_on()
-        assert written(turn)["ephemeral_1h_input_tokens"] == 0
-        assert written(turn)["ephemeral_5m_input_tokens"] > 0
+        assert turn["cache_creation"]["ephemeral_1h_input_tokens"] == 0
+        assert turn["cache_creation"]["ephemeral_5m_input_tokens"] > 0
 
 
 async def test_sleep_until_notices_changed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,10 +264,39 @@ async def test_sleep_until_notices_changed_clock(monkeypatch: pytest.MonkeyPatch
             clock.advance(300)
 
 
-def failures(parent: Parent) -> list[LayerFailed]:
-    return [event for event in parent.events if isinstance(event, LayerFailed)]
+MODELS = load_models()
 
 
-def written(usage: dict[str, Any]) -> dict[str, int]:
-    created: dict[str, int] = usage["cache_creation"]
-    return created
+@pytest.mark.parametrize(
+    ("model", "ttl", "has_thinking", "refresh", "loss"),
+    [
+        ("opus", "5m", True, "0.02002", "0.48"),
+        ("opus", "5m", False, "0.02", "0.48"),
+        ("opus", "1h", True, "0.02002", "0.78"),
+    ],
+)
+def test_refresh_and_loss_of_100k_tokens(model: str, ttl: Ttl, refresh: str, loss: str, *, has_thinking: bool) -> None:
+    plan = keepalive_plan(MODELS.get(model), prefix_tokens=100_000, ttl=ttl, has_thinking=has_thinking)
+    assert (plan.refresh, plan.loss) == (Decimal(refresh), Decimal(loss))
+    assert plan.interval == {"5m": 280, "1h": 3580}[ttl]
+
+
+@examples(20)
+@given(
+    model=st.sampled_from(sorted(MODELS.models)),
+    tokens=st.integers(0, 200_000),
+    wait=st.integers(1, 48 * 3600),
+    ttl=st.sampled_from(["5m", "1h"]),
+)
+def test_refreshes_at_most_double_the_least_cost_of_any_wait(model: str, tokens: int, wait: int, ttl: Ttl) -> None:
+    """Refresh while `is_worth_another` is True, then read or write; a prefix with a small loss is not refreshed."""
+    chosen = MODELS.get(model)
+    upkeep = keepalive_plan(chosen, prefix_tokens=tokens, ttl=ttl)
+    spent, used = Decimal(0), 0.0
+    while used + upkeep.interval < wait and upkeep.is_worth_another(spent):
+        spent, used = spent + upkeep.refresh, used + upkeep.interval
+    read = chosen.cost(Usage(read=tokens) if tokens >= chosen.cache_minimum else Usage(input=tokens))
+    left_alone = read if wait <= upkeep.interval else read + upkeep.loss
+    least = min(left_alone, refreshes_needed(ttl, wait) * upkeep.refresh + read)
+    paid = spent + (read if wait - used <= upkeep.interval else read + upkeep.loss)
+    assert least <= paid <= (2 * least if upkeep.loss >= LEAST_LOSS else least + LEAST_LOSS)

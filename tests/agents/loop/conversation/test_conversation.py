@@ -6,10 +6,11 @@ from typing import Any
 import attrs
 import pytest
 
+from coterie.agents.loop.conversation.cache_markers import CacheTtls
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.model.catalog import Role
-from tests.agents.conversation_blocks import HEADER, RAW_INPUTS, image, text, thinking, tool_result, tool_use
+from tests.agents.conversation_blocks import HEADER, image, text, thinking, tool_result, tool_use
 
 
 def begun() -> Conversation:
@@ -20,14 +21,6 @@ def begun() -> Conversation:
 
 def body_of(conversation: Conversation) -> Any:
     return json.loads(conversation.render(max_tokens=10).body)
-
-
-@pytest.mark.parametrize("raw_input", RAW_INPUTS)
-def test_tool_input_keeps_streamed_bytes(raw_input: bytes) -> None:
-    conversation = begun()
-    conversation.append("assistant", [tool_use("toolu_1", raw_input)])
-    assert raw_input in conversation.prefix_bytes()
-    assert raw_input in conversation.render(max_tokens=10).body
 
 
 def test_body_contains_parameters_sections_and_messages() -> None:
@@ -78,9 +71,6 @@ def test_http_header_parameters_are_hashed_but_not_in_body() -> None:
 def test_key_header_is_restored_from_its_bytes() -> None:
     header = KeyHeader(model="m", betas=("b", "a"), thinking=b'{\n "type" : "adaptive"}', effort="max", has_images=True)
     assert KeyHeader.from_bytes(header.to_bytes()) == header
-
-
-def test_key_header_refuses_parameter_that_is_no_object() -> None:
     with pytest.raises(ValueError, match=r"tool_choice: not a JSON object"):
         KeyHeader(model="m", tool_choice=b'"auto"')
 
@@ -119,16 +109,6 @@ def test_conversation_without_messages_cannot_be_rendered() -> None:
         Conversation.begin(HEADER, system=[text("s")]).render(max_tokens=1)
 
 
-def test_one_message_and_two_messages_have_different_hashes() -> None:
-    one, two = begun(), begun()
-    one.append("user", [text("a"), text("b")])
-    two.append("user", [text("a")])
-    two.append("user", [text("b")])
-    assert one.first_difference(two) == 4
-    assert len(body_of(one)["messages"]) == 2
-    assert len(body_of(two)["messages"]) == 3
-
-
 def test_fork_shares_segments_and_both_continue_independently() -> None:
     parent = begun()
     child, sibling = parent.fork(), parent.fork()
@@ -143,39 +123,22 @@ def test_fork_shares_segments_and_both_continue_independently() -> None:
     assert [m.blocks for m in child.messages] == [(text("Go."),), (text("child"),)]
 
 
-def test_first_difference_is_segment_that_only_one_has() -> None:
-    parent = begun()
-    child = parent.fork()
-    assert parent.first_difference(child) is None
-    child.append("assistant", [text("more")])
-    assert parent.first_difference(child) == child.first_difference(parent) == len(parent)
-    assert parent.first_difference(Conversation.begin(attrs.evolve(HEADER, model="other"))) == 0
-
-
-def test_siblings_differ_only_from_directive_on() -> None:
-    parent = begun()
-    parent.append("assistant", [thinking(), tool_use("toolu_1"), text("and"), tool_use("toolu_2")])
-    left, right = parent.fork_with("started", "Look left."), parent.fork_with("started", "Look right.")
-    assert left.extends(parent)
-    assert left.first_difference(right) == len(left) - 1 == len(parent) + 2
-    result = body_of(left)["messages"][-1]
-    assert result["role"] == "user"
-    assert [block.get("tool_use_id") for block in result["content"]] == ["toolu_1", "toolu_2", None]
-    assert result["content"][0]["content"] == [{"type": "text", "text": "started"}]
-    assert result["content"][2]["text"] == "Look left."
-
-
-def test_answered_calls_get_no_placeholder() -> None:
+def test_only_open_calls_get_a_placeholder() -> None:
     parent = begun()
     parent.append("assistant", [tool_use("toolu_1")])
     parent.append("user", [tool_result("toolu_1")])
     parent.append("assistant", [text("Done.")])
     fork = parent.fork_with("started", "Go on.")
     assert [segment.block_type for segment in fork.segments[len(parent) :]] == ["text"]
+    parent.append("assistant", [tool_use("toolu_2"), text("and"), tool_use("toolu_3")])
+    result = body_of(parent.fork_with("started", "Look left."))["messages"][-1]
+    assert [block.get("tool_use_id") for block in result["content"]] == ["toolu_2", "toolu_3", None]
+    assert result["content"][0]["content"] == [{"type": "text", "text": "started"}]
 
 
 def test_rewrite_begins_epoch_with_same_tools_and_system() -> None:
     conversation = begun()
+    kept = conversation.messages
     conversation.append("assistant", [text("long")])
     old = conversation.fork()
     conversation.sent(conversation.render(max_tokens=1))
@@ -186,26 +149,18 @@ def test_rewrite_begins_epoch_with_same_tools_and_system() -> None:
     assert conversation.first_difference(old) == 2
     assert [m["content"][0]["text"] for m in body_of(conversation)["messages"]] == ["summary"]
     assert body_of(conversation)["tools"] == [{"name": "Bash"}]
-
-
-def test_rewrite_keeps_hashes_of_kept_messages() -> None:
-    conversation = begun()
-    conversation.append("assistant", [text("long")])
-    old = conversation.fork()
-    conversation.rewrite([*conversation.messages[:1], ("user", [text("summary")])])
-    assert conversation.first_difference(old) == 3
+    conversation.rewrite([*kept, ("user", [text("summary")])])
+    assert conversation.first_difference(old) == 3, "the hashes of kept messages are equal"
 
 
 def test_changed_header_begins_epoch_with_same_bytes_and_other_hashes() -> None:
     conversation = begun()
     old = conversation.fork()
-    conversation.evolve_header(effort="max")
+    conversation.rewrite(conversation.messages, attrs.evolve(conversation.header, effort="max"))
     assert conversation.epoch == 1
     assert conversation.first_difference(old) == 0
     assert [s.data for s in conversation.segments] == [s.data for s in old.segments]
     assert conversation.segments[0].data is old.segments[0].data
-    conversation.evolve_header(effort="max")
-    assert conversation.epoch == 1
 
 
 @pytest.mark.parametrize(
@@ -246,15 +201,6 @@ def test_text_about_images_begins_no_epoch(block: bytes) -> None:
     assert (conversation.epoch, conversation.header.has_images) == (0, False)
 
 
-def test_prefix_bytes_are_header_tools_system_messages() -> None:
-    conversation = begun()
-    start = HEADER.to_bytes() + b',"tools":[{"name":"Bash"}'
-    assert conversation.prefix_bytes(1) == start
-    assert conversation.prefix_bytes(2) == start + b'],"system":[' + text("Be brief.")
-    assert conversation.prefix_bytes().endswith(b'],"messages":[{"role":"user","content":[' + text("Go."))
-    assert conversation.prefix_bytes(0) == HEADER.to_bytes()
-
-
 def test_long_history_is_few_chunks_shared_by_later_requests() -> None:
     """Bytes of earlier turns are joined once; a fork cut before a merge still renders the same bytes."""
     conversation = Conversation.begin(HEADER)
@@ -274,3 +220,136 @@ def test_long_history_is_few_chunks_shared_by_later_requests() -> None:
         fork.append("user", [text("y" * 200_000)])
         assert fork.prefix_bytes()[: len(body) // 2] == conversation.prefix_bytes()[: len(body) // 2]
         assert json.loads(fork.render(max_tokens=1).body)["messages"][-2]["content"][0]["text"] == "own way"
+
+
+def sectioned() -> Conversation:
+    """Segments: 0 tool, 1 and 2 system, 3 and 4 first user message."""
+    conversation = Conversation.begin(HEADER, tools=[b"{}"], system=[text("a"), text("b")])
+    conversation.append("user", [text("context"), text("task")])
+    return conversation
+
+
+def marks(conversation: Conversation, *, helper: bool = False) -> tuple[int, ...]:
+    return conversation.render(max_tokens=1, helper=helper).marks
+
+
+def answer(conversation: Conversation) -> None:
+    conversation.sent(conversation.render(max_tokens=1))
+
+
+def test_first_request_marks_system_context_and_end_before_task() -> None:
+    """Other agents of this type may share everything before the task."""
+    assert marks(sectioned()) == (2, 3, 4)
+
+
+def test_next_request_marks_previous_end_and_its_own() -> None:
+    conversation = sectioned()
+    answer(conversation)
+    conversation.append("assistant", [thinking(), tool_use("toolu_1")])
+    conversation.append("user", [tool_result("toolu_1")])
+    assert marks(conversation) == (2, 4, 7)
+    answer(conversation)
+    conversation.append("assistant", [text("more")])
+    conversation.append("user", [text("and?")])
+    assert marks(conversation) == (2, 4, 7, 9)
+
+
+def test_without_system_the_tools_are_marked() -> None:
+    deferred = b'{"name":"Rare","defer_loading":true}'
+    conversation = Conversation.begin(HEADER, tools=[b"{ }", deferred], system=[text("")])
+    conversation.append("user", [text("go")])
+    rendered = conversation.render(max_tokens=1)
+    assert rendered.marks == (0, 3)
+    assert json.loads(rendered.body)["tools"][0] == {"cache_control": {"type": "ephemeral"}}
+
+
+@pytest.mark.parametrize(("said", "marked", "previous"), [("go", (0,), 0), ("", (), None)])
+def test_without_tools_and_system_only_markable_messages_are_marked(
+    said: str, marked: tuple[int, ...], previous: int | None
+) -> None:
+    conversation = Conversation.begin(HEADER)
+    conversation.append("user", [text(said)])
+    assert marks(conversation) == marked
+    answer(conversation)
+    assert conversation.marks.previous == previous
+
+
+def test_siblings_mark_last_placeholder_then_their_own_end() -> None:
+    parent = sectioned()
+    answer(parent)
+    done = parent.fork()
+    done.append("assistant", [text("done"), thinking()])
+    assert marks(done.fork_with("started", "Look left.")) == (2, 4, 5, 7)
+    parent.append("assistant", [tool_use("toolu_1"), tool_use("toolu_2")])
+    fork = parent.fork_with("started", "Look left.")
+    assert marks(fork) == (2, 4, 8, 9)
+    assert marks(fork) == (2, 4, 8, 9)
+    answer(fork)
+    fork.append("assistant", [text("left")])
+    fork.append("user", [text("on")])
+    assert marks(fork) == (2, 4, 9, 11)
+    assert parent.marks.previous == 4
+
+
+def test_helper_marks_end_of_parent_and_never_its_own() -> None:
+    parent = sectioned()
+    parent.append("assistant", [text("a")])
+    parent.append("user", [text("b")])
+    answer(parent)
+    parent.append("assistant", [tool_use("toolu_1")])
+    helper = parent.fork_with("not run", "Write notes.")
+    assert marks(helper, helper=True) == (2, 4, 6)
+    helper.sent(helper.render(max_tokens=1, helper=True))
+    helper.append("assistant", [text("noted")])
+    helper.append("user", [text("more")])
+    assert marks(helper, helper=True) == (2, 4, 6)
+
+
+def ttls(conversation: Conversation, ttl: CacheTtls) -> list[str]:
+    body = json.loads(conversation.render(max_tokens=1, ttl=ttl).body)
+    found: list[dict[str, Any]] = [*body.get("tools", []), *body.get("system", [])]
+    found += [block for message in body["messages"] for block in message["content"]]
+    return [block["cache_control"].get("ttl", "5m") for block in found if "cache_control" in block]
+
+
+def test_early_markers_can_have_ttl_of_an_hour() -> None:
+    conversation = sectioned()
+    answer(conversation)
+    conversation.append("user", [text("more")])
+    assert ttls(conversation, CacheTtls(system="1h", context="1h")) == ["1h", "1h", "5m"]
+    assert ttls(conversation, CacheTtls(system="1h")) == ["1h", "5m", "5m"]
+
+
+def test_marker_never_outlives_earlier_one() -> None:
+    with pytest.raises(ValueError, match="1h"):
+        CacheTtls(system="5m", context="1h")
+    conversation = Conversation.begin(HEADER)
+    conversation.append("assistant", [text("I began.")])
+    answer(conversation)
+    conversation.append("user", [text("go")])
+    assert ttls(conversation, CacheTtls(system="1h", context="1h")) == ["5m", "5m"]
+
+
+def test_forks_share_all_but_directive_and_new_agents_their_system() -> None:
+    parent = Conversation.begin(HEADER, tools=[b"{}"], system=[text("s")])
+    parent.append("user", [text("context"), text("task")])
+    assert parent.shared_hash == parent.prefix.hash_at(2)
+    parent.sent(parent.render(max_tokens=1))
+    assert parent.shared_hash is None
+    parent.append("assistant", [tool_use("toolu_1")])
+    left, right = parent.fork_with("started", "Left."), parent.fork_with("started", "Right.")
+    assert left.shared_hash == right.shared_hash == left.prefix.hash_at(len(left) - 1)
+    left.sent(left.render(max_tokens=1))
+    assert left.shared_hash is None
+
+
+def test_last_answered_request_can_be_resent() -> None:
+    conversation = Conversation.begin(HEADER, system=[text("s")])
+    conversation.append("user", [text("context"), text("task"), text("")])
+    sent = conversation.render(max_tokens=1)
+    assert conversation.answered().render(max_tokens=1).body == sent.body
+    conversation.sent(sent)
+    conversation.append("assistant", [text("Yes.")])
+    again = conversation.answered()
+    assert [message.role for message in again.messages] == ["user"]
+    assert again.messages == conversation.messages[:1]

@@ -1,67 +1,39 @@
 """Replay of transcripts: each request as the server received it, and the origin of each part."""
 
-import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coterie.agents.errors import TranscriptCorrupt
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
-from coterie.agents.loop.agent import Agent
 from coterie.agents.loop.conversation.blocks import text_block
 from coterie.agents.loop.conversation.cache_markers import CacheTtls
-from coterie.agents.loop.conversation.conversation import Conversation
-from coterie.agents.loop.conversation.key_header import KeyHeader
 from coterie.agents.loop.conversation.replay import ReplayedTurn, replay_turns
-from coterie.agents.loop.conversation.transcript import TranscriptWriter
-from coterie.agents.loop.conversation.transcript_records import Boundary, UserTextRecord
+from coterie.agents.loop.conversation.transcript_records import UserTextRecord
 from coterie.agents.loop.loop import run_loop
 from coterie.agents.loop.run_result import RunLimits
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
-from coterie.scenarios.api_server.app import EmbeddedServer
-from coterie.scenarios.api_server.http.http_connection import HttpRequest
-from coterie.scenarios.api_server.http.http_server import Responder
 from coterie.scenarios.api_server.request.api_request import parse_caller
-from tests.agents.conversation_blocks import text, thinking, tool_result, tool_use
-from tests.agents.layers.test_layers_in_loop import long, slow_at, working
+from tests.agents.layers.test_layer4_compaction import SUMMARY, long, working
+from tests.agents.layers.test_layers_in_loop import slow_at
 from tests.agents.scripted_agent import NotingTool, open_agent
 from tests.embedded_server import Served
-from tests.orchestrator.session_writer import reply
 
-BOUNDARY = Boundary(
-    trigger="threshold",
-    by="notes",
-    turn=3,
-    tokens_before=9,
-    tokens_after=5,
-    left=3,
-    kept=1,
-    parts=["context", "summary", "words", "files"],
-)
 HOUR = CacheTtls(system="1h", context="1h", previous="1h", last="5m")
-
-
-@pytest.fixture
-def received(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Return the bodies of the requests of turns as the server received them."""
-    bodies: list[bytes] = []
-    handle = EmbeddedServer.handle
-
-    async def record(server: EmbeddedServer, request: HttpRequest, respond: Responder) -> None:
-        if request.path == "/v1/messages" and parse_caller(request.headers).purpose == "turn":
-            bodies.append(request.body)
-        await handle(server, request, respond)
-
-    monkeypatch.setattr(EmbeddedServer, "handle", record)
-    return bodies
 
 
 def turns(directory: Path) -> list[ReplayedTurn]:
     return list(replay_turns(directory / "transcript.jsonl"))
 
 
-def bodies(directory: Path) -> list[bytes]:
-    return [turn.render().body for turn in turns(directory)]
+def check_replayed(directory: Path, *servers: Served) -> list[ReplayedTurn]:
+    """Check that each request of a turn is replayed as a server received it, and return the turns."""
+    received = [each for served in servers for each in served.received]
+    found = turns(directory)
+    bodies = [each.body for each in received if parse_caller(each.headers).purpose == "turn"]
+    assert [turn.render().body for turn in found] == bodies != []
+    return found
 
 
 def origins(turn: ReplayedTurn) -> list[str]:
@@ -69,144 +41,64 @@ def origins(turn: ReplayedTurn) -> list[str]:
 
 
 def clearing_by(mechanism: str = "") -> LayersSettings:
-    """Layer 1 and one mechanism of layer 2."""
     return LayersSettings(
         clearing=ClearingSettings(by_time=mechanism == "time", by_cache=mechanism == "cache", by_api=mechanism == "api")
     )
 
 
-async def test_replay_restores_requests_over_rewrite_and_resume(tmp_path: Path, received: list[bytes]) -> None:
+async def test_replay_restores_requests_over_rewrite_and_resume(tmp_path: Path) -> None:
     served: list[Served] = []
     tool = NotingTool(name="Note", act=slow_at(8, served))
     layers = clearing_by("time")
-    async with open_agent(working(12), tmp_path, tool, layers=layers) as (agent, server):
-        served.append(server)
+    async with open_agent(working(12), tmp_path, tool, layers=layers) as (agent, first):
+        served.append(first)
         await run_loop(agent, RunLimits(turns=10))
-    async with open_agent(working(12), tmp_path, tool, layers=layers) as (agent, server):
-        served[:] = [server]
+    async with open_agent(working(12), tmp_path, tool, layers=layers) as (agent, second):
+        served[:] = [second]
         agent.ttl = HOUR
         agent.append_message("user", [text_block("go on")], UserTextRecord(texts=["go on"]))
         await run_loop(agent, RunLimits(turns=10))
-    assert len(received) > 12
-    assert bodies(tmp_path) == received
-    found = turns(tmp_path)
+    found = check_replayed(tmp_path, first, second)
     assert found[0].conversation.epoch == 0
     assert found[-1].conversation.epoch >= 1
     assert found[-1].lifetimes == HOUR
-    shown = origins(found[-1])
-    assert {"result, layer 2 cleared", "result, loop closed", "result", "human"} <= set(shown)
-
-
-@pytest.mark.parametrize(("mechanism", "layer"), [("cache", "layer 2 cut from cache"), ("api", None)])
-async def test_replay_restores_requests_with_any_clearing(
-    tmp_path: Path, received: list[bytes], mechanism: str, layer: str | None
-) -> None:
-    tool = NotingTool(name="Note", act=long(1_000))
-    async with open_agent(working(14), tmp_path, tool, layers=clearing_by(mechanism)) as (agent, _):
-        await run_loop(agent, RunLimits(turns=20))
-    assert bodies(tmp_path) == received
-    assert layer in {each.layer for each in turns(tmp_path)[-1].origins}
+    assert {"result, layer 2 cleared", "result, loop closed", "result", "human"} <= set(origins(found[-1]))
 
 
 @pytest.mark.slow
-async def test_replay_restores_requests_over_compactions(tmp_path: Path, received: list[bytes]) -> None:
-    summary = {"purpose": "compaction", "times": "always", "text": "<summary>Went well.</summary>"}
-    script = json.dumps({"default": [summary, *json.loads(working(24))["default"]]})
-    tool, compact = NotingTool(name="Note", act=long(8_000)), CompactionStep()
-    async with open_agent(script, tmp_path, tool, layers=clearing_by(), window=73_000, compact=compact) as (agent, _):
+@pytest.mark.parametrize(
+    ("calls", "size", "mechanism", "shown"),
+    [
+        (14, 1_000, "cache", {"result, layer 2 cut from cache"}),
+        (14, 1_000, "api", {"result"}),
+        (24, 8_000, "", {"summary, layer 4 summary", "words, restored", "said, kept"}),
+        (1, 60_000, "", {"tools", "task", "thinking", "said", "call", "result, layer 1 stored"}),
+    ],
+    ids=["cleared by cache", "cleared by API", "compacted", "stored"],
+)
+async def test_replay_restores_requests_of_every_layer(
+    tmp_path: Path, calls: int, size: int, mechanism: str, shown: set[str]
+) -> None:
+    script = working(calls, SUMMARY)
+    tool, compact = NotingTool(name="Note", act=long(size)), CompactionStep()
+    options: dict[str, Any] = {"layers": clearing_by(mechanism), "window": 73_000, "compact": compact}
+    async with open_agent(script, tmp_path, tool, **options) as (agent, served):
         assert (await run_loop(agent, RunLimits(turns=40))).text == "done"
-    assert bodies(tmp_path) == received
-    last = turns(tmp_path)[-1]
-    assert last.boundary is not None
-    assert {"summary, layer 4 summary", "words, restored", "said, kept"} <= set(origins(last))
+    last = check_replayed(tmp_path, served)[-1]
+    assert shown <= set(origins(last))
+    assert (last.boundary is not None) == ("said, kept" in shown)
 
 
-async def test_replay_has_every_attempt_of_cut_off_turn(tmp_path: Path, received: list[bytes]) -> None:
-    script = "default: [{text: half, stop: max_tokens}]"
-    async with open_agent(script, tmp_path) as (agent, _):
+async def test_replay_has_every_attempt_of_cut_off_turn(tmp_path: Path) -> None:
+    async with open_agent("default: [{text: half, stop: max_tokens}]", tmp_path) as (agent, served):
         await run_loop(agent, RunLimits(turns=3))
-    assert bodies(tmp_path) == received
-    assert [(turn.number, turn.reply.is_taken) for turn in turns(tmp_path)] == [(1, False)] * 3 + [(1, True)]
-    assert [turn.reply.max_tokens for turn in turns(tmp_path)] == [8_000, 16_000, 32_000, 64_000]
-
-
-async def test_replay_recognises_stored_result(tmp_path: Path, received: list[bytes]) -> None:
-    tool = NotingTool(name="Note", act=long(60_000))
-    async with open_agent(working(1), tmp_path, tool, layers=clearing_by()) as (agent, _):
-        await run_loop(agent, RunLimits(turns=3))
-    assert bodies(tmp_path) == received
-    assert origins(turns(tmp_path)[-1]) == ["tools", "task", "thinking", "said", "call", "result, layer 1 stored"]
-
-
-async def test_replay_restores_requests_of_fork(tmp_path: Path, received: list[bytes]) -> None:
-    async with open_agent(working(2), tmp_path, NotingTool(name="Note")) as (agent, _):
-        await run_loop(agent, RunLimits(turns=1))
-        directory = tmp_path / "fork"
-        directory.mkdir()
-        with TranscriptWriter.open(directory / "transcript.jsonl") as transcript:
-            conversation = agent.conversation.fork_with("later", "<fork-directive> look")
-            facts = {
-                name: getattr(agent, name) for name in ("identity", "model", "client", "tools", "workspace", "denial")
-            }
-            fork = Agent(conversation=conversation, transcript=transcript, meter=agent.meter, **facts)
-            transcript.record(fork.conversation)
-            await run_loop(fork, RunLimits(turns=2))
-    assert bodies(directory) == received[1:]
-    assert origins(turns(directory)[0])[-2:] == ["result", "directive"]
-
-
-def compacted(directory: Path) -> None:
-    """A conversation with a task, one round and a compaction."""
-    conversation = Conversation.begin(KeyHeader(model="m"), tools=[b'{"name":"Read"}'], system=[text("Be brief.")])
-    with TranscriptWriter.open(directory / "transcript.jsonl") as writer:
-        conversation.append("user", [text("the context"), text("the task")])
-        writer.record(conversation, UserTextRecord(texts=["the task"]))
-        conversation.append("assistant", [thinking(), tool_use("t1", b"{}")])
-        writer.record(conversation, reply(1))
-        conversation.append("user", [tool_result("t1", "found"), text_block('<message from="b">hi</message>')])
-        writer.record(conversation)
-        conversation.append("assistant", [text("I go on.")])
-        writer.record(conversation, reply(2))
-        written = [text(word) for word in ("the context", "what was", "the task", "files")]
-        conversation.rewrite([("user", written), ("assistant", [text("I go on.")])])
-        writer.record(conversation, boundary=BOUNDARY)
-        conversation.append("user", [text("and now?")])
-        writer.record(conversation, UserTextRecord(texts=["and now?"]))
-        conversation.append("assistant", [text("done")])
-        writer.record(conversation, reply(3))
-
-
-def test_replay_recognises_blocks_written_and_kept_by_compaction(tmp_path: Path) -> None:
-    compacted(tmp_path)
-    _, second, third = turns(tmp_path)
-    assert origins(second) == ["tools", "system", "context", "task", "thinking", "call", "result", "mail"]
-    assert origins(third) == [
-        "tools",
-        "system",
-        "context, restored",
-        "summary, layer 3 notes",
-        "words, restored",
-        "files, restored",
-        "said, kept",
-        "human",
-    ]
-    assert second.boundary is None
-    assert third.boundary is not None
-    assert third.boundary.by == "notes"
-
-
-def test_replay_skips_torn_end_and_reports_damage(tmp_path: Path) -> None:
-    compacted(tmp_path)
+    found = check_replayed(tmp_path, served)
+    assert [(turn.number, turn.reply.is_taken) for turn in found] == [(1, False)] * 3 + [(1, True)]
+    assert [turn.reply.max_tokens for turn in found] == [8_000, 16_000, 32_000, 64_000]
     path = tmp_path / "transcript.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + b'\n{"kind":"reply","v":1,')
-    assert [turn.number for turn in turns(tmp_path)] == [1, 2, 3]
-    path.write_bytes(whole.replace(b"I go on.", b"I go off."))
+    assert [turn.number for turn in turns(tmp_path)] == [1, 1, 1, 1], "a torn end is skipped"
+    path.write_bytes(whole.replace(b"half", b"hafl"))
     with pytest.raises(TranscriptCorrupt, match="checksum"):
         turns(tmp_path)
-
-
-def test_line_of_replayed_turn_is_line_of_its_reply(tmp_path: Path) -> None:
-    compacted(tmp_path)
-    lines = (tmp_path / "transcript.jsonl").read_bytes().split(b"\n")
-    assert all(b'"kind":"reply"' in lines[turn.line - 1] for turn in turns(tmp_path))

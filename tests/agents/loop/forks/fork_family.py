@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,8 @@ from coterie.agents.loop.pipeline import Steps, arrange
 from coterie.agents.loop.run_result import RunEnded, RunLimits
 from coterie.agents.tools.tool import Workspace
 from coterie.orchestrator.gateway.admission import ModelGateway
-from coterie.scenarios.api_server.app import EmbeddedServer, ServerOptions
-from coterie.scenarios.api_server.http.http_connection import HttpLimits, HttpRequest
-from coterie.scenarios.api_server.http.http_server import Responder, serve_http
-from coterie.scenarios.api_server.request.errors import ApiError
-from coterie.scenarios.api_server.script.script_parser import parse_script
 from tests.agents.scripted_agent import QUICK, NotingTool, build_agent
-from tests.embedded_server import Served
+from tests.embedded_server import Served, open_served
 
 MODEL = known_models().get("claude-opus-5-5")
 FORK = {"text": "Looked.", "times": "always", "delay": 0.03}
@@ -46,31 +40,12 @@ def code(_text: str) -> str:
 
 
 @attrs.define(eq=False)
-class Recorder:
-    """Embedded server that records the request bodies by agent."""
-
-    server: EmbeddedServer
-    bodies: dict[str, list[bytes]] = attrs.field(factory=dict)
-
-    async def handle(self, request: HttpRequest, respond: Responder) -> None:
-        """As `EmbeddedServer.handle`."""
-        headers = {name.lower(): value for name, value in dict(request.headers).items()}
-        self.bodies.setdefault(headers["x-coterie-agent"], []).append(request.body)
-        await self.server.handle(request, respond)
-
-    def refusal(self, error: ApiError) -> tuple[Sequence[tuple[str, str]], bytes]:
-        """As `EmbeddedServer.refusal`."""
-        return self.server.refusal(error)
-
-
-@attrs.define(eq=False)
 class Family:
     """A parent agent and everything that its forks need."""
 
     parent: Agent
     served: Served
     gate: ModelGateway
-    bodies: dict[str, list[bytes]]
     directory: Path
     events: dict[str, list[Event]] = attrs.field(factory=dict)
     forks: list[Agent] = attrs.field(factory=list)
@@ -83,7 +58,6 @@ class Family:
         return self.created_point
 
     async def fork(self, number: int, point: ForkPoint) -> RunEnded:
-        """Run the fork of this number to its end."""
         name = f"fork-{number}"
         events = self.events.setdefault(name, [])
         async with self.gate.open_client(name, parent="main") as asker:
@@ -109,6 +83,10 @@ class Family:
             for number in range(1, count + 1):
                 nursery.start_soon(self.fork, number, self.point)
 
+    def bodies(self, agent: str) -> list[bytes]:
+        """Return the bytes of *agent*'s requests."""
+        return [each.body for each in self.served.received if each.headers["x-coterie-agent"] == agent]
+
     def log(self, agent: str, purpose: str = "turn") -> list[dict[str, Any]]:
         """Return the log entries of *agent*'s requests."""
         return [e for e in self.served.requests if e["agent"] == agent and e["purpose"] == purpose]
@@ -126,11 +104,7 @@ async def open_family(
     fork: Sequence[dict[str, Any]] = (FORK,),
 ) -> AsyncIterator[Family]:
     """A parent that says *main* when it is run; its calls of Agent do what *spawn* says, once for all of a turn."""
-    script = parse_script(json.dumps({"main": list(main), "default": list(fork)}), "family.yaml")
-    server = EmbeddedServer(ServerOptions(script=script))
-    recorder = Recorder(server)
     family: list[Family] = []
-    chosen = known_models().get(model)
 
     async def act(_text: str) -> str:
         if spawn is not None and family[0].created_point is None:
@@ -139,21 +113,23 @@ async def open_family(
 
     tools = (NotingTool(name="Read", act=read), NotingTool(name="Agent", act=act, access="session"))
     with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
-            port = await nursery.start(partial(serve_http, recorder, limits=HttpLimits()))
-            served = Served(server=server, port=port)
+        async with open_served(json.dumps({"main": list(main), "default": list(fork)})) as served:
             gate = ModelGateway(served.clock)
             with TranscriptWriter.open(directory / "main.jsonl", served.clock) as transcript:
                 async with (
                     gate.open_client("main") as asker,
                     open_model_client(asker, base_url=served.url, api_key="k", policy=QUICK) as client,
                 ):
-                    system = [text_block("You are one of many. " * 200)]
-                    header = KeyHeader(model=model, betas=betas)
-                    facts: dict[str, Any] = {"model": chosen, "header": header, "system": system, "clock": served.clock}
-                    parent = build_agent(transcript, client, directory, *tools, **facts)
+                    parent = build_agent(
+                        transcript,
+                        client,
+                        directory,
+                        *tools,
+                        model=known_models().get(model),
+                        header=KeyHeader(model=model, betas=betas),
+                        system=[text_block("You are one of many. " * 200)],
+                        clock=served.clock,
+                    )
                     parent.append_message("user", [text_block("Here is the project."), text_block("the task")])
-                    family.append(Family(parent, served, gate, recorder.bodies, directory))
+                    family.append(Family(parent, served, gate, directory))
                     yield family[0]
-            nursery.cancel_scope.cancel()
-    assert not server.bugs, server.bugs[0]

@@ -1,26 +1,32 @@
 """Forks share their parent's prefix byte for byte, and the cache serves them."""
 
 import json
+import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coterie.agents.events.layer_events import CacheBroke
-from coterie.agents.layers.layer2_clearing import ClearByCache
-from coterie.agents.layers.prompt_cache.break_detection import ForkSharingCheck
 from coterie.agents.loop.conversation.blocks import text_block
-from coterie.agents.loop.forks.fork import begin_fork, create_fork_point, is_fork
+from coterie.agents.loop.conversation.cache_markers import CacheTtls
+from coterie.agents.loop.conversation.conversation import Conversation
+from coterie.agents.loop.conversation.key_header import KeyHeader
+from coterie.agents.loop.forks.fork import begin_fork, create_fork_point, is_fork, read_fork_file
 from coterie.agents.loop.forks.fork_point import ForkPoint, ForkRefused, PrefixDiffers
 from coterie.agents.loop.loop import run_loop
-from coterie.agents.loop.model.catalog import known_models
-from coterie.agents.loop.pipeline import arrange, context_steps, disabled_settings
+from coterie.agents.loop.model.catalog import Role, known_models
 from coterie.agents.loop.run_result import RunLimits
-from coterie.agents.settings import Settings
+from coterie.errors import ConfigInvalid
 from coterie.memory.compaction.result_clearing import PLACEHOLDER, clear_results
 from coterie.memory.layer_settings import ClearingSettings, LayersSettings
+from tests.agents.conversation_blocks import MESSAGES, SYSTEMS, TOOLS, text, thinking, tool_use
 from tests.agents.loop.forks.fork_family import Family, code, open_family
 from tests.agents.opened_layers import build_pipeline
 from tests.conformance.reference_cache import count_tokens
@@ -53,7 +59,7 @@ def read_and_prompt(entry: dict[str, Any]) -> tuple[int, int]:
 def check_shared(family: Family, count: int) -> None:
     """All siblings send the same bytes up to their directives; the first reads the parent's entry, the others all."""
     names = [f"fork-{number}" for number in range(1, count + 1)]
-    assert len({split(family.bodies[name][0])[0] for name in names}) == 1
+    assert len({split(family.bodies(name)[0])[0] for name in names}) == 1
     first, *others = sorted((family.log(name)[0] for name in names), key=lambda entry: int(entry["number"]))
     before = family.log("main")[-2]["usage"]
     cached = before["cache_read_input_tokens"] + before["cache_creation_input_tokens"]
@@ -84,7 +90,7 @@ async def test_twenty_siblings_read_long_parent_from_cache(tmp_path: Path) -> No
         assert ended.reason == "completed"
         assert read_and_prompt(family.log("fork-1")[0])[1] > LONG
         check_shared(family, SIBLINGS)
-        shared, _ = split(family.bodies["fork-1"][0])
+        shared, _ = split(family.bodies("fork-1")[0])
         difference = family.parent.conversation.prefix.first_difference(family.forks[0].conversation.prefix)
         assert difference == len(family.point.prefix)
         assert shared.count(b'"cache_control"') == 3
@@ -113,7 +119,7 @@ async def test_fork_after_rewrite_begins_with_rewritten_prefix(tmp_path: Path) -
         await run_loop(parent, RunLimits(turns=10))
         check_shared(family, 2)
         assert family.point.epoch == 1
-        assert PLACEHOLDER.encode() in family.bodies["fork-1"][0]
+        assert PLACEHOLDER.encode() in family.bodies("fork-1")[0]
 
 
 async def test_fork_repeats_parents_cache_edits_and_adds_none(tmp_path: Path) -> None:
@@ -126,21 +132,12 @@ async def test_fork_repeats_parents_cache_edits_and_adds_none(tmp_path: Path) ->
         read=code,
         betas=(known_models().betas["cache_edits"],),
     ) as family:
-        pipeline = build_pipeline(settings, dict(family.parent.tools), tmp_path)
-        family.parent.pipeline = pipeline
+        family.parent.pipeline = build_pipeline(settings, dict(family.parent.tools), tmp_path)
         await run_loop(family.parent, RunLimits(turns=10))
         check_shared(family, 2)
         edits = [segment.data for segment in family.point.prefix.segments if segment.block_type == "cache_edits"]
         assert edits
-        assert all(data in family.bodies["fork-1"][0] for data in edits)
-        steps = context_steps(settings, dict(family.parent.tools), tmp_path)
-        mine = arrange(
-            attrs.evolve(steps, fork_sharing=ForkSharingCheck(family.point)),
-            disabled_settings(Settings(layers=settings)),
-            "fork",
-        )
-        assert len(mine.new_message) == len(pipeline.new_message) - 1
-        assert not any(isinstance(step, ClearByCache) for step in mine.new_message)
+        assert all(data in family.bodies("fork-1")[0] for data in edits)
 
 
 async def test_fork_with_expired_cache_reports_expiry(tmp_path: Path) -> None:
@@ -190,6 +187,8 @@ async def test_fork_inherits_workspace_and_counts_its_own_turns(tmp_path: Path) 
 async def test_fork_cannot_be_forked(tmp_path: Path) -> None:
     """The field `fork_of` prevents it, and without that field the directive in the conversation."""
     async with open_family(tmp_path, [GO, DONE], spawn=lambda family: family.fork_many(1)) as family:
+        with pytest.raises(ForkRefused, match="nothing to fork"):
+            create_fork_point(family.parent)
         await run_loop(family.parent, RunLimits(turns=10))
         (fork,) = family.forks
         assert is_fork(fork.conversation)
@@ -203,12 +202,6 @@ async def test_fork_cannot_be_forked(tmp_path: Path) -> None:
         fork.conversation.rewrite([("user", [text_block("A summary.")]), ("assistant", [text_block("Yes.")])])
         with pytest.raises(ForkRefused):
             create_fork_point(fork)
-
-
-async def test_agent_without_reply_cannot_be_forked(tmp_path: Path) -> None:
-    async with open_family(tmp_path, [DONE]) as family:
-        with pytest.raises(ForkRefused, match="nothing to fork"):
-            create_fork_point(family.parent)
 
 
 async def test_fork_with_different_prefix_raises_prefix_differs(tmp_path: Path) -> None:
@@ -229,3 +222,86 @@ async def test_fork_with_different_prefix_raises_prefix_differs(tmp_path: Path) 
         with pytest.raises(PrefixDiffers) as caught:
             ForkPoint.from_bytes(damaged)
         assert caught.value.index == len(point.prefix) - 1
+
+
+CHILD = """
+import pathlib, sys
+from coterie.agents.loop.forks.fork import begin_fork, read_fork_file
+point = read_fork_file(pathlib.Path(sys.argv[1]))
+for directive in sys.argv[2:]:
+    sys.stdout.buffer.write(begin_fork(point, directive).render(max_tokens=9).body)
+"""
+
+
+def point_of(conversation: Conversation) -> ForkPoint:
+    return ForkPoint(
+        parent="main",
+        prefix=conversation.prefix,
+        epoch=conversation.epoch,
+        previous=conversation.marks.previous,
+        tokens=1_000,
+        expected_read=900,
+        used_at=12.5,
+        ttl=CacheTtls(system="1h"),
+        seen={"/a.py": "00ff"},
+        directory="src",
+    )
+
+
+def begun() -> Conversation:
+    conversation = Conversation.begin(KeyHeader(model="claude-opus-5-5"), tools=[b"{}"], system=[text("s" * 90)])
+    conversation.append("user", [text("Go.")])
+    conversation.sent(conversation.render(max_tokens=1))
+    conversation.append("assistant", [thinking(), tool_use("toolu_1", b'{ "n": 1.0 }'), tool_use("toolu_2")])
+    return conversation
+
+
+@given(TOOLS, SYSTEMS, st.lists(MESSAGES, max_size=4))
+def test_fork_point_is_restored_from_its_bytes(
+    tools: list[bytes], system: list[bytes], messages: list[tuple[Role, list[bytes]]]
+) -> None:
+    conversation = Conversation.begin(KeyHeader(model="m"), tools=tools, system=system)
+    for role, blocks in messages:
+        conversation.append(role, blocks)
+    point = point_of(conversation)
+    back = ForkPoint.from_bytes(point.to_bytes())
+    assert back.prefix.to_bytes() == point.prefix.to_bytes()
+    assert back.prefix.first_difference(point.prefix) is None
+    for name in ("parent", "epoch", "previous", "tokens", "expected_read", "used_at", "ttl", "seen", "directory"):
+        assert getattr(back, name) == getattr(point, name)
+
+
+@given(st.binary(max_size=40))
+def test_bytes_of_no_fork_point_are_refused(garbage: bytes) -> None:
+    with pytest.raises(ValueError, match="not a fork point"):
+        ForkPoint.from_bytes(garbage)
+
+
+@given(st.randoms(use_true_random=False))
+def test_damage_to_any_byte_of_prefix_is_detected(dice: random.Random) -> None:
+    stored = bytearray(point_of(begun()).to_bytes())
+    blocks = sum(len(segment.data) for segment in begun().segments)
+    at = len(stored) - 1 - dice.randrange(blocks)
+    stored[at] ^= 1 << dice.randrange(8)
+    with pytest.raises(PrefixDiffers):
+        ForkPoint.from_bytes(bytes(stored))
+
+
+@pytest.mark.slow
+def test_other_process_sends_the_same_bytes_from_fork_point(tmp_path: Path) -> None:
+    point = point_of(begun())
+    file = tmp_path / "point"
+    file.write_bytes(point.to_bytes())
+    command = [sys.executable, "-P", "-c", CHILD, str(file), "Left.", "Right."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    siblings = [begin_fork(point, directive).render(max_tokens=9).body for directive in ("Left.", "Right.")]
+    assert done.stdout == b"".join(siblings)
+    assert read_fork_file(file).hash == point.hash
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", None])
+def test_unusable_fork_file_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "point").write_bytes(content)
+    with pytest.raises(ConfigInvalid, match="not a usable fork point"):
+        read_fork_file(tmp_path / "point")

@@ -2,12 +2,16 @@
 
 import json
 import os
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.agents.errors import (
@@ -18,13 +22,14 @@ from coterie.agents.errors import (
     ModelRefusedRequest,
     ModelUnreachable,
 )
+from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import load_models
 from coterie.agents.loop.model.client import ModelClient, RetryPolicy, open_model_client
-from coterie.agents.loop.model.gateway_protocol import LocalGateway
+from coterie.agents.loop.model.gateway_protocol import LocalGateway, Permit
 from coterie.agents.loop.model.request import Identity, ModelRequest
 from coterie.agents.loop.model.usage import Usage
 from coterie.errors import ConfigInvalid
-from coterie.scenarios.api_server.script.http_faults import HttpFault
+from coterie.scenarios.api_server.script.http_faults import HttpFault, HttpFaultKind
 from tests.embedded_server import ECHO, Served, open_served
 
 MODEL = load_models().get("claude-opus-5-5")
@@ -48,13 +53,13 @@ def request(text: str = PROMPT, **changes: Any) -> ModelRequest:
 
 @asynccontextmanager
 async def open_pair(
-    script: str = ECHO, *faults: HttpFault, silence: float = 10.0, policy: RetryPolicy = QUICK
+    script: str = ECHO, *faults: HttpFault, silence: float = 10.0, gate: LocalGateway | None = None
 ) -> AsyncIterator[tuple[Served, ModelClient, LocalGateway]]:
-    gate = LocalGateway()
+    gate = gate or LocalGateway()
     with trio.fail_after(10):
         async with (
             open_served(script) as served,
-            open_model_client(gate, base_url=served.url, api_key="k", policy=policy, silence=silence) as client,
+            open_model_client(gate, base_url=served.url, api_key="k", policy=QUICK, silence=silence) as client,
         ):
             for fault in faults:
                 served.server.control.faults.add(fault)
@@ -75,48 +80,15 @@ async def test_reply_is_complete_and_settled() -> None:
         assert entry["message_id"] == reply.message_id
 
 
-async def test_loopback_server_gets_caller_headers() -> None:
+async def test_only_loopback_server_gets_caller_headers() -> None:
     async with open_pair("default: [{text: fine, purpose: recall, times: always}]") as (served, client, _):
-        await client.ask(request(identity=Identity(agent="scout", incarnation=3), purpose="recall", turn=7))
+        seen: list[str] = []
+        asked = request(identity=Identity(agent="scout", incarnation=3), purpose="recall", turn=7)
+        await client.ask(asked, lambda event: seen.append(event["type"]))
+        assert (seen[0], seen[-2:]) == ("message_start", ["message_delta", "message_stop"])
         [entry] = served.requests
         assert [entry[key] for key in ("agent", "incarnation", "purpose", "turn")] == ["scout", 3, "recall", 7]
-
-
-def test_only_loopback_server_gets_caller_headers() -> None:
-    names = {name for name in request().headers(is_loopback=False) if name.startswith("x-coterie")}
-    assert not names
-    assert "x-coterie-agent" in request().headers(is_loopback=True)
-
-
-async def test_listener_gets_every_event_in_order() -> None:
-    seen: list[str] = []
-    async with open_pair() as (_, client, _):
-        await client.ask(request(), lambda event: seen.append(event["type"]))
-    assert seen[0] == "message_start"
-    assert seen[-2:] == ["message_delta", "message_stop"]
-
-
-async def test_server_accepts_reply_blocks_in_next_request() -> None:
-    """The signed thinking and the streamed input go back in the next request, in strict mode."""
-    script = 'default: [{thinking: "hm", text: "I look.", tools: [{Read: {path: "a b"}}]}, {text: done}]'
-    async with open_pair(script) as (_, client, _):
-        first = await client.ask(request(turn=1, identity=Identity(agent="a")))
-        assert [block.type for block in first.blocks] == ["thinking", "text", "tool_use"]
-        body = json.loads(request().body[0])
-        result = {"type": "tool_result", "tool_use_id": first.tool_calls[0]["id"], "content": "found"}
-        body["messages"] += [
-            {"role": "assistant", "content": [json.loads(block.data) for block in first.blocks]},
-            {"role": "user", "content": [result]},
-        ]
-        again = ModelRequest(
-            body=json.dumps(body).encode(),
-            model=MODEL,
-            max_tokens=1,
-            prompt_tokens=1,
-            turn=2,
-            identity=Identity(agent="a"),
-        )
-        assert (await client.ask(again)).text == "done"
+    assert not any(name.startswith("x-coterie") for name in asked.headers(is_loopback=False))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +96,7 @@ async def test_server_accepts_reply_blocks_in_next_request() -> None:
     [
         HttpFault(kind="overloaded", count=2),
         HttpFault(kind="error", count=2),
-        HttpFault(kind="rate_limit", count=2, retry_after=0.01),
+        HttpFault(kind="rate_limit", count=2, retry_after=3600),
         HttpFault(kind="disconnect", count=2),
         HttpFault(kind="cut", count=2),
         HttpFault(kind="error_event", count=2),
@@ -132,9 +104,11 @@ async def test_server_accepts_reply_blocks_in_next_request() -> None:
     ids=lambda fault: fault.kind,
 )
 async def test_transient_error_is_retried(fault: HttpFault) -> None:
-    async with open_pair(ECHO, fault) as (served, client, _):
+    """The API may ask for a wait of an hour; the policy waits a hundredth of a second. A broken stream is paid for."""
+    async with open_pair(ECHO, fault) as (served, client, gate):
         reply = await client.ask(request())
         assert (reply.text, reply.attempts) == ("You said: hello", 3)
+        assert gate.used.prompt == (3 if fault.kind in ("cut", "error_event") else 1) * reply.usage.prompt
         assert [entry["fault"] for entry in served.requests] == [fault.kind, fault.kind, None]
 
 
@@ -164,12 +138,6 @@ async def test_permanent_error_is_translated_with_its_fields(
         assert len(served.requests) == QUICK.attempts
 
 
-async def test_interrupted_stream_is_settled_with_reported_usage() -> None:
-    async with open_pair(ECHO, HttpFault(kind="cut", count=1)) as (_, client, gate):
-        reply = await client.ask(request())
-        assert gate.used.prompt == 2 * reply.usage.prompt
-
-
 async def test_invalid_request_is_sent_once() -> None:
     async with open_pair() as (served, client, gate):
         with pytest.raises(ModelRefusedRequest) as caught:
@@ -178,29 +146,6 @@ async def test_invalid_request_is_sent_once() -> None:
         assert caught.value.request_id == served.requests[0]["request_id"]
         assert len(served.requests) == 1
         assert gate.used == Usage()
-
-
-async def test_long_retry_after_is_capped() -> None:
-    """The API asks for an hour; the policy waits a hundredth of a second and retries."""
-    async with open_pair(ECHO, HttpFault(kind="rate_limit", retry_after=3600)) as (_, client, _):
-        assert (await client.ask(request())).attempts == 2
-
-
-async def test_every_retry_is_admitted_by_gateway() -> None:
-    admitted = 0
-
-    class CountingGate(LocalGateway):
-        def admit(self, intent: Any) -> Any:
-            nonlocal admitted
-            admitted += 1
-            assert intent.agent == "main"
-            return super().admit(intent)
-
-    async with open_served() as served:
-        served.server.control.faults.add(HttpFault(kind="overloaded", count=2))
-        async with open_model_client(CountingGate(), base_url=served.url, api_key="k", policy=QUICK) as client:
-            await client.ask(request())
-    assert admitted == 3
 
 
 async def test_cancellation_closes_connection_immediately() -> None:
@@ -220,18 +165,76 @@ async def test_cancellation_closes_connection_immediately() -> None:
         assert (await client.ask(request())).text == "You said: hello"
 
 
-async def test_closed_port_raises_model_unreachable() -> None:
-    with trio.socket.socket() as unused:
-        await unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        async with open_model_client(LocalGateway(), base_url=url, api_key="k", policy=QUICK) as client:
-            with pytest.raises(ModelUnreachable):
-                await client.ask(request())
-
-
 async def test_missing_key_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("ANTHROPIC_")]:
         monkeypatch.delenv(name)
     with pytest.raises(ConfigInvalid, match="coterie serve"):
         async with open_model_client(LocalGateway()):
             pass
+
+
+def test_waits_double_up_to_longest_then_policy_gives_up() -> None:
+    class NoJitter(random.Random):
+        def random(self) -> float:
+            return 0.0
+
+    policy = RetryPolicy(attempts=7, jitter=NoJitter())
+    waits = [policy.wait(ModelOverloaded("busy"), attempt) for attempt in range(1, 8)]
+    assert waits == [0.5, 1, 2, 4, 8, 8, None]
+
+
+@given(st.integers(0), st.integers(1, 4), st.floats(0, 1e6))
+def test_jitter_never_shortens_retry_after(seed: int, attempt: int, asked: float) -> None:
+    policy = RetryPolicy(jitter=random.Random(seed))
+    wait = policy.wait(ModelRateLimited("slow down", retry_after=asked), attempt)
+    assert wait is not None
+    assert min(asked, 60) <= wait <= 75
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 3, 4])
+def test_jitter_only_shortens_own_waits(attempt: int) -> None:
+    full = min(0.5 * 2 ** (attempt - 1), 8)
+    for seed in range(50):
+        wait = RetryPolicy(jitter=random.Random(seed)).wait(ModelOverloaded("busy"), attempt)
+        assert wait is not None
+        assert 0.75 * full <= wait <= full
+
+
+INTENT = CallIntent(
+    agent="main", purpose="turn", model=load_models().get("opus"), prompt_tokens=1, max_tokens=1, prefix=b""
+)
+
+
+@attrs.define(eq=False)
+class NotingGateway(LocalGateway):
+    """Gateway that records the order of its calls."""
+
+    asked: list[str] = attrs.field(factory=list)
+    intents: list[CallIntent] = attrs.field(factory=list)
+
+    @asynccontextmanager
+    async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
+        self.intents.append(intent)
+        async with LocalGateway.admit(self, intent) as permit:
+            self.asked.append("admitted")
+            try:
+                yield permit
+            finally:
+                self.asked.append("left")
+
+    def cool_down(self, seconds: float) -> None:
+        self.asked.append("closed")
+        LocalGateway.cool_down(self, seconds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"), [("overloaded", ["admitted", "closed", "left"]), ("error", ["admitted", "left"])]
+)
+async def test_cool_down_starts_before_slot_is_released(kind: HttpFaultKind, asked: list[str]) -> None:
+    """No other call starts in between. Each attempt is admitted, with all that the gateway decides by."""
+    gate = NotingGateway()
+    async with open_pair(ECHO, HttpFault(kind=kind), gate=gate) as (_, client, _):
+        reply = await client.ask(request(shared=b"shared", ttl="1h"))
+    assert reply.attempts == 2
+    assert gate.asked == [*asked, "admitted", "left"]
+    assert {(intent.agent, intent.shared, intent.ttl) for intent in gate.intents} == {("main", b"shared", "1h")}

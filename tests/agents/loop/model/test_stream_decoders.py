@@ -1,5 +1,6 @@
 """Comparison of our stream decoder with the SDK's typed events, field by field."""
 
+import contextlib
 import itertools
 import json
 from collections.abc import Iterable, Sequence
@@ -7,32 +8,22 @@ from typing import Any
 
 import anthropic
 import pytest
-import trio
 from anthropic._streaming import SSEDecoder
 from anthropic.lib.streaming._messages import accumulate_event
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from coterie.agents.errors import ModelFailed, ModelOverloaded, ReplyMalformed
 from coterie.agents.loop.model.catalog import load_models
-from coterie.agents.loop.model.client import open_model_client
-from coterie.agents.loop.model.gateway_protocol import LocalGateway
-from coterie.agents.loop.model.reply import Reply, ReplyBuilder
-from coterie.agents.loop.model.request import Identity, ModelRequest
-from coterie.agents.loop.model.sse import SseParser
-from coterie.scenarios.api_server.http.http_connection import HttpRequest
-from coterie.scenarios.api_server.http.http_server import Responder
+from coterie.agents.loop.model.reply import Reply, ReplyBuilder, SseParser
 from tests.agents.conversation_blocks import CHARACTERS, RAW_INPUTS
-from tests.embedded_server import open_served
 from tests.examples import examples
-from tests.scenarios.api_server.http.http_peer import serving
 
 Event = dict[str, Any]
 Facts = dict[str, Any]
 """Fields of a reply that both decoders report, under the API's names."""
 
 MODEL = load_models().get("claude-opus-5-5")
-ASKED: Facts = {"model": MODEL.id, "max_tokens": 1_000, "messages": [{"role": "user", "content": "Go on."}]}
-THINKING: Facts = {"thinking": {"type": "adaptive"}}
 
 
 def facts_of(reply: Reply) -> Facts:
@@ -52,92 +43,6 @@ def typed_facts(message: anthropic.BaseModel) -> Facts:
     return {name: members.get(name) for name in names}
 
 
-async def decode_both(url: str, **changes: Any) -> tuple[Reply, Facts]:
-    """Return the reply to one request that is sent twice: by our client, and by the SDK's typed streaming."""
-    body = {**ASKED, **changes}
-    request = ModelRequest(
-        body=json.dumps({**body, "stream": True}).encode(),
-        model=MODEL,
-        max_tokens=body["max_tokens"],
-        prompt_tokens=1,
-        identity=Identity(agent="main"),
-    )
-    # With these headers the server recognises the same turn of the same agent and returns the same ids.
-    who = {name: value for name, value in request.headers(is_loopback=True).items() if name.startswith("x-coterie-")}
-    transport = anthropic.DefaultAsyncHttpxClient(verify=False)
-    with trio.fail_after(10):
-        async with (
-            open_model_client(LocalGateway(), base_url=url, api_key="k") as client,
-            anthropic.AsyncAnthropic(api_key="k", base_url=url, max_retries=0, http_client=transport) as sdk,
-        ):
-            reply = await client.ask(request)
-            async with sdk.messages.stream(**body, extra_headers=who) as stream:
-                return reply, typed_facts(await stream.get_final_message())
-
-
-LONG = "The clock moves for every process that reads its file. " * 20
-ODD_INPUT = {
-    "escaped": 'a "quote", a \\ and \u0001',
-    "wide": "Zoë 😀 \u2028",
-    "numbers": [0, -0.0, 1.0, 1e5, 2**53 + 1, 0.1],
-    "nested": {"a": [{"b": {"c": [[], {}, None, True]}}]},
-}
-
-SCRIPTED: dict[str, tuple[Facts, Facts]] = {
-    "text": ({"text": LONG}, {}),
-    "text of many languages": ({"text": "Zoë\n\n日本語 😀 \u2028 {{open}}"}, {}),
-    "one event at a time": ({"text": LONG, "token_delay": 0.001}, {}),
-    "nothing": ({"stop": "end_turn"}, {}),
-    "thinking": ({"thinking": ["Hm. " * 50, "And so?"], "text": "Yes."}, THINKING),
-    "thinking that is not shown": (
-        {"thinking": "Hm.", "text": "Yes."},
-        {"thinking": {**THINKING["thinking"], "display": "omitted"}},
-    ),
-    "redacted thinking": ({"content": [{"redacted_thinking": "secret"}, {"text": "Yes."}]}, THINKING),
-    "a call": ({"text": "Look.", "tools": [{"Read": {"path": "a.py"}}]}, {}),
-    "a call without input": ({"tools": [{"Read": {}}]}, {}),
-    "a call with odd input": ({"tools": [{"Read": ODD_INPUT}]}, {}),
-    "a call with long input": ({"tools": [{"Write": {"path": "a.py", "text": LONG}}]}, {}),
-    "many calls": ({"text": "All.", "tools": [{"Read": {"path": f"{number}.py"}} for number in range(20)]}, {}),
-    "text between calls": (
-        {"content": [{"tool": "Read", "input": {}}, "And", {"tool": "Grep", "input": {"a": 1}}]},
-        {},
-    ),
-    "text cut off": ({"text": LONG}, {"max_tokens": 7}),
-    "thinking cut off": ({"thinking": LONG, "text": "Yes."}, {"max_tokens": 7, **THINKING}),
-    "a stop sequence": ({"text": "One, two, three."}, {"stop_sequences": ["two"]}),
-    "a refusal": ({"stop": "refusal", "text": "No.", "refusal": {"category": "bio", "explanation": "Harm."}}, {}),
-    "a refusal without words": ({"stop": "refusal"}, {}),
-    "a pause": ({"text": "Wait.", "stop": "pause_turn"}, {}),
-    "a full window": ({"text": "So far.", "stop": "model_context_window_exceeded"}, {}),
-}
-"""Scripted replies, and additional parameters of their requests."""
-
-
-def script(said: Facts) -> str:
-    """Return a script that always gives this reply. JSON is valid YAML except for surrogate escapes."""
-    return json.dumps({"default": [{**said, "times": "always"}]}, ensure_ascii=False)
-
-
-@pytest.mark.parametrize("case", SCRIPTED)
-async def test_both_decoders_agree_on_a_scripted_reply(case: str) -> None:
-    said, asked = SCRIPTED[case]
-    async with open_served(script(said)) as served:
-        reply, typed = await decode_both(served.url, **asked)
-    assert facts_of(reply) == typed
-    assert [json.loads(block.data) for block in reply.blocks] == typed["content"]
-
-
-async def test_cut_off_call_is_omitted_although_sdk_returns_it() -> None:
-    async with open_served(script({"tools": [{"Write": {"path": "a.py", "text": LONG}}]})) as served:
-        reply, typed = await decode_both(served.url, max_tokens=20)
-    assert typed["content"][0]["input"] == {"path": "a.py"}
-    assert (reply.stop_reason, reply.tool_calls) == ("max_tokens", ())
-    assert not reply.blocks[0].is_whole
-    typed["content"][0]["input"] = {}
-    assert facts_of(reply) == typed
-
-
 START = {
     "type": "message_start",
     "message": {
@@ -153,8 +58,8 @@ START = {
 }
 
 
-def ending(stop_reason: str = "end_turn", **usage: int) -> list[Event]:
-    delta = {"stop_reason": stop_reason, "stop_sequence": None}
+def ending(stop_reason: str = "end_turn", details: Event | None = None, **usage: int) -> list[Event]:
+    delta = {"stop_reason": stop_reason, "stop_sequence": None, "stop_details": details}
     return [
         {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 9, **usage}},
         {"type": "message_stop"},
@@ -201,8 +106,7 @@ LATER: Event = {"type": "weather", "index": 0, "delta": {"type": "text_delta", "
 
 STREAMED: dict[str, list[Event]] = {
     "pings everywhere": [PING, START, PING, *block(0, TEXT, *text_deltas("a", "b")), PING, *ending(), PING],
-    "events of a later API": [START, LATER, *block(0, TEXT, *text_deltas("a")), LATER, *ending()],
-    "citations": [START, *block(0, {**TEXT, "citations": []}, CITED, *text_deltas("a"), CITED), *ending()],
+    "a delta of a later API": [START, *block(0, TEXT, {"type": "glow_delta", "glow": 1}, *text_deltas("a")), *ending()],
     "citations where none were begun": [START, *block(0, TEXT, CITED, CITED), *ending()],
     "text in the first event of its block": [START, *block(0, {**TEXT, "text": "a"}, *text_deltas("b")), *ending()],
     "a call of the server's own tool": [START, *block(0, SEARCH, *input_deltas('{"query":', ' "x"}')), *ending()],
@@ -217,6 +121,7 @@ STREAMED: dict[str, list[Event]] = {
         *block(1, *call())[-1:],
         *ending("tool_use"),
     ],
+    "a refusal": [START, *ending("refusal", {"type": "refusal", "category": "bio", "explanation": "Harm."})],
     "usage that only the end knows": [START, *ending(input_tokens=30, cache_creation_input_tokens=5)],
     **{
         f"input {raw.decode()}": [START, *block(0, *call(raw.decode()[:9], raw.decode()[9:])), *ending("tool_use")]
@@ -230,26 +135,18 @@ def lines(event: Event, newline: str = "\n", indent: int | None = None) -> str:
     return newline.join([f"event: {event['type']}", *(f"data: {line}" for line in data), "", ""])
 
 
-@pytest.mark.parametrize("case", STREAMED)
-async def test_both_decoders_agree_on_unscriptable_replies(case: str) -> None:
-    async def answer(_request: HttpRequest, respond: Responder) -> None:
-        await respond.start(200, [("content-type", "text/event-stream")])
-        for event in STREAMED[case]:
-            await respond.write(lines(event).encode())
-        await respond.finish()
-
-    async with serving(answer) as port:
-        reply, typed = await decode_both(f"http://127.0.0.1:{port}")
-    assert facts_of(reply) == typed
-    assert all(block.is_whole for block in reply.blocks)
-
-
-def build(chunks: Iterable[bytes]) -> Facts:
+def read(chunks: Iterable[bytes]) -> Reply:
     cutter, builder = SseParser(), ReplyBuilder()
     for chunk in chunks:
         for data in cutter.feed(chunk):
             builder.feed(data)
-    return facts_of(builder.build())
+    return builder.build()
+
+
+def build(chunks: Iterable[bytes]) -> Facts:
+    reply = read(chunks)
+    assert all(block.is_whole for block in reply.blocks)
+    return facts_of(reply)
 
 
 def accumulate(chunks: Iterable[bytes]) -> Facts:
@@ -261,6 +158,23 @@ def accumulate(chunks: Iterable[bytes]) -> Facts:
         message = accumulate_event(event=sent.json(), current_snapshot=message, json_bufs=buffers)
     assert message is not None
     return typed_facts(message)
+
+
+def test_cut_off_call_is_omitted_although_sdk_returns_it() -> None:
+    events = [START, *block(0, *call('{"path": "a.py", "te')), *ending("max_tokens")]
+    chunks = [lines(event).encode() for event in events]
+    reply, typed = read(chunks), accumulate(chunks)
+    assert typed["content"][0]["input"] == {"path": "a.py"}
+    assert (reply.stop_reason, reply.tool_calls) == ("max_tokens", ())
+    assert not reply.blocks[0].is_whole
+    typed["content"][0]["input"] = {}
+    assert facts_of(reply) == typed
+
+
+@pytest.mark.parametrize("case", STREAMED)
+def test_both_decoders_agree_on_unscriptable_replies(case: str) -> None:
+    chunks = [lines(event).encode() for event in STREAMED[case]]
+    assert build(chunks) == accumulate(chunks)
 
 
 @st.composite
@@ -330,12 +244,29 @@ def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
 @given(streams(), st.lists(st.integers(0, 10_000), max_size=12))
 def test_both_decoders_agree_for_any_chunk_boundaries(stream: bytes, places: list[int]) -> None:
     chunks = cut(stream, places)
-    assert build(chunks) == accumulate(chunks) == build([stream])
+    single = [stream[index : index + 1] for index in range(len(stream))]
+    assert build(chunks) == accumulate(chunks) == build([stream]) == build(single)
 
 
-@pytest.mark.slow
-@examples(20)
-@given(streams())
-def test_both_decoders_agree_on_single_bytes(stream: bytes) -> None:
-    chunks = [stream[index : index + 1] for index in range(len(stream))]
-    assert build(chunks) == accumulate(chunks)
+@pytest.mark.parametrize(("kind", "error"), [("overloaded_error", ModelOverloaded), ("api_error", ModelFailed)])
+def test_incomplete_stream_or_error_event_gives_no_reply(kind: str, error: type[Exception]) -> None:
+    builder = ReplyBuilder()
+    builder.feed(json.dumps(START).encode())
+    with pytest.raises(ReplyMalformed, match="before the reply"):
+        builder.build()
+    with pytest.raises(error) as caught:
+        builder.feed(json.dumps({"type": "error", "error": {"type": kind, "message": "no"}}).encode())
+    assert (caught.value.kind, caught.value.begun) == (kind, True)  # type: ignore[attr-defined]  # both are ModelError
+
+
+@given(
+    st.one_of(st.binary(max_size=60), st.recursive(st.none() | st.text(max_size=8), st.lists).map(repr).map(str.encode))
+)
+@example(b'{"type":"","":0}')
+def test_garbage_raises_only_reply_malformed(data: bytes) -> None:
+    builder = ReplyBuilder()
+    with contextlib.suppress(ReplyMalformed, ModelFailed):
+        event = builder.feed(data)
+        # Other input is an event of an unknown type, which is ignored.
+        assert isinstance(event["type"], str)
+    assert not builder.has_begun

@@ -11,12 +11,12 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.files import directory_walk
 from coterie.agents.tools.files.directory_walk import list_files
-from coterie.agents.tools.files.glob import SHOWN, Glob, GlobInput
-from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.agents.tools.files.glob import SHOWN, Glob
+from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.glob_pattern import GlobPattern
+from tests.agents.tools.tool_calls import call
 from tests.examples import examples
 
 
@@ -34,7 +34,7 @@ def _git(directory: Path, *arguments: str) -> None:
 
 
 async def _glob(workspace: Workspace, pattern: str, **value: Any) -> ToolResult:
-    return await call_tool({"Glob": Glob()}, "Glob", {"pattern": pattern, **value}, workspace)
+    return await call(Glob(), workspace, pattern=pattern, **value)
 
 
 async def _names(directory: Path) -> list[str]:
@@ -50,28 +50,23 @@ async def _names(directory: Path) -> list[str]:
     ],
     ids=["newest first", "no match", "unprintable name"],
 )
-async def test_matching_files_are_listed(names: list[str], pattern: str, text: str, workspace: Workspace) -> None:
+async def test_matching_files_are_listed_newest_first_then_by_path(
+    names: list[str], pattern: str, text: str, workspace: Workspace
+) -> None:
     _grow(workspace.root, *names)
     assert await _glob(workspace, pattern) == ToolResult(text=text)
+    for path in workspace.root.rglob("*"):
+        os.utime(path, (5, 5))
+    same_age = (await _glob(workspace, pattern)).text.split("\n")
+    assert same_age == sorted(text.split("\n"))
 
 
-async def test_files_of_same_age_are_sorted_by_path(workspace: Workspace) -> None:
-    _grow(workspace.root, "c", "a", "b/x")
-    for name in ("c", "a", "b/x"):
-        os.utime(workspace.root / name, (5, 5))
-    assert (await _glob(workspace, "**")).text == "a\nb/x\nc"
-
-
-async def test_paths_are_relative_to_project_for_subdirectory(workspace: Workspace) -> None:
+async def test_paths_inside_project_are_relative_and_others_absolute(workspace: Workspace) -> None:
     _grow(workspace.root, "src/a.py", "lib/a.py")
     assert (await _glob(workspace, "*.py", path="src")).text == "src/a.py"
     assert (await _glob(workspace, "*.py", path=str(workspace.root / "lib"))).text == "lib/a.py"
-
-
-async def test_paths_outside_project_are_absolute(workspace: Workspace) -> None:
-    _grow(workspace.root, "inside/x", "outside/a.py")
-    inside = Workspace(root=workspace.root / "inside", scratch=workspace.root)
-    assert (await _glob(inside, "*.py", path="../outside")).text == str(workspace.root / "outside" / "a.py")
+    inside = Workspace(root=workspace.root / "src", scratch=workspace.root)
+    assert (await _glob(inside, "*.py", path="../lib")).text == str(workspace.root / "lib" / "a.py")
 
 
 async def test_hundred_files_are_shown_and_the_rest_counted(workspace: Workspace) -> None:
@@ -84,35 +79,23 @@ async def test_hundred_files_are_shown_and_the_rest_counted(workspace: Workspace
 
 
 @pytest.mark.parametrize(
-    ("pattern", "words"),
+    ("pattern", "path", "words"),
     [
-        ("/etc/*", "leads out"),
-        ("src/../../*", "leads out"),
-        ("{a,/b}", "leads out"),
-        ("{a,b", "without a matching }"),
-        ("{a,b}" * 7, "more than 64 alternatives"),
-        ("{" * 249 + "}" * 249, "no file matches"),
-        ("{,}" * 166, "more than 64 alternatives"),
-        ("*" * 501, "the limit is 500"),
+        *((pattern, None, "leads out") for pattern in ("/etc/*", "src/../../*", "{a,/b}")),
+        *((pattern, None, "more than 64 alternatives") for pattern in ("{a,b}" * 7, "{,}" * 166)),
+        ("{a,b", None, "without a matching }"),
+        ("{" * 249 + "}" * 249, None, "no file matches"),
+        ("*" * 501, None, "the limit is 500"),
+        ("*", "nowhere", "No such file"),
+        ("*", "a.py", "Not a directory"),
     ],
 )
-async def test_invalid_pattern_is_refused(pattern: str, words: str, workspace: Workspace) -> None:
-    assert words in (await _glob(workspace, pattern)).text
-
-
-@pytest.mark.parametrize(("path", "words"), [("nowhere", "No such file"), ("a.py", "Not a directory")])
-async def test_non_directory_is_refused(path: str, words: str, workspace: Workspace) -> None:
+async def test_invalid_pattern_or_directory_is_refused(
+    pattern: str, path: str | None, words: str, workspace: Workspace
+) -> None:
     _grow(workspace.root, "a.py")
-    result = await _glob(workspace, "*", path=path)
-    assert (result.is_error, words in result.text) == (True, True)
-
-
-def test_affected_path_is_link_target(workspace: Workspace) -> None:
-    (workspace.root / "link").symlink_to("/etc")
-    assert Glob().paths_affected(GlobInput(pattern="*", path="link"), workspace) == [Path("/etc")]
-    assert Glob().paths_affected(GlobInput(pattern="*"), workspace) == [workspace.root.resolve()]
-    with pytest.raises(ToolFailed, match="not a valid path"):
-        Glob().paths_affected(GlobInput(pattern="*", path="a\0"), workspace)
+    result = await _glob(workspace, pattern, path=path)
+    assert (words in result.text, result.is_error) == (True, words != "no file matches")
 
 
 @pytest.mark.parametrize(
@@ -182,28 +165,20 @@ async def test_walk_follows_no_link(tmp_path: Path) -> None:
     assert await _names(tmp_path / "top") == ["a/x"]
 
 
-async def test_ignored_files_of_work_tree_are_skipped(tmp_path: Path) -> None:
+async def test_ignored_files_of_work_tree_are_listed_only_in_a_named_ignored_directory(tmp_path: Path) -> None:
     _git(tmp_path, "init")
-    _grow(tmp_path, "a.py", "b.log", "forced.log", "build/x", "src/c.py", "src/d.tmp", "node_modules/tracked", "gone")
+    _grow(tmp_path, "a.py", "b.log", "forced.log", "build/x", "build/deep/y", "node_modules/tracked")
+    _grow(tmp_path, "src/c.py", "src/d.tmp", "logs/a.log", "gone")
     (tmp_path / ".gitignore").write_text("*.log\nbuild/\n")
     (tmp_path / "src" / ".gitignore").write_text("*.tmp\n")
+    (tmp_path / "none").mkdir()
     _git(tmp_path, "add", "a.py", "gone", "node_modules")
     _git(tmp_path, "add", "-f", "forced.log")
     (tmp_path / "gone").unlink()
     assert await _names(tmp_path) == [".gitignore", "a.py", "forced.log", "src/.gitignore", "src/c.py"]
-    assert await _names(tmp_path / "src") == [".gitignore", "c.py"]
-
-
-@pytest.mark.parametrize(
-    ("directory", "names"),
-    [(".", [".gitignore"]), ("build", ["deep/y", "x"]), ("build/deep", ["y"]), ("logs", []), ("none", [])],
-)
-async def test_ignored_directory_is_listed_only_if_named(directory: str, names: list[str], tmp_path: Path) -> None:
-    _git(tmp_path, "init")
-    (tmp_path / "none").mkdir()
-    _grow(tmp_path, "build/x", "build/deep/y", "logs/a.log")
-    (tmp_path / ".gitignore").write_text("build/\n*.log\n")
-    assert await _names(tmp_path / directory) == names
+    directories = {"src": [".gitignore", "c.py"], "build": ["deep/y", "x"], "build/deep": ["y"], "logs": [], "none": []}
+    for directory, names in directories.items():
+        assert await _names(tmp_path / directory) == names
 
 
 async def test_empty_work_tree_has_no_files(tmp_path: Path) -> None:

@@ -1,28 +1,24 @@
-"""Tests of the Read tool with text files."""
+"""Tests of the Read tool with text files, and of the tracking of read file versions."""
 
 import os
 import re
-from typing import Any
+from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.agents.errors import ToolFailed
 from coterie.agents.loop.conversation.token_estimate import estimate_text
 from coterie.agents.tools.files.read import EMPTY, NOT_UTF8, TOKEN_LIMIT, Read
-from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.agents.tools.tool import ToolResult, Workspace
+from coterie.agents.tools.workspace.file_change import FILE_LIMIT, LARGEST, ReadFiles
+from tests.agents.tools.tool_calls import call, refusal
 from tests.examples import examples
 
-
-async def _read(workspace: Workspace, file_path: str, **value: Any) -> ToolResult:
-    return await call_tool({"Read": Read()}, "Read", {"file_path": file_path, **value}, workspace)
-
-
-async def _refusal(workspace: Workspace, file_path: str, **value: Any) -> str:
-    result = await _read(workspace, file_path, **value)
-    assert result.is_error
-    return result.text
+_read, _refusal = partial(call, Read()), partial(refusal, Read())
 
 
 @pytest.mark.parametrize(
@@ -35,43 +31,37 @@ async def _refusal(workspace: Workspace, file_path: str, **value: Any) -> str:
     ],
 )
 async def test_lines_are_numbered(content: bytes, shown: str, workspace: Workspace) -> None:
-    (workspace.root / "a.txt").write_bytes(content)
-    assert await _read(workspace, "a.txt") == ToolResult(text=shown)
-
-
-async def test_absolute_path_is_used_unchanged(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("elsewhere") / "b.txt"
-    path.write_text("there")
-    assert (await _read(workspace, str(path))).text == "     1\tthere"
-
-
-async def test_range_shows_only_its_lines(workspace: Workspace) -> None:
-    (workspace.root / "a.txt").write_text("".join(f"l{n}\n" for n in range(1, 10)))
-    assert (await _read(workspace, "a.txt", offset=3, limit=2)).text == "     3\tl3\n     4\tl4"
-    assert (await _read(workspace, "a.txt", offset=9, limit=50)).text == "     9\tl9"
+    path = workspace.root / "a.txt"
+    path.write_bytes(content)
+    assert await _read(workspace, file_path="a.txt") == ToolResult(text=shown)
+    elsewhere = Workspace(root=workspace.root / "elsewhere", scratch=workspace.root)
+    assert await _read(elsewhere, file_path=str(path)) == ToolResult(text=shown)
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "shown"),
     [
-        ({"offset": 4}, "has only 3 lines, so there is no line 4"),
+        ({"offset": 3, "limit": 2}, "     3\tl3\n     4\tl4"),
+        ({"offset": 9, "limit": 50}, "     9\tl9"),
+        ({"offset": 10}, "has only 9 lines, so there is no line 10"),
         ({"offset": 0}, "counted from 1"),
         ({"limit": 0}, "must be at least 1"),
     ],
 )
-async def test_invalid_range_is_refused(value: dict[str, int], words: str, workspace: Workspace) -> None:
-    (workspace.root / "a.txt").write_text("1\n2\n3\n")
-    assert words in await _refusal(workspace, "a.txt", **value)
+async def test_range_shows_only_its_lines(value: dict[str, int], shown: str, workspace: Workspace) -> None:
+    (workspace.root / "a.txt").write_text("".join(f"l{n}\n" for n in range(1, 10)))
+    result = await _read(workspace, file_path="a.txt", **value)
+    assert (shown in result.text) if result.is_error else (shown == result.text)
 
 
 async def test_missing_file_is_refused_with_similar_names_or_directory(workspace: Workspace) -> None:
     (workspace.root / "src").mkdir()
     (workspace.root / "src" / "Main.py").touch()
     (workspace.root / "src" / os.fsdecode(b"main\xff.py")).touch()
-    refusal = await _refusal(workspace, "src/man.py")
-    assert refusal == f"src/man.py does not exist; did you mean Main.py in {workspace.root / 'src'}?"
-    refusal = await _refusal(workspace, "lib/main.py")
-    assert refusal.endswith(f"neither does the directory {workspace.root / 'lib'}")
+    reason = await _refusal(workspace, file_path="src/man.py")
+    assert reason == f"src/man.py does not exist; did you mean Main.py in {workspace.root / 'src'}?"
+    reason = await _refusal(workspace, file_path="lib/main.py")
+    assert reason.endswith(f"neither does the directory {workspace.root / 'lib'}")
 
 
 @pytest.mark.parametrize(
@@ -91,33 +81,33 @@ async def test_unusable_path_is_refused_without_blocking(path: str, reason: str,
     (workspace.root / "a.bin").write_bytes(b"x" * 8191 + b"\0")
     os.mkfifo(workspace.root / "pipe")
     with trio.fail_after(5):
-        assert reason in await _refusal(workspace, path)
+        assert reason in await _refusal(workspace, file_path=path)
 
 
 async def test_large_file_requires_range(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("0123456789abcde\n" * 16_385)
-    refusal = await _refusal(workspace, "a.txt")
-    assert "262,160 bytes; over 256 KB" in refusal
-    assert "offset and limit" in refusal
-    assert (await _read(workspace, "a.txt", limit=1)).text == "     1\t0123456789abcde"
+    reason = await _refusal(workspace, file_path="a.txt")
+    assert "262,160 bytes; over 256 KB" in reason
+    assert "offset and limit" in reason
+    assert (await _read(workspace, file_path="a.txt", limit=1)).text == "     1\t0123456789abcde"
 
 
 async def test_range_with_too_many_tokens_is_refused_with_fitting_range(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("word " * 20 + "\n" + "another line of words\n" * 9_000)
-    refusal = await _refusal(workspace, "a.txt")
-    match = re.search(r"over 25,000 tokens.* offset=1 and limit=(\d+)", refusal)
-    assert match is not None, refusal
+    reason = await _refusal(workspace, file_path="a.txt")
+    match = re.search(r"over 25,000 tokens.* offset=1 and limit=(\d+)", reason)
+    assert match is not None, reason
     fitting = int(match[1])
-    assert f"{fitting:,} lines fit" in refusal
-    shown = await _read(workspace, "a.txt", limit=fitting)
+    assert f"{fitting:,} lines fit" in reason
+    shown = await _read(workspace, file_path="a.txt", limit=fitting)
     assert not shown.is_error
     assert TOKEN_LIMIT * 0.8 < estimate_text(shown.text) <= TOKEN_LIMIT
-    assert (await _read(workspace, "a.txt", limit=fitting + 1)).is_error
+    assert (await _read(workspace, file_path="a.txt", limit=fitting + 1)).is_error
 
 
 async def test_long_line_is_cut_between_characters(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("é" * 100_000 + "\n" + "x" * 2_000 + "\n" + "y" * 2_001)
-    cut, whole, over = (await _read(workspace, "a.txt", offset=1, limit=3)).text.split("\n")
+    cut, whole, over = (await _read(workspace, file_path="a.txt", offset=1, limit=3)).text.split("\n")
     assert cut == "     1\t" + "é" * 2_000 + " [line cut after 2,000 characters; it has 200,000 bytes]"
     assert whole == "     2\t" + "x" * 2_000
     assert over == "     3\t" + "y" * 2_000 + " [line cut after 2,000 characters; it has 2,001 bytes]"
@@ -135,8 +125,94 @@ def test_any_text_is_shown_line_by_line(
     """Lines of all lengths around LINE_BYTES."""
     lines = [(line * repeat)[:2_000] for line in lines[:8]]
     root = tmp_path_factory.getbasetemp()
-    (root / "drawn.txt").write_bytes(("\n".join([*lines, ""]) if has_end else "\n".join([*lines, "end"])).encode())
-    workspace = Workspace(root=root, scratch=root)
     expected = lines if has_end else [*lines, "end"]
-    shown = trio.run(_read, workspace, "drawn.txt").text
+    (root / "drawn.txt").write_bytes(("\n".join(expected) + "\n" * has_end).encode())
+    shown = trio.run(partial(_read, Workspace(root=root, scratch=root), file_path="drawn.txt")).text
     assert shown == "\n".join(f"{number:6}\t{line}" for number, line in enumerate(expected, 1))
+
+
+_read_file = partial(call, Read(), file_path="a.txt")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "a.txt"
+    path.write_text("one\n")
+    return path
+
+
+def test_changed_file_must_be_read_again(path: Path) -> None:
+    """A change is also detected if time and size are the same; a touched file is no changed one."""
+    seen = ReadFiles()
+    seen.record(path, b"one\n")
+    os.utime(path, ns=(1, 1))
+    seen.check(path)
+    path.write_text("two\n")
+    with pytest.raises(ToolFailed, match=r"has changed since it was read\. Read it again"):
+        seen.check(path)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(ToolFailed, match="has changed"):
+        seen.check(path)
+    seen.record(path, b"two\n")
+    seen.check(path)
+    with pytest.raises(ToolFailed, match="has changed"):
+        seen.check(path, b"given instead of the file")
+    path.unlink()
+    seen.check(path, b"two\n")
+
+
+def test_oldest_file_is_forgotten_and_not_taken_over_limit() -> None:
+    seen = ReadFiles()
+    for number in range(FILE_LIMIT):
+        seen.record(Path(f"/{number}"), b"")
+    seen.record(Path("/0"), b"again")
+    seen.record(Path("/new"), b"")
+    seen.check(Path("/0"), b"again")
+    seen.check(Path("/2"), b"")
+    with pytest.raises(ToolFailed, match="not been read"):
+        seen.check(Path("/1"), b"")
+    taken = seen.take_changes()
+    assert (len(taken), "/1" in taken) == (FILE_LIMIT, False)
+
+
+def test_changes_are_taken_once_and_can_be_restored(path: Path) -> None:
+    seen, resumed = ReadFiles(), ReadFiles()
+    seen.record(Path("/other"), b"")
+    seen.record(path, b"old\n")
+    seen.record(path, b"one\n")
+    drained = seen.take_changes()
+    assert list(drained) == ["/other", str(path)]
+    resumed.restore(drained)
+    resumed.check(path)
+    with pytest.raises(ToolFailed, match="has changed"):
+        resumed.check(path, b"old\n")
+    for each in (seen, resumed):
+        each.record(path, b"one\n")
+        assert each.take_changes() == {}
+    latin = Path(os.fsdecode(b"/caf\xe9"))
+    seen.record(latin, b"")
+    seen.check(latin, b"")
+    assert seen.take_changes() == {}, "a path that is not UTF-8 cannot be recorded"
+
+
+async def test_file_shown_by_read_is_recorded_for_its_agent_alone(path: Path, workspace: Workspace) -> None:
+    other = Workspace(root=path.parent, scratch=path.parent)
+    assert (await _read_file(workspace, offset=5)).is_error
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await _read_file(workspace)
+    with pytest.raises(ToolFailed, match="not been read"):
+        workspace.seen.check(path)
+    for each, value in ((workspace, {}), (other, {"offset": 1, "limit": 1})):
+        with pytest.raises(ToolFailed, match="not been read"):
+            each.seen.check(path)
+        assert not (await _read_file(each, **value)).is_error
+        each.seen.check(path)
+
+
+async def test_too_large_file_is_shown_but_not_recorded(workspace: Workspace) -> None:
+    path = workspace.root / "a.txt"
+    path.write_bytes(b"x\n" * (LARGEST // 2 + 1))
+    assert not (await _read_file(workspace, limit=1)).is_error
+    with pytest.raises(ToolFailed, match="not been read"):
+        workspace.seen.check(path)

@@ -17,11 +17,11 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.tools.search.byte_pattern import SAME_LETTERS, byte_pattern
 from coterie.agents.tools.search.grep import FIRST_BATCH, Grep
 from coterie.agents.tools.search.grep_worker import LARGEST, SNIFFED, GrepRequest, Mode, search
-from coterie.agents.tools.search.ripgrep import BATCH, files_without, installed_ripgrep
-from coterie.agents.tools.tool import Workspace, call_tool
+from coterie.agents.tools.search.ripgrep import BATCH, SAME_LETTERS, byte_pattern, files_without, installed_ripgrep
+from coterie.agents.tools.tool import Workspace
+from tests.agents.tools.tool_calls import call
 from tests.examples import examples
 
 MODES: tuple[Mode, ...] = ("files_with_matches", "content", "count")
@@ -50,7 +50,7 @@ def tree(tmp_path: Path) -> Workspace:
 
 
 async def _grep(workspace: Workspace, program: str | None, **value: Any) -> str:
-    return (await call_tool({"Grep": Grep(ripgrep=program)}, "Grep", value, workspace)).text
+    return (await call(Grep(ripgrep=program), workspace, **value)).text
 
 
 def _program(path: Path, script: str, version: str = "ripgrep 15.0.0") -> str:
@@ -119,71 +119,35 @@ def _check(program: str, expression: str, files: list[tuple[str, str]], order: d
         assert search(whole._replace(excluded=excluded)) == search(whole)
 
 
-ORDERS = st.fixed_dictionaries(
-    {
-        "ignore_case": st.booleans(),
-        "mode": st.sampled_from(MODES),
-        "context": st.integers(0, 2),
-        "limit": st.sampled_from([1, 20, 1_000]),
-    }
-)
+_bounds = {"context": st.integers(0, 2), "limit": st.sampled_from([1, 20, 1_000])}
+ORDERS = st.fixed_dictionaries({"ignore_case": st.booleans(), "mode": st.sampled_from(MODES), **_bounds})
 
 
 @pytest.mark.slow
 @examples(40)
-@given(expression=EXPRESSIONS, order=ORDERS)
-def test_result_is_same_with_ripgrep_for_any_files(
-    expression: str, order: dict[str, Any], ripgrep: str, files: list[tuple[str, str]]
+@given(expression=EXPRESSIONS, scrawl=SCRAWLS, order=ORDERS)
+def test_result_is_same_with_ripgrep_for_any_files_and_expression(
+    expression: str, scrawl: str, order: dict[str, Any], ripgrep: str, files: list[tuple[str, str]]
 ) -> None:
     assert byte_pattern(expression, ignore_case=False) is not None
     _check(ripgrep, expression, files, order)
-
-
-@pytest.mark.slow
-@examples(40)
-@given(expression=SCRAWLS, order=ORDERS)
-def test_result_is_same_with_ripgrep_for_any_expression(
-    expression: str, order: dict[str, Any], ripgrep: str, files: list[tuple[str, str]]
-) -> None:
-    _check(ripgrep, expression, files, order)
+    _check(ripgrep, scrawl, files, order)
 
 
 @pytest.mark.parametrize(
     ("expression", "content"),
     [
-        ("a.b", "a\u00e9b".encode()),
-        ("a.b", b"a\xffb"),
-        ("a.{2}b", b"a\xff\xc3b"),
-        ("a.b", b"\n" * SNIFFED + b"a\0b"),
-        ("a.b", b"a\rb"),
-        ("a\ufffdb", b"a\xe2\x84b"),
-        ("[^x]\ufffd", b"a\xff"),
-        ("caf\u00e9", "caf\u00e9".encode()),
-        ("a[\u00e0-\u00ff]b", "a\u00e9b".encode()),
-        ("^end$", b"\xef\xbb\xbfend\r\n"),
-        ("$^", b"\xef\xbb\xbf\r\n"),
-        (r"\Aend\Z", b"end\r"),
-        (r"\bk\b", b"\xffk\xff"),
-        (r"\w{3}", "a\u00b2\u0660".encode()),
-        (r"a\sb", b"a\x1cb"),
-        (r"a\sb", "a\u2028b".encode()),
-        (r"a\db", "a\u0660b".encode()),
-        (r"[^\W]b", "\u00e9b".encode()),
-        ("(?i)[^a]b", "\u00e9B".encode()),
-        ("(?i)mask", "MA\u017f\u212a".encode()),
-        ("(?i)[k]x", "\u212aX".encode()),
-        ("(?i)[\u212a\u017f]x", b"KX"),
-        ("(?i)\u212ax", b"kX"),
-        ("(?i)file", "F\u0130LE".encode()),
-        ("(?i)[h-j]x", "\u0131x".encode()),
-        ("(?i)stra\u00dfe", "STRA\u1e9eE".encode()),
-        ("x{,2}y{}", b"xy{}"),
-        ("a{,}b", b"aaab"),
-        ("[]-a]b", b"_b"),
-        ("[a-]b", b"-b"),
-        (r"[^\n]b", b"\tb"),
+        *(("a.b", content) for content in ("a\u00e9b".encode(), b"a\xffb", b"a\rb", b"\n" * SNIFFED + b"a\0b")),
+        *(("a.{2}b", b"a\xff\xc3b"), ("a\ufffdb", b"a\xe2\x84b"), ("[^x]\ufffd", b"a\xff"), ("no", b"\xff\xfeno\n")),
+        *(("caf\u00e9", "caf\u00e9".encode()), ("a[\u00e0-\u00ff]b", "a\u00e9b".encode())),
+        *(("^end$", b"\xef\xbb\xbfend\r\n"), ("$^", b"\xef\xbb\xbf\r\n"), (r"\Aend\Z", b"end\r")),
+        *((r"\bk\b", b"\xffk\xff"), (r"\w{3}", "a\u00b2\u0660".encode()), (r"[^\W]b", "\u00e9b".encode())),
+        *((r"a\sb", b"a\x1cb"), (r"a\sb", "a\u2028b".encode()), (r"a\db", "a\u0660b".encode())),
+        *(("(?i)[^a]b", "\u00e9B".encode()), ("(?i)mask", "MA\u017f\u212a".encode()), ("(?i)[k]x", "\u212aX".encode())),
+        *(("(?i)[\u212a\u017f]x", b"KX"), ("(?i)\u212ax", b"kX"), ("(?i)file", "F\u0130LE".encode())),
+        *(("(?i)[h-j]x", "\u0131x".encode()), ("(?i)stra\u00dfe", "STRA\u1e9eE".encode())),
+        *(("x{,2}y{}", b"xy{}"), ("a{,}b", b"aaab"), ("[]-a]b", b"_b"), ("[a-]b", b"-b"), (r"[^\n]b", b"\tb")),
         ("(?P<n>a|)b++", b"bb"),
-        ("no", b"\xff\xfeno\n"),
     ],
 )
 async def test_file_with_python_match_is_never_excluded(
@@ -197,21 +161,6 @@ async def test_file_with_python_match_is_never_excluded(
     there, other = str(tmp_path / "there"), str(tmp_path / "other")
     assert search(order._replace(files=[(there, "there")])).lines == ["there"]
     assert await files_without(ripgrep, pattern, [there, other]) <= {other}
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [
-        *("word", "^import os$", r"def \w+\(", r"\bclass\s+[A-Z]\w*"),
-        *("interface{}", "(?i)todo|fixme", "(?P<n>a)b??c++"),
-        *('[^"\\n]*', "caf\u00e9 \U0001f600", "[\u00e0-\u00ff]{2,}", "a{,3}", "]}", "", r"\.\*\_\-\t"),
-    ],
-)
-def test_common_expression_has_byte_pattern(expression: str) -> None:
-    pattern = byte_pattern(expression, ignore_case=False)
-    assert pattern is not None
-    assert pattern.isascii()
-    re.compile(pattern.encode())
 
 
 @pytest.mark.parametrize(
@@ -300,6 +249,7 @@ async def test_ripgrep_gets_only_files_after_first_batch(
     assert await _grep(tree, liar, pattern="word") == "a0007"
     assert await _grep(tree, liar, pattern="(?=word)") == "a0007\nlate\nlater"
     assert await _grep(tree, liar, pattern="[x-]") == await _grep(tree, None, pattern="[x-]")
+    assert await _grep(tree, "/nowhere/rg", pattern="word") == "a0007\nlate\nlater"
 
 
 @pytest.mark.parametrize(
@@ -318,10 +268,6 @@ async def test_ripgrep_gets_only_files_after_first_batch(
 async def test_failing_or_foreign_program_is_ignored(script: str, version: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x\n")
     assert not await files_without(_program(tmp_path / "rg", script, version), "word", [str(tmp_path / "file")])
-
-
-async def test_missing_program_is_ignored(tree: Workspace) -> None:
-    assert await _grep(tree, "/nowhere/rg", pattern="word") == "a0007\nlate\nlater"
 
 
 def test_ripgrep_is_found_on_path_but_not_in_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

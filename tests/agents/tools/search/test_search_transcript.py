@@ -10,12 +10,11 @@ import pytest
 from coterie.agents.loop.conversation.conversation import Conversation
 from coterie.agents.loop.conversation.transcript import TranscriptWriter
 from coterie.agents.loop.conversation.transcript_records import Boundary, MailRecord
-from coterie.agents.permissions.permissions import Permissions
-from coterie.agents.permissions.types import MODES, Mode
-from coterie.agents.tools.search.search_transcript import SearchTranscript, SearchTranscriptInput
-from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
+from coterie.agents.tools.search.search_transcript import SearchTranscript
+from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.memory.compaction.result_clearing import clear_results
 from tests.agents.conversation_blocks import HEADER, text, thinking
+from tests.agents.tools.tool_calls import call
 from tests.orchestrator.session_writer import reply
 
 pytestmark = pytest.mark.slow
@@ -25,7 +24,7 @@ BOUNDARY = Boundary(
 )
 
 
-def call(id_: str, name: str, **arguments: Any) -> bytes:
+def use(id_: str, name: str, **arguments: Any) -> bytes:
     return msgspec.json.encode({"type": "tool_use", "id": id_, "name": name, "input": arguments})
 
 
@@ -41,11 +40,11 @@ def past(tmp_path: Path) -> Iterator[tuple[Conversation, TranscriptWriter]]:
     with TranscriptWriter.open(tmp_path / "transcript.jsonl") as writer:
         conversation.append("user", [text("Find the port of the gateway.")])
         writer.record(conversation)
-        conversation.append("assistant", [thinking(), text("I look."), call("t1", "Read", file_path="conf/a.ini")])
+        conversation.append("assistant", [thinking(), text("I look."), use("t1", "Read", file_path="conf/a.ini")])
         writer.record(conversation, reply(1))
         conversation.append("user", [result("t1", "name = gateway\nport = 4711\n" + "padding " * 1_000)])
         writer.record(conversation)
-        conversation.append("assistant", [call("t2", "SearchTranscript", pattern="4711")])
+        conversation.append("assistant", [use("t2", "SearchTranscript", pattern="4711")])
         writer.record(conversation, reply(2))
         conversation.append("user", [result("t2", "turn 2, 4711"), text('<message from="scout">\nport 99\n</message>')])
         writer.record(conversation, MailRecord(ids=["m1"]))
@@ -54,8 +53,7 @@ def past(tmp_path: Path) -> Iterator[tuple[Conversation, TranscriptWriter]]:
 
 async def search(directory: Path, **arguments: Any) -> ToolResult:
     tool = SearchTranscript(path=directory / "transcript.jsonl", time_limit=arguments.pop("time_limit", 30))
-    workspace = Workspace(root=directory, scratch=directory)
-    return await call_tool({"SearchTranscript": tool}, "SearchTranscript", arguments, workspace)
+    return await call(tool, Workspace(root=directory, scratch=directory), **arguments)
 
 
 Past = tuple[Conversation, TranscriptWriter]
@@ -101,10 +99,7 @@ async def test_search_can_be_filtered_and_continued(past: Past, tmp_path: Path) 
 async def test_turn_is_shown_with_long_texts_cut(past: Past, tmp_path: Path) -> None:
     shown = (await search(tmp_path, turn=2)).text
     assert shown.startswith("[result of Read]\nname = gateway\nport = 4711\npadding")
-    assert (
-        shown.endswith("padding \n[cut after 4,000 of 8,027 characters: search for what you need]")
-        or len(shown) < 4_200
-    )
+    assert shown.endswith("[cut after 4,000 of 8,027 characters: search for what you need]")
     assert (await search(tmp_path, turn=1)).text == (
         "[user]\nFind the port of the gateway.\n[assistant]\nI look.\n[call Read]\nfile_path: conf/a.ini"
     )
@@ -121,16 +116,13 @@ async def test_inherited_texts_of_fork_precede_its_first_turn(past: Past, tmp_pa
     assert lines[1].startswith("turn 0, result of Read")
 
 
-async def test_torn_last_line_is_skipped(past: Past, tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
-    path.write_bytes(path.read_bytes() + b'\n{"kind":"message","v":1,"role":"user","blocks":[{"type":"text","te')
-    assert (await search(tmp_path, pattern="I look")).text.startswith("turn 1, assistant: I look.")
-
-
-async def test_exponential_expression_is_stopped(past: Past, tmp_path: Path) -> None:
+async def test_exponential_expression_is_stopped_and_torn_last_line_skipped(past: Past, tmp_path: Path) -> None:
     conversation, writer = past
     conversation.append("user", [text("a" * 40)])
     writer.record(conversation)
+    path = tmp_path / "transcript.jsonl"
+    path.write_bytes(path.read_bytes() + b'\n{"kind":"message","v":1,"role":"user","blocks":[{"type":"text","te')
+    assert (await search(tmp_path, pattern="I look")).text.startswith("turn 1, assistant: I look.")
     result = await search(tmp_path, pattern="(a+)+b", time_limit=0.5)
     assert result.is_error
     assert result.text.startswith("The search was stopped after 0.5 s")
@@ -152,11 +144,3 @@ async def test_invalid_arguments_are_refused(
     result = await search(tmp_path, **arguments)
     assert result.is_error
     assert result.text.startswith(reason)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_search_transcript_is_allowed_in_every_mode(tmp_path: Path, mode: Mode) -> None:
-    tool = SearchTranscript(path=tmp_path / "transcript.jsonl")
-    arguments = SearchTranscriptInput(pattern="x")
-    verdict = Permissions(mode=mode).evaluate(tool, arguments, Workspace(root=tmp_path, scratch=tmp_path))
-    assert type(verdict).__name__ == "Allowed"

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,14 @@ import pytest
 import trio
 import trio.testing
 
-from coterie.agents.tools.shell.bash import Bash
-from coterie.agents.tools.shell.bash_output import BashOutput, BashOutputInput, KillBash, KillBashInput
-from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
+from coterie.agents.tools.shell.bash import Bash, BashOutput, BashOutputInput, KillBash, KillBashInput
+from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.agents.tools.workspace.background_jobs import MAX_RUNNING, BackgroundJobs, open_jobs
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
+from tests.agents.tools.tool_calls import call
+from tests.seeded_faults import SeededFaults
 
 pytestmark = pytest.mark.slow
-
-TOOLS: Mapping[str, Tool] = {"Bash": Bash(grace=0.1), "BashOutput": BashOutput(), "KillBash": KillBash()}
 
 
 @asynccontextmanager
@@ -39,16 +38,15 @@ def _jobs(workspace: Workspace) -> BackgroundJobs:
 
 
 async def _start(workspace: Workspace, command: str, **value: Any) -> ToolResult:
-    value = {"command": command, "run_in_background": True, **value}
-    return await call_tool(TOOLS, "Bash", value, workspace)
+    return await call(Bash(grace=0.1), workspace, command=command, run_in_background=True, **value)
 
 
 async def _output(workspace: Workspace, name: str = "bash_1", **value: Any) -> ToolResult:
-    return await call_tool(TOOLS, "BashOutput", {"bash_id": name, **value}, workspace)
+    return await call(BashOutput(filter_limit=0.3), workspace, bash_id=name, **value)
 
 
 async def _kill(workspace: Workspace, name: str = "bash_1") -> ToolResult:
-    return await call_tool(TOOLS, "KillBash", {"bash_id": name}, workspace)
+    return await call(KillBash(), workspace, bash_id=name)
 
 
 def _fifo(workspace: Workspace, name: str) -> Path:
@@ -63,7 +61,7 @@ async def _read_fifo(fifo: Path) -> str:
 
 
 async def _end_of(workspace: Workspace, name: str = "bash_1") -> None:
-    await _jobs(workspace).find(name).wait_ended()
+    await _jobs(workspace).by_id[name].wait_ended()
 
 
 async def _run(workspace: Workspace, command: str) -> None:
@@ -84,76 +82,50 @@ def _is_running(pid: int) -> bool:
     return False
 
 
-async def test_job_start_returns_and_job_survives_a_cancelled_call(tmp_path: Path) -> None:
+async def test_job_starts_in_shell_directory_without_keys_and_does_not_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret-value")
     async with _opened(tmp_path) as workspace:
-        result = await _start(workspace, "echo $$; sleep 100")
+        (workspace.root / "sub" / "deep").mkdir(parents=True)
+        await call(Bash(), workspace, command="cd sub")
+        result = await _start(workspace, "pwd; env; cd deep")
         path = workspace.scratch / "jobs" / "bash_1.out"
         assert result == ToolResult(
             text=f"Started job bash_1. BashOutput shows its output, KillBash ends it. Output file: {path}"
         )
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await _output(workspace)
-        assert _jobs(workspace).find("bash_1").is_running
+        await _end_of(workspace)
+        shown = (await _output(workspace)).text
+        assert shown.startswith(f"{workspace.root / 'sub'}\n")
+        assert "secret-value" not in shown
+        assert workspace.shell.directory == workspace.root / "sub"
 
 
 async def test_new_output_is_shown_once_with_status_last(tmp_path: Path) -> None:
+    """A partial character is shown when it is complete, and a cancelled call ends no job."""
     async with _opened(tmp_path) as workspace:
         said, go = _fifo(workspace, "said"), _fifo(workspace, "go")
-        await _start(workspace, "echo one; echo 1 > said; read < go; echo two >&2; exit 3")
+        await _start(workspace, r"printf 'one\ncaf\xc3'; echo 1 > said; read < go; printf '\xa9'; echo two >&2; exit 3")
         await _read_fifo(said)
         await trio.testing.wait_all_tasks_blocked()
-        assert (await _output(workspace)).text == "one\n[bash_1: running]"
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await _output(workspace)
+        assert (await _output(workspace)).text == "one\ncaf\n[bash_1: running]"
         assert (await _output(workspace)).text == "[bash_1: running]"
         await _continue(workspace, go)
-        assert await _output(workspace) == ToolResult(text="two\n[bash_1: ended with exit code 3]")
+        assert await _output(workspace) == ToolResult(text="étwo\n[bash_1: ended with exit code 3]")
         assert (await _output(workspace)).text == "[bash_1: ended with exit code 3]"
 
 
-async def test_partial_character_is_shown_when_complete(tmp_path: Path) -> None:
+async def test_filter_shows_only_matching_lines_and_loses_nothing_if_it_fails(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
-        said, go = _fifo(workspace, "said"), _fifo(workspace, "go")
-        await _start(workspace, r"printf 'caf\xc3'; echo 1 > said; read < go; printf '\xa9'")
-        await _read_fifo(said)
-        await trio.testing.wait_all_tasks_blocked()
-        assert (await _output(workspace)).text == "caf\n[bash_1: running]"
-        await _continue(workspace, go)
-        assert (await _output(workspace)).text == "é\n[bash_1: ended with exit code 0]"
-
-
-async def test_filter_shows_only_matching_lines(tmp_path: Path) -> None:
-    async with _opened(tmp_path) as workspace:
-        await _run(workspace, r"printf 'error: 1\nfine\r\n\xff error: 2\nlast error'")
+        await _run(workspace, rf"printf 'error: 1\nfine\r\n\xff error: 2\n{'a' * 80}b\nlast error'")
+        for failing, words in (("(", "not a valid Python regular"), ("a" * 40 + "(a+)+$", "stopped after")):
+            refused = await _output(workspace, filter=failing)
+            assert (refused.is_error, words in refused.text) == (True, True)
         result = await _output(workspace, filter=r"error(: \d)?$")
         assert result.text == "error: 1\n\ufffd error: 2\nlast error\n[bash_1: ended with exit code 0]"
-        assert (await _output(workspace)).text == "[bash_1: ended with exit code 0]"
-
-
-@pytest.mark.parametrize(
-    ("pattern", "words"), [("(", "not a valid Python regular expression"), ("a" * 40 + "(a+)+$", "stopped after")]
-)
-async def test_failed_filter_shows_and_loses_nothing(pattern: str, words: str, tmp_path: Path) -> None:
-    async with _opened(tmp_path) as workspace:
-        await _run(workspace, f"echo {'a' * 80}b")
-        value = {"bash_id": "bash_1", "filter": pattern}
-        result = await call_tool({"BashOutput": BashOutput(filter_limit=0.3)}, "BashOutput", value, workspace)
-        assert result.is_error
-        assert words in result.text
-        assert (await _output(workspace)).text == f"{'a' * 80}b\n[bash_1: ended with exit code 0]"
-
-
-async def test_concurrent_reads_lose_nothing(tmp_path: Path) -> None:
-    async with _opened(tmp_path) as workspace:
-        await _run(workspace, "echo one")
-        shown: list[str] = []
-
-        async def look() -> None:
-            shown.append((await _output(workspace)).text)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(look)
-            nursery.start_soon(look)
-        assert "one\n[bash_1: ended with exit code 0]" in shown
         assert (await _output(workspace)).text == "[bash_1: ended with exit code 0]"
 
 
@@ -189,39 +161,29 @@ async def test_killed_job_and_its_children_have_ended(tmp_path: Path) -> None:
         assert _jobs(workspace).take_finished() == []
 
 
-async def test_all_jobs_end_with_the_block(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_failing", [False, True])
+async def test_all_jobs_end_with_the_block(tmp_path: Path, *, is_failing: bool) -> None:
+    """Also if the block fails; a job gets SIGTERM and time to clean up."""
     pids: list[int] = []
-    async with _opened(tmp_path) as workspace:
-        ready = _fifo(workspace, "ready")
-        for command in (
-            "sleep 100 & echo $$ $! > ready; wait",
-            "trap '' TERM; echo $$ > ready; while :; do sleep 0.01; done",
-        ):
-            await _start(workspace, command)
-            pids += map(int, (await _read_fifo(ready)).split())
-        assert all(map(_is_running, pids))
+    failure = pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True) if is_failing else contextlib.nullcontext()
+    with failure:
+        async with _opened(tmp_path, grace=1.0) as workspace:
+            ready = _fifo(workspace, "ready")
+            for command in (
+                "trap 'echo tidied > done; exit' TERM; sleep 100 & echo $$ $! > ready; wait",
+                "trap '' TERM; echo $$ > ready; while :; do sleep 0.01; done",
+            ):
+                await _start(workspace, command)
+                pids += map(int, (await _read_fifo(ready)).split())
+            assert all(map(_is_running, pids))
+            if is_failing:
+                raise ZeroDivisionError
     assert len(pids) == 3
     assert not any(map(psutil.pid_exists, pids[::2]))
     assert not any(map(_is_running, pids))
-
-
-async def test_job_gets_sigterm_before_sigkill(tmp_path: Path) -> None:
-    async with _opened(tmp_path, grace=5) as workspace:
-        ready = _fifo(workspace, "ready")
-        await _start(workspace, "trap 'echo tidied > done; exit' TERM; echo 1 > ready; sleep 100 & wait")
-        await _read_fifo(ready)
     assert (workspace.root / "done").read_text() == "tidied\n"
-
-
-async def test_jobs_end_when_block_fails(tmp_path: Path) -> None:
-    pids: list[int] = []
-    with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
-        async with _opened(tmp_path) as workspace:
-            ready = _fifo(workspace, "ready")
-            await _start(workspace, "echo $$ > ready; sleep 100")
-            pids.append(int(await _read_fifo(ready)))
-            raise ZeroDivisionError
-    assert not psutil.pid_exists(pids[0])
+    with pytest.raises(trio.ClosedResourceError):
+        await _jobs(workspace).start("true", workspace.root, {})
 
 
 async def test_background_processes_of_job_end_with_it(tmp_path: Path) -> None:
@@ -232,42 +194,20 @@ async def test_background_processes_of_job_end_with_it(tmp_path: Path) -> None:
         assert not _is_running(int(pid))
 
 
-async def test_end_of_job_is_notified_once(tmp_path: Path) -> None:
+async def test_end_of_job_is_notified_once_unless_it_was_shown(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         go = _fifo(workspace, "go")
         await _start(workspace, "read < go\nexit 3")
         await _start(workspace, f"true {'x' * 200}")
         await _end_of(workspace, "bash_2")
-        assert _jobs(workspace).take_finished() == [
-            f"Background job bash_2 ended with exit code 0: true {'x' * 71} ..."
-        ]
+        told = f"Background job bash_2 ended with exit code 0: true {'x' * 71} ..."
+        assert _jobs(workspace).take_finished() == [told]
         await _continue(workspace, go)
         assert _jobs(workspace).take_finished() == ["Background job bash_1 ended with exit code 3: read < go exit 3"]
+        await _start(workspace, "exit 4")
+        await _end_of(workspace, "bash_3")
+        assert (await _kill(workspace, "bash_3")).text == "bash_3: already ended with exit code 4"
         assert _jobs(workspace).take_finished() == []
-
-
-async def test_end_already_shown_is_not_notified_and_cannot_be_killed(tmp_path: Path) -> None:
-    async with _opened(tmp_path) as workspace:
-        await _run(workspace, "exit 4")
-        assert (await _kill(workspace)).text == "bash_1: already ended with exit code 4"
-        await _output(workspace)
-        assert _jobs(workspace).take_finished() == []
-
-
-async def test_job_starts_in_shell_directory_and_does_not_change_it(tmp_path: Path) -> None:
-    async with _opened(tmp_path) as workspace:
-        (workspace.root / "sub" / "deep").mkdir(parents=True)
-        await call_tool(TOOLS, "Bash", {"command": "cd sub"}, workspace)
-        await _run(workspace, "pwd; cd deep")
-        assert (await _output(workspace)).text.startswith(f"{workspace.root / 'sub'}\n")
-        assert workspace.shell.directory == workspace.root / "sub"
-
-
-async def test_job_environment_has_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret-value")
-    async with _opened(tmp_path) as workspace:
-        await _run(workspace, "env")
-        assert "secret-value" not in (await _output(workspace)).text
 
 
 async def test_number_of_running_jobs_is_limited(tmp_path: Path) -> None:
@@ -295,13 +235,6 @@ async def test_unstartable_job_is_refused_and_not_listed(tmp_path: Path) -> None
         assert not (workspace.root / "ran").exists()
 
 
-async def test_unknown_job_is_refused_with_suggestion(tmp_path: Path) -> None:
-    async with _opened(tmp_path) as workspace:
-        await _start(workspace, "true")
-        for answer in (await _output(workspace, "bash1"), await _kill(workspace, "bash1")):
-            assert answer == ToolResult(text="There is no job 'bash1' in this run: did you mean bash_1?", is_error=True)
-
-
 async def test_jobs_of_later_run_get_new_ids(tmp_path: Path) -> None:
     async with _opened(tmp_path) as workspace:
         await _run(workspace, "echo first")
@@ -309,6 +242,8 @@ async def test_jobs_of_later_run_get_new_ids(tmp_path: Path) -> None:
         assert (await _start(workspace, "echo second")).text.startswith("Started job bash_2.")
         await _end_of(workspace, "bash_2")
         assert (workspace.scratch / "jobs" / "bash_1.out").read_text() == "first\n"
+        for answer in (await _output(workspace, "bash2"), await _kill(workspace, "bash2")):
+            assert answer == ToolResult(text="There is no job 'bash2' in this run: did you mean bash_2?", is_error=True)
 
 
 async def test_job_tools_affect_no_path_and_are_refused_without_jobs(workspace: Workspace) -> None:
@@ -318,10 +253,3 @@ async def test_job_tools_affect_no_path_and_are_refused_without_jobs(workspace: 
     assert shown == killed == ToolResult(text="Background jobs are not available here.", is_error=True)
     assert BashOutput().paths_affected(BashOutputInput(bash_id="bash_1"), workspace) == ()
     assert KillBash().paths_affected(KillBashInput(bash_id="bash_1"), workspace) == ()
-
-
-async def test_jobs_cannot_be_started_after_block(tmp_path: Path) -> None:
-    async with _opened(tmp_path) as workspace:
-        pass
-    with pytest.raises(trio.ClosedResourceError):
-        await _jobs(workspace).start("true", workspace.root, {})

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,14 @@ import trio
 
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.shell.bash import Bash, BashInput
-from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
+from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.agents.tools.workspace.shell_process import SHELL
 from coterie.agents.tools.workspace.working_directory import ShellState
-from coterie.files import SeededFaults, file_faults
+from coterie.files import file_faults
+from tests.agents.tools.tool_calls import call
+from tests.seeded_faults import SeededFaults
 
 pytestmark = pytest.mark.slow
-
-TOOLS: Mapping[str, Tool] = {"Bash": Bash(grace=0.1), "Read": Read()}
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 async def _bash(workspace: Workspace, command: str, **value: Any) -> ToolResult:
     with trio.fail_after(10):
-        return await call_tool(TOOLS, "Bash", {"command": command, **value}, workspace)
+        return await call(Bash(grace=0.1), workspace, command=command, **value)
 
 
 async def _next(workspace: Workspace) -> str:
@@ -146,21 +145,16 @@ async def test_command_ending_in_unusable_directory_resets_it_to_root(
     assert await _next(workspace) == "."
 
 
-async def test_directory_deleted_between_commands_resets_to_root(workspace: Workspace) -> None:
+async def test_directory_deleted_or_replaced_between_commands_resets_to_root(workspace: Workspace) -> None:
+    sub, deep = workspace.root / "sub", workspace.root / "sub" / "deep"
     await _bash(workspace, "cd sub/deep")
-    (workspace.root / "sub" / "deep").rmdir()
-    result = await _bash(workspace, "pwd")
-    gone = workspace.root / "sub" / "deep"
-    assert result == ToolResult(
-        text=f"{workspace.root}\n[the working directory is {workspace.root} again: {gone} does not exist any longer]"
-    )
+    deep.rmdir()
+    note = f"[the working directory is {workspace.root} again: {deep} does not exist any longer]"
+    assert await _bash(workspace, "pwd") == ToolResult(text=f"{workspace.root}\n{note}")
     assert await _bash(workspace, "pwd") == ToolResult(text=str(workspace.root))
-
-
-def test_directory_replaced_by_link_is_refused(workspace: Workspace) -> None:
-    assert workspace.shell.update_directory(workspace.root / "sub" / "deep") is None
-    (workspace.root / "sub" / "deep").rmdir()
-    (workspace.root / "sub" / "deep").symlink_to("/usr")
+    assert workspace.shell.update_directory(sub) is None
+    sub.rmdir()
+    sub.symlink_to("/usr")
     assert "does not exist" in (workspace.shell.enter() or "")
     assert workspace.shell.directory == workspace.root
 
@@ -169,7 +163,8 @@ async def test_paths_of_other_tools_are_relative_to_root(workspace: Workspace) -
     (workspace.root / "a.txt").write_text("root")
     (workspace.root / "sub" / "a.txt").write_text("sub")
     assert (await _bash(workspace, "cd sub; cat a.txt")).text == "sub"
-    assert (await call_tool(TOOLS, "Read", {"file_path": "a.txt"}, workspace)).text == "     1\troot"
+    assert (await call(Read(), workspace, file_path="a.txt")).text == "     1\troot"
+    assert Bash().paths_affected(BashInput(command="ls"), workspace) == [workspace.root / "sub"]
 
 
 async def test_command_is_refused_if_report_file_cannot_be_created(workspace: Workspace) -> None:
@@ -187,34 +182,20 @@ async def test_command_may_delete_scratch_directory(workspace: Workspace) -> Non
     assert await _next(workspace) == "."
 
 
-def test_affected_path_is_start_directory(workspace: Workspace) -> None:
-    workspace.shell.update_directory(workspace.root / "sub")
-    assert Bash().paths_affected(BashInput(command="ls"), workspace) == [workspace.root / "sub"]
-
-
-def test_root_link_is_resolved(workspace: Workspace) -> None:
+def test_root_link_is_resolved_and_reset_to_root_is_a_change(workspace: Workspace) -> None:
     (workspace.scratch / "link").symlink_to(workspace.root)
     shell = ShellState(root=workspace.scratch / "link")
     assert shell.directory == workspace.root
     assert shell.update_directory(workspace.root / "sub") is None
-
-
-def test_reset_to_root_is_recorded_as_change(workspace: Workspace) -> None:
-    shell = workspace.shell
-    shell.update_directory(workspace.root / "sub")
     assert shell.take_changes() == "sub"
     shell.update_directory(Path("/usr"))
     assert shell.take_changes() == "."
 
 
-@pytest.mark.parametrize("recorded", ["..", "sub/../..", "/usr"])
-def test_directory_outside_root_is_not_restored(recorded: str, workspace: Workspace) -> None:
-    with pytest.raises(ValueError, match="outside the root"):
-        workspace.shell.restore(recorded)
-    assert workspace.shell.directory == workspace.root
-
-
-def test_restored_directory_is_checked_before_use(workspace: Workspace) -> None:
+def test_restored_directory_is_inside_root_and_checked_before_use(workspace: Workspace) -> None:
+    for outside in ("..", "sub/../..", "/usr"):
+        with pytest.raises(ValueError, match="outside the root"):
+            workspace.shell.restore(outside)
     workspace.shell.restore("missing")
     assert "does not exist" in (workspace.shell.enter() or "")
     assert workspace.shell.directory == workspace.root

@@ -23,12 +23,10 @@ class Site:
     """Ends the wait of requests for `/hang`."""
 
     def page(self, path: str, body: str | bytes, kind: str = "text/html; charset=utf-8", *, status: int = 200) -> None:
-        """Serve *body* at *path*."""
         content = body if isinstance(body, bytes) else body.encode()
         self.pages[path] = (status, {"Content-Type": kind} if kind else {}, content)
 
     def redirect(self, path: str, target: str, status: int = 302) -> None:
-        """Redirect *path* to *target*."""
         self.pages[path] = (status, {"Location": target}, b"")
 
     def packed(self, path: str, body: bytes) -> None:

@@ -5,7 +5,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,25 +16,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from coterie.files import Operation, SeededFaults, file_faults
+from coterie.files import Operation, file_faults
 from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
-from coterie.mailbox.address import Address, OtherSession, Socket, parse_address
+from coterie.mailbox.address import OtherSession, Socket, parse_address
 from coterie.mailbox.contract import MailLimits
 from coterie.mailbox.envelope import MessageId, MessageKind
 from coterie.mailbox.errors import (
     BridgeRefused,
-    MailboxFailed,
     MailboxFull,
     MessageTooLarge,
     NameInvalid,
     NotAllowed,
-    SendRefused,
     UnknownRecipient,
 )
 from coterie.mailbox.transports.bridge.held_mail import NoHeldMessage
-from coterie.mailbox.transports.bridge.listener import AcceptPolicy, InboundRateLimiter
+from coterie.mailbox.transports.bridge.listener import (
+    REMEMBERED,
+    AcceptPolicy,
+    InboundRateLimiter,
+    ReceivedRecord,
+    open_received_ids,
+)
 from coterie.mailbox.transports.bridge.protocol import DeliveryReply, Hello
-from coterie.mailbox.transports.bridge.received_ids import REMEMBERED, ReceivedRecord, open_received_ids
 from coterie.mailbox.transports.bridge.socket_path import (
     BridgeUnusable,
     check_uid,
@@ -62,23 +65,19 @@ async def answer_on(stream: trio.SocketStream) -> DeliveryReply:
         return DeliveryReply.from_bytes(await read_frame(stream) or b"")
 
 
-async def test_socket_is_private_and_removed_at_the_end(two: Two, runtime: Path) -> None:
+async def test_socket_is_private_to_one_session_and_removed_at_the_end(two: Two, runtime: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(make_directory() / "home.sock"))
     async with two.open() as path:
         assert path == runtime / "coterie" / "home.sock"
         assert path.parent.stat().st_mode & 0o777 == 0o700
         assert path.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(BridgeUnusable, match="another process receives mail for session 'home'"):
+            async with two.open():
+                pytest.fail("two listen")
+        await two.send("hello")
+    assert two.bodies == ["hello"]
     assert list(path.parent.iterdir()) == []
-
-
-def test_without_a_runtime_directory_sockets_are_in_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert socket_path("s1") == Path(f"/tmp/coterie-{os.getuid()}/s1.sock")  # noqa: S108 - the documented place
-
-
-def test_too_long_socket_path_is_an_error_with_its_solution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp/" + "x" * 100)  # noqa: S108 - never made
-    with pytest.raises(BridgeUnusable, match="limit of a socket is 107; set XDG_RUNTIME_DIR"):
-        socket_path("home")
 
 
 @pytest.mark.parametrize("session", ["../x", "", "a/b", "a\0b", "x" * 300])
@@ -87,76 +86,71 @@ def test_invalid_session_id_has_no_socket(session: str) -> None:
         socket_path(session)
 
 
-def test_directory_writable_by_others_is_refused(runtime: Path) -> None:
-    (runtime / "coterie").mkdir()
-    (runtime / "coterie").chmod(0o770)
-    with pytest.raises(BridgeUnusable, match="has the permissions 770"):
-        make_directory()
+def test_socket_path_depends_on_the_runtime_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert socket_path("s1") == Path(f"/tmp/coterie-{os.getuid()}/s1.sock")  # noqa: S108 - the documented place
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp/" + "x" * 100)  # noqa: S108 - never made
+    with pytest.raises(BridgeUnusable, match="limit of a socket is 107; set XDG_RUNTIME_DIR"):
+        socket_path("home")
 
 
-def test_a_link_instead_of_a_directory_is_refused(runtime: Path, tmp_path: Path) -> None:
-    (runtime / "coterie").symlink_to(tmp_path)
-    with pytest.raises(BridgeUnusable, match="is a link or a file"):
-        make_directory()
+def open_to_others(path: Path) -> None:
+    path.mkdir()
+    path.chmod(0o770)
 
 
-def test_a_directory_of_another_user_is_refused(runtime: Path) -> None:
-    (runtime / "coterie").mkdir(mode=0o700)
+def owned_by_another(path: Path) -> None:
+    path.mkdir(mode=0o700)
     if os.getuid() != 0:
         pytest.skip("only root can change the owner of a directory; run the tests as root")
-    os.chown(runtime / "coterie", 12345, -1)
-    with pytest.raises(BridgeUnusable, match="belongs to user id 12345"):
+    os.chown(path, 12345, -1)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        pytest.param(open_to_others, "has the permissions 770", id="writable by others"),
+        pytest.param(lambda path: path.symlink_to(path.parent.parent), "is a link or a file", id="link"),
+        pytest.param(owned_by_another, "belongs to user id 12345", id="of another user"),
+    ],
+)
+def test_unsafe_directory_of_sockets_is_refused(runtime: Path, make: Callable[[Path], None], reason: str) -> None:
+    make(runtime / "coterie")
+    with pytest.raises(BridgeUnusable, match=reason):
         make_directory()
 
 
-async def test_socket_of_a_running_session_is_not_replaced(two: Two) -> None:
-    async with two.open() as path:
-        with pytest.raises(BridgeUnusable, match="another process receives mail for session 'home'"):
-            async with two.open():
-                pytest.fail("two listen")
-        await two.send("hello")
-        assert path.exists()
-    assert two.bodies == ["hello"]
-
-
-async def test_the_socket_of_a_dead_session_is_replaced(two: Two) -> None:
-    path = make_directory() / "home.sock"
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
-    async with two.open():
-        assert (await two.send("hello"))[0].state == "accepted"
-
-
-def test_process_of_another_user_is_refused() -> None:
-    check_uid(struct.pack("iII", 1, os.getuid(), 0))
+async def test_peer_credentials_of_another_user_are_refused(two: Two) -> None:
+    async with two.open() as path, await trio.open_unix_socket(path) as stream:
+        credentials = read_credentials(stream)
+    assert struct.unpack("iII", credentials) == (os.getpid(), os.getuid(), os.getgid())
+    check_uid(credentials)
     with pytest.raises(PeerInvalid, match="the other process belongs to user 4242"):
         check_uid(struct.pack("iII", 1, 4242, os.getgid()))
 
 
-async def test_peer_credentials_come_from_the_kernel(two: Two) -> None:
-    async with two.open() as path, await trio.open_unix_socket(path) as stream:
-        credentials = read_credentials(stream)
-        assert struct.unpack("iII", credentials) == (os.getpid(), os.getuid(), os.getgid())
-        check_uid(credentials)
+async def test_message_to_any_address_gets_the_session_of_the_hello_and_kind_peer(two: Two) -> None:
+    async with two.open() as path:
+        for address in (parse_address("bridge:home"), parse_address(f"uds:{path}"), Socket(path)):
+            assert isinstance(address, Socket | OtherSession)
+            receipt = await two.sending().send(two.write(), address)
+            assert (receipt.state, receipt.transport, receipt.recipient) == ("accepted", "bridge", "main")
+    assert [(letter.sender, letter.mac) for letter in two.delivered] == [(TRUE_SENDER, None)] * 3
 
 
-async def test_message_gets_the_session_of_the_hello_and_kind_peer(two: Two) -> None:
-    async with two.open():
-        [receipt] = await two.send("hello")
-    assert (receipt.state, receipt.transport, receipt.recipient) == ("accepted", "bridge", "main")
-    [letter] = two.delivered
-    assert letter.sender == TRUE_SENDER
-    assert letter.mac is None
-
-
-async def test_peer_cannot_claim_to_be_this_session(two: Two) -> None:
+async def test_peer_with_the_name_of_this_session_or_another_version_is_refused(two: Two) -> None:
     liar = BridgeTransport("home", two.root / "liar", two.clock, two.dead.append)
+    hellos = [
+        (Hello(session="home"), "claims to be this session"),
+        (Hello(session="away", v=2), "its protocol version is 2; this session speaks 1"),
+    ]
     async with two.open() as path:
         with pytest.raises(BridgeRefused, match="address its agents by name"):
             await liar.send(two.write(), HOME)
-        async with await trio.open_unix_socket(path) as stream:
-            await write_frame(stream, Hello(session="home").to_bytes())
-            assert "claims to be this session" in (await answer_on(stream)).reason
+        for hello, reason in hellos:
+            async with await trio.open_unix_socket(path) as stream:
+                await write_frame(stream, hello.to_bytes())
+                assert reason in (await answer_on(stream)).reason
 
 
 @pytest.mark.parametrize("kind", ["shutdown_request", "permission_response", "task_assignment", "idle"])
@@ -171,24 +165,12 @@ async def test_only_text_passes_the_bridge(two: Two, kind: MessageKind) -> None:
     assert two.delivered == []
 
 
-async def test_both_addresses_of_a_session_lead_to_it(two: Two) -> None:
-    async with two.open() as path:
-        addresses: list[Address] = [parse_address("bridge:home"), parse_address(f"uds:{path}"), Socket(path)]
-        for address in addresses:
-            assert isinstance(address, Socket | OtherSession)
-            await two.sending().send(two.write(str(address)), address)
-    assert len(two.delivered) == 3
-
-
-async def test_refusals_of_the_transport_reach_the_sender(two: Two) -> None:
+async def test_refusals_reach_the_sender(two: Two) -> None:
     two.error = UnknownRecipient("mian", ("main",), ("main", "bob"))
     async with two.open():
         with pytest.raises(UnknownRecipient, match="did you mean main") as caught:
             await two.send("hello")
     assert (caught.value.nearest, caught.value.known) == (("main",), ("main", "bob"))
-
-
-async def test_policy_refuse_is_reported_to_the_sender(two: Two) -> None:
     async with two.open(AcceptPolicy(policy="refuse")):
         with pytest.raises(BridgeRefused, match="bridge:home rejected the message: it accepts no mail"):
             await two.send("hello")
@@ -225,12 +207,6 @@ async def test_malformed_frame_is_refused_and_closes_the_connection(two: Two, ra
 def test_garbage_raises_only_peer_invalid(kind: type[Hello] | type[DeliveryReply], data: bytes) -> None:
     with contextlib.suppress(PeerInvalid):
         kind.from_bytes(data)
-
-
-async def test_other_protocol_version_is_refused(two: Two) -> None:
-    async with two.open() as path, await trio.open_unix_socket(path) as stream:
-        await write_frame(stream, Hello(session="away", v=2).to_bytes())
-        assert "its protocol version is 2; this session speaks 1" in (await answer_on(stream)).reason
 
 
 @pytest.mark.parametrize("begun", [b"", b"\0\0", b"\0\1\0\0half"])
@@ -303,6 +279,7 @@ async def test_equal_messages_within_the_window_are_delivered_once(two: Two) -> 
     terms = attrs.evolve(ACCEPT, repeat_window=60)
     async with two.open(terms):
         receipt = await two.sending().send(first, HOME)
+    async with two.open(terms):
         assert await two.sending().send(again, HOME) == receipt
         assert receipt.id == first.id
         await two.send("pong")
@@ -312,43 +289,29 @@ async def test_equal_messages_within_the_window_are_delivered_once(two: Two) -> 
     assert two.bodies == ["ping", "pong", "ping", "ping"]
 
 
-async def test_repeat_is_dropped_after_a_restart(two: Two) -> None:
-    terms = attrs.evolve(ACCEPT, repeat_window=60)
-    for _ in range(2):
-        async with two.open(terms):
-            await two.send("ping")
-    assert two.bodies == ["ping"]
-
-
 async def test_rate_limit_tells_the_sender_when_to_retry(two: Two) -> None:
     async with two.open(AcceptPolicy(policy="accept", per_minute=30, burst=3)):
         await two.send("0", "1", "2")
-        with pytest.raises(
-            BridgeRefused, match=r"'alice' may send 30 messages a minute; try again in [12]\.\d seconds"
-        ):
+        with pytest.raises(BridgeRefused, match=r"'alice' may send 30 messages a minute; try again in [12]\.\d sec"):
             await two.send("4")
         two.clock.advance(2)
         await two.send("5")
     assert two.bodies == ["0", "1", "2", "5"]
 
 
-def test_rates_are_per_sender_and_survive_a_clock_set_back() -> None:
+def test_rates_are_per_sender_bounded_and_survive_a_clock_set_back() -> None:
     rates = InboundRateLimiter(60, 2)
     assert [rates.spend(("s", "a"), 100.0) for _ in range(3)] == [0, 0, 1]
     assert rates.spend(("s", "b"), 100.0) == 0
     assert rates.spend(("s", "a"), 50.0) == 1
     assert rates.spend(("s", "a"), 101.0) == 0
-
-
-def test_rate_buckets_of_old_senders_are_dropped() -> None:
-    rates = InboundRateLimiter(60, 2)
     for number in range(5000):
         rates.spend(("s", str(number)), float(number))
     assert len(rates._buckets) < 1100  # noqa: SLF001 - the memory is the promise
 
 
 def test_received_ids_are_bounded_and_survive_a_torn_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.mailbox.transports.bridge.received_ids.REMEMBERED", 10)
+    monkeypatch.setattr("coterie.mailbox.transports.bridge.listener.REMEMBERED", 10)
     path = tmp_path / "held" / "taken.jsonl"
     with open_received_ids(path) as taken:
         for number in range(25):
@@ -360,65 +323,49 @@ def test_received_ids_are_bounded_and_survive_a_torn_record(tmp_path: Path, monk
     assert REMEMBERED > 10
 
 
-async def test_sender_retries_when_the_received_id_is_not_stored(two: Two) -> None:
+class ReceivedIdsFail:
+    """Disk on which only writes of received ids fail."""
+
+    def before(self, operation: Operation, path: Path, size: int) -> int:
+        """As `FaultHook.before`."""
+        if (operation, path.name) == ("write", "taken.jsonl"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return size
+
+
+@pytest.mark.parametrize(("terms", "state"), [(ACCEPT, "accepted"), (AcceptPolicy(), "held")])
+async def test_message_is_stored_once_when_its_id_was_not(two: Two, terms: AcceptPolicy, state: str) -> None:
     letter = two.write()
-    async with two.open():
-        with file_faults(SeededFaults(1, full=1.0)), pytest.raises(BridgeRefused, match="No space left"):
-            await two.sending().send(letter, HOME)
-        assert (await two.sending().send(letter, HOME)).state == "accepted"
-    assert two.bodies == ["hello"]
-
-
-async def test_mail_is_held_by_default_until_released(two: Two) -> None:
-    first, second = two.write("first"), two.write("second")
-    async with two.open(AcceptPolicy()):
-        for letter in (first, second, first):
-            assert (await two.sending().send(letter, HOME)).state == "held"
-    assert two.delivered == []
-    assert [letter.body for letter in await two.held().messages()] == ["first", "second"]
-    receipt = await two.held().release(second.id, two.deliver)
-    assert (receipt.id, two.bodies) == (second.id, ["second"])
-    assert two.delivered[0].sender.kind == "peer"
-    await two.held().drop(first.id)
-    assert await two.held().messages() == []
-    assert [(letter.reason, letter.detail) for letter in two.dead] == [("refused", "dropped by the user")]
-
-
-async def test_held_message_stays_held_when_delivery_fails(two: Two) -> None:
-    async with two.open(AcceptPolicy()):
-        await two.sending().send(letter := two.write(), HOME)
-    two.error = MailboxFull("main", 3, 3, "messages")
-    with pytest.raises(MailboxFull):
-        await two.held().release(letter.id, two.deliver)
-    assert len(await two.held().messages()) == 1
-
-
-async def test_released_or_dropped_message_is_not_held_again(two: Two) -> None:
-    letter = two.write()
-    async with two.open(AcceptPolicy()):
-        await two.sending().send(letter, HOME)
-        await two.held().release(letter.id, two.deliver)
-        assert (await two.sending().send(letter, HOME)).state == "held"
-    assert await two.held().messages() == []
-    with pytest.raises(NoHeldMessage):
-        await two.held().drop(letter.id)
-
-
-async def test_message_is_held_once_when_its_id_was_not_stored(two: Two) -> None:
-    class ReceivedIdsFail:
-        """Disk on which only writes of received ids fail."""
-
-        def before(self, operation: Operation, path: Path, size: int) -> int:
-            if (operation, path.name) == ("write", "taken.jsonl"):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return size
-
-    letter = two.write()
-    async with two.open(AcceptPolicy()):
+    async with two.open(terms):
         with file_faults(ReceivedIdsFail()), pytest.raises(BridgeRefused, match="No space left"):
             await two.sending().send(letter, HOME)
-        assert (await two.sending().send(letter, HOME)).state == "held"
-    assert await two.held().messages() == [attrs.evolve(letter, mac=None, sender=TRUE_SENDER)]
+        assert (await two.sending().send(letter, HOME)).state == state
+    stored = [*two.delivered, *await two.held().messages()]
+    assert stored == [attrs.evolve(letter, mac=None, sender=TRUE_SENDER)]
+
+
+async def test_held_mail_is_released_or_dropped_once(two: Two) -> None:
+    first, second = two.write("first"), two.write("second")
+    async with two.open(AcceptPolicy(held=MailLimits(messages=2))):
+        for letter in (first, second, first):
+            assert (await two.sending().send(letter, HOME)).state == "held"
+        with pytest.raises(MailboxFull, match="2 of 2 messages"):
+            await two.send("third")
+        assert two.delivered == []
+        two.error = MailboxFull("main", 3, 3, "messages")
+        with pytest.raises(MailboxFull):
+            await two.held().release(second.id, two.deliver)
+        assert [letter.body for letter in await two.held().messages()] == ["first", "second"]
+        two.error = None
+        assert (await two.held().release(second.id, two.deliver)).id == second.id
+        await two.held().drop(first.id)
+        for letter in (first, second):
+            assert (await two.sending().send(letter, HOME)).state == "held"
+    assert [(letter.body, letter.sender.kind) for letter in two.delivered] == [("second", "peer")]
+    assert [(letter.reason, letter.detail) for letter in two.dead] == [("refused", "dropped by the user")]
+    assert await two.held().messages() == []
+    with pytest.raises(NoHeldMessage):
+        await two.held().drop(second.id)
 
 
 async def test_damaged_held_message_is_dead_lettered(two: Two) -> None:
@@ -428,99 +375,3 @@ async def test_damaged_held_message_is_dead_lettered(two: Two) -> None:
     damaged.write_bytes(damaged.read_bytes().replace(b"one", b"0ne"))
     assert [letter.body for letter in await two.held().messages()] == ["two"]
     assert [letter.reason for letter in two.dead] == ["corrupt"]
-
-
-async def test_held_mail_is_limited(two: Two) -> None:
-    async with two.open(AcceptPolicy(held=MailLimits(messages=2))):
-        await two.send("1", "2")
-        with pytest.raises(MailboxFull, match="2 of 2 messages"):
-            await two.send("3")
-
-
-async def test_mail_for_a_session_that_is_down_arrives_later_in_order(two: Two) -> None:
-    assert {receipt.state for receipt in await two.send(*"01234")} == {"waiting"}
-    async with two.open():
-        assert (await two.send("5"))[0].state == "waiting", "it goes behind what waits"
-        assert await two.sending().forward() == 6
-        assert (await two.send("6"))[0].state == "accepted"
-    assert two.bodies == list("0123456")
-
-
-async def test_mail_in_the_outbox_expires(two: Two) -> None:
-    now = two.clock.now()
-    await two.sending().send(two.write("short", expires=now + 60), HOME)
-    await two.send("long")
-    sending = two.sending()
-    two.clock.advance(61)
-    await sending.forward()
-    assert [(letter.reason, letter.mailbox) for letter in two.dead] == [("expired", "bridge:home")]
-    two.clock.advance(7 * 24 * 3600)
-    await sending.forward()
-    assert [letter.envelope.body for letter in two.dead if letter.envelope] == ["short", "long"]
-
-
-async def test_forwarded_message_that_is_refused_is_dead_lettered(two: Two) -> None:
-    await two.send("1")
-    two.error = UnknownRecipient("main", (), ())
-    async with two.open():
-        await two.sending().forward()
-        two.error = None
-        await two.send("2")
-    assert [letter.reason for letter in two.dead] == ["refused"]
-    assert two.bodies == ["2"]
-
-
-@pytest.mark.parametrize("error", [MailboxFull("main", 1, 1, "messages"), MailboxFailed("main", "disk full")])
-async def test_message_stays_in_the_outbox_on_a_temporary_error(two: Two, error: SendRefused | MailboxFailed) -> None:
-    await two.send("1")
-    two.error = error
-    async with two.open():
-        assert await two.sending().forward() == 0
-        two.error = None
-        assert await two.sending().forward() == 1
-    assert (two.bodies, two.dead) == (["1"], [])
-
-
-async def test_outbox_is_forwarded_at_the_rate_limit(two: Two) -> None:
-    await two.send(*"01234")
-    async with two.open(AcceptPolicy(policy="accept", per_minute=60, burst=2)):
-        assert await two.sending().forward() == 2
-        two.clock.advance(60)
-        assert await two.sending().forward() == 2
-        two.clock.advance(60)
-        assert await two.sending().forward() == 1
-    assert (two.bodies, two.dead) == (list("01234"), [])
-
-
-async def test_only_one_process_forwards_a_queue(two: Two) -> None:
-    """A double delivery would be dropped, but a double refusal would make two dead letters."""
-    await two.send(*map(str, range(20)))
-    two.error = UnknownRecipient("main", (), ())
-    async with two.open(), trio.open_nursery() as nursery:
-        for _ in range(4):
-            nursery.start_soon(two.sending().forward)
-    assert [letter.envelope.body for letter in two.dead if letter.envelope] == [str(number) for number in range(20)]
-
-
-async def test_outbox_is_limited(two: Two) -> None:
-    sending = two.sending(limits=MailLimits(messages=2))
-    await sending.send(two.write("1"), HOME)
-    await sending.send(two.write("2"), HOME)
-    with pytest.raises(MailboxFull, match="the mailbox of 'bridge:home' is full: 2 of 2 messages"):
-        await sending.send(two.write("3"), HOME)
-
-
-async def test_disk_error_in_the_outbox_is_raised(two: Two) -> None:
-    with file_faults(SeededFaults(1, full=1.0)), pytest.raises(MailboxFailed, match="No space left"):
-        await two.send("hello")
-    async with two.open():
-        assert await two.sending().forward() == 0
-
-
-async def test_concurrent_sends_keep_their_call_order(two: Two) -> None:
-    sending = two.sending()
-    async with two.open(), trio.open_nursery() as nursery:
-        for number in range(20):
-            nursery.start_soon(sending.send, two.write(str(number)), HOME)
-            await wait_all_tasks_blocked()
-    assert two.bodies == [str(number) for number in range(20)]

@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from coterie.clock import Clock
-from coterie.mailbox.address import OtherSession
+from coterie.mailbox.address import OtherSession, Socket
 from coterie.mailbox.contract import BridgeReceipt, DeadLetter, MailLimits, Receipt
 from coterie.mailbox.envelope import Envelope, MessageKind, Recipient, Sender
 from coterie.mailbox.errors import MailboxFailed, SendRefused
@@ -54,9 +54,9 @@ class Two:
             "away", self.root / "away", self.clock, self.dead.append, limits=limits or MailLimits(), patience=patience
         )
 
-    async def send(self, *bodies: str) -> list[BridgeReceipt]:
-        """Send new messages from `away` to `home`."""
-        return [await self.sending().send(self.write(body), HOME) for body in bodies]
+    async def send(self, *bodies: str, to: OtherSession | Socket = HOME) -> list[BridgeReceipt]:
+        """Send new messages from `away`."""
+        return [await self.sending().send(self.write(body), to) for body in bodies]
 
     def held(self) -> HeldMail:
         """Return the held messages of `home`."""

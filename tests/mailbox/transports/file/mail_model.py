@@ -10,9 +10,9 @@ from coterie.mailbox.contract import Delivery
 from coterie.mailbox.dead_letters import DeadLetters
 from coterie.mailbox.envelope import Envelope, MessageId
 from coterie.mailbox.transports.file.transport import Durability
-from tests.mailbox.file_mail import envelope, transport
+from tests.mailbox.file_mail import Disk, envelope, transport
 from tests.mailbox.transports.file.step_controller import SteppedProcess, Zygote
-from tests.mailbox.transports.file.step_process import READER, Command, Outcome, Place, Verdict
+from tests.mailbox.transports.file.step_process import READER, SYNCED, Command, Outcome, Place, Verdict
 
 SENDERS = ("bob", "cyd", "dan")
 EVERYBODY = (READER, *SENDERS)
@@ -60,6 +60,8 @@ class MailModel:
     acknowledged: set[MessageId] = attrs.field(factory=set)
     over: set[MessageId] = attrs.field(factory=set)
     """Messages that need not be redelivered: acknowledged by a reader, or in the transcript from the start."""
+    was_cut: bool = False
+    """True if the power was cut, after which other records than torn ones may be incomplete."""
     is_open: bool = False
     knows: bool = False
     """True if the current reader knows the transcript."""
@@ -150,6 +152,16 @@ class MailModel:
         for who in busy:
             self._receive_report(who)
 
+    def cut_power(self, *, share: float, keeps_length: bool) -> None:
+        """Kill all processes and lose unsynced bytes but a *share*; acknowledgements are never synced."""
+        self.crash()
+        synced = Path(f"{self.root}{SYNCED}")
+        synced.touch()  # if no process has begun
+        disk = Disk(synced={int(inode): int(size) for inode, size in map(str.split, synced.read_text().splitlines())})
+        disk.cut_power(self.root / READER, share, keeps_length=keeps_length)
+        self.acknowledged.clear()
+        self.was_cut = True
+
     def end(self) -> None:
         """Kill all processes, read the remaining mail, and compare it with the promises."""
         try:
@@ -237,7 +249,9 @@ class MailModel:
         assert self.receipted <= self.transcript, "a receipted message is lost"
         letters = [letter for _, letter in DeadLetters(self.root / "dead").pending()]
         assert {letter.reason for letter in letters} <= {"corrupt"}
-        assert {letter.raw for letter in letters} == {piece for piece in self.torn if not _is_whole(piece)}
+        assert self.was_cut or {letter.raw for letter in letters} == {
+            piece for piece in self.torn if not _is_whole(piece)
+        }
         assert transport(self.root).backlog(READER).messages == 0, "what is read still counts"
 
 

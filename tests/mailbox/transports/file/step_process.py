@@ -32,6 +32,9 @@ READER = "ada"
 SEGMENT_BYTES = 800
 """Size of a segment: few messages, so that many segments are sealed."""
 
+SYNCED = "-synced"
+"""End of the name of a file with the synced sizes of the logs in a directory."""
+
 Verdict = Literal["go", "free", "fail"] | int
 """Execute the step; execute it and all later steps; fail; write only part of the bytes."""
 
@@ -89,6 +92,8 @@ class StepChannel:
 
     line: BufferedRWPair
     root: str
+    synced: int
+    """Descriptor of a file for inode and size of each synced log."""
     is_on: bool = False
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
@@ -96,6 +101,9 @@ class StepChannel:
         verdict = self.ask(Step(operation=operation, name=path.name, size=size))
         if verdict == "fail":
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        if operation == "fsync" and path.suffix == ".log" and path.exists():  # it may be read and deleted already
+            status = path.stat()
+            os.write(self.synced, b"%d %d\n" % (status.st_ino, status.st_size))
         return verdict if isinstance(verdict, int) else size
 
     def audit(self, event: str, details: tuple[object, ...]) -> None:
@@ -184,7 +192,7 @@ class Mailer:
 def serve(line: BufferedRWPair, place: Place) -> None:
     """Serve commands until the other end of *line* is closed."""
     root = Path(place.root)
-    asking = StepChannel(line, place.root)
+    asking = StepChannel(line, place.root, os.open(f"{root}{SYNCED}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
     transport = FileTransport(
         root,
         Names((READER, "bob", "cyd", "dan")),

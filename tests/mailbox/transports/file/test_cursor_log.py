@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.files import SeededFaults, TornWrite, file_faults
+from coterie.files import TornWrite, file_faults
 from coterie.mailbox.transports.file.cursor import CURSOR_FILE, LONGEST, AckRange, Cursor, CursorLog, load_cursor
+from tests.seeded_faults import SeededFaults
 
 
 def test_last_cursor_is_loaded_and_the_file_stays_short(tmp_path: Path) -> None:
@@ -20,22 +21,13 @@ def test_last_cursor_is_loaded_and_the_file_stays_short(tmp_path: Path) -> None:
     assert (tmp_path / CURSOR_FILE).stat().st_mode & 0o777 == 0o600
 
 
-def test_torn_cursor_leaves_the_previous_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("fault", "is_open"), [("torn", True), ("torn", False), ("full", False), ("rename", False)])
+def test_cursor_is_unchanged_when_writing_fails(tmp_path: Path, fault: str, *, is_open: bool) -> None:
+    """An open log appends, and a closed one replaces its file."""
     log = CursorLog.of(tmp_path)
     log.write(Cursor(offset=1))
-    with file_faults(SeededFaults(seed=1, torn=1.0)), pytest.raises(TornWrite):
-        log.write(Cursor(offset=2))
-    assert load_cursor(tmp_path) == Cursor(offset=1)
-    log.write(Cursor(offset=3))
-    log.close()
-    assert load_cursor(tmp_path) == Cursor(offset=3)
-
-
-@pytest.mark.parametrize("fault", ["torn", "full", "rename"])
-def test_cursor_file_is_unchanged_when_replacing_fails(tmp_path: Path, fault: str) -> None:
-    log = CursorLog.of(tmp_path)
-    log.write(Cursor(offset=1))
-    log.close()
+    if not is_open:
+        log.close()
     with file_faults(SeededFaults.from_mapping({fault: 1.0})), pytest.raises(OSError):  # noqa: PT011 - each has its own
         log.write(Cursor(offset=2))
     assert load_cursor(tmp_path) == Cursor(offset=1)

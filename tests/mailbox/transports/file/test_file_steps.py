@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 FAULTS: tuple[Fault, ...] = ("none", "kill", "tear and kill", "tear", "fail")
 DURABILITIES: tuple[Durability, ...] = ("process", "power")
 MEMORY = next((path for path in (Path("/dev/shm"),) if path.is_dir()), None)  # noqa: S108 - for what is made there
-"""No power cuts are simulated here, and on a disk most of the time would go into syncs."""
+"""Power cuts are only simulated, and on a disk most of the time would go into syncs."""
 STEPS = st.integers(0, 12)
 # Nothing that is drawn depends on how far a process came, because that may differ in a replay.
 SIZES = st.sampled_from([0, 10, 300])
@@ -46,62 +46,64 @@ def memory() -> Iterator[Path]:
 class SteppedMail(RuleBasedStateMachine):
     """Processes run in any interleaving; every message with a receipt is in the transcript once, in order."""
 
+    mail: MailModel
+
     def __init__(self, zygote: Zygote) -> None:
         super().__init__()
         self.zygote = zygote
-        self.mail: MailModel | None = None
 
     @initialize(durability=st.sampled_from(DURABILITIES))
     def begin(self, durability: Durability) -> None:
         """Create an empty mailbox with idle processes."""
-        root = Path(tempfile.mkdtemp(prefix="coterie-steps-", dir=MEMORY))
+        root = Path(tempfile.mkdtemp(prefix="coterie-steps-", dir=MEMORY)) / "mail"
         self.mail = MailModel(zygote=self.zygote, root=root, durability=durability)
 
     def teardown(self) -> None:
-        """Kill all processes where they are, and read the rest."""
-        if self.mail is not None:
+        """Kill all processes where they are, cut the power, and read the rest."""
+        if hasattr(self, "mail"):
             try:
+                self.cut_power(share=0.0, keeps_length=False)
                 self.mail.end()
             finally:
-                shutil.rmtree(self.mail.root)
-
-    @property
-    def there(self) -> MailModel:
-        """The current mailbox."""
-        assert self.mail is not None
-        return self.mail
+                shutil.rmtree(self.mail.root.parent)
 
     @rule(name=st.sampled_from(SENDERS), size=SIZES, gives_up=st.booleans(), steps=STEPS)
     def send(self, name: str, size: int, steps: int, *, gives_up: bool) -> None:
         """Start sending."""
-        self.there.begin_send(name, size, gives_up=gives_up)
-        self.there.step(name, steps)
+        self.mail.begin_send(name, size, gives_up=gives_up)
+        self.mail.step(name, steps)
 
     @rule(do=st.sampled_from(READINGS), knows=st.booleans(), count=st.integers(0, 4), steps=STEPS)
     def read(self, do: Reading, count: int, steps: int, *, knows: bool) -> None:
         """Start the next command of the reader."""
-        self.there.begin_reading(do, knows=knows, count=count)
-        self.there.step(READER, steps)
+        self.mail.begin_reading(do, knows=knows, count=count)
+        self.mail.step(READER, steps)
 
     @rule(who=st.sampled_from(EVERYBODY), steps=STEPS)
     def go_on(self, who: str, steps: int) -> None:
         """Let one process continue while the others are stopped."""
-        self.there.step(who, steps)
+        self.mail.step(who, steps)
 
     @rule(who=st.sampled_from(EVERYBODY), steps=STEPS, fault=st.sampled_from(FAULTS), share=st.floats(0, 1))
     def fail(self, who: str, steps: int, fault: Fault, share: float) -> None:
         """Let one process continue until an operation fails or it is killed."""
-        self.there.step(who, steps)
-        self.there.fail(who, fault, share)
+        self.mail.step(who, steps)
+        self.mail.fail(who, fault, share)
+
+    @rule(share=st.floats(0, 1), keeps_length=st.booleans())
+    def cut_power(self, *, share: float, keeps_length: bool) -> None:
+        """Cut the power if receipts are to survive that."""
+        if self.mail.durability == "power":
+            self.mail.cut_power(share=share, keeps_length=keeps_length)
 
     @rule()
     def rush(self) -> None:
         """Let all busy processes run concurrently to their end."""
-        self.there.rush()
+        self.mail.rush()
 
 
 def test_stepped_processes_match_the_model(zygote: Zygote) -> None:
-    run_machine(zygote, examples=20, steps=40)
+    run_machine(zygote, examples=30, steps=40)
 
 
 @pytest.mark.soak

@@ -11,7 +11,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.files import BlockFile, Operation, SeededFaults, file_faults
+from coterie.files import BlockFile, Operation, file_faults
 from coterie.mailbox.errors import MailboxFailed
 from coterie.mailbox.transports.file.fast_stat import fast_fstat, fast_stat
 from coterie.mailbox.transports.file.journal import recover
@@ -19,6 +19,7 @@ from coterie.mailbox.transports.file.log_segments import find_journals, segment_
 from coterie.mailbox.transports.file.transport import FileTransport
 from tests.examples import examples
 from tests.mailbox.file_mail import DeadLetterList, Disk, FailsFrom, Names, crash, envelope, take_sequences, transport
+from tests.seeded_faults import SeededFaults
 
 FAILED = r"bytes were written|Input/output error"
 
@@ -38,24 +39,48 @@ def durable(root: Path, dead_letters: DeadLetterList | None = None, *, segment_b
     )
 
 
+async def send_and_crash(root: Path, count: int) -> None:
+    mail = durable(root)
+    for sequence in range(1, count + 1):
+        await mail.send(envelope(sequence))
+    crash(mail)
+
+
 async def read(root: Path, dead_letters: DeadLetterList | None = None) -> list[int]:
     async with durable(root, dead_letters).open_inbox("ada", 1) as inbox:
         return take_sequences(inbox)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
-@pytest.mark.parametrize("keeps_length", [False, True])
-async def test_a_receipt_survives_a_power_cut(tmp_path: Path, disk: Disk, share: float, keeps_length: bool) -> None:
-    mail = durable(tmp_path)
-    for sequence in range(1, 8):
-        await mail.send(envelope(sequence, "x" * 500))
-    before = segment_path(tmp_path / "ada", 1).read_bytes()
-    crash(mail)
+@pytest.mark.parametrize(("share", "keeps_length"), [(0.0, False), (0.0, True), (0.3, True), (0.99, False)])
+@pytest.mark.parametrize(
+    ("sizes", "writers", "segment_bytes"),
+    [
+        # The journal holds seven messages; the eighth syncs the log, and the next one starts the journal again.
+        pytest.param([500] * 7, 1, 200_000, id="one round of the journal"),
+        pytest.param([3000] * 40, 1, 200_000, id="several rounds of the journal"),
+        pytest.param([7000 // (number % 7 + 1) for number in range(1, 41)], 1, 200_000, id="entries over longer ones"),
+        pytest.param([100_000, 5], 1, 200_000, id="larger than the journal"),
+        pytest.param([300] * 30, 1, 3000, id="sealed segments"),
+        pytest.param([number * 31 % 700 for number in range(1, 31)], 3, 200_000, id="several writers"),
+    ],
+)
+async def test_receipts_survive_a_power_cut(
+    tmp_path: Path, disk: Disk, sizes: list[int], writers: int, segment_bytes: int, share: float, keeps_length: bool
+) -> None:
+    posts = [durable(tmp_path, segment_bytes=segment_bytes) for _ in range(writers)]
+    log = segment_path(tmp_path / "ada", 1)
+    for sequence, size in enumerate(sizes, 1):
+        await posts[sequence % writers].send(envelope(sequence, "x" * size))
+    imitation = f"\ninode {log.stat().st_ino} offset 5000\nforged\n"
+    await posts[0].send(envelope(len(sizes) + 1, imitation))
+    assert all(journal.stat().st_size < 40 * 3000 for _, journal in find_journals(tmp_path / "ada"))
+    before = log.read_bytes()
+    for mail in posts:
+        crash(mail)
     disk.cut_power(tmp_path / "ada", share, keeps_length=keeps_length)
-    assert segment_path(tmp_path / "ada", 1).read_bytes() != before
     dead_letters = DeadLetterList()
-    assert await read(tmp_path, dead_letters) == list(range(1, 8))
-    assert segment_path(tmp_path / "ada", 1).read_bytes() == before
+    assert await read(tmp_path, dead_letters) == list(range(1, len(sizes) + 2))
+    assert log.read_bytes() == before
     assert not dead_letters.letters
     assert not find_journals(tmp_path / "ada")
 
@@ -82,32 +107,6 @@ async def test_power_cut_loses_mail_without_power_durability(tmp_path: Path, dis
     assert await read(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("sizes", "segment_bytes"),
-    [
-        # The journal holds seven messages; the eighth syncs the log, and the next one starts the journal again.
-        pytest.param([3000] * 40, 200_000, id="several rounds of the journal"),
-        pytest.param([7000 // (number % 7 + 1) for number in range(1, 41)], 200_000, id="entries over longer ones"),
-        pytest.param([100_000, 5], 200_000, id="larger than the journal"),
-        pytest.param([300] * 30, 3000, id="sealed segments"),
-    ],
-)
-async def test_receipts_of_any_sizes_survive_a_power_cut(
-    tmp_path: Path, disk: Disk, sizes: list[int], segment_bytes: int
-) -> None:
-    mail = durable(tmp_path, segment_bytes=segment_bytes)
-    for sequence, size in enumerate(sizes, 1):
-        await mail.send(envelope(sequence, "x" * size))
-    assert all(journal.stat().st_size < 40 * 3000 for _, journal in find_journals(tmp_path / "ada"))
-    before = segment_path(tmp_path / "ada", 1).read_bytes()
-    crash(mail)
-    disk.cut_power(tmp_path / "ada")
-    dead_letters = DeadLetterList()
-    assert await read(tmp_path, dead_letters) == list(range(1, len(sizes) + 1))
-    assert segment_path(tmp_path / "ada", 1).read_bytes() == before
-    assert not dead_letters.letters
-
-
 async def test_receipts_survive_in_a_segment_sealed_by_another_process(tmp_path: Path, disk: Disk) -> None:
     """The sealing process does not sync its own mail, but must sync that of durable writers."""
     first, second = durable(tmp_path, segment_bytes=3000), transport(tmp_path, segment_bytes=3000)
@@ -119,18 +118,6 @@ async def test_receipts_survive_in_a_segment_sealed_by_another_process(tmp_path:
     crash(second)
     disk.cut_power(tmp_path / "ada")
     assert (await read(tmp_path))[:4] == [1, 2, 3, 4]
-
-
-async def test_journals_of_several_writers_restore_the_log(tmp_path: Path, disk: Disk) -> None:
-    posts = [durable(tmp_path) for _ in range(3)]
-    for sequence in range(1, 31):
-        await posts[sequence % 3].send(envelope(sequence, "x" * (sequence * 31 % 700)))
-    for mail in posts:
-        crash(mail)
-    disk.cut_power(tmp_path / "ada", 0.2)
-    dead_letters = DeadLetterList()
-    assert await read(tmp_path, dead_letters) == list(range(1, 31))
-    assert not dead_letters.letters
 
 
 async def test_lost_message_without_receipt_hides_no_other(tmp_path: Path, disk: Disk) -> None:
@@ -146,41 +133,23 @@ async def test_lost_message_without_receipt_hides_no_other(tmp_path: Path, disk:
     assert dead_letters.reasons() == ["corrupt"]
 
 
-async def test_writer_restores_lost_records_before_it_appends(tmp_path: Path, disk: Disk) -> None:
-    mail = durable(tmp_path)
-    await mail.send(envelope(1))
-    crash(mail)
-    disk.cut_power(tmp_path / "ada")
-    after = transport(tmp_path)
-    await after.send(envelope(2))
-    after.close()
-    assert await read(tmp_path) == [1, 2]
-
-
-async def test_recovery_is_idempotent_after_a_crash(tmp_path: Path, disk: Disk) -> None:
-    mail = durable(tmp_path)
-    for sequence in range(1, 5):
-        await mail.send(envelope(sequence))
-    crash(mail)
+async def test_failed_recovery_is_repeated_by_the_next_reader_or_writer(tmp_path: Path, disk: Disk) -> None:
+    await send_and_crash(tmp_path, 4)
     for number in range(1, 6):
         disk.cut_power(tmp_path / "ada")
         with disk.failing(FailsFrom(number)), pytest.raises(OSError, match=FAILED):
             recover(tmp_path / "ada")
         assert find_journals(tmp_path / "ada"), "it is needed until everything is back"
-    assert await read(tmp_path) == [1, 2, 3, 4]
-
-
-async def test_full_disk_fails_opening_and_keeps_the_journal(tmp_path: Path, disk: Disk) -> None:
-    mail = durable(tmp_path)
-    await mail.send(envelope(1))
-    crash(mail)
     disk.cut_power(tmp_path / "ada")
     with file_faults(SeededFaults(seed=1, full=1.0)), pytest.raises(MailboxFailed, match="No space left"):
         await read(tmp_path)
-    assert await read(tmp_path) == [1]
+    after = transport(tmp_path)
+    await after.send(envelope(5))
+    after.close()
+    assert await read(tmp_path) == [1, 2, 3, 4, 5]
 
 
-async def test_journal_of_a_live_writer_is_kept(tmp_path: Path) -> None:
+async def test_journal_is_kept_until_its_writer_ends(tmp_path: Path) -> None:
     mail = durable(tmp_path)
     await mail.send(envelope(1))
     assert await read(tmp_path) == [1]
@@ -188,21 +157,16 @@ async def test_journal_of_a_live_writer_is_kept(tmp_path: Path) -> None:
     assert (number, journal.stat().st_mode & 0o777) == (1, 0o600)
     mail.close()
     assert not find_journals(tmp_path / "ada")
-
-
-async def test_journal_of_a_killed_writer_is_removed_on_opening(tmp_path: Path) -> None:
-    mail = durable(tmp_path)
-    await mail.send(envelope(1))
-    crash(mail)
+    killed = durable(tmp_path)
+    await killed.send(envelope(2))
+    crash(killed)
     assert find_journals(tmp_path / "ada")
-    assert await read(tmp_path) == [1]
+    assert await read(tmp_path) == [1, 2]
     assert sorted(path.suffix for path in (tmp_path / "ada").iterdir()) == ["", ".json", ".lock", ".lock", ".log"]
 
 
 async def test_journal_restores_nothing_into_a_recreated_mailbox(tmp_path: Path) -> None:
-    mail = durable(tmp_path)
-    await mail.send(envelope(1))
-    crash(mail)
+    await send_and_crash(tmp_path, 1)
     log = segment_path(tmp_path / "ada", 1)
     log.rename(tmp_path / "old")  # so that its inode is not used again
     log.write_bytes(b"")
@@ -210,25 +174,10 @@ async def test_journal_restores_nothing_into_a_recreated_mailbox(tmp_path: Path)
     assert log.read_bytes() == b""
 
 
-async def test_text_that_imitates_a_journal_is_text(tmp_path: Path, disk: Disk) -> None:
-    mail = durable(tmp_path)
-    await mail.send(envelope(1))
-    inode = segment_path(tmp_path / "ada", 1).stat().st_ino
-    forged = f"\ninode {inode} offset 5000\nforged\n"
-    await mail.send(envelope(2, forged))
-    crash(mail)
-    disk.cut_power(tmp_path / "ada")
-    dead_letters = DeadLetterList()
-    assert await read(tmp_path, dead_letters) == [1, 2]
-    assert not dead_letters.letters
-
-
 async def test_damaged_copy_is_not_restored_and_others_are(tmp_path: Path, disk: Disk) -> None:
-    mail, log = durable(tmp_path), segment_path(tmp_path / "ada", 1)
-    for sequence in range(1, 4):
-        await mail.send(envelope(sequence))
+    log = segment_path(tmp_path / "ada", 1)
+    await send_and_crash(tmp_path, 3)
     before = log.read_bytes()
-    crash(mail)
     disk.cut_power(tmp_path / "ada", keeps_length=True)
     [(_, journal)] = find_journals(tmp_path / "ada")
     copies = journal.read_bytes()
@@ -245,7 +194,7 @@ async def test_damaged_copy_is_not_restored_and_others_are(tmp_path: Path, disk:
 @examples(30)
 def test_damaged_journal_damages_no_log(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     root = tmp_path_factory.mktemp("mail")
-    trio.run(_send_and_crash, root)
+    trio.run(send_and_crash, root, 3)
     [(_, journal)] = find_journals(root / "ada")
     content = bytearray(journal.read_bytes())
     for place in data.draw(st.lists(st.integers(0, 20_000), max_size=20)):
@@ -255,22 +204,6 @@ def test_damaged_journal_damages_no_log(tmp_path_factory: pytest.TempPathFactory
     recover(root / "ada")
     assert segment_path(root / "ada", 1).read_bytes() == before
     assert not find_journals(root / "ada")
-
-
-async def _send_and_crash(root: Path) -> None:
-    mail = durable(root)
-    for sequence in range(1, 4):
-        await mail.send(envelope(sequence))
-    crash(mail)
-
-
-async def test_a_failed_sync_of_the_log_keeps_the_journal(tmp_path: Path, disk: Disk) -> None:
-    mail = durable(tmp_path)
-    await mail.send(envelope(1))
-    with disk.failing(FailsFrom(1, is_torn=False)):
-        mail.close()
-    disk.cut_power(tmp_path / "ada")
-    assert await read(tmp_path) == [1]
 
 
 @attrs.define(eq=False)
@@ -310,27 +243,11 @@ async def test_records_of_a_failed_sync_are_written_again_before_the_next(tmp_pa
 
 
 async def test_records_of_a_dead_writer_are_written_even_if_present(tmp_path: Path) -> None:
-    mail, hook = durable(tmp_path), LogHook()
-    await mail.send(envelope(1))
-    crash(mail)
+    hook = LogHook()
+    await send_and_crash(tmp_path, 1)
     with file_faults(hook):
         recover(tmp_path / "ada")
     assert hook.written == segment_path(tmp_path / "ada", 1).stat().st_size
-
-
-def test_new_blocks_are_zeros(tmp_path: Path) -> None:
-    blocks = BlockFile.create(tmp_path / "blocks", 5000)
-    try:
-        assert (tmp_path / "blocks").read_bytes() == bytes(8192)
-        assert blocks.write(b"first", 4096) == 4096
-        assert (tmp_path / "blocks").read_bytes() == bytes(4096) + b"first".ljust(4096, b"\0")
-        assert blocks.write(b"second" * 1000, 0) == 8192
-        assert (tmp_path / "blocks").read_bytes() == (b"second" * 1000).ljust(8192, b"\0")
-        assert blocks.write(b"third", 4096) == 4096
-        written = (tmp_path / "blocks").read_bytes()
-        assert (written[:4096], written[4096:4101]) == ((b"second" * 1000)[:4096], b"third")
-    finally:
-        blocks.close()
 
 
 @pytest.mark.parametrize("number", range(1, 5))

@@ -27,21 +27,15 @@ async def test_reader_does_not_batch_after_spaced_waits(autojump_clock: trio.tes
         assert not await dozing.delay_wakeup()
 
 
-async def test_reader_batches_after_many_quick_waits(autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.parametrize("messages", [0, 1])
+async def test_reader_batches_after_quick_waits_and_pauses_after_a_batch_of_one(
+    autojump_clock: trio.testing.MockClock, messages: int
+) -> None:
     dozing = ReadBatching()
     await wait_often(dozing, apart=GATHERING / 2)
     began = trio.current_time()
     assert await dozing.delay_wakeup()
     assert trio.current_time() - began == pytest.approx(GATHERING)
-
-
-@pytest.mark.parametrize("messages", [0, 1])
-async def test_reader_pauses_batching_after_a_batch_of_one(
-    autojump_clock: trio.testing.MockClock, messages: int
-) -> None:
-    dozing = ReadBatching()
-    await wait_often(dozing, apart=GATHERING / 2)
-    assert await dozing.delay_wakeup()
     dozing.note_messages(messages)
     await wait_often(dozing, apart=GATHERING / 2)
     assert not await dozing.delay_wakeup()

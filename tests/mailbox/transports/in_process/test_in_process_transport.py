@@ -1,33 +1,17 @@
 """Behaviour of the in-process transport beyond the contract of all transports; see `test_transport_conformance`."""
 
-import attrs
 import pytest
 import trio
 import trio.testing
 
 from coterie.clock import Clock
-from coterie.mailbox.contract import MailLimits
-from coterie.mailbox.errors import MailboxFull
 from coterie.mailbox.transports.in_process.transport import REMEMBERED, QueueTransport
 from tests.mailbox.file_mail import DeadLetterList, Names, envelope
 
 
 @pytest.fixture
-def dead() -> DeadLetterList:
-    return DeadLetterList()
-
-
-@pytest.fixture
-def queue(dead: DeadLetterList) -> QueueTransport:
-    return QueueTransport(Names(), None, Clock(), dead.add)
-
-
-async def test_unsigned_mail_is_accepted_without_keys(queue: QueueTransport, dead: DeadLetterList) -> None:
-    sent = envelope(1)
-    await queue.send(sent)
-    async with queue.open_inbox("ada", 1) as inbox:
-        assert [delivery.envelope for delivery in inbox.take_nowait()] == [sent]
-    assert dead.letters == []
+def queue() -> QueueTransport:
+    return QueueTransport(Names(), None, Clock(), DeadLetterList().add)
 
 
 async def test_waiting_reader_is_woken_without_polling(
@@ -69,21 +53,3 @@ async def test_acknowledged_ids_are_bounded(queue: QueueTransport) -> None:
             await inbox.acknowledge([message.id])
         await queue.send(first)
         assert len(inbox.take_nowait()) == 1
-
-
-async def test_message_larger_than_an_empty_mailbox_is_refused() -> None:
-    queue = QueueTransport(Names(), None, Clock(), DeadLetterList().add, MailLimits(bytes=100))
-    with pytest.raises(MailboxFull, match="full: 0 of 100 bytes"):
-        await queue.send(envelope(1))
-
-
-async def test_no_byte_is_counted_when_no_mail_is_pending(queue: QueueTransport, dead: DeadLetterList) -> None:
-    """Covers acknowledged, dead-lettered, seen and copied messages."""
-    read, seen, late = (envelope(1, body) for body in ("read", "seen", "late"))
-    for message in (read, seen, read, attrs.evolve(late, expires=1.0)):
-        await queue.send(message)
-    async with queue.open_inbox("ada", 1, seen={seen.id}) as inbox:
-        assert [delivery.envelope for delivery in inbox.take_nowait()] == [read]
-        await inbox.acknowledge([read.id])
-    assert dead.reasons() == ["expired"]
-    assert (queue.backlog("ada").messages, queue.backlog("ada").bytes) == (0, 0)

@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import trio
 from rich.console import Console
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_log import EventLog
 from coterie.agents.events.root_events import AgentChanged, ApprovalAsked, ApprovalDecided, Budgeted
-from coterie.agents.root_link.approval_messages import PromptUser
 from coterie.clock import Clock
-from coterie.mailbox.contract import DeadLetter
-from coterie.mailbox.envelope import Envelope, Recipient, Sender
-from coterie.mailbox.transports.session_mail import SessionMail
-from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore, ApprovalSubject
+from coterie.mailbox.contract import MemberState
+from coterie.mailbox.envelope import Envelope
+from coterie.orchestrator.approvals.store import Approval, ApprovalKey, ApprovalStore
 from coterie.orchestrator.cli.live.board import SessionBoard
 from coterie.orchestrator.cli.live.board_render import BoardPage, render_board
 from coterie.orchestrator.cli.live.controller import Selection
-from coterie.orchestrator.cli.live.poller import SessionPoller, open_poller
+from coterie.orchestrator.cli.live.poller import open_poller
 from coterie.orchestrator.gateway.ledger import LEDGER, Ledger
 from coterie.session_directory import EVENT_LOG, SessionDirectory
+from tests.orchestrator.approvals.approval_harness import permission
+from tests.orchestrator.approvals.approval_harness import plan as plan_request
 from tests.orchestrator.gateway.test_ledger import line
-from tests.orchestrator.session_writer import SessionWriter, open_writer
+from tests.orchestrator.mail_writer import MailWriter
+from tests.orchestrator.session_writer import SessionWriter, open_writer, set_states
 
 SIZES = ((80, 24), (60, 15), (200, 50))
 TASK = "Some invoices with a discount are a cent too high. Find out why, mend it, and have it verified."
@@ -38,22 +38,23 @@ TASK = "Some invoices with a discount are a cent too high. Find out why, mend it
 class BoardSession:
     """A session and the writers of its files."""
 
-    session: SessionDirectory
-    clock: Clock
+    mail: MailWriter
     _root: EventLog
     _ledger: Ledger
     _open: contextlib.ExitStack
     _writers: dict[str, SessionWriter] = attrs.field(factory=dict)
 
+    @property
+    def session(self) -> SessionDirectory:
+        return self.mail.session
+
     def root(self, *events: Event) -> None:
-        """Write *events* of the root."""
         for event in events:
             self._root.emit(event)
 
     def agent(self, name: str) -> SessionWriter:
-        """Writer of the files of agent *name*."""
         if name not in self._writers:
-            self._writers[name] = self._open.enter_context(open_writer(self.session.directory, name, self.clock))
+            self._writers[name] = self._open.enter_context(open_writer(self.session.directory, name, self.mail.clock))
         return self._writers[name]
 
     def change(self, name: str, state: Any, what: str = "", **facts: Any) -> None:
@@ -63,31 +64,15 @@ class BoardSession:
 
     def ask(self, id_: str, name: str, subject: str, *, by: Any = "human", plan: str = "") -> None:
         """Write a request of *name* for the call *subject* or for a *plan*."""
-        question = PromptUser(
-            call=1,
-            agent=name,
-            tool="Bash",
-            subject=subject,
-            details={"command": subject},
-            reason="no rule",
-            rules=[],
-            remedy="",
-        )
-        claim = ApprovalSubject(
-            what="plan" if plan else "permission",
-            agent=name,
-            incarnation=1,
-            approver=by,
-            plan=plan,
-            files=("a.py",) if plan else (),
-            question=None if plan else question,
-        )
-        approval = Approval(id=id_, claim=claim, asked_at=self.clock.now())
+        if plan:
+            claim = plan_request(plan, agent=name, approver=by, files=("a.py",))
+        else:
+            claim = permission(subject, agent=name, details={"command": subject})
+        approval = Approval(id=id_, claim=claim, asked_at=self.mail.clock.now())
         ApprovalStore.of(self.session, ApprovalKey.of_session(self.session.id)).save(approval)
         self.root(ApprovalAsked(id=id_, what=claim.what, name=name, incarnation=1, by=by, subject=approval.subject))
 
     def decide(self, id_: str, name: str, verdict: Any = "approved", by: str = "human", feedback: str = "") -> None:
-        """Write a decision."""
         self.root(ApprovalDecided(id=id_, name=name, verdict=verdict, by=by, feedback=feedback))
 
     def add_cost(self, name: str, parent: str | None = None, **usage: int) -> Decimal:
@@ -96,46 +81,18 @@ class BoardSession:
         self._ledger.append(spent)
         return spent.cost_usd
 
-    def make_message(self, sender: str, to: str, body: str, **facts: Any) -> Envelope:
-        """Make a message without sending it."""
-        return Envelope(
-            sender=Sender(name=sender, incarnation=1, session=self.session.id, kind="peer"),
-            recipient=Recipient(name=to),
-            sequence=1,
-            body=body,
-            created=self.clock.now(),
-            **facts,
-        )
-
     def send(self, sender: str, to: str, body: str, **facts: Any) -> Envelope:
         """Store a message in the mailbox of *to*."""
-        letter = self.make_message(sender, to, body, **facts)
-
-        async def send() -> None:
-            with SessionMail.open(self.session, self.clock) as office:
-                await office.roster.join(to)
-                await office.files.send(letter)
-
-        trio.run(send)
+        letter = self.mail.make_message(sender, to, body, **facts)
+        states: dict[str, MemberState] = {to: "running"}
+        set_states(self.session, **states)
+        self.mail.store(letter)
         return letter
 
-    def add_dead_letter(self, letter: Envelope) -> None:
-        """Add a dead letter for the message."""
-        with SessionMail.open(self.session, self.clock) as office:
-            dead = DeadLetter(reason="expired", detail="", mailbox="x", at=1.0, envelope=letter, raw=letter.to_bytes())
-            office.dead_letters.add(dead)
-
-    @contextmanager
-    def open_poller(self) -> Iterator[SessionPoller]:
-        """Open a poller of the session."""
-        with open_poller(self.session) as poller:
-            yield poller
-
     def board(self, budget: str | None = None) -> SessionBoard:
-        """The present board, with a *budget* if one is given."""
         if budget is not None:
             self.root(Budgeted(dollars=budget))
-        with self.open_poller() as poller:
+        with open_poller(self.session) as poller:
             return poller.board
 
 
@@ -148,7 +105,7 @@ def open_board_session(project: Path, clock: Clock) -> Iterator[BoardSession]:
         EventLog.open(session.directory / EVENT_LOG, "root", clock) as log,
         Ledger.open(session.directory / LEDGER) as ledger,
     ):
-        yield BoardSession(session, clock, log, ledger, stack)
+        yield BoardSession(MailWriter(session, clock), log, ledger, stack)
 
 
 def drawn(

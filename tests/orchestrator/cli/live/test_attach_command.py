@@ -1,17 +1,20 @@
 """`coterie attach` without a terminal, on sessions that are not running."""
 
+from functools import partial
+
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from coterie.agents.events.agent_events import Finished
-from coterie.orchestrator.cli.main import main
+from tests.orchestrator.cli.command_runner import coterie
 from tests.orchestrator.cli.live.board_session import BoardSession
 from tests.orchestrator.session_writer import FINISHED, STARTED, reply
+
+attach = partial(coterie, "attach")
 
 
 @pytest.fixture
 def ended(stage: BoardSession, monkeypatch: pytest.MonkeyPatch) -> BoardSession:
-    """An ended session with a lead and a helper."""
     monkeypatch.setenv("COLUMNS", "200")
     for name in ("main", "a"):
         stage.change(name, "running")
@@ -23,10 +26,6 @@ def ended(stage: BoardSession, monkeypatch: pytest.MonkeyPatch) -> BoardSession:
     return stage
 
 
-def attach(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["attach", *arguments])
-
-
 def finish(stage: BoardSession, **facts: object) -> None:
     members = {name: getattr(FINISHED, name) for name in FINISHED.__struct_fields__}
     stage.agent("main").write_event(Finished(**members | facts))
@@ -34,7 +33,6 @@ def finish(stage: BoardSession, **facts: object) -> None:
 
 
 def printed_lines(done: Result) -> list[str]:
-    """Printed lines without their times."""
     return [row[len("00:00:00 ") :] for row in done.stdout.splitlines()]
 
 
@@ -56,10 +54,6 @@ def test_attach_prints_events_and_the_end_of_the_session(ended: BoardSession) ->
     ]
     assert done.stderr == f"session {ended.session.id} has ended: completed\n"
     assert "\x1b" not in done.stdout
-
-
-def test_attach_agent_option_selects_one_agent(ended: BoardSession) -> None:
-    finish(ended)
     assert {row.split()[0] for row in printed_lines(attach(ended.session.id, "--agent", "a"))} == {"a", "root"}
 
 
@@ -72,28 +66,16 @@ def test_attach_agent_option_selects_one_agent(ended: BoardSession) -> None:
     ],
 )
 def test_attach_exits_with_the_code_of_the_run(ended: BoardSession, facts: dict[str, object], code: int) -> None:
+    interrupted = attach(ended.session.id)
+    assert interrupted.exit_code == 130
+    assert interrupted.stderr.startswith(f"session {ended.session.id} was interrupted")
     finish(ended, **facts)
     assert attach(ended.session.id).exit_code == code
-
-
-def test_attach_to_an_interrupted_session_exits_130(ended: BoardSession) -> None:
-    done = attach(ended.session.id)
-    assert done.exit_code == 130
-    assert done.stderr.startswith(f"session {ended.session.id} was interrupted")
-
-
-def test_attach_refuses_bad_input_in_one_line(ended: BoardSession) -> None:
-    unknown = attach("2099")
-    assert (unknown.exit_code, unknown.stdout) == (2, "")
-    assert "'2099'" in unknown.stderr
-    agent = attach(ended.session.id, "--agent", "aa")
-    assert (agent.exit_code, agent.stdout) == (2, "")
-    assert agent.stderr.endswith("'aa'; did you mean a?\n")
 
 
 @pytest.mark.parametrize("other", [["-p"], ["--output-format", "json"], ["--detach"]])
 def test_live_option_excludes_other_outputs(other: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
-    done = CliRunner().invoke(main, ["run", "x", "--live", *other])
+    done = coterie("run", "x", "--live", *other)
     assert done.exit_code == 2
     assert f"Error: --live and {other[0]} " in done.stderr

@@ -1,21 +1,110 @@
-"""Effects of keys: choose, show details, answer, stop and leave."""
+"""Keys of a real pseudo-terminal, and their effects: choose, show details, answer, stop and leave."""
 
+import os
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
 import pytest
+import trio
+import trio.testing
 
 from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_reader import make_session_event
 from coterie.agents.events.root_events import AgentChanged, ApprovalAsked, ApprovalDecided
 from coterie.orchestrator.cli.live.board import SessionBoard
 from coterie.orchestrator.cli.live.controller import (
-    HELP,
-    KEYS,
-    LONGEST_FEEDBACK,
     BoardController,
     BoardRequest,
     Selection,
 )
-from coterie.orchestrator.cli.live.keyboard import parse_keys
+from coterie.orchestrator.cli.live.keyboard import Keyboard, has_keyboard, open_keyboard, parse_keys
 from coterie.orchestrator.control.requests import DecideApproval, StopAgent
+
+
+@attrs.define(eq=False)
+class PseudoTerminal:
+    master: int
+    slave: int
+
+    @property
+    def path(self) -> Path:
+        return Path(os.ttyname(self.slave))
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.master, keys)
+
+
+@pytest.fixture
+def terminal() -> Iterator[PseudoTerminal]:
+    master, slave = os.openpty()
+    made = PseudoTerminal(master, slave)
+    yield made
+    for descriptor in (made.master, made.slave):
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+async def read(keyboard: Keyboard) -> list[str]:
+    with trio.fail_after(60):
+        return await keyboard.read()
+
+
+async def test_keys_are_read_singly_and_the_terminal_is_restored(terminal: PseudoTerminal, tmp_path: Path) -> None:
+    assert not has_keyboard(tmp_path / "none")
+    found = termios.tcgetattr(terminal.slave)
+    with open_keyboard(terminal.path) as keyboard:
+        assert termios.tcgetattr(terminal.slave) != found
+        terminal.type("a\x1b[A\u00e9".encode())
+        assert await read(keyboard) == ["a", "up", "\u00e9"]
+    assert termios.tcgetattr(terminal.slave) == found
+
+
+async def test_a_key_in_pieces_is_one_key(terminal: PseudoTerminal, mock_clock: trio.testing.MockClock) -> None:
+    """The clock does not advance, so the rest of a key always arrives in time."""
+    del mock_clock
+    keys: list[str] = []
+
+    async def collect(keyboard: Keyboard) -> None:
+        keys.extend(await read(keyboard))
+
+    with open_keyboard(terminal.path) as keyboard:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(collect, keyboard)
+            for piece in (b"\x1b", b"[", b"B"):
+                terminal.type(piece)
+                await trio.testing.wait_all_tasks_blocked(0.002)
+        assert keys == ["down"]
+        terminal.type(b"\xc3")
+        assert await read(keyboard) == []
+        terminal.type(b"\xa9")
+        assert await read(keyboard) == ["\u00e9"]
+
+
+async def test_a_paste_in_pieces_is_one_key(terminal: PseudoTerminal) -> None:
+    with open_keyboard(terminal.path) as keyboard:
+        terminal.type(b"x\x1b[200~aa")
+        assert await read(keyboard) == ["x"]
+        terminal.type(b"qq")
+        assert await read(keyboard) == []
+        terminal.type(b"\x1b[201~y")
+        assert await read(keyboard) == ["pasted aaqq", "y"]
+
+
+async def test_a_single_escape_is_a_key(terminal: PseudoTerminal, autojump_clock: trio.testing.MockClock) -> None:
+    with open_keyboard(terminal.path) as keyboard:
+        terminal.type(b"\x1b")
+        assert await read(keyboard) == ["escape"]
+        assert autojump_clock.current_time() > 0
+
+
+async def test_a_closed_terminal_is_reported(terminal: PseudoTerminal) -> None:
+    with open_keyboard(terminal.path) as keyboard:
+        os.close(terminal.master)
+        terminal.master = -1
+        assert await read(keyboard) == ["gone"]
+
 
 ASKED = ApprovalAsked(id="p-1", what="permission", name="a", incarnation=1, by="human", subject="Bash ls")
 LEADS = ApprovalAsked(id="plan-2", what="plan", name="a", incarnation=1, by="lead", subject="Look first")
@@ -37,7 +126,6 @@ def make_controller(*events: Event, only: str | None = None) -> BoardController:
 
 
 def press(controller: BoardController, *keys: str) -> list[BoardRequest]:
-    """Requests to the root after these keys."""
     return [request for key in keys if (request := controller.handle_key(key)) is not None]
 
 
@@ -64,7 +152,6 @@ def test_approval_takes_two_keys_unless_it_was_chosen() -> None:
 
 
 def test_an_answered_approval_is_no_longer_chosen() -> None:
-    """The next key chooses the next approval without answering it."""
     controller = make_controller(ASKED, LEADS)
     press(controller, "down")
     apply_event(controller.board, ApprovalDecided(id="p-1", name="a", verdict="approved", by="human"))
@@ -92,15 +179,6 @@ def test_pasted_text_is_never_a_command() -> None:
     ]
 
 
-def test_the_end_of_a_long_reason_is_shown() -> None:
-    controller = make_controller(ASKED)
-    press(controller, "down", "r", *("\u4f60" * 5000))
-    assert len(controller.typed) == LONGEST_FEEDBACK
-    foot = controller.foot(60)
-    assert foot.endswith("\u4f60_   enter: reject   escape: back")
-    assert controller.foot(10).endswith("escape: back")
-
-
 def test_a_reason_for_an_answered_approval_is_not_sent() -> None:
     controller = make_controller(ASKED)
     press(controller, "down", "r", *"no")
@@ -111,6 +189,8 @@ def test_a_reason_for_an_answered_approval_is_not_sent() -> None:
 
 def test_stopping_asks_for_confirmation() -> None:
     controller = make_controller()
+    assert press(controller, "a") == []
+    assert controller.foot(80) == "no request is open"
     assert press(controller, "s") == []
     assert controller.foot(80) == "choose an agent first, with up and down"
     assert press(controller, "down", "down", "s") == []
@@ -118,21 +198,6 @@ def test_stopping_asks_for_confirmation() -> None:
     assert press(controller, "x", "s", "y") == [StopAgent(name="a")]
     controller.show_notice("stopped a")
     assert press(controller, "down", "s", "y") == []
-
-
-def test_keys_on_an_empty_board_do_nothing() -> None:
-    controller = BoardController(SessionBoard(session="s", task="t", started=0.0))
-    assert press(controller, "up", "enter", "a") == []
-    assert "no request" in controller.foot(80)
-
-
-def test_only_lines_of_the_shown_agent_can_be_chosen() -> None:
-    other = ApprovalAsked(id="p-9", what="permission", name="main", incarnation=1, by="human", subject="x")
-    controller = make_controller(other, ASKED, only="a")
-    press(controller, "a")
-    assert controller.chosen == Selection("approval", "p-1")
-    press(controller, "down", "down")
-    assert controller.chosen == Selection("agent", "a")
 
 
 def test_pages_open_scroll_and_close() -> None:
@@ -148,26 +213,11 @@ def test_pages_open_scroll_and_close() -> None:
     assert (controller.page, controller.chosen) == ("board", Selection("agent", "main"))
 
 
-def test_help_opens_and_closes() -> None:
-    controller = make_controller()
-    pages = []
-    for key in ("?", "?", "?", "escape", "enter", "?", "enter"):
-        press(controller, key)
-        pages.append(controller.page)
-    assert pages == ["help", "board", "help", "board", "board", "help", "board"]
-
-
 @pytest.mark.parametrize("keys", [("q",), ("gone",), ("down", "r", *"no", "gone"), ("?", "q")])
 def test_q_or_a_closed_terminal_leaves_the_board(keys: tuple[str, ...]) -> None:
     controller = make_controller(ASKED)
     assert press(controller, *keys) == []
     assert controller.has_quit
-
-
-def test_key_hints_fit_every_terminal() -> None:
-    controller = make_controller()
-    assert [controller.foot(width) for width in (80, 60, 10)] == list(KEYS)
-    assert max(len(line) for line in HELP) < 80
 
 
 @pytest.mark.parametrize(

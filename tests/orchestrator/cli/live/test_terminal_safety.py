@@ -5,23 +5,15 @@ import io
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from coterie.agents.events.agent_events import (
-    Event,
-    Finished,
-    Noticed,
-    PermissionDecided,
-    ProgressSummarized,
-    Retrying,
-    RunStarted,
-    ToolEnded,
-    ToolStarted,
-)
+from coterie.agents.events import agent_events
+from coterie.agents.events.agent_events import Event
 from coterie.agents.events.event_reader import MessageRecorded, make_session_event
 from coterie.agents.events.root_events import AgentChanged, ApprovalAsked, ApprovalDecided, ApprovalRejected, Budgeted
 from coterie.mailbox.envelope import Envelope, Recipient, Sender
@@ -35,6 +27,7 @@ from coterie.session_directory import SessionDirectory
 from tests.examples import examples
 from tests.orchestrator.cli.live.board_session import BoardSession
 from tests.orchestrator.gateway.test_ledger import line
+from tests.orchestrator.session_writer import STARTED
 
 OURS = re.compile(r"\x1b\[(?:\?2026[hl]|2J|2K|[0-9]+;1H|[0-9;]*m)")
 """Control sequences that a board may write: begin and end, clear, position, color."""
@@ -47,38 +40,32 @@ words = st.lists(st.sampled_from((*SEQUENCES, *HIDDEN, "[31m", "6n")) | st.text(
 
 
 def hostile_events(text: str) -> list[Event]:
-    """Events with *text* in every text field."""
     call = {"type": "tool_use", "id": "t", "name": text, "input": {text: text}}
     return [
         AgentChanged(name=text or "x", incarnation=1, state="stalled", what=text, parent=text),
-        RunStarted(session=text, incarnation=2, model=text, permission_mode=text, project=text, tools=[text]),
+        agent_events.RunStarted(
+            session=text, incarnation=2, model=text, permission_mode=text, project=text, tools=[text]
+        ),
         MessageRecorded(role="assistant", content=[{"type": "text", "text": text}, call]),
-        ToolStarted(id="t", name=text),
-        ProgressSummarized(text=text, turn=1, seconds=1.0, cost_usd="0"),
-        Noticed(source=text, reason=text),
-        Retrying(error=text, seconds=1.0),
-        PermissionDecided(tool=text, verdict="denied", by=text, reason=text),
+        agent_events.ToolStarted(id="t", name=text),
+        agent_events.ProgressSummarized(text=text, turn=1, seconds=1.0, cost_usd="0"),
+        agent_events.Noticed(source=text, reason=text),
+        agent_events.Retrying(error=text, seconds=1.0),
+        agent_events.PermissionDecided(tool=text, verdict="denied", by=text, reason=text),
         ApprovalAsked(id="p-1", what="plan", name=text, incarnation=1, by=text, subject=text),
         ApprovalRejected(id=text, by=text, reason=text),
         ApprovalDecided(id="p-0", name=text, verdict="rejected", by=text, feedback=text),
-        ToolEnded(id="u", name=text, is_error=True, seconds=1.0, characters=1, reason=text),
-        Finished(reason=text, result=text, turns=1, usage={}, cost_usd="0", error=text),
+        agent_events.ToolEnded(id="u", name=text, is_error=True, seconds=1.0, characters=1, reason=text),
+        agent_events.Finished(reason=text, result=text, turns=1, usage={}, cost_usd="0", error=text),
     ]
 
 
 def full_board(text: str) -> SessionBoard:
-    """A board with *text* in every place."""
     board = SessionBoard(session="s", task=text, started=0.0)
     for event in (Budgeted(dollars="1"), *hostile_events(text)):
         board.handle(make_session_event(event, session="s", agent="main", at=1.0))
-    board.handle(
-        make_session_event(
-            Finished(reason="x", result=text, turns=1, usage={}, cost_usd="0"),
-            session="s",
-            agent=text or "x",
-            at=2.0,
-        )
-    )
+    finished = agent_events.Finished(reason="x", result=text, turns=1, usage={}, cost_usd="0")
+    board.handle(make_session_event(finished, session="s", agent=text or "x", at=2.0))
     sender = Sender(name="a", incarnation=1, session="s", kind="peer")
     letter = Envelope(sender=sender, recipient=Recipient(name="b"), sequence=1, body=text, created=1.0)
     board.add_mail(letter)
@@ -158,11 +145,7 @@ def test_details_warn_of_a_changed_approval(stage: BoardSession) -> None:
 def test_details_of_an_agent_have_all_facts(stage: BoardSession) -> None:
     stage.change("a", "waiting", "2 agents", pid=42)
     stage.add_cost("a", parent="main", read=900, input=100, output=5)
-    stage.agent("a").write_event(
-        RunStarted(
-            session="s", incarnation=1, model="m", permission_mode="default", project="/p", tools=[], definition="scout"
-        )
-    )
+    stage.agent("a").write_event(msgspec.structs.replace(STARTED, definition="scout"))
     stage.agent("a").write_text("assistant", "I look at it. " * 20)
     lines = [each.plain for each in detail_lines(stage.session, stage.board(), Selection("agent", "a"), 40)]
     text = "\n".join(lines)

@@ -31,7 +31,6 @@ class ApiAnswer:
 
     @property
     def json(self) -> Any:
-        """The body as JSON."""
         return msgspec.json.decode(self.body)
 
     @property
@@ -108,7 +107,6 @@ def request(text: str = "hello", **fields: Any) -> dict[str, Any]:
 
 
 def script_replying(said: str, **fields: Any) -> str:
-    """A script of one reply for every turn."""
     return msgspec.json.encode({"default": [{"text": said, "times": "always", **fields}]}).decode()
 
 

@@ -1,11 +1,17 @@
-"""The request log and the rate limits as a client of the API meets them."""
+"""The request log and the rate limits, as a client of the API meets them and in their bounds."""
 
 from decimal import Decimal
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
-from coterie.scenarios.api_server.api.rate_limiter import RateLimits
+from coterie.scenarios.api_server.api import rate_limiter
+from coterie.scenarios.api_server.api.rate_limiter import RateLimiter, RateLimits
+from coterie.scenarios.api_server.request.errors import ApiError
 from tests.embedded_server import Served, open_served
 from tests.scenarios.api_server.api.api_client import ask, control, named, request
 from tests.scenarios.api_server.request_samples import EPHEMERAL, HOUR, sized, text, tool
@@ -26,6 +32,7 @@ async def test_an_entry_says_all_about_its_request() -> None:
         answer = await ask(served, request(stream=True, model="haiku"), **named("coder", 3), x_coterie_incarnation="2")
         [entry] = (await control(served, "requests")).json["requests"]
         message = answer.events[0]["message"]
+        assert message["model"] == "haiku", "an alias is repeated as it was written"
         usage = answer.events[-2]["usage"]
         assert abs(entry.pop("time") - served.clock.now()) < 5
     assert 0 <= entry.pop("seconds") < 5
@@ -54,11 +61,13 @@ async def test_an_entry_says_all_about_its_request() -> None:
     }
 
 
-async def test_no_key_is_ever_in_the_log() -> None:
+async def test_no_key_is_in_the_log_and_counting_is_free() -> None:
     async with open_served(OKAY) as served:
-        await ask(served, x_api_key="sk-very-secret")
+        await ask(served, path="/v1/messages/count_tokens", x_api_key="sk-very-secret")
         await ask(served, b"{", x_api_key="sk-very-secret")
         assert b"sk-very-secret" not in (await control(served, "requests")).body
+        entry, _ = served.requests
+    assert (entry["path"], entry["model"], entry["usage"]) == ("/v1/messages/count_tokens", "claude-opus-5", None)
 
 
 async def test_costs_are_exact_and_cache_states_are_named() -> None:
@@ -102,13 +111,6 @@ async def test_since_leaves_out_what_was_seen() -> None:
             assert [entry["number"] for entry in entries] == expected
 
 
-async def test_counting_is_logged_and_free() -> None:
-    async with open_served(OKAY) as served:
-        await ask(served, path="/v1/messages/count_tokens")
-        [entry] = served.requests
-    assert (entry["path"], entry["model"], entry["usage"]) == ("/v1/messages/count_tokens", "claude-opus-5", None)
-
-
 async def test_requests_run_out_and_come_back() -> None:
     async with open_served(OKAY, rates=RateLimits(requests=2)) as served:
         left = [(await ask(served)).headers[f"{LIMIT}requests-remaining"] for _ in range(2)]
@@ -123,3 +125,144 @@ async def test_requests_run_out_and_come_back() -> None:
     assert left == ["1", "0"]
     assert 25 <= int(refused.headers["retry-after"]) <= 31
     assert "2 requests per minute for claude-opus-5" in refused.error
+
+
+NOW = 1_790_000_000.0
+
+
+def header(limiter: RateLimiter, name: str, now: float = NOW) -> str:
+    return dict(limiter.headers("key", "model", now))[f"anthropic-ratelimit-{name}"]
+
+
+def refused(limiter: RateLimiter, now: float = NOW) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        limiter.admit("key", "model", now)
+    return caught.value
+
+
+def test_without_limits_everything_is_admitted_and_nothing_is_said() -> None:
+    for limit in (0, -1):
+        with pytest.raises(ValueError, match="requests"):
+            RateLimits(requests=limit)
+    limiter = RateLimiter(RateLimits())
+    for _ in range(1000):
+        limiter.admit("key", "model", NOW)
+    limiter.settle("key", "model", input_tokens=10**9, output_tokens=10**9, now=NOW)
+    limiter.admit("key", "model", NOW)
+    assert limiter.headers("key", "model", NOW) == ()
+
+
+def test_the_requests_of_a_minute_are_admitted_at_once_and_no_more() -> None:
+    """Keys and models are counted apart, and the headers of a refusal are those of any answer."""
+    limiter = RateLimiter(RateLimits(requests=3, input_tokens=1000))
+    for key, model in [("key", "model")] * 3 + [("key", "another"), ("another", "model")]:
+        limiter.admit(key, model, NOW)
+    error = refused(limiter)
+    assert (error.status, error.kind) == (429, "rate_limit_error")
+    assert error.headers == (("retry-after", "21"), *limiter.headers("key", "model", NOW))
+    assert "3 requests per minute for model" in error.message
+
+
+@pytest.mark.parametrize(
+    ("limit", "moments"),
+    [
+        pytest.param(60, [(0, True)] * 60 + [(0.9, False), (1.1, True), (1.2, False)], id="refills evenly"),
+        pytest.param(2, [(0, True), (3600, True), (3600, True), (3600, False)], id="holds at most a minute"),
+        pytest.param(60, [(0, True)] * 60 + [(-3600, False), (-3600 + 1.1, True)], id="the clock is set back"),
+    ],
+)
+def test_a_bucket_admits_a_request_at_a_moment(limit: int, moments: list[tuple[float, bool]]) -> None:
+    limiter = RateLimiter(RateLimits(requests=limit))
+    for moment, is_admitted in moments:
+        if is_admitted:
+            limiter.admit("key", "model", NOW + moment)
+        else:
+            refused(limiter, NOW + moment)
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [(RateLimits(input_tokens=6000), "6,000 input tokens"), (RateLimits(output_tokens=6000), "6,000 output tokens")],
+)
+def test_overdrawn_tokens_hold_back_the_next_request(limits: RateLimits, words: str) -> None:
+    limiter = RateLimiter(limits)
+    limiter.admit("key", "model", NOW)
+    limiter.settle("key", "model", input_tokens=7000, output_tokens=7000, now=NOW)
+    error = refused(limiter)
+    assert words in error.message
+    assert dict(error.headers)["retry-after"] == "11"
+    limiter.admit("key", "model", NOW + 11)
+
+
+def test_of_several_limits_the_longest_wait_is_named_and_a_refusal_not_counted() -> None:
+    limiter = RateLimiter(RateLimits(requests=5, output_tokens=60))
+    limiter.settle("key", "model", input_tokens=0, output_tokens=180, now=NOW)
+    error = refused(limiter)
+    assert header(limiter, "requests-remaining") == "5"
+    assert "output tokens" in error.message
+    assert dict(error.headers)["retry-after"] == "122"
+
+
+def test_headers_tell_limit_remaining_and_reset() -> None:
+    limiter = RateLimiter(RateLimits(requests=10, input_tokens=60_000, output_tokens=8_000))
+    limiter.admit("key", "model", NOW)
+    limiter.settle("key", "model", input_tokens=2_600, output_tokens=400, now=NOW)
+    assert limiter.headers("key", "model", NOW) == (
+        ("anthropic-ratelimit-requests-limit", "10"),
+        ("anthropic-ratelimit-requests-remaining", "9"),
+        ("anthropic-ratelimit-requests-reset", "2026-09-21T14:13:26Z"),
+        ("anthropic-ratelimit-input-tokens-limit", "60000"),
+        ("anthropic-ratelimit-input-tokens-remaining", "57000"),
+        ("anthropic-ratelimit-input-tokens-reset", "2026-09-21T14:13:23Z"),
+        ("anthropic-ratelimit-output-tokens-limit", "8000"),
+        ("anthropic-ratelimit-output-tokens-remaining", "8000"),
+        ("anthropic-ratelimit-output-tokens-reset", "2026-09-21T14:13:23Z"),
+        ("anthropic-ratelimit-tokens-limit", "8000"),
+        ("anthropic-ratelimit-tokens-remaining", "8000"),
+        ("anthropic-ratelimit-tokens-reset", "2026-09-21T14:13:23Z"),
+    )
+
+
+def test_accounts_with_full_buckets_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limiter, "ACCOUNTS", 10)
+    limiter = RateLimiter(RateLimits(requests=1))
+    limiter.admit("early", "model", NOW)
+    for number in range(8):
+        limiter.admit(f"before{number}", "model", NOW)
+    limiter.admit("key", "model", NOW + 59)
+    for number in range(8):
+        limiter.admit(f"after{number}", "model", NOW + 61)
+        assert len(limiter._accounts) <= 10  # noqa: SLF001 - the bound has no other face
+    refused(limiter, NOW + 62)
+
+
+def test_more_accounts_than_can_be_remembered_forget_the_least_recent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limiter, "ACCOUNTS", 10)
+    limiter = RateLimiter(RateLimits(requests=1))
+    limiter.admit("key", "model", NOW)
+    for number in range(100):
+        limiter.admit(f"key{number}", "model", NOW)
+        assert len(limiter._accounts) <= 10  # noqa: SLF001 - the bound has no other face
+        limiter.settle("key", "model", input_tokens=0, output_tokens=0, now=NOW)
+    limiter.admit("key0", "model", NOW)
+    refused(limiter)
+
+
+@given(
+    requests=st.integers(1, 10**5),
+    tokens=st.integers(1, 10**8),
+    used=st.integers(0, 10**8),
+    asked=st.integers(1, 50),
+    now=st.floats(1e9, 3e9),
+)
+def test_request_after_the_announced_wait_is_admitted(
+    requests: int, tokens: int, used: int, asked: int, now: float
+) -> None:
+    limiter = RateLimiter(RateLimits(requests=requests, output_tokens=tokens))
+    try:
+        for _ in range(asked):
+            limiter.admit("key", "model", now)
+            limiter.settle("key", "model", input_tokens=0, output_tokens=used, now=now)
+    except ApiError as error:
+        now += int(dict(error.headers)["retry-after"])
+        limiter.admit("key", "model", now)

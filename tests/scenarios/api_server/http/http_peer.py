@@ -38,7 +38,6 @@ class Site:
     handler: Handler = echo
 
     async def handle(self, request: HttpRequest, respond: Responder) -> None:
-        """Pass on."""
         await self.handler(request, respond)
 
     def refusal(self, error: ApiError) -> tuple[Sequence[tuple[str, str]], bytes]:

@@ -1,11 +1,15 @@
 import contextlib
 
+import attrs
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from coterie.scenarios.api_server.http.http_connection import ClientGone, HttpRequest
 from coterie.scenarios.api_server.http.http_server import Responder
+from tests.examples import examples
 from tests.scenarios.api_server.http.http_peer import (
     HASTY,
     LAST_GET,
@@ -14,7 +18,6 @@ from tests.scenarios.api_server.http.http_peer import (
     HttpAnswer,
     assert_serves,
     connect,
-    read_one,
     read_to_end,
     reset,
     serving,
@@ -50,46 +53,6 @@ async def test_a_wait_is_cancelled_when_the_peer_leaves(how: str) -> None:
     assert seen == ["cancelled", "gone"]
 
 
-async def test_a_request_sent_ahead_during_a_wait_is_kept() -> None:
-    waiting, release = trio.Event(), trio.Event()
-
-    async def wait(request: HttpRequest, respond: Responder) -> None:
-        async with respond.while_connected():
-            waiting.set()
-            await release.wait()
-        await respond.send(200, [], request.path.encode())
-
-    async with serving(wait) as port, await connect(port) as stream:
-        await stream.send_all(ROOT_GET.replace(b"/ ", b"/first "))
-        await waiting.wait()
-        await stream.send_all(LAST_GET.replace(b"/ ", b"/second "))
-        await wait_all_tasks_blocked()
-        release.set()
-        raw = await read_to_end(stream)
-    assert raw.index(b"/first") < raw.index(b"/second")
-
-
-async def test_a_peer_that_floods_a_wait_is_not_read_without_end() -> None:
-    waiting, release = trio.Event(), trio.Event()
-
-    async def wait(_: HttpRequest, respond: Responder) -> None:
-        async with respond.while_connected():
-            waiting.set()
-            await release.wait()
-        await respond.send(200, [], b"")
-
-    async with serving(wait) as port, await connect(port) as stream:
-        await stream.send_all(ROOT_GET)
-        await waiting.wait()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stream.send_all, b"x" * 30_000_000)
-            await wait_all_tasks_blocked()
-            assert len(nursery.child_tasks) == 1
-            nursery.cancel_scope.cancel()
-        release.set()
-        assert HttpAnswer.parse(await stream.receive_some()).status == 200
-
-
 async def test_an_error_in_a_wait_leaves_it_bare() -> None:
     async def fail(_: HttpRequest, respond: Responder) -> None:
         with pytest.raises(LookupError):
@@ -99,6 +62,31 @@ async def test_an_error_in_a_wait_leaves_it_bare() -> None:
 
     async with serving(fail) as port:
         await assert_serves(port)
+
+
+async def test_a_request_sent_ahead_during_a_wait_is_kept_but_a_flood_not_read_without_end() -> None:
+    waiting, release = trio.Event(), trio.Event()
+
+    async def wait(request: HttpRequest, respond: Responder) -> None:
+        async with respond.while_connected():
+            waiting.set()
+            await release.wait()
+        await respond.send(200, [], request.path.encode())
+
+    async with serving(wait) as port, await connect(port) as stream, await connect(port) as flooding:
+        await stream.send_all(ROOT_GET.replace(b"/ ", b"/first "))
+        await flooding.send_all(ROOT_GET)
+        await waiting.wait()
+        await stream.send_all(LAST_GET.replace(b"/ ", b"/second "))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(flooding.send_all, b"x" * 30_000_000)
+            await wait_all_tasks_blocked()
+            assert len(nursery.child_tasks) == 1
+            nursery.cancel_scope.cancel()
+        release.set()
+        raw = await read_to_end(stream)
+        assert HttpAnswer.parse(await flooding.receive_some()).status == 200
+    assert raw.index(b"/first") < raw.index(b"/second")
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -162,19 +150,9 @@ async def test_incomplete_request_does_not_affect_other_connections(part: bytes,
         await assert_serves(port)
 
 
-async def test_a_bug_in_the_application_ends_the_server() -> None:
-    async def fail(_: HttpRequest, __: Responder) -> None:
-        raise ZeroDivisionError
-
-    with pytest.RaisesGroup(pytest.RaisesGroup(ZeroDivisionError)):
-        async with serving(fail) as port:
-            with contextlib.suppress(trio.BrokenResourceError):
-                await talk(port, ROOT_GET)
-            await trio.sleep_forever()
-
-
-async def test_a_bug_is_not_lost_when_the_server_is_cancelled_at_once() -> None:
-    """The peer sees its connection close before the error has left the server, and cancels it then."""
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_bug_in_the_application_ends_the_server(*, is_cancelled: bool) -> None:
+    """The peer sees its connection close before the error has left the server, and may cancel it then."""
 
     async def fail(_: HttpRequest, __: Responder) -> None:
         raise ZeroDivisionError
@@ -183,77 +161,48 @@ async def test_a_bug_is_not_lost_when_the_server_is_cancelled_at_once() -> None:
         async with serving(fail) as port:
             with contextlib.suppress(trio.BrokenResourceError):
                 await talk(port, ROOT_GET)
-
-
-async def test_invalid_http_is_refused() -> None:
-    async with serving() as port:
-        for garbage in (
-            b"\x16\x03\x01\x02",
-            b"HELLO\r\n\r\n",
-            b"GET / HTTP/1.1\r\n\r\n",
-            b"\r\n",
-            b"GET / HTTP/1.1\r\n: x\r\n\r\n",
-        ):
-            answer = HttpAnswer.parse(await talk(port, garbage))
-            assert answer.status == 400
-            assert answer.headers["connection"] == "close"
-            assert answer.body.startswith(b"invalid_request_error: The request is not valid HTTP")
+            if not is_cancelled:
+                await trio.sleep_forever()
 
 
 POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
+INVALID = b"invalid_request_error: The request is not valid HTTP"
+TOO_LARGE = b"request_too_large: Request exceeds the maximum size"
+TOO_LONG = b"invalid_request_error: Request headers exceed 500 bytes"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+HEADERS = b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 600
 
 
 @pytest.mark.parametrize(
-    ("request_bytes", "status"),
+    ("sent", "status", "body"),
     [
-        (POST + b"Content-Length: -1\r\n\r\n", 400),
-        (POST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
-        (POST + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n", 400),
-        (POST + b"Transfer-Encoding: gzip\r\n\r\n", 400),
-        (POST + b"Host: again\r\n\r\n", 400),
-        (POST + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
-        (b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-        (POST + b"Transfer-Encoding: chunked\r\n\r\nffffff\r\n" + b"x" * 1001, 413),
-        pytest.param(POST + b"Content-Length: 8000000\r\n\r\n" + b"x" * 8_000_000, 413, id="complete long body"),
+        *((garbage, 400, INVALID) for garbage in (b"\x16\x03\x01\x02", b"HELLO\r\n\r\n", b"\r\n")),
+        *((b"GET / HTTP/1.1\r\n%s\r\n" % header, 400, INVALID) for header in (b"", b": x\r\n")),
+        *(
+            (POST + b"Content-Length: %s\r\n\r\n" % length, 400, INVALID)
+            for length in (b"-1", b"1\r\nContent-Length: 2", b"9" * 30)
+        ),
+        (POST + b"Transfer-Encoding: gzip\r\n\r\n", 400, INVALID),
+        (POST + b"Host: again\r\n\r\n", 400, INVALID),
+        (CHUNKED + b"xyz\r\n", 400, INVALID),
+        (b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", 400, b"invalid_request_error: "),
+        (CHUNKED + b"ffffff\r\n" + b"x" * 1001, 413, TOO_LARGE),
+        (POST + b"Content-Length: 8000000\r\n\r\n" + b"x" * 8_000_000, 413, TOO_LARGE),
+        (POST + b"Content-Length: 1001\r\nExpect: 100-continue\r\n\r\n", 413, TOO_LARGE),
+        (b"HEAD / HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n", 413, b""),
+        (POST + b"Connection: close\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000, 200, b'{"method": "POST"'),
+        (HEADERS, 431, TOO_LONG),
+        (HEADERS + b"\r\n\r\n", 431, TOO_LONG),
     ],
+    ids=lambda value: repr(value[:30]) if isinstance(value, bytes) else None,
 )
-async def test_bad_headers_chunks_and_long_bodies_are_refused(request_bytes: bytes, status: int) -> None:
+async def test_invalid_or_too_long_request_is_refused(sent: bytes, status: int, body: bytes) -> None:
+    """A body is refused by its length before it is sent, and headers also if they have no end."""
     async with serving(limits=SMALL) as port:
-        assert HttpAnswer.parse(await talk(port, request_bytes)).status == status
-
-
-@pytest.mark.parametrize("end", [b"", b"\r\n\r\n"])
-async def test_too_many_bytes_of_headers_are_refused(end: bytes) -> None:
-    """The limit holds for headers in one read and for headers without an end."""
-    async with serving(limits=SMALL) as port:
-        raw = await talk(port, b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 600 + end)
-    answer = HttpAnswer.parse(raw)
-    assert (answer.status, answer.body) == (431, b"invalid_request_error: Request headers exceed 500 bytes")
-
-
-async def test_a_long_body_is_refused_by_its_length_before_it_is_sent() -> None:
-    async with serving(limits=SMALL) as port, await connect(port) as stream:
-        await stream.send_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n")
-        answer = HttpAnswer.parse(await read_to_end(stream))
-    assert (answer.status, answer.body) == (413, b"request_too_large: Request exceeds the maximum size")
-
-
-async def test_a_body_of_exactly_the_limit_is_taken() -> None:
-    async with serving(limits=SMALL) as port, await connect(port) as stream:
-        await stream.send_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000)
-        assert (await read_one(stream)).status == 200
-
-
-async def test_refusing_a_head_request_sends_no_body() -> None:
-    async with serving(limits=SMALL) as port:
-        raw = await talk(port, b"HEAD / HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n")
-    answer = HttpAnswer.parse(raw)
-    assert (answer.status, answer.body) == (413, b"")
-
-
-async def test_connection_without_a_request_is_closed_without_an_answer() -> None:
-    async with serving(limits=HASTY) as port:
-        assert await talk(port, b"") == b""
+        answer = HttpAnswer.parse(await talk(port, sent))
+    assert (answer.status, answer.headers["connection"]) == (status, "close")
+    assert answer.body.startswith(body)
+    assert bool(answer.body) == bool(body)
 
 
 async def test_headers_that_trickle_are_refused_in_time() -> None:
@@ -267,14 +216,79 @@ async def test_headers_that_trickle_are_refused_in_time() -> None:
         nursery.start_soon(trickle, stream)
         answer = HttpAnswer.parse(await stream.receive_some())
         nursery.cancel_scope.cancel()
-    assert (answer.status, answer.body) == (
-        408,
-        b"timeout_error: The request's headers did not arrive in time",
-    )
+    assert (answer.status, answer.body) == (408, b"timeout_error: The request's headers did not arrive in time")
 
 
-async def test_a_body_that_does_not_come_is_refused_in_time() -> None:
+async def test_a_body_or_a_request_that_does_not_come_ends_the_connection_in_time() -> None:
     async with serving(limits=HASTY) as port:
-        raw = await talk(port, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc")
-    answer = HttpAnswer.parse(raw)
+        assert await talk(port, b"") == b""
+        answer = HttpAnswer.parse(await talk(port, POST + b"Content-Length: 9\r\n\r\nabc"))
     assert (answer.status, answer.body) == (408, b"timeout_error: The request's body did not arrive in time")
+
+
+VALID = (
+    b'POST /v1/messages?beta=true HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\n\r\n{"model":""}',
+    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nb;a=1\r\nhello world\r\n0\r\n\r\n",
+    b"HEAD /%20%zz HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n",
+    b"GET / HTTP/1.0\r\nA: b\r\n folded\r\n\r\n",
+    b"OPTIONS * HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
+)
+
+STINGY = attrs.evolve(HASTY, body=10_000, header_bytes=2_000, headers_within=0.02, body_within=0.02, idle=0.02)
+
+WORDS = (
+    *(b"\r\n", b"\r\n\r\n", b"\n", b"\x00", b"\xff", b" ", b":", b"%", b"?", b"[", b"CONNECT ", b"HEAD ", b"HTTP/9.9"),
+    *(b"Content-Length: 99999999\r\n", b"Content-Length: 0\r\n", b"Transfer-Encoding: chunked\r\n", b"ffffffff\r\n"),
+    *(b"Expect: 100-continue\r\n", b"Connection: close\r\n", b"Upgrade: x\r\n"),
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """One or two good requests with cuts, repeats and foreign words in them."""
+    request = b"".join(draw(st.lists(st.sampled_from(VALID), min_size=1, max_size=2)))
+    for _ in range(draw(st.integers(0, 4))):
+        start = draw(st.integers(0, len(request)))
+        end = draw(st.integers(start, min(len(request), start + 20)))
+        new = draw(st.sampled_from(WORDS) | st.binary(max_size=4) | st.just(request[start:end] * 2))
+        request = request[:start] + new + request[end:]
+    return request
+
+
+Visit = tuple[bytes, int, bool]
+"""Bytes that one client sends, the end of their first write, and whether the client then closes its side."""
+
+
+def visits(sent: st.SearchStrategy[bytes]) -> st.SearchStrategy[list[Visit]]:
+    return st.lists(st.tuples(sent, st.integers(0, 300), st.booleans()), min_size=1, max_size=25)
+
+
+async def pay(port: int, visit: Visit) -> None:
+    """Send, then wait for the end that must come; what came before it is an answer or nothing."""
+    sent, pause, closes = visit
+    async with await connect(port) as stream:
+        with contextlib.suppress(trio.BrokenResourceError):
+            for part in (sent[:pause], sent[pause:]):
+                await stream.send_all(part)
+                await trio.lowlevel.checkpoint()
+            if closes:
+                await stream.send_eof()
+        with contextlib.suppress(trio.BrokenResourceError):
+            answer = await read_to_end(stream)
+            assert answer == b"" or answer.startswith(b"HTTP/1.1 ")
+
+
+@pytest.mark.slow
+@examples(45)
+@given(visits(st.binary(max_size=4000)) | visits(mutated()))
+def test_any_bytes_and_malformed_requests_end_in_an_answer_or_a_close(party: list[Visit]) -> None:
+    """All clients connect together, so that their timeouts run in parallel; `serving` limits the total time."""
+
+    async def main() -> None:
+        async with serving(limits=STINGY) as port:
+            async with trio.open_nursery() as nursery:
+                for visit in party:
+                    nursery.start_soon(pay, port, visit)
+            await assert_serves(port)
+
+    trio.run(main)

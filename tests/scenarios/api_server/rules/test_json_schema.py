@@ -10,6 +10,9 @@ from tests.examples import examples
 
 Schema = dict[str, Any]
 
+NOT = "are not supported"
+SIMPLE = "strings, numbers, booleans and null"
+TYPES = "object, array, string, integer, number, boolean, null"
 NEEDS_FALSE = "For 'object' type, 'additionalProperties' must be explicitly set to false"
 
 
@@ -36,24 +39,15 @@ def refusal(schema: Any) -> str | None:
         ({"type": "array", "items": {"type": "object"}}, f"s.items: {NEEDS_FALSE}"),
         ({"anyOf": [{"type": "null"}, {"type": "object"}]}, f"s.anyOf.1: {NEEDS_FALSE}"),
         ({"$defs": {"d": {"type": "object"}}}, f"s.$defs.d: {NEEDS_FALSE}"),
-        (
-            {"type": "integer", "minimum": 1, "maximum": 5},
-            "s: For 'integer' type, properties maximum, minimum are not supported",
-        ),
-        ({"type": "number", "multipleOf": 2}, "s: For 'number' type, properties multipleOf are not supported"),
-        ({"type": "string", "maxLength": 9}, "s: For 'string' type, properties maxLength are not supported"),
-        ({"type": ["null", "string"], "minLength": 1}, "s: For 'string' type, properties minLength are not supported"),
-        ({"type": "array", "maxItems": 3}, "s: For 'array' type, properties maxItems are not supported"),
-        (
-            {"type": "array", "minItems": 2},
-            "s: For 'array' type, 'minItems' values other than 0 or 1 are not supported",
-        ),
+        ({"type": "integer", "minimum": 1, "maximum": 5}, f"s: For 'integer' type, properties maximum, minimum {NOT}"),
+        ({"type": "number", "multipleOf": 2}, f"s: For 'number' type, properties multipleOf {NOT}"),
+        ({"type": "string", "maxLength": 9}, f"s: For 'string' type, properties maxLength {NOT}"),
+        ({"type": ["null", "string"], "minLength": 1}, f"s: For 'string' type, properties minLength {NOT}"),
+        ({"type": "array", "maxItems": 3}, f"s: For 'array' type, properties maxItems {NOT}"),
+        ({"type": "array", "minItems": 2}, f"s: For 'array' type, 'minItems' values other than 0 or 1 {NOT}"),
         ({"oneOf": [{"type": "null"}]}, "s: properties oneOf are not supported"),
         ({"not": {}}, "s: properties not are not supported"),
-        (
-            {"$ref": "https://example.com/s.json"},
-            "s.$ref: External references are not supported: https://example.com/s.json",
-        ),
+        ({"$ref": "https://a.b/s.json"}, "s.$ref: External references are not supported: https://a.b/s.json"),
         ({"$ref": 1}, "s.$ref: External references are not supported: 1"),
         ({"$ref": "#/$defs/d"}, "s.$ref: No such definition: #/$defs/d"),
         (record(a={"$ref": "#"}), "s.properties.a.$ref: Recursive schemas are not supported: #"),
@@ -61,45 +55,32 @@ def refusal(schema: Any) -> str | None:
             {"$defs": {"d": {"$ref": "#/$defs/e"}, "e": {"type": "array", "items": {"$ref": "#/$defs/d"}}}},
             "s.$defs.d.items.$ref: Recursive schemas are not supported: #/$defs/e",
         ),
-        ({"type": "text"}, "s.type: Input should be one of object, array, string, integer, number, boolean, null"),
-        ({"type": []}, "s.type: Input should be one of object, array, string, integer, number, boolean, null"),
+        ({"type": "text"}, f"s.type: Input should be one of {TYPES}"),
+        ({"type": []}, f"s.type: Input should be one of {TYPES}"),
         ({"enum": []}, "s.enum: Input should be a non-empty list"),
-        ({"enum": [{}]}, "s: 'enum' and 'const' take strings, numbers, booleans and null only"),
-        ({"const": []}, "s: 'enum' and 'const' take strings, numbers, booleans and null only"),
+        ({"enum": [{}]}, f"s: 'enum' and 'const' take {SIMPLE} only"),
+        ({"const": []}, f"s: 'enum' and 'const' take {SIMPLE} only"),
         ({"anyOf": []}, "s.anyOf: Input should be a non-empty list"),
         ({"allOf": {}}, "s.allOf: Input should be a non-empty list"),
         ({"required": "a"}, "s.required: Input should be a list of strings"),
         ({"properties": [], "additionalProperties": False}, "s.properties: Input should be a valid dictionary"),
         (record(a=True), "s.properties.a: Input should be a valid dictionary"),
         ([], "s: Input should be a valid dictionary"),
+        ({}, None),
+        (record(), None),
+        ({"type": ["object", "null"], "additionalProperties": False}, None),
+        (record(a={"type": "integer", "description": "d", "title": "t", "default": 1}), None),
+        ({"type": "string", "format": "date-time"}, None),
+        ({"type": "array", "items": {"type": "number"}, "minItems": 1}, None),
+        ({"type": "array", "minItems": 0}, None),
+        ({"anyOf": [{"type": "null"}, {"const": "a"}], "allOf": [{"enum": [1, "a", None, True]}]}, None),
+        ({**record(a={"$ref": "#/$defs/d"}, b={"$ref": "#/$defs/d"}), "$defs": {"d": {"type": "string"}}}, None),
+        ({"$ref": "#/definitions/a~1b", "definitions": {"a/b": {"type": "null"}}}, None),
+        ({**record(minimum={"type": "integer"}, minLength={"type": "string"}), "required": ["minLength"]}, None),
     ],
 )
-def test_what_the_api_does_not_support_is_refused_with_its_place(schema: Any, message: str) -> None:
+def test_what_the_api_does_not_support_is_refused_with_its_place(schema: Any, message: str | None) -> None:
     assert refusal(schema) == message
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {},
-        record(),
-        {"type": ["object", "null"], "additionalProperties": False},
-        record(a={"type": "integer", "description": "d", "title": "t", "default": 1}),
-        {"type": "string", "format": "date-time"},
-        {"type": "array", "items": {"type": "number"}, "minItems": 1},
-        {"type": "array", "minItems": 0},
-        {"anyOf": [{"type": "null"}, {"const": "a"}], "allOf": [{"enum": [1, "a", None, True]}]},
-        {**record(a={"$ref": "#/$defs/d"}, b={"$ref": "#/$defs/d"}), "$defs": {"d": {"type": "string"}}},
-        {"$ref": "#/definitions/a~1b", "definitions": {"a/b": {"type": "null"}}},
-        record(minimum={"type": "integer"}),
-    ],
-)
-def test_the_documented_subset_is_taken(schema: Schema) -> None:
-    assert refusal(schema) is None
-
-
-def test_a_property_may_be_called_like_an_unsupported_keyword() -> None:
-    assert refusal({**record(minLength={"type": "string"}), "required": ["minLength"]}) is None
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -136,11 +117,7 @@ NAMED = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required
         ({}, record(a={}), []),
         ({"b": 1}, record(a={}), ["$: property 'b' is not allowed"]),
         ({}, {**record(a={}), "required": ["a"]}, ["$: required property 'a' is missing"]),
-        (
-            {"a": {"b": [0]}},
-            record(a=record(b={"items": {"type": "null"}})),
-            ["$.a.b[0]: expected null, found integer"],
-        ),
+        ({"a": [0]}, record(a={"items": {"type": "null"}}), ["$.a[0]: expected null, found integer"]),
         (1, {"anyOf": [{"type": "string"}, {"type": "integer"}]}, []),
         ([], {"anyOf": [{"type": "string"}, {"type": "integer"}]}, ["$: matches no alternative of anyOf"]),
         (1, {"allOf": [{"type": "integer"}, {"enum": [2]}]}, ["$: 1 is not one of the enumerated values"]),

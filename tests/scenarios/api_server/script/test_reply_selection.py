@@ -1,19 +1,20 @@
+import re
 from textwrap import dedent
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.loop.model.catalog import load_models
-from coterie.scenarios.api_server.request.api_request import ApiCaller, ApiRequest, RequestMessage
+from coterie.scenarios.api_server.request.api_request import ApiCaller, ApiRequest
 from coterie.scenarios.api_server.request.errors import ApiError
 from coterie.scenarios.api_server.script import reply_selection
 from coterie.scenarios.api_server.script.reply_selection import ReplySelector, SelectedReply
 from coterie.scenarios.api_server.script.script_parser import parse_script
 from tests.examples import examples
-
-MODELS = load_models()
+from tests.scenarios.api_server.request_samples import make_call, tool, user
+from tests.scenarios.api_server.request_samples import text as words
 
 
 def chooser(text: str, *, seed: int = 0) -> ReplySelector:
@@ -21,15 +22,8 @@ def chooser(text: str, *, seed: int = 0) -> ReplySelector:
 
 
 def request(caller: ApiCaller, *blocks: Any, model: str = "claude-opus-5-5", tools: tuple[str, ...] = ()) -> ApiRequest:
-    content = tuple({"type": "text", "text": block} if isinstance(block, str) else block for block in blocks)
-    return ApiRequest(
-        caller=caller,
-        model=MODELS.get(model),
-        model_name=model,
-        max_tokens=100,
-        tools=tuple({"name": name} for name in tools),
-        messages=(RequestMessage(role="user", content=content or ({"type": "text", "text": "hello"},)),),
-    )
+    content = [words(block) if isinstance(block, str) else block for block in blocks or ("hello",)]
+    return attrs.evolve(make_call(user(*content), model=model, tools=[tool(name) for name in tools]), caller=caller)
 
 
 def ask(
@@ -50,41 +44,87 @@ def refused(choose: ReplySelector, agent: str | None, turn: int | None, *blocks:
     return caught.value.message
 
 
-def test_the_turn_picks_the_reply_counting_times() -> None:
-    choose = chooser("default: [a, {text: b, times: 3}, c, {text: d, times: always}]")
-    assert "".join(text(ask(choose, "x", turn)) for turn in range(1, 9)) == "abbbcddd"
+def spelt(word: str) -> tuple[str | None, int, str]:
+    """Agent, turn and purpose of a word such as `lead2/notes`."""
+    agent, turn, purpose = re.fullmatch(r"([a-z]*)([0-9]+)/?([a-z]*)", word).groups()  # type: ignore[union-attr]
+    return agent or None, int(turn), purpose or "turn"
 
 
-def test_the_same_turn_asked_again_gets_the_same_reply() -> None:
-    choose = chooser("default: [a, b, c]")
-    assert [text(ask(choose, "x", turn)) for turn in (2, 2, 1, 3, 2)] == ["b", "b", "a", "c", "b"]
+NOTES = "lead: [a, {text: mine, purpose: notes}]\n"
+RECALL = "default: [b, {text: recalled, purpose: recall, times: always}, {text: ours, purpose: notes}]"
+SERVED = {
+    "by turn, counting times": (
+        "default: [a, {text: b, times: 3}, c, {text: d, times: always}]",
+        ("x1 x2 x3 x4 x5 x6 x7 x8", "a b b b c d d d"),
+    ),
+    "again the same": ("default: [a, b, c]", ("x2 x2 x1 x3 x2", "b b a c b")),
+    "default for agents without a list": ("lead: [mine]\ndefault: [ours]", ("lead1 other1 1", "mine ours ours")),
+    "helpers apart": ("default: [a, {text: note, purpose: notes}, b]", ("x1 x1/notes x2", "a note b")),
+    "default for helpers": (NOTES + RECALL, ("lead5/recall lead1/notes", "recalled mine")),
+    "a rule for a purpose": (
+        "default: [turn, {text: memory, when: {purpose: recall}}]",
+        ("x1/recall x9/recall x1", "memory memory turn"),
+    ),
+}
 
 
-def test_an_agent_without_a_list_is_served_by_default() -> None:
-    choose = chooser("lead: [mine]\ndefault: [ours]")
-    assert [text(ask(choose, agent, 1)) for agent in ("lead", "other", None)] == ["mine", "ours", "ours"]
+@pytest.mark.parametrize(("script", "turns"), SERVED.values(), ids=SERVED)
+def test_agent_turn_and_purpose_pick_the_reply(script: str, turns: tuple[str, str]) -> None:
+    choose = chooser(script)
+    answers = []
+    for word in turns[0].split():
+        agent, turn, purpose = spelt(word)
+        answers.append(text(ask(choose, agent, turn, purpose=purpose)))
+    assert " ".join(answers) == turns[1]
 
 
-def test_an_agent_with_a_list_never_falls_back_to_default_for_its_turns() -> None:
-    choose = chooser("lead: [mine]\ndefault: [ours, ours, {text: any, when: {model: claude}}]")
-    assert "the sequence of 'lead' has 1 reply, this is turn 2" in refused(choose, "lead", 2)
+OWN = "lead: [mine]\ndefault: [ours, ours, {text: any, when: {model: claude}}]"
+FAR = """
+default:
+  - text: far
+    when: {last_user_text: fix, tool: Edit, turn: 9, last_tool_result: x}
+  - text: near
+    when: {last_user_text: fix, model: opus}
+"""
+UNANSWERED = {
+    "own list without default": (OWN, "lead2", "the sequence of 'lead' has 1 reply, this is turn 2"),
+    "own helpers without default": (NOTES + RECALL, "lead2/notes", "the sequence of 'lead' has 1 reply"),
+    "exhausted": (
+        "default: [a, b, c]",
+        "lead4",
+        "the sequence of 'default' has 3 replies, this is turn 4; add a reply or `times: always`",
+    ),
+    "exhausted times": ("default: [a, {text: b, times: 4}]", "lead6", "has 2 replies for 5 turns, this is turn 6"),
+    "the nearest rule": (
+        FAR,
+        "lead1",
+        "script x.yaml line 5: rule needs last_user_text containing 'fix', the request has the last user text 'hello'",
+    ),
+    "every condition": (
+        "default: [{text: a, when: {last_user_text: /fix/i, last_tool_result: x, tool: Edit, turn: 9, model: haiku}}]",
+        "x1",
+        "no last tool result; and model containing 'haiku', the request has the model 'claude-opus-5-5'; and tool",
+    ),
+    "a missing agent": (
+        "lead: [a]\ntester: [b]",
+        "x1",
+        "script x.yaml has replies for 'lead', 'tester' only; add the agent or 'default'",
+    ),
+    "a missing purpose": (
+        "lead: [a]\ntester: [b]",
+        "lead1/recall",
+        "script x.yaml: 'lead' has no reply with the purpose 'recall'; add one",
+    ),
+}
 
 
-def test_helper_calls_take_none_of_the_agents_replies() -> None:
-    choose = chooser("default: [a, {text: note, purpose: notes}, b]")
-    assert text(ask(choose, "x", 1)) == "a"
-    assert text(ask(choose, "x", 1, purpose="notes")) == "note"
-    assert text(ask(choose, "x", 2)) == "b"
-
-
-def test_only_helper_purposes_fall_back_to_default() -> None:
-    choose = chooser("""
-        lead: [a, {text: mine, purpose: notes}]
-        default: [b, {text: recalled, purpose: recall, times: always}, {text: ours, purpose: notes}]
-    """)
-    assert text(ask(choose, "lead", 5, purpose="recall")) == "recalled"
-    assert text(ask(choose, "lead", 1, purpose="notes")) == "mine"
-    assert "the sequence of 'lead' has 1 reply" in refused(choose, "lead", 2, purpose="notes")
+@pytest.mark.parametrize(("script", "word", "reason"), UNANSWERED.values(), ids=UNANSWERED)
+def test_a_request_without_a_reply_is_told_why(script: str, word: str, reason: str) -> None:
+    agent, turn, purpose = spelt(word)
+    asked, _, why = refused(chooser(script), agent, turn, purpose=purpose).partition("\n")
+    request_ = f"agent {agent!r}, purpose {purpose!r}, turn {turn}; last user text: 'hello'"
+    assert asked == f"no scripted reply for {request_}"
+    assert reason in why
 
 
 @pytest.mark.parametrize(
@@ -102,22 +142,13 @@ def test_a_rule_is_tried_before_the_sequence(when: str, yes: list[Any], no: list
     assert text(ask(choose, "x", 2, *(no or yes))) == "sequence"
 
 
-def test_rules_see_the_model_and_the_tools_offered() -> None:
+def test_rules_see_the_model_and_the_tools_offered_and_the_first_answers() -> None:
+    choose = chooser("default: [{text: a, when: {last_user_text: b}}, {text: c, when: {model: claude}}]")
+    assert [text(ask(choose, "x", 1, said)) for said in ("b", "z")] == ["a", "c"]
     choose = chooser("default: [{text: small, when: {model: haiku}}, {text: edits, when: {tool: Edit}}, none]")
     assert text(ask(choose, "x", 1, model="claude-haiku-5-5")) == "small"
     assert text(ask(choose, "x", 1, tools=("Read", "Edit"))) == "edits"
     assert text(ask(choose, "x", 1, tools=("EditAll",))) == "none"
-
-
-def test_the_first_rule_that_matches_answers() -> None:
-    choose = chooser("default: [{text: a, when: {last_user_text: b}}, {text: c, when: {model: claude}}]")
-    assert [text(ask(choose, "x", 1, said)) for said in ("b", "z")] == ["a", "c"]
-
-
-def test_a_rule_with_only_a_purpose_serves_that_purpose() -> None:
-    choose = chooser("default: [turn, {text: memory, when: {purpose: recall}}]")
-    assert [text(ask(choose, "x", turn, purpose="recall")) for turn in (1, 9)] == ["memory", "memory"]
-    assert text(ask(choose, "x", 1)) == "turn"
 
 
 def test_the_times_of_a_rule_count_distinct_turns_of_a_lane() -> None:
@@ -125,6 +156,9 @@ def test_the_times_of_a_rule_count_distinct_turns_of_a_lane() -> None:
     turns = [1, 1, 3, 4, 3, 1]
     assert [text(ask(choose, "x", turn, "go")) for turn in turns] == ["rule", "rule", "rule", "no", "rule", "rule"]
     assert text(ask(choose, "y", 4, "go")) == "rule"
+    spent = chooser("default: [{text: a, when: {model: claude}, times: 1}]")
+    ask(spent, "x", 1)
+    assert "an unused turn, but it has served 1 (`times`)" in refused(spent, "x", 2)
 
 
 def test_slots_are_filled_from_the_request_and_the_rule() -> None:
@@ -153,58 +187,6 @@ def test_a_slot_the_request_cannot_fill_is_an_error_with_the_line() -> None:
     assert refused(choose, "x", 2, one) == "script x.yaml line 3: the request has no value for {{tool_result.1}}"
 
 
-def test_an_exhausted_sequence_is_explained() -> None:
-    assert refused(chooser("default: [a, b, c]"), "lead", 4) == (
-        "no scripted reply for agent 'lead', purpose 'turn', turn 4; last user text: 'hello'\n"
-        "the sequence of 'default' has 3 replies, this is turn 4; add a reply or `times: always`"
-    )
-    longer = chooser("default: [a, {text: b, times: 4}]")
-    assert "has 2 replies for 5 turns, this is turn 6" in refused(longer, "lead", 6)
-
-
-def test_the_nearest_rule_is_explained() -> None:
-    choose = chooser("""
-        default:
-          - text: far
-            when: {last_user_text: fix, tool: Edit, turn: 9, last_tool_result: x}
-          - text: near
-            when: {last_user_text: fix, model: opus}
-    """)
-    assert refused(choose, "lead", 1, "hello") == (
-        "no scripted reply for agent 'lead', purpose 'turn', turn 1; last user text: 'hello'\n"
-        "script x.yaml line 5: rule needs last_user_text containing 'fix', the request has the last user text 'hello'"
-    )
-
-
-def test_each_failed_condition_says_what_was_seen() -> None:
-    choose = chooser(
-        "default: [{text: a, when: {last_user_text: /fix/i, last_tool_result: x, tool: Edit, turn: 9, model: haiku}}]"
-    )
-    reasons = refused(choose, None, 1, "hello" * 50, tools=("Read", "Bash")).splitlines()[1]
-    assert reasons == (
-        "script x.yaml line 1: rule needs last_user_text matching /fix/i, the request has the last user text "
-        f"'{('hello' * 8)[:40]} ... {('hello' * 8)[-40:]}'; and last_tool_result containing 'x', the request has no "
-        "last tool result; and model containing 'haiku', the request has the model 'claude-opus-5-5'; and tool 'Edit', "
-        "the request offers Bash, Read; and turn 9, this is turn 1"
-    )
-
-
-def test_a_spent_rule_is_explained() -> None:
-    choose = chooser("default: [{text: a, when: {model: claude}, times: 1}]")
-    ask(choose, "x", 1)
-    assert "an unused turn, but it has served 1 (`times`)" in refused(choose, "x", 2)
-
-
-def test_a_missing_agent_and_a_missing_purpose_are_explained() -> None:
-    choose = chooser("lead: [a]\ntester: [b]")
-    assert refused(choose, "x", 1).splitlines()[1] == (
-        "script x.yaml has replies for 'lead', 'tester' only; add the agent or 'default'"
-    )
-    assert refused(choose, "lead", 1, purpose="recall").splitlines()[1] == (
-        "script x.yaml: 'lead' has no reply with the purpose 'recall'; add one"
-    )
-
-
 def plain(choose: ReplySelector, digest: bytes, *, key: str = "k", retry: int = 0) -> SelectedReply:
     return choose.select(request(ApiCaller(key=key, retry=retry)), digest)
 
@@ -214,21 +196,14 @@ def test_clients_that_do_not_count_turns_are_served_in_order_per_key() -> None:
     assert [text(plain(choose, b"1", key=key)) for key in "kkjkj"] == ["1 a", "2 b", "1 a", "3 c", "2 b"]
 
 
-def test_a_retry_of_the_last_request_gets_the_same_reply() -> None:
-    choose = chooser("default: [a, b, c]")
-    assert text(plain(choose, b"1")) == "a"
-    assert text(plain(choose, b"1", retry=1)) == "a"
-    assert text(plain(choose, b"1", retry=2)) == "a"
-    assert text(plain(choose, b"2", retry=1)) == "b"
-    assert text(plain(choose, b"2")) == "c"
-
-
-def test_a_refused_request_does_not_advance_the_order() -> None:
-    choose = chooser("default: [{text: '{{last_tool_result}}'}, b]")
+def test_a_retry_gets_the_same_reply_and_a_refusal_does_not_advance_the_order() -> None:
+    choose = chooser("default: [a, '{{last_tool_result}}', c]")
+    assert [text(plain(choose, b"1", retry=retry)) for retry in range(3)] == ["a", "a", "a"]
     with pytest.raises(ApiError):
-        plain(choose, b"1")
-    served = choose.select(request(ApiCaller(key="k"), {"type": "tool_result", "content": "done"}), b"2")
+        plain(choose, b"2")
+    served = choose.select(request(ApiCaller(key="k"), {"type": "tool_result", "content": "done"}), b"3")
     assert text(served) == "done"
+    assert text(plain(choose, b"4", retry=1)) == "c"
 
 
 def faults(choose: ReplySelector, turn: int, count: int, agent: str = "x") -> list[str | None]:
@@ -236,31 +211,20 @@ def faults(choose: ReplySelector, turn: int, count: int, agent: str = "x") -> li
     return [fault.kind if fault else None for fault in asked]
 
 
-def test_the_fault_of_a_reply_strikes_first_and_the_retry_is_answered() -> None:
+def test_the_fault_of_a_reply_strikes_first_and_as_often_as_it_says() -> None:
     choose = chooser("default: [{text: a, times: 2, fault: overloaded}, b]")
     assert faults(choose, 1, 3) == ["overloaded", None, None]
     assert faults(choose, 2, 2) == ["overloaded", None]
     assert faults(choose, 3, 1) == [None]
     assert faults(choose, 1, 2, agent="y") == ["overloaded", None]
-
-
-def test_the_fault_of_a_reply_strikes_as_often_as_it_says() -> None:
     choose = chooser("default: [{text: a, fault: {kind: cut, count: 2}}, {text: b, fault: {kind: cut, count: always}}]")
     assert faults(choose, 1, 3) == ["cut", "cut", None]
     assert faults(choose, 2, 4) == ["cut"] * 4
-
-
-def test_the_fault_of_a_reply_may_be_for_one_turn_only() -> None:
     choose = chooser("default: [{text: a, times: 3, fault: {kind: cut, turn: 2}}]")
     assert [faults(choose, turn, 1) for turn in (1, 2, 3)] == [[None], ["cut"], [None]]
-
-
-def test_the_fault_of_a_reply_strikes_the_retry_of_an_uncounted_client_once() -> None:
     choose = chooser("default: [{text: a, fault: disconnect}, b]")
     first, again = plain(choose, b"1"), plain(choose, b"1", retry=1)
-    assert first.fault is not None
-    assert again.fault is None
-    assert text(again) == "a"
+    assert (first.fault is None, again.fault, text(again)) == (False, None, "a")
 
 
 def test_random_faults_are_repeatable_and_independent_of_other_agents() -> None:

@@ -22,16 +22,20 @@ def only(text: str) -> ScriptedReply:
     return reply
 
 
-def test_the_smallest_script_says_hello() -> None:
+def test_the_smallest_script_says_hello_or_refuses() -> None:
     reply = only('default: [{text: "hello"}]')
     assert reply.content == ({"type": "text", "text": "hello"},)
     assert (reply.stop, reply.times, reply.purpose, reply.when, reply.fault) == ("end_turn", 1, "turn", None, None)
     assert (reply.delay, reply.token_delay, reply.until, reply.signals) == (0.0, 0.0, (), ())
+    refusal = only("default: [{stop: refusal, refusal: {category: cyber, explanation: no way}}]")
+    assert (refusal.stop, refusal.content) == ("refusal", ())
+    assert refusal.refusal == {"category": "cyber", "explanation": "no way"}
 
 
 def test_a_bare_string_is_a_text_reply_even_if_it_looks_like_a_number_or_a_boolean() -> None:
-    replies = read("default: [hello, 42, no, true]")
-    assert [reply.content[0]["text"] for reply in replies] == ["hello", "42", "no", "true"]
+    script = parse_script("lead: [a]\ndefault: [hello, 42, no, true]", "s.yaml")
+    assert [reply.content[0]["text"] for reply in script.replies["default"]] == ["hello", "42", "no", "true"]
+    assert script.replies.keys() == {"lead", "default"}
 
 
 def test_every_key_of_a_reply_is_read() -> None:
@@ -89,13 +93,6 @@ def test_literal_content_keeps_its_order() -> None:
     assert reply.stop == "tool_use"
 
 
-def test_a_refusal_carries_its_details() -> None:
-    reply = only("default: [{stop: refusal, refusal: {category: cyber, explanation: no way}}]")
-    assert reply.stop == "refusal"
-    assert reply.refusal == {"category": "cyber", "explanation": "no way"}
-    assert reply.content == ()
-
-
 def test_a_rule_is_read_and_serves_any_number_of_turns() -> None:
     reply = only("""
         default:
@@ -113,20 +110,12 @@ def test_a_rule_is_read_and_serves_any_number_of_turns() -> None:
     assert (reply.when.tool, reply.when.turn, reply.purpose, reply.times) == ("Edit", 3, "recall", None)
 
 
-def test_always_serves_without_end_and_sequences_of_other_purposes_go_on() -> None:
+def test_always_serves_without_end_and_aliases_are_resolved() -> None:
     replies = read("default: [{text: a, times: always}, {text: b, purpose: recall}, {text: c, when: {turn: 1}}]")
-    assert [reply.times for reply in replies] == [None, 1, None]
-
-
-def test_anchors_and_aliases_are_resolved() -> None:
+    assert [reply.times for reply in replies] == [None, 1, None], "sequences of other purposes go on"
     first, second = read("default: [&a {text: hello, tools: [Read: {path: x}]}, *a]")
     assert first.content == second.content
     assert (first.name, second.name) == ("default[1]", "default[2]")
-
-
-def test_agents_have_lists_of_their_own() -> None:
-    script = parse_script("lead: [a]\ndefault: [b, c]\n", "s.yaml")
-    assert {agent: len(replies) for agent, replies in script.replies.items()} == {"lead": 1, "default": 2}
 
 
 BAD = {
@@ -215,26 +204,20 @@ def test_alias_expansion_is_limited() -> None:
         parse_script("\n".join(lines), "s.yaml")
 
 
-def test_a_file_is_loaded_under_its_name(tmp_path: Path) -> None:
+def test_a_file_is_loaded_under_its_name_and_else_named_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "team.yaml"
     path.write_text("default: [héllo]", encoding="utf-8")
     script = load_script(path)
     assert script.source == str(path)
     assert script.replies["default"][0].content == ({"type": "text", "text": "héllo"},)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ScriptInvalid) as caught:
-        load_script(tmp_path / "no.yaml")
-    assert str(caught.value) == f"{tmp_path / 'no.yaml'}: cannot be read: No such file or directory"
-
-
-def test_bytes_that_are_not_utf8_are_named_on_their_line(tmp_path: Path) -> None:
-    path = tmp_path / "latin.yaml"
     path.write_bytes(b"default:\n- ok\n- h\xe9llo\n")
-    with pytest.raises(ScriptInvalid) as caught:
-        load_script(path)
-    assert str(caught.value) == f"{path}, line 3: not UTF-8: invalid continuation byte"
+    for bad, words in (
+        (path, f"{path}, line 3: not UTF-8: invalid continuation byte"),
+        (tmp_path / "no.yaml", f"{tmp_path / 'no.yaml'}: cannot be read: No such file or directory"),
+    ):
+        with pytest.raises(ScriptInvalid) as caught:
+            load_script(bad)
+        assert str(caught.value) == words
 
 
 WORDS = st.sampled_from(

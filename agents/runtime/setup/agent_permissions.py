@@ -1,0 +1,90 @@
+"""Permissions of an agent, from its settings and its definition."""
+
+from collections.abc import Iterable, Sequence
+
+from coterie.agents.definitions.definition import AgentDefinition
+from coterie.agents.definitions.list_fields import bare_name
+from coterie.agents.mcp.tool_list_file import ListedTool
+from coterie.agents.mcp.tool_names import PREFIX, server_of
+from coterie.agents.permissions.permissions import Permissions
+from coterie.agents.permissions.rules import RoleLimit, Rule
+from coterie.agents.settings import Settings
+from coterie.agents.tools.files.edit import Edit
+from coterie.agents.tools.files.notebook_edit import NotebookEdit
+from coterie.agents.tools.team.control_tools import ExitPlanMode
+from coterie.agents.tools.team.send_message import SendMessage
+from coterie.agents.tools.team.task_tools import TASK_TOOLS
+
+
+def server_limits(definition: AgentDefinition | None, listed: Sequence[ListedTool]) -> tuple[RoleLimit, ...]:
+    """Return limits on MCP tools: servers that *definition* excludes, and servers of other agent types."""
+    foreign = frozenset(
+        tool.name for tool in listed if tool.kinds is not None and (definition and definition.name) not in tool.kinds
+    )
+    limits = []
+    if foreign:
+        reason = "Only other agent types may use this MCP server; their definitions configure it."
+        limits.append(RoleLimit(name="mcp", reason=reason, denied=foreign))
+    if definition is not None and definition.mcp_servers is not None:
+        others = frozenset(tool.name for tool in listed if tool.server not in definition.mcp_servers)
+        reason = f"Agents of the type {definition.name} may not use this MCP server."
+        limits.append(RoleLimit(name=definition.name, reason=reason, denied=others))
+    return tuple(limits)
+
+
+def tools_allowed_by(definition: AgentDefinition) -> tuple[str, ...]:
+    """Return the entries that `mcp_servers` adds to `tools`: all tools of a server that `tools` does not mention."""
+    named = {server_of(entry) for entry in definition.tools or ()}
+    return tuple(f"{PREFIX}{server}" for server in definition.mcp_servers or () if server not in named)
+
+
+TEAM_TOOLS = (SendMessage.name, *TASK_TOOLS)
+"""Tools that every teammate may use, because it sends no report until it ends."""
+
+
+def effective_permissions(
+    settings: Settings, definition: AgentDefinition | None, *, is_teammate: bool = False
+) -> Permissions:
+    """Return the permissions of an agent; a teammate may always send messages and use the task list.
+
+    Raises `ConfigInvalid` for an invalid rule.
+    """
+    return Permissions(
+        mode=settings.permissions.mode,
+        allow=_rules(settings, "allow"),
+        ask=_rules(settings, "ask"),
+        deny=(
+            *_rules(settings, "deny"),
+            *(_rules_with_arguments(definition.disallowed_tools, definition) if definition else ()),
+        ),
+        limits=() if definition is None else (_role_limit(definition, TEAM_TOOLS if is_teammate else ()),),
+    )
+
+
+def _role_limit(definition: AgentDefinition, extra_tools: Sequence[str]) -> RoleLimit:
+    """Return the limit of an agent type, which no rule lifts; a tool with arguments is allowed for these only."""
+    whole = {entry for entry in definition.tools or () if "(" not in entry}
+    also = (ExitPlanMode.name, *tools_allowed_by(definition), *extra_tools)
+    denied = {entry for entry in definition.disallowed_tools if "(" not in entry}
+    # A definition that denies Edit also denies edits of notebooks.
+    denied |= {NotebookEdit.name} if Edit.name in denied else set()
+    return RoleLimit(
+        name=definition.name,
+        reason=f"Agents of the type {definition.name} may not do this.",
+        # An agent in plan mode has to submit its plan; outside of plan mode the tool does nothing.
+        allowed=None if definition.tools is None else frozenset((*map(bare_name, definition.tools), *also)),
+        denied=frozenset(denied),
+        only=tuple(
+            rule for rule in _rules_with_arguments(definition.tools or (), definition) if rule.tool not in whole
+        ),
+    )
+
+
+def _rules_with_arguments(entries: Iterable[str], definition: AgentDefinition) -> tuple[Rule, ...]:
+    return tuple(Rule.parse(entry, str(definition.source or definition.name)) for entry in entries if "(" in entry)
+
+
+def _rules(settings: Settings, name: str) -> tuple[Rule, ...]:
+    texts: tuple[str, ...] = getattr(settings.permissions, name)
+    sources = settings.item_sources(f"permissions.{name}")
+    return tuple(Rule.parse(text, source) for text, source in zip(texts, sources, strict=True))
