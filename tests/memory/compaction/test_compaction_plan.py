@@ -1,4 +1,4 @@
-"""Decisions of compaction: cut point, summary, kept user texts and restored files."""
+"""Decisions of compaction: cut point, summary, kept user texts, restored files, and terms that a summary lost."""
 
 import json
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ from coterie.memory.compaction.cut_point import (
     find_starts,
     first_unknown,
     last_start,
-    nearest_start,
     oldest_rounds,
     split_messages,
 )
+from coterie.memory.compaction.fidelity import find_lost_terms
 from coterie.memory.compaction.result_clearing import PLACEHOLDER_TOKENS, kept_size, kept_size_after, make_cache_edits
 from coterie.memory.compaction.summary_text import (
     BEGINNING,
@@ -59,20 +59,15 @@ def dialogue(letters: str) -> Messages:
 
 
 DIALOGUES = st.lists(st.sampled_from(["u", "a", "cr", "cr", "au"]), max_size=12).map(lambda parts: "u" + "".join(parts))
-SIZES = st.integers(0, 100)
+SIZED = DIALOGUES.map(dialogue).flatmap(
+    lambda messages: st.tuples(
+        st.just(messages), st.lists(st.integers(0, 100), min_size=len(messages), max_size=len(messages))
+    )
+)
+Sized = tuple[Messages, list[int]]
 SETTINGS = st.builds(
     CompactionSettings, keep_least=st.integers(0, 300), keep_texts=st.integers(0, 6), keep_most=st.integers(0, 500)
 )
-
-
-def test_tools_and_system_are_not_messages() -> None:
-    messages = dialogue("uacr")
-    assert [[segment.block_type for segment in message] for message in messages] == [
-        ["text"],
-        ["thinking", "text"],
-        ["thinking", "tool_use"],
-        ["tool_result"],
-    ]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +75,10 @@ def test_tools_and_system_are_not_messages() -> None:
     [("", []), ("u", []), ("ua", [1]), ("ucrcra", [1, 3, 5]), ("ucruau", [1, 3, 4, 5]), ("uu", [1])],
 )
 def test_cut_points_are_never_at_a_result(letters: str, starts: list[int]) -> None:
-    assert find_starts(dialogue(letters)) == starts
-    assert last_start(dialogue(letters)) == (starts[-1] if starts else len(letters))
+    messages = dialogue(letters)
+    assert len(messages) == len(letters), "tools and system are no messages"
+    assert find_starts(messages) == starts
+    assert last_start(messages) == (starts[-1] if starts else len(letters))
 
 
 @pytest.mark.parametrize(
@@ -114,28 +111,9 @@ def test_cache_deleted_results_and_thinking_have_no_size() -> None:
     assert kept_size_after(conversation.prefix, 3, len) == known + len(tool_result("toolu_0")) + 2 * PLACEHOLDER_TOKENS
 
 
-@pytest.mark.parametrize(
-    ("settings", "unknown", "start"),
-    [
-        (CompactionSettings(keep_least=25, keep_texts=0, keep_most=100), None, 6),
-        (CompactionSettings(keep_least=0, keep_texts=2, keep_most=100), None, 3),
-        (CompactionSettings(keep_least=1_000, keep_texts=9, keep_most=35), None, 6),
-        (CompactionSettings(keep_least=0, keep_texts=0, keep_most=100), 5, 4),
-        (CompactionSettings(keep_least=0, keep_texts=0, keep_most=30), 4, None),
-    ],
-    ids=["tokens", "texts", "not too much", "unknown", "too far"],
-)
-def test_cut_keeps_the_configured_amount(settings: CompactionSettings, unknown: int | None, start: int | None) -> None:
-    """Each message has ten tokens; the conversation can be cut before messages 1, 3, 4, 6 and 7."""
-    assert choose_start(dialogue("ucrucracr"), [10] * 9, settings, unknown) == start
-
-
-@given(DIALOGUES, st.data(), SETTINGS)
-def test_cut_keeps_whole_rounds_and_no_more_than_needed(
-    letters: str, data: st.DataObject, settings: CompactionSettings
-) -> None:
-    messages = dialogue(letters)
-    sizes = data.draw(st.lists(SIZES, min_size=len(messages), max_size=len(messages)))
+@given(SIZED, SETTINGS)
+def test_cut_keeps_whole_rounds_and_no_more_than_needed(sized: Sized, settings: CompactionSettings) -> None:
+    messages, sizes = sized
     start = choose_start(messages, sizes, settings)
     assert start is not None
     places = [*find_starts(messages), len(messages)]
@@ -151,13 +129,10 @@ def test_cut_keeps_whole_rounds_and_no_more_than_needed(
         assert sum(sizes[before:]) > settings.keep_most
 
 
-@given(DIALOGUES, st.data(), SETTINGS, st.integers(0, 20))
-def test_unknown_messages_are_kept_or_nothing_is_cut(
-    letters: str, data: st.DataObject, settings: CompactionSettings, unknown: int
-) -> None:
-    messages = dialogue(letters)
+@given(SIZED, SETTINGS, st.integers(0, 20))
+def test_unknown_messages_are_kept_or_nothing_is_cut(sized: Sized, settings: CompactionSettings, unknown: int) -> None:
+    messages, sizes = sized
     unknown = min(unknown, len(messages))
-    sizes = data.draw(st.lists(SIZES, min_size=len(messages), max_size=len(messages)))
     start = choose_start(messages, sizes, settings, unknown)
     known = [place for place in (*find_starts(messages), len(messages)) if place <= unknown]
     if start is not None:
@@ -172,24 +147,14 @@ def _is_enough(messages: Messages, sizes: Sequence[int], settings: CompactionSet
     return sum(sizes[start:]) >= settings.keep_least and texts >= settings.keep_texts
 
 
-@given(DIALOGUES, st.data(), st.integers(0, 1_500))
-def test_oldest_rounds_are_removed_whole_and_no_more_than_needed(
-    letters: str, data: st.DataObject, tokens: int
-) -> None:
-    messages = dialogue(letters)
-    sizes = data.draw(st.lists(SIZES, min_size=len(messages), max_size=len(messages)))
+@given(SIZED, st.integers(0, 1_500))
+def test_oldest_rounds_are_removed_whole_and_no_more_than_needed(sized: Sized, tokens: int) -> None:
+    messages, sizes = sized
     end = oldest_rounds(messages, sizes, tokens)
     places = [*find_starts(messages), len(messages)]
     assert end in places
     assert sum(sizes[:end]) >= tokens or end == len(messages)
     assert all(sum(sizes[:earlier]) < tokens for earlier in places[: places.index(end)])
-
-
-@given(DIALOGUES, st.integers(0, 30))
-def test_manual_cut_moves_back_to_the_nearest_cut_point(letters: str, number: int) -> None:
-    messages = dialogue(letters)
-    start = nearest_start(messages, number)
-    assert start == max([0, *(place for place in find_starts(messages) if place <= number)])
 
 
 def test_small_context_keeps_less() -> None:
@@ -217,14 +182,11 @@ def test_summary_is_parsed_from_a_reply(reply: str, summary: str) -> None:
 @pytest.mark.parametrize(
     "reply", ["", "  \n", "<summary> </summary>", "<analysis>only that</analysis>", "<analysis>and no end"]
 )
-def test_empty_summary_is_unusable(reply: str) -> None:
+def test_empty_or_cut_summary_is_unusable(reply: str) -> None:
     with pytest.raises(SummaryUnusable, match="no summary"):
         parse_summary(reply, is_whole=True)
-
-
-def test_cut_summary_is_unusable() -> None:
     with pytest.raises(SummaryUnusable, match="cut off"):
-        parse_summary("<summary>All.</summary>", is_whole=False)
+        parse_summary(f"<summary>All.</summary>{reply}", is_whole=False)
 
 
 def test_user_texts_are_missing_unless_present_verbatim() -> None:
@@ -279,27 +241,16 @@ def test_newest_files_are_restored_except_visible_and_own_ones(tmp_path: Path) -
 
 
 def test_restored_files_have_current_content_within_limits(tmp_path: Path) -> None:
-    contents = {
-        "short": b"one\n",
-        "long": b"line\n" * 20,
-        "binary": b"\xff\xfe",
-        "long binary": b"\x89PNG" * 20,
-        "wide": "€".encode() * 20,
-        "last": b"x" * 9,
-    }
+    contents = {"short": b"one\n", "long": b"line\n" * 20, "binary": b"\xff\xfe", "long binary": b"\x89PNG" * 20}
+    contents |= {"wide": "€".encode() * 20, "last": b"x" * 9}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     settings = CompactionSettings(file=8, files_total=25)
     files = read_files([str(tmp_path / name) for name in ("gone", *contents)], settings)
     more = "\n[... there is more; read the file]"
+    texts = {"short": "one\n", "long": "\n".join(["line"] * 6) + more, "wide": "€" * 10 + more, "last": "x" * 9}
     assert {Path(file.name).name: file.shown for file in files} == {
-        name: f'<file path="{tmp_path / name}">\n{text}\n</file>'
-        for name, text in {
-            "short": "one\n",
-            "long": "\n".join(["line"] * 6) + more,
-            "wide": "€" * 10 + more,
-            "last": "x" * 9,
-        }.items()
+        name: f'<file path="{tmp_path / name}">\n{text}\n</file>' for name, text in texts.items()
     }
     assert read_files([str(tmp_path / "long")], attrs.evolve(settings, files_total=0)) == []
 
@@ -323,3 +274,84 @@ async def test_too_long_results_are_stored_in_named_files(tmp_path: Path) -> Non
     texts = [block_text(block) for _, blocks in rebuilt.messages for block in blocks]
     assert "short word " * 500 in texts
     assert [str(stored) in said for said in texts].count(True) == 1
+
+
+NAMED = "src/app.py /etc/hosts snake_case CamelCase os.path --dry-run E1234 a1b2c3d 4096 3.11.4"
+TERMS = st.sampled_from(NAMED.split())
+PROSE = st.sampled_from(("and", "the file", "was read, then", "(see", "it).", "and/or", "e.g."))
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("Look at src/app/main.py:120, then /etc/hosts.", ["src/app/main.py", "120", "/etc/hosts"]),
+        ("./run.sh and ../lib/ and ~/notes and README.md", ["./run.sh", "../lib", "~/notes", "README.md"]),
+        ("call `read_line()` of TranscriptWriter", ["read_line", "TranscriptWriter"]),
+        ("HTTPServer(os.environ['PATH'])", ["HTTPServer", "os.environ", "PATH"]),
+        ("git log --oneline -n 5 a1b2c3d", ["--oneline", "a1b2c3d"]),
+        ("E501 in claude-opus-5-5, ENOENT", ["E501", "claude-opus-5-5", "ENOENT"]),
+        ("160,000 tokens, 1.5 s, version 3.11.4, on 2026-11-16", ["160000", "1.5", "3.11.4", "2026-11-16"]),
+        ("__init__ and _private of .env", ["__init__", "_private", ".env"]),
+    ],
+)
+def test_paths_names_and_numbers_are_terms(text: str, marked: list[str]) -> None:
+    assert find_lost_terms([text], "") == marked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Plain words, said well; and/or others, e.g. these: 7, the 1st, n/a.",
+        "Copyright 2026, since 1998",
+        "     1\timport\n    12\tthe\n  1234\tend",
+        "... -- - / // . @ ~",
+        "",
+    ],
+)
+def test_prose_years_and_line_numbers_are_not_terms(text: str) -> None:
+    assert find_lost_terms([text], "") == []
+
+
+def test_lost_terms_are_ordered_by_newest_turn_without_duplicates() -> None:
+    turns = ["open old.py and a.py", "a.py has 42 lines", "new.py calls run_loop in a.py"]
+    assert find_lost_terms(turns, "We looked at a.py:7.") == ["new.py", "run_loop", "42", "old.py"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [
+        ("4096 in src/app.py", "14096 in src/app.pyc and lib/src/app.py", ["4096", "src/app.py"]),
+        ("160,000 tokens", "160000 tokens", []),
+        ("160000 tokens", "(160,000)", []),
+    ],
+)
+def test_term_is_kept_as_a_whole_word_with_or_without_commas(before: str, after: str, lost: list[str]) -> None:
+    assert find_lost_terms([before], after) == lost
+
+
+@given(st.lists(st.lists(TERMS | PROSE, max_size=8), max_size=5), st.lists(TERMS | PROSE, max_size=8))
+def test_term_is_lost_exactly_if_it_is_missing_afterwards(before: list[list[str]], after: list[str]) -> None:
+    texts = list(map(" ".join, before))
+    expected: dict[str, None] = {}
+    for words in reversed(texts):
+        expected |= dict.fromkeys(find_lost_terms([words], ""))
+    gone = [word for word in expected if word not in find_lost_terms([" ".join(after)], "")]
+    assert find_lost_terms(texts, " ".join(after)) == gone
+
+
+@given(st.text(), st.text())
+def test_any_text_loses_no_terms_of_itself(text: str, more: str) -> None:
+    assert find_lost_terms([text], f"{more} {text}") == []
+    assert set(find_lost_terms([text], more)) <= set(find_lost_terms([text], ""))
+
+
+def test_block_text_is_the_readable_text() -> None:
+    def shown(block: dict[str, object]) -> str:
+        return block_text(json.dumps(block).encode())
+
+    parts = [{"type": "text", "text": "a"}, {"type": "image", "source": {}}, {"type": "text", "text": "b"}]
+    assert shown({"type": "text", "text": "said"}) == "said"
+    assert shown({"type": "tool_use", "input": {"path": "a.py", "lines": [3, None, {"deep": "x"}]}}) == "a.py\n3\nx"
+    assert shown({"type": "tool_result", "content": "plain"}) == "plain"
+    assert shown({"type": "tool_result", "content": parts}) == "a\nb"
+    assert shown({"type": "thinking", "thinking": "hm", "signature": "s"}) == ""

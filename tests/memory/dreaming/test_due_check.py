@@ -36,21 +36,12 @@ def gates(directory: Path, clock: Clock, count: int = 5) -> tuple[DueCheck, list
     return DueCheck(directory, sessions, DreamingSettings(), clock), looked
 
 
-def held_by(path: Path, owner: dict[str, object], before: float | None, at: float) -> None:
-    path.write_text(json.dumps({"v": 1, "owner": owner, "before": before}))
-    os.utime(path, (at, at))
-
-
-def us() -> dict[str, object]:
+def held_by(path: Path, before: float | None, at: float, **owner: object) -> None:
+    """Write the lock file of this process, or of one that differs in *owner*."""
     this = LockOwner.this()
-    return {"pid": this.pid, "began": this.began, "place": this.place}
-
-
-def test_dream_is_due_with_enough_sessions(tmp_path: Path) -> None:
-    assert gates(tmp_path / "memory", Clock())[0].reason_not_due() is None
-    assert not (tmp_path / "memory").exists()
-    few, _ = gates(tmp_path, Clock(), count=4)
-    assert few.reason_not_due() == "4 sessions were touched since the last dream; 5 are needed"
+    facts = {"pid": this.pid, "began": this.began, "place": this.place, **owner}
+    path.write_text(json.dumps({"v": 1, "owner": facts, "before": before}))
+    os.utime(path, (at, at))
 
 
 def test_cheap_conditions_are_checked_first(tmp_path: Path) -> None:
@@ -65,6 +56,9 @@ def test_cheap_conditions_are_checked_first(tmp_path: Path) -> None:
     clock.advance(601)
     assert soon.reason_not_due() is None
     assert len(looked_soon) == 2
+    assert (gates(tmp_path, clock, count=4)[0].reason_not_due() or "").startswith("4 sessions were touched")
+    assert gates(tmp_path / "memory", clock)[0].reason_not_due() is None
+    assert not (tmp_path / "memory").exists()
 
 
 def test_only_sessions_since_the_last_dream_count(tmp_path: Path) -> None:
@@ -73,38 +67,18 @@ def test_only_sessions_since_the_last_dream_count(tmp_path: Path) -> None:
     assert [session.at for session in active_since(sessions, None)] == [5.0, 3.0, 1.0]
 
 
-def test_dream_is_not_delayed_when_the_clock_was_set_back(tmp_path: Path) -> None:
-    clock = Clock()
-    acquire_dream_lock(tmp_path, clock).complete()
-    due, _ = gates(tmp_path, clock)
-    clock.advance(-YEAR)
-    assert "the last dream was 0.0 hours ago" in (due.reason_not_due() or "")
-    clock.advance(25 * HOUR)
-    assert due.reason_not_due() is None
-
-
-def test_scan_time_in_the_future_does_not_delay_a_scan(tmp_path: Path) -> None:
+def test_clock_that_was_set_back_delays_neither_dream_nor_scan(tmp_path: Path) -> None:
     clock = Clock()
     due, looked = gates(tmp_path, clock)
     for _ in range(2):
         assert due.reason_not_due() is None
         clock.advance(-YEAR)
-    assert len(looked) == 2
-
-
-def test_dream_lock_is_exclusive_and_records_the_dream_time(tmp_path: Path) -> None:
-    clock = Clock()
-    clock.advance(-10 * HOUR)
-    lock = acquire_dream_lock(tmp_path / "memory", clock)
-    with pytest.raises(DreamRefused, match="already running"):
-        acquire_dream_lock(tmp_path / "memory", clock)
-    assert last_dream_time(tmp_path / "memory", clock) == pytest.approx(clock.now(), abs=5)
-    clock.advance(HOUR)
-    lock.complete()
-    assert last_dream_time(tmp_path / "memory", clock) == pytest.approx(clock.now(), abs=5)
-    acquire_dream_lock(tmp_path / "memory", clock).release()
-    assert last_dream_time(tmp_path / "memory", clock) == pytest.approx(clock.now(), abs=5)
-    assert (tmp_path / "memory" / LOCK).stat().st_mode & 0o777 == 0o600
+    assert len(looked) == 2, "the time of the first scan is in the future"
+    acquire_dream_lock(tmp_path, clock).complete()
+    clock.advance(-YEAR)
+    assert "the last dream was 0.0 hours ago" in (due.reason_not_due() or "")
+    clock.advance(25 * HOUR)
+    assert due.reason_not_due() is None
 
 
 @pytest.mark.parametrize("before", [None, 1_000_000.0])
@@ -115,6 +89,7 @@ def test_released_lock_restores_the_previous_time(tmp_path: Path, before: float 
         os.utime(path, (before, before))
     lock = acquire_dream_lock(tmp_path, Clock())
     assert path.stat().st_mtime > 1_000_000.0
+    assert path.stat().st_mode & 0o777 == 0o600
     lock.release()
     lock.release()
     lock.complete()
@@ -125,44 +100,37 @@ def test_released_lock_restores_the_previous_time(tmp_path: Path, before: float 
 @pytest.mark.parametrize("owner", [{"pid": 2**22 + 1}, {"began": 1}], ids=["no such process", "a number used again"])
 def test_lock_of_a_dead_owner_is_taken_over(tmp_path: Path, owner: dict[str, object]) -> None:
     clock = Clock()
-    held_by(tmp_path / LOCK, {**us(), **owner}, 5_000.0, clock.now())
-    assert last_dream_time(tmp_path, clock) == 5_000.0
-    held_by(tmp_path / LOCK, {**us(), **owner}, 5_000.0, clock.now())
+    for before in (5_000.0, None):
+        held_by(tmp_path / LOCK, before, clock.now(), **owner)
+        assert last_dream_time(tmp_path, clock) == before
+    held_by(tmp_path / LOCK, 5_000.0, clock.now(), **owner)
     acquire_dream_lock(tmp_path, clock).release()
     assert (tmp_path / LOCK).stat().st_mtime == 5_000.0
-    held_by(tmp_path / LOCK, {**us(), **owner}, None, clock.now())
-    assert last_dream_time(tmp_path, clock) is None
 
 
 def test_lock_of_a_living_owner_is_never_taken_over(tmp_path: Path) -> None:
-    clock = Clock()
+    clock, path = Clock(), tmp_path / LOCK
     for at in (clock.now(), 1_000.0, clock.now() + YEAR):
-        held_by(tmp_path / LOCK, us(), 5.0, at)
+        held_by(path, 5.0, at)
         with pytest.raises(DreamRefused):
             acquire_dream_lock(tmp_path, clock)
+    path.write_text(str(os.getpid()))  # a bare process id
+    with pytest.raises(DreamRefused):
+        acquire_dream_lock(tmp_path, clock)
+    os.utime(path, (5.0, 5.0))  # before this process started, when its id belonged to another process
+    acquire_dream_lock(tmp_path, clock).release()
+    assert path.stat().st_mtime == 5.0
 
 
 def test_lock_of_a_remote_owner_is_respected_for_an_hour(tmp_path: Path) -> None:
     clock = Clock()
-    elsewhere = {**us(), "place": "another machine"}
-    held_by(tmp_path / LOCK, elsewhere, 5.0, clock.now() - ABANDONED + 60)
+    held_by(tmp_path / LOCK, 5.0, clock.now() - ABANDONED + 60, place="another machine")
     with pytest.raises(DreamRefused):
         acquire_dream_lock(tmp_path, clock)
     for at in (clock.now() - ABANDONED - 60, clock.now() + YEAR):
-        held_by(tmp_path / LOCK, elsewhere, 5.0, at)
+        held_by(tmp_path / LOCK, 5.0, at, place="another machine")
         acquire_dream_lock(tmp_path, clock).release()
         assert (tmp_path / LOCK).stat().st_mtime == 5.0
-
-
-def test_lock_file_with_a_bare_process_id_is_respected(tmp_path: Path) -> None:
-    clock, path = Clock(), tmp_path / LOCK
-    path.write_text(str(os.getpid()))
-    with pytest.raises(DreamRefused):
-        acquire_dream_lock(tmp_path, clock)
-    os.utime(path, (5.0, 5.0))  # before this process started, when its id belonged to another process
-    lock = acquire_dream_lock(tmp_path, clock)
-    lock.release()
-    assert path.stat().st_mtime == 5.0
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"{", b"[]", b'{"owner": 3}', b"null", b"true"])
@@ -172,9 +140,9 @@ def test_unreadable_lock_counts_as_free(tmp_path: Path, content: bytes) -> None:
 
 
 def test_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "other").write_text("mine")
-    os.utime(tmp_path / "other", (5.0, 5.0))
+    other = tmp_path / "other"
+    other.write_text("mine")
+    os.utime(other, (5.0, 5.0))
     (tmp_path / LOCK).symlink_to("other")
     acquire_dream_lock(tmp_path, Clock()).complete()
-    assert (tmp_path / "other").read_text() == "mine"
-    assert (tmp_path / "other").stat().st_mtime == 5.0
+    assert (other.read_text(), other.stat().st_mtime) == ("mine", 5.0)

@@ -1,5 +1,4 @@
 import string
-import time
 
 import pytest
 from hypothesis import HealthCheck, example, given
@@ -73,21 +72,14 @@ def test_invalid_value_is_guessed_with_a_warning(block: str, meant: str) -> None
     assert [note.line for note in front.notes] == [3]
 
 
-@pytest.mark.parametrize(
-    "block",
-    ["tools: [a, b", "tools: ['a', \"b]", "tools:\n\t- a\n\t- b", "tools:\n  - a\n  - 'b"],
-)
-def test_invalid_list_is_still_a_list(block: str) -> None:
-    front = _read(block)
-    assert front.fields["tools"] == ["a", "b"]
-    assert [note.line for note in front.notes] == [2]
+LISTS = ["tools: [a, b", "tools: ['a', \"b]", "tools:\n\t- a\n\t- b", "tools:\n  - a\n  - 'b"]
 
 
-def test_mistake_inside_a_mapping_affects_one_value() -> None:
-    front = _read("name: x\nmetadata:\n  author: me\n  hint: a: b\n  tags: [p, q]\nmodel: opus")
-    metadata = {"author": "me", "hint": "a: b", "tags": ["p", "q"]}
-    assert front.fields == {"name": "x", "metadata": metadata, "model": "opus"}
-    assert [note.line for note in front.notes] == [3, 5]
+@pytest.mark.parametrize("block", LISTS)
+def test_invalid_list_is_still_a_list_and_affects_one_value(block: str) -> None:
+    front = _read(f"metadata:\n  author: me\n  hint: a: b\n  tags: [p, q]\n{block}")
+    assert front.fields == {"metadata": {"author": "me", "hint": "a: b", "tags": ["p", "q"]}, "tools": ["a", "b"]}
+    assert [note.line for note in front.notes] == [2, 4, 6]
 
 
 def test_field_lines_are_lines_of_the_file() -> None:
@@ -96,11 +88,11 @@ def test_field_lines_are_lines_of_the_file() -> None:
     assert front.line == 1
 
 
-def test_last_value_of_a_repeated_key_counts() -> None:
-    for block in ("name: a\nname: b", "name: a\nx: y: z\nname: b"):
-        front = _read(block)
-        assert front.fields["name"] == "b"
-        assert "'name' is given again; the value in line 2 is ignored" in _reasons(front)
+@pytest.mark.parametrize("block", ["name: a\nname: b", "name: a\nx: y: z\nname: b"])
+def test_last_value_of_a_repeated_key_counts(block: str) -> None:
+    front = _read(block)
+    assert front.fields["name"] == "b"
+    assert "'name' is given again; the value in line 2 is ignored" in _reasons(front)
 
 
 def test_bom_comments_and_line_ends_are_accepted() -> None:
@@ -113,48 +105,42 @@ def test_bom_comments_and_line_ends_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("text", "fields", "body", "warning"),
     [
-        ("---\nname: x\ntools: y\n# Title\ntext\n", {"name": "x", "tools": "y"}, "# Title\ntext\n", "3: the closing"),
-        ("---\nname: x\ntools: y\n\n# Title\n", {"name": "x", "tools": "y"}, "\n# Title\n", "3: the closing"),
-        (
-            "---\nname: x\n\n# Title\n\nText.\n\n---\nMore.\n",
-            {"name": "x"},
-            "# Title\n\nText.\n\n---\nMore.\n",
-            "4: the closing",
-        ),
-        ("---\nname: x\n-------\nbody", {"name": "x"}, "body", "3: '-------' is read as the closing"),
-        ("---\nsome words\nname: x\n---\nb", {"name": "x"}, "b", "2: 'some words' is not a `key: value` line"),
-        ("---\n---\nbody", {}, "body", None),
+        ("---\nname: x\ntools: x\n# Title\ntext\n", "name tools", "# Title\ntext\n", "3: the closing"),
+        ("---\nname: x\ntools: x\n\n# Title\n", "name tools", "\n# Title\n", "3: the closing"),
+        ("---\nname: x\n\n# Title\n\nText.\n---\n", "name", "# Title\n\nText.\n---\n", "4: the closing"),
+        ("---\nname: x\n-------\nbody", "name", "body", "3: '-------' is read as the closing"),
+        ("---\nsome words\nname: x\n---\nb", "name", "b", "2: 'some words' is not a `key: value` line"),
+        ("---\n---\nbody", "", "body", None),
     ],
 )
-def test_front_matter_ends_where_it_is_meant_to(
-    text: str, fields: dict[str, str], body: str, warning: str | None
-) -> None:
+def test_front_matter_ends_where_it_is_meant_to(text: str, fields: str, body: str, warning: str | None) -> None:
     front = parse_front_matter(text)
-    assert (front.fields, front.body, front.line) == (fields, body, 1)
+    assert (front.fields, front.body, front.line) == (dict.fromkeys(fields.split(), "x"), body, 1)
     assert warning in _reasons(front) if warning else front.notes == []
 
 
 @pytest.mark.parametrize(
-    ("text", "warning"),
-    [
-        *(
-            (text, "")
-            for text in ("", "\n", "# Title\n---\nname: x\n---\n", "name: x\n", "<!-- a --> b\n---\nn: x\n---")
-        ),
-        ("---\n\nJust words.\n\n---\nMore.\n", "not front matter"),
-    ],
+    "text",
+    ["", "\n", "# Title\n---\nname: x\n---\n", "name: x\n", "<!-- a --> b\n---\nn: x\n---", "---\n\nWords.\n\n---\n"],
 )
-def test_text_without_front_matter_is_all_body(text: str, warning: str) -> None:
+def test_text_without_front_matter_is_all_body(text: str) -> None:
     front = parse_front_matter(text)
     assert (front.fields, front.line, front.body) == ({}, None, text)
-    assert warning in _reasons(front) if warning else front.notes == []
+    assert ["not front matter" in note.reason for note in front.notes] == [True] * text.startswith("---")
 
 
 @pytest.mark.parametrize(
-    ("block", "lost"), [("a: issue #3 is open", "'#3 is open'"), ("a: !now go", "'!now'"), ("a: &all of it", "'&all'")]
+    ("block", "warning"),
+    [
+        ("a: issue #3 is open", "'#3 is open'"),
+        ("a: !now go", "'!now'"),
+        ("a: &all of it", "'&all'"),
+        ("a:\n\tb: c", "indented with tabs"),
+        ('a: b: c\n"q\\u0041": 1', "not one `key: value`"),
+    ],
 )
-def test_yaml_syntax_in_a_value_causes_a_warning(block: str, lost: str) -> None:
-    assert lost in _reasons(_read(block))
+def test_yaml_syntax_in_a_value_causes_a_warning(block: str, warning: str) -> None:
+    assert warning in _reasons(_read(block))
 
 
 def test_aliases_do_not_expand_exponentially() -> None:
@@ -169,9 +155,7 @@ def test_aliases_do_not_expand_exponentially() -> None:
 )
 def test_deep_brackets_do_not_crash_the_process(block: str) -> None:
     """The composer of libyaml overflows the C stack here, and crashes the process."""
-    begun = time.monotonic()
-    _read(block)
-    assert time.monotonic() - begun < 5
+    assert len(_read(block).fields) < 2
 
 
 def test_too_deep_mapping_is_text() -> None:
@@ -186,18 +170,7 @@ def test_too_deep_mapping_is_text() -> None:
 FRAGMENTS = (
     *("---", "...", "----", "    ---", "\ufeff---", "<!--", "-->", "", "# heading", "http://x", "%YAML 1.1", "? [q]"),
     *("name: x", "name:", "a:b", "'k': v", "metadata:", "  text: more", "\tkey: v", "\x85k: v", "a: |", "a: >-"),
-    *(
-        "tools: [a",
-        "- a",
-        "  - b: c",
-        "  n: {a: b",
-        "a: 'b",
-        'a: "b',
-        "a: &x b",
-        "a: *x",
-        "a: !t b",
-        "a: \U0001f600 # c",
-    ),
+    *("tools: [a", "- a", "  - b: c", "  n: {a: b", "a: 'b", 'a: "b', "a: &x b", "a: *x", "a: !t b", "a: \U0001f600 #"),
 )
 LINES = st.one_of(
     st.sampled_from(FRAGMENTS),

@@ -1,9 +1,11 @@
-"""Session notes survive any edit of their file, and stay within their limits."""
+"""Session notes survive any edit of their file, stay within their limits, and are updated by growth, calls and cost."""
 
 import errno
 import os
+from decimal import Decimal
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -21,7 +23,8 @@ from coterie.memory.notes.notes_file import (
     tokens_of,
     trim_notes,
 )
-from coterie.memory.notes.template import Template, default_template, fill_slots
+from coterie.memory.notes.notes_schedule import MOST_DOUBLINGS, NotesSchedule, UpdateThreshold
+from coterie.memory.notes.template import Template, default_template
 from tests.seeded_faults import SeededFaults
 
 TEMPLATE = default_template()
@@ -43,50 +46,19 @@ def notes(text: str) -> NotesDocument:
     return NotesDocument.parse(text, TEMPLATE)
 
 
-def test_template_has_ten_sections_with_italic_hints() -> None:
-    assert HEADINGS == [
-        "Session Title",
-        "Current State",
-        "Task specification",
-        "Files and Functions",
-        "Workflow",
-        "Errors & Corrections",
-        "Codebase and System Documentation",
-        "Learnings",
-        "Key results",
-        "Worklog",
-    ]
-    assert len(HINTS) == 10
-    assert all(hint.startswith("_") and hint.endswith("_") for hint in HINTS)
-
-
-def test_notes_with_only_headings_and_hints_are_empty() -> None:
-    assert EMPTY.is_empty
-    assert notes(EMPTY.to_text()).is_empty
-    assert EMPTY.shown_text() == ""
-    assert not notes(filled(Learnings="x")).is_empty
-
-
 def test_shown_text_has_neither_hints_nor_empty_sections() -> None:
+    assert EMPTY.is_empty
+    assert notes(EMPTY.to_text()).shown_text() == ""
     read = notes(filled(Current_State="Mending `a.py`.", Worklog="- looked\n- mended"))
+    assert not read.is_empty
     assert read.shown_text() == "# Current State\nMending `a.py`.\n\n# Worklog\n- looked\n- mended"
-    assert read.body("Worklog") == "- looked\n- mended"
-    assert read.body("No such section") == ""
+    assert (read.body("Worklog"), read.body("No such section")) == ("- looked\n- mended", "")
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        "#Workflow",
-        "## Workflow",
-        "# workflow:",
-        "**Workflow**",
-        "Workflow",
-        "WORKFLOW",
-        "  # Workflow #",
-        "## Workflow\r",
-    ],
-)
+MALFORMED = ["#Workflow", "## Workflow", "# workflow:", "**Workflow**", "WORKFLOW", "  # Workflow #", "## Workflow\r"]
+
+
+@pytest.mark.parametrize("broken", MALFORMED)
 def test_malformed_heading_is_corrected(broken: str) -> None:
     text = filled(Workflow="make test", Learnings="be quick").replace("# Workflow", broken)
     read = notes(text)
@@ -95,28 +67,18 @@ def test_malformed_heading_is_corrected(broken: str) -> None:
 
 
 CODE = "```sh\n## Workflow\nmake\n```"
-DOCUMENTATION = "Codebase and System Documentation"
 
 
 @pytest.mark.parametrize(
     ("text", "bodies"),
     [
-        pytest.param(filled(Workflow="make").replace("# Workflow\n", ""), {"Workflow": "make"}, id="hint only"),
-        pytest.param(f"{filled(Workflow='make')}\n# Workflow\ncheck\n", {"Workflow": "make\n\ncheck"}, id="duplicate"),
-        pytest.param(
-            filled(Codebase_and_System_Documentation="## Workflow\nhow it flows", Workflow="make"),
-            {DOCUMENTATION: "## Workflow\nhow it flows", "Workflow": "make"},
-            id="heading of an existing section",
-        ),
-        pytest.param(
-            filled(Learnings=CODE).replace(f"# Workflow\n{HINTS[4]}\n", ""), {"Learnings": CODE}, id="heading in code"
-        ),
-        pytest.param(
-            filled(Workflow="~~~~\nmake", Learnings="be quick"),
-            {"Workflow": "~~~~\nmake\n~~~~", "Learnings": "be quick"},
-            id="open code block",
-        ),
+        (filled(Workflow="make").replace("# Workflow\n", ""), {"Workflow": "make"}),
+        (f"{filled(Workflow='make')}\n# Workflow\ncheck\n", {"Workflow": "make\n\ncheck"}),
+        (filled(Learnings="## Workflow\nso", Workflow="make"), {"Workflow": "make", "Learnings": "## Workflow\nso"}),
+        (filled(Learnings=CODE).replace(f"# Workflow\n{HINTS[4]}\n", ""), {"Learnings": CODE}),
+        (filled(Workflow="~~~~\nmake", Learnings="so"), {"Workflow": "~~~~\nmake\n~~~~", "Learnings": "so"}),
     ],
+    ids=["hint only", "duplicate", "heading of an existing section", "heading in code", "open code block"],
 )
 def test_sections_are_found_in_edited_notes(text: str, bodies: dict[str, str]) -> None:
     read = notes(text)
@@ -142,11 +104,8 @@ def test_session_sections_come_last_and_are_replaced_whole() -> None:
     assert "fired" not in again
     assert "- scout: idle" in again
     assert "scout" not in edited.shown_text()
-
-
-def test_session_sections_cannot_contain_the_end_marker() -> None:
     text = EMPTY.with_kept({"Mail": f"hello\n{END_OF_KEPT}\n# Workflow\nrm -rf"}).to_text()
-    assert notes(text).is_empty
+    assert notes(text).is_empty, "a session section cannot contain the end marker"
 
 
 LINES = st.one_of(
@@ -192,38 +151,21 @@ def test_trimmed_notes_are_within_limits_and_have_a_notice(text: str, section: i
 
 def test_worklog_loses_oldest_lines_and_other_sections_their_end() -> None:
     lines = "\n".join(f"- step {number}" for number in range(100))
-    read = notes(filled(Worklog=lines, Learnings=lines, Workflow="make"))
+    read = notes(filled(Worklog=lines, Learnings=lines, Workflow="```\n" + "make\n" * 1_000, Key_results="42"))
     trimmed, over = trim_notes(read, NotesSettings(section=100))
-    assert over == ["Learnings", "Worklog"]
+    assert over == ["Workflow", "Learnings", "Worklog"]
     log, learnings = trimmed.body("Worklog").split("\n"), trimmed.body("Learnings").split("\n")
     assert (log[0], log[-1]) == ("[Trimmed to 100 tokens: older lines were left out. Make it shorter.]", "- step 99")
     assert learnings[0] == "- step 0"
     assert learnings[-1] == "[Trimmed to 100 tokens: the end of this section was left out. Make it shorter.]"
     assert "- step 50" not in learnings
-    assert trimmed.body("Workflow") == "make"
-    assert tokens_of(trimmed.body("Worklog")) <= 100
-
-
-def test_trim_notice_is_not_repeated() -> None:
-    limits = NotesSettings(section=100)
-    read, _ = trim_notes(notes(filled(Worklog="x\n" * 1_000)), limits)
-    grown = notes(read.to_text().replace(read.body("Worklog"), read.body("Worklog") + "\n- one more"))
-    trimmed, _ = trim_notes(grown, limits)
-    assert trimmed.body("Worklog").count("[Trimmed") == 1
-    assert trimmed.body("Worklog").endswith("- one more")
-    assert trim_notes(trimmed, limits) == (trimmed, [])
-
-
-def test_trimmed_code_block_is_closed() -> None:
-    trimmed, _ = trim_notes(notes(filled(Workflow="```\n" + "make\n" * 1_000)), NotesSettings(section=100))
-    assert trimmed.body("Workflow").split("\n")[-2:][0] == "```"
-    assert tokens_of(trimmed.body("Workflow")) <= 100
-
-
-def test_slots_are_filled_in_one_pass_and_unknown_slots_refused() -> None:
-    assert fill_slots("{{a}} and {{ b }}", {"a": "{{b}}", "b": "2"}) == "{{b}} and 2"
-    with pytest.raises(NotesUnusable, match=r"unknown slot \{\{c\}\}.* \{\{a\}\}, \{\{b\}\}"):
-        fill_slots("{{a}} {{c}}", {"a": "1", "b": "2"})
+    assert trimmed.body("Workflow").split("\n")[-2] == "```", "the code block is closed"
+    assert trimmed.body("Key results") == "42"
+    grown = notes(trimmed.to_text().replace(trimmed.body("Worklog"), trimmed.body("Worklog") + "\n- one more"))
+    again, _ = trim_notes(grown, NotesSettings(section=100))
+    assert again.body("Worklog").count("[Trimmed") == 1, "the notice is not repeated"
+    assert again.body("Worklog").endswith("- one more")
+    assert trim_notes(again, NotesSettings(section=100)) == (again, [])
 
 
 def test_user_template_has_its_own_sections() -> None:
@@ -231,51 +173,29 @@ def test_user_template_has_its_own_sections() -> None:
     read = NotesDocument.parse("# Goal\n_why_\nwin\n# Current State\nx", template)
     assert read.shown_text() == "# Goal\nwin\n# Current State\nx"
     assert read.to_text() == "Notes of main\n\n# Goal\n_why_\n\nwin\n# Current State\nx\n\n# Worklog\n"
-    assert read.body("Errors & Corrections") == ""
+    with pytest.raises(NotesUnusable, match="the section 'A' twice"):
+        Template.parse("# A\n# a\n")
 
 
-@pytest.mark.parametrize(("text", "reason"), [("", "has no section"), ("# A\n# a\n", "the section 'A' twice")])
-def test_template_without_sections_is_refused(text: str, reason: str) -> None:
-    with pytest.raises(NotesUnusable, match=reason):
-        Template.parse(text)
-
-
-def test_update_starts_with_a_complete_private_file(tmp_path: Path) -> None:
+def test_update_starts_with_a_complete_private_file_or_the_edited_one(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     read, content = begin_update(path, TEMPLATE)
     assert read.is_empty
     assert path.read_bytes() == content == EMPTY.to_text().encode()
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_update_starts_with_the_edited_file(tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
     path.write_bytes(filled(Workflow="make").replace("# Workflow", "Workflow:").encode() + b"\xff\n")
     read, content = begin_update(path, TEMPLATE)
     assert (read.body("Workflow"), read.body("Worklog")) == ("make", "\\xff")
     assert path.read_bytes() == content
 
 
-def test_read_only_notes_file_is_not_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
-    path.write_text("mine")
-    path.chmod(0o400)
-    with pytest.raises(NotesUnusable, match=r"notes\.md is read-only"):
-        begin_update(path, TEMPLATE)
-    assert path.read_text() == "mine"
-
-
-def test_update_fails_when_the_notes_are_empty_or_deleted(tmp_path: Path) -> None:
+def test_failed_update_leaves_the_notes_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     with pytest.raises(NotesUnusable, match="was deleted"):
         end_update(path, TEMPLATE, NotesSettings(), {})
     begin_update(path, TEMPLATE)
     with pytest.raises(NotesUnusable, match="nothing was written"):
         end_update(path, TEMPLATE, NotesSettings(), {"Team": "- scout"})
-
-
-def test_full_disk_leaves_the_notes_file_unchanged(tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
     path.write_text(filled(Workflow="make"))
     with file_faults(SeededFaults(seed=1, full=1.0)), pytest.raises(OSError, match="No space"):
         end_update(path, TEMPLATE, NotesSettings(), {"Team": "- scout"})
@@ -296,3 +216,99 @@ def test_only_a_regular_file_of_limited_size_is_read(tmp_path: Path) -> None:
     assert caught.value.errno == errno.ELOOP
     with pytest.raises(OSError, match="too large"):
         read_file(path, follow=True)
+
+
+RICH = Decimal(100)
+CHEAP = Decimal("0.01")
+
+
+def schedule(**facts: object) -> NotesSchedule:
+    return NotesSchedule(settings=NotesSettings(), turns_usd=RICH, **facts)  # type: ignore[arg-type]  # by name
+
+
+def begun(**facts: object) -> NotesSchedule:
+    return schedule(since=20_000, has_begun=True, **facts)
+
+
+def is_due(schedule: NotesSchedule, tokens: int, usd: Decimal) -> bool:
+    return schedule.delay(tokens, usd) is None
+
+
+FAILED = schedule().after_start(10_000).after_failure(CHEAP).after_turn(19_999, 3, CHEAP)
+SHRUNK = begun().after_shrink(12_000).after_turn(13_000, 3, CHEAP)
+CLEARED = begun().after_turn(8_000, 3, CHEAP)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "tokens"),
+    [
+        pytest.param(schedule(), 10_000, id="the first update"),
+        pytest.param(schedule(since=150_000), 160_000, id="a fork, after its inherited context"),
+        pytest.param(begun(calls=3), 25_000, id="a later update"),
+        pytest.param(begun(is_pausing=True), 25_000, id="a later update in a pause"),
+        pytest.param(FAILED, 20_000, id="after two steps, if the first update failed"),
+        pytest.param(SHRUNK, 17_000, id="after growth from a smaller context"),
+        pytest.param(CLEARED, 13_000, id="after growth from a cleared context"),
+    ],
+)
+def test_update_is_due_at_a_context_size_and_not_before(schedule: NotesSchedule, tokens: int) -> None:
+    assert not is_due(schedule, tokens - 1, CHEAP)
+    assert is_due(schedule, tokens, CHEAP)
+
+
+def test_calls_are_counted_from_the_start_of_an_update() -> None:
+    counted = begun(calls=3).after_start(25_000).after_turn(26_000, 2, CHEAP)
+    assert (counted.calls, counted.is_pausing) == (2, False)
+    assert not is_due(counted, 30_000, CHEAP)
+    assert is_due(counted.after_turn(30_000, 1, CHEAP), 30_000, CHEAP)
+    assert is_due(counted.after_turn(30_000, 0, CHEAP), 30_000, CHEAP)
+
+
+def test_updates_use_their_share_of_the_cost_over_a_long_run() -> None:
+    """Each turn adds 1,500 tokens and reads the context; an update reads it too, and writes."""
+    now, tokens, updates = NotesSchedule(settings=NotesSettings()), 3_000, 0
+    for _ in range(3_000):
+        tokens = tokens + 1_500 if tokens < 160_000 else 40_000
+        turn = Decimal(tokens) * 3 / 10_000_000 + Decimal("0.01")
+        now = now.after_turn(tokens, 1, turn)
+        update = turn + Decimal("0.01")
+        if is_due(now, tokens, update):
+            now, updates = now.after_start(tokens).after_success(update), updates + 1
+    assert now.notes_usd <= now.turns_usd * 8 / 100
+    assert now.notes_usd > now.turns_usd * 7 / 100
+    assert updates > 80
+
+
+def test_failure_doubles_the_wait_up_to_a_limit_until_success() -> None:
+    failing, waits = begun(), []
+    for _ in range(MOST_DOUBLINGS + 2):
+        failing = failing.after_failure(CHEAP)
+        waits.append(failing.wait)
+    assert waits == [10_000, 20_000, 40_000, 80_000, 160_000, 160_000, 160_000]
+    assert failing.notes_usd == 7 * CHEAP
+    assert failing.after_success(CHEAP).wait == 5_000
+
+
+FULL = UpdateThreshold(tokens=167_000, most=40_000)
+
+
+def test_half_the_cost_limit_is_reserved_for_urgent_updates() -> None:
+    """The reserve is spent when the next turn may fill the context and exceed the tokens that may stay."""
+    paid = begun(need=FULL, calls=3).after_success(Decimal("3.99"))
+    assert paid.delay(90_000, CHEAP) is None
+    paid = paid.after_success(CHEAP)
+    assert [paid.is_close(tokens) for tokens in (146_999, 147_000)] == [False, True]
+    assert paid.delay(146_999, CHEAP, unknown=40_000) == "money"
+    assert paid.delay(147_000, CHEAP, unknown=20_000) == "money"
+    assert paid.delay(147_000, CHEAP, unknown=20_001) is None
+    assert paid.after_success(Decimal(4)).delay(147_000, CHEAP, unknown=40_000) == "money"
+    assert not begun().is_close(10**9), "without a threshold nothing is reserved"
+    assert begun(calls=3).after_success(Decimal("7.99")).delay(167_000, CHEAP) is None
+
+
+def test_new_text_counts_though_it_replaced_cleared_text() -> None:
+    """The context size is unchanged; but after a failure it must grow, so that not every turn retries."""
+    flat = attrs.evolve(begun(need=FULL, calls=3), since=150_000)
+    assert flat.delay(150_000, CHEAP, unknown=4_999) == "growth"
+    assert flat.delay(150_000, CHEAP, unknown=5_000) is None
+    assert flat.after_failure(CHEAP).delay(150_000, CHEAP, unknown=90_000) == "growth"

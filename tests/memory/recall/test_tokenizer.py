@@ -41,34 +41,31 @@ def test_different_words_have_different_stems(words: str) -> None:
 
 def test_stop_words_are_left_out_unless_requested() -> None:
     assert tokenize("What was the port of the server?") == ["port", "server"]
-    assert tokenize("The Who") == []
     assert tokenize("The Who", stop_words=True) == ["the", "who"]
 
 
-def test_tokens_ignore_case_accents_and_width() -> None:
+def test_tokens_ignore_case_accents_and_width_but_keep_vowel_signs() -> None:
     assert tokenize("Café MÜLLER Straße \uff46\uff55ll") == tokenize("cafe muller STRASSE full")
     assert tokenize("cafe\u0301") == tokenize("café")
+    assert tokenize("हिन्दी में") == ["हिन्दी", "में"]
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("getUserName", ["get", "user", "name", "getusernam"]),
-        ("HTTPServer", ["http", "server", "httpserver"]),
-        ("snake_case", ["snake", "case", "snake_case"]),
-        ("src/a_layer.py", ["src", "layer", "py", "src_a_layer_py"]),
-        ("utf8", ["utf", "8", "utf8"]),
-        ("350,000", ["350000"]),
-        ("2026-11-16", ["2026", "11", "16", "2026_11_16"]),
-        ("__init__", ["init"]),
+        ("getUserName", "get user name getusernam"),
+        ("HTTPServer", "http server httpserver"),
+        ("snake_case", "snake case snake_case"),
+        ("src/a_layer.py", "src layer py src_a_layer_py"),
+        ("src.a_layer.py", "src layer py src_a_layer_py"),
+        ("utf8", "utf 8 utf8"),
+        ("350,000", "350000"),
+        ("2026-11-16", "2026 11 16 2026_11_16"),
+        ("__init__", "init"),
     ],
 )
-def test_compound_name_yields_its_parts_and_itself(name: str, words: list[str]) -> None:
-    assert tokenize(name) == words
-
-
-def test_path_and_module_name_yield_equal_tokens() -> None:
-    assert set(tokenize("agents/layers/recall")) == set(tokenize("agents.layers.recall"))
+def test_compound_name_yields_its_parts_and_itself(name: str, words: str) -> None:
+    assert tokenize(name) == words.split()
 
 
 @pytest.mark.parametrize(
@@ -86,15 +83,10 @@ def test_text_without_spaces_matches_a_substring(text: str, query: str) -> None:
     assert set(tokenize(text)) & set(tokenize(query))
 
 
-def test_vowel_signs_stay_in_their_token() -> None:
-    assert tokenize("हिन्दी में") == ["हिन्दी", "में"]
-
-
 @given(st.text(max_size=200))
 def test_any_text_yields_tokens_that_the_index_keeps_whole(text: str) -> None:
     for word in tokenize(text, stop_words=True):
-        assert word
-        assert len(word) <= LONGEST
+        assert 0 < len(word) <= LONGEST
         assert not re.search(r"[\x00-/:-@[-^`{-\x7f\s]", word)
 
 
@@ -103,17 +95,6 @@ def test_binary_data_yields_few_tokens() -> None:
     assert len(tokenize("aB1" * 100_000)) < 300
 
 
-@pytest.mark.parametrize(
-    ("text", "is_one"),
-    [
-        ("", True),
-        (" ok ", True),
-        ("getUserName", True),
-        ("Straße", True),
-        ("two words", False),
-        ("猫", True),
-        ("数据库在哪里", False),
-    ],
-)
-def test_single_token_is_recognised(text: str, is_one: bool) -> None:
-    assert is_single_token(text) is is_one
+def test_single_token_is_recognised() -> None:
+    assert all(map(is_single_token, ("", " ok ", "getUserName", "Straße", "猫")))
+    assert not any(map(is_single_token, ("two words", "数据库在哪里")))

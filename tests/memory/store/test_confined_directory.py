@@ -1,4 +1,4 @@
-"""No path and no link makes a store read or write outside its directory."""
+"""Directories of the scopes, and that no path and no link makes a store read or write outside its directory."""
 
 import itertools
 import os
@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,60 @@ from coterie import files
 from coterie.memory.errors import BaseChanged, MemoryRefused
 from coterie.memory.store.change import Author
 from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.scopes import check_directory, directory_name, project_scope, snapshot_directory
+
+
+def test_project_scope_is_in_the_home_directory_by_default(tmp_path: Path) -> None:
+    home, given, setting = tmp_path / "home", tmp_path / "given" / "by", tmp_path / "set" / "by"
+    assert project_scope(home, "p", variable=None, setting=None).directory == home / "projects/p/memory"
+    assert project_scope(home, "p", variable="", setting=setting).directory == setting
+    assert project_scope(home, "p", variable=str(given), setting=setting).directory == given
+
+
+def test_agent_type_has_a_unique_directory(tmp_path: Path) -> None:
+    assert snapshot_directory("plugin:reviewer", tmp_path) == tmp_path / "agent-memory-snapshots/plugin-reviewer"
+    assert directory_name("Prüfer") == directory_name("Pru\N{COMBINING DIAERESIS}fer") == "Prüfer"
+    strange = ["a/b", "a b", "a\\b", "..", ".", "../a", ".hidden", "a\nb", "x" * 200, "x" * 201]
+    names = [directory_name(kind) for kind in strange]
+    assert len(set(names)) == len(strange)
+    assert all(name == Path(name).name and not name.startswith(".") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("memories", "absolute"),
+        ("../memories", "absolute"),
+        ("/", "close to the root"),
+        ("/home", "close to the root"),
+        ("/srv/../etc", "close to the root"),
+        ("/srv/a\0b", "NUL"),
+        ("~", "close to the root|all of your files"),
+        ("~/..", "close to the root|all of your files"),
+        ("~/.ssh", r"inside \.ssh"),
+        ("~/.SSH/memories", r"inside \.SSH"),
+        ("/srv/project/.git/memories", r"inside \.git"),
+    ],
+)
+def test_unsuitable_directory_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(MemoryRefused, match=reason):
+        check_directory(text, "memory_directory")
+
+
+def test_link_to_a_protected_directory_is_refused_also_above_a_missing_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = tmp_path / "user"
+    (user / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(user))
+    (tmp_path / "innocent").symlink_to(user / ".ssh")
+    with pytest.raises(MemoryRefused, match=r"inside \.ssh"):
+        check_directory(str(tmp_path / "innocent" / "new"), "memory_directory")
+    (tmp_path / "all").symlink_to(user)
+    with pytest.raises(MemoryRefused, match="all of your files"):
+        check_directory(str(tmp_path / "all"), "memory_directory")
+    assert check_directory("~/memories", "memory_directory") == user / "memories"
+
 
 ROOT = Path(__file__).parents[3]
 AUTHOR = Author(by="agent", agent="main")
@@ -90,24 +143,16 @@ def test_valid_path_is_written_and_listed(store: MemoryStore, path: str) -> None
     assert store.paths() == sorted(["here.md", path])
 
 
-def test_link_to_a_file_is_neither_read_nor_written(store: MemoryStore, tmp_path: Path) -> None:
+def test_link_is_neither_read_nor_written(store: MemoryStore, tmp_path: Path) -> None:
     (store.directory / "link.md").symlink_to(tmp_path / "outside" / "victim.md")
-    with pytest.raises(MemoryRefused, match="is a link"):
-        store.read("link.md")
-    with pytest.raises(MemoryRefused, match="is a link"):
-        store.write("link.md", b"x", AUTHOR, base=b"mine\n")
-    assert store.paths() == ["here.md"]
-    assert (tmp_path / "outside" / "victim.md").read_bytes() == b"mine\n"
-
-
-def test_link_to_a_directory_is_not_followed(store: MemoryStore, tmp_path: Path) -> None:
     (store.directory / "sub").symlink_to(tmp_path / "outside")
-    with pytest.raises(MemoryRefused, match="is a link"):
-        store.read("sub/victim.md")
-    with pytest.raises(MemoryRefused, match="is a link"):
-        store.write("sub/new.md", b"x", AUTHOR, base=None)
+    for path in ("link.md", "sub/victim.md", "sub/new.md"):
+        with pytest.raises(MemoryRefused, match="is a link"):
+            store.read(path)
+        with pytest.raises(MemoryRefused, match="is a link"):
+            store.write(path, b"x", AUTHOR, base=None if "new" in path else b"mine\n")
     assert store.paths() == ["here.md"]
-    assert names(tmp_path / "outside") == ["victim.md"]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "outside").iterdir()} == {"victim.md": b"mine\n"}
 
 
 @pytest.mark.parametrize("name", ["MEMORY.md", ".history", ".history/changes.jsonl", ".history/lock"])
@@ -135,35 +180,25 @@ def test_store_may_be_below_a_link_but_not_be_a_link(store: MemoryStore, tmp_pat
 
 
 def test_hard_link_is_never_written_through(store: MemoryStore, tmp_path: Path) -> None:
-    victim = tmp_path / "outside" / "victim.md"
+    victim, index = tmp_path / "outside" / "victim.md", tmp_path / "outside" / "index"
     (store.directory / "hard.md").hardlink_to(victim)
+    index.hardlink_to(store.directory / "MEMORY.md")
+    before = index.read_bytes()
     put(store, "hard.md")
     assert store.read("hard.md") == b"new\n"
-    assert victim.read_bytes() == b"mine\n"
+    assert "hard.md" in store.index()
+    assert (victim.read_bytes(), index.read_bytes()) == (b"mine\n", before)
 
 
-def test_index_with_two_hard_links_is_replaced_not_appended(store: MemoryStore, tmp_path: Path) -> None:
-    other = tmp_path / "outside" / "index"
-    other.hardlink_to(store.directory / "MEMORY.md")
-    before = other.read_bytes()
-    put(store, "new.md")
-    assert other.read_bytes() == before
-    assert "new.md" in store.index()
-
-
-@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["directory", "pipe"])
-def test_non_file_is_refused_without_blocking(store: MemoryStore, make: Callable[[Path], None]) -> None:
-    make(store.directory / "odd.md")
-    with pytest.raises(MemoryRefused, match=r"not a regular file|is a directory"):
-        store.read("odd.md")
-    with pytest.raises(MemoryRefused, match=r"not a regular file|is a directory"):
-        store.write("odd.md", b"x", AUTHOR, base=None)
+def test_non_file_is_refused_without_blocking(store: MemoryStore) -> None:
+    (store.directory / "directory.md").mkdir()
+    os.mkfifo(store.directory / "pipe.md")
+    for path in ("directory.md", "pipe.md", "here.md/below.md"):
+        with pytest.raises(MemoryRefused, match=r"not a regular file|is a directory|is a file, not a directory"):
+            store.read(path)
+        with pytest.raises(MemoryRefused, match=r"not a regular file|is a directory|is a file, not a directory"):
+            store.write(path, b"x", AUTHOR, base=None)
     assert store.paths() == ["here.md"]
-
-
-def test_file_in_place_of_a_directory_is_refused(store: MemoryStore) -> None:
-    with pytest.raises(MemoryRefused, match="is a file, not a directory"):
-        store.write("here.md/below.md", b"x", AUTHOR, base=None)
 
 
 @pytest.mark.parametrize(
@@ -180,24 +215,15 @@ def test_name_that_differs_only_in_case_is_refused(store: MemoryStore, there: st
 def test_new_names_are_normalised_and_found_in_either_form(store: MemoryStore) -> None:
     put(store, DECOMPOSED)
     assert COMPOSED in names(store.directory)
-    assert store.read(DECOMPOSED) == store.read(COMPOSED) == b"new\n"
     put(store, DECOMPOSED, b"newer\n")
-    assert store.read(COMPOSED) == b"newer\n"
-    assert store.paths() == [COMPOSED, "here.md"]
-
-
-def test_decomposed_file_name_is_kept_on_write(store: MemoryStore) -> None:
-    (store.directory / DECOMPOSED).write_bytes(b"by hand\n")
-    assert store.paths() == [DECOMPOSED, "here.md"]
+    assert store.read(DECOMPOSED) == store.read(COMPOSED) == b"newer\n"
+    (store.directory / COMPOSED).rename(store.directory / DECOMPOSED)
+    (store.directory / "\udcff.md").write_bytes(b"x")
+    assert store.paths() == [DECOMPOSED, "here.md"], "a name that is not UTF-8 is skipped"
     put(store, DECOMPOSED)
     assert store.read(DECOMPOSED) == b"new\n"
     with pytest.raises(MemoryRefused, match="only in case or normal form"):
         store.write(COMPOSED, b"x", AUTHOR, base=None)
-
-
-def test_undecodable_file_name_is_skipped(store: MemoryStore) -> None:
-    Path(os.fsdecode(os.fsencode(store.directory) + b"/\xff.md")).write_bytes(b"x")
-    assert store.paths() == ["here.md"]
 
 
 def test_file_keeps_its_permissions_and_new_file_uses_umask(store: MemoryStore) -> None:

@@ -1,6 +1,5 @@
-"""Writes need the current content as their base, and every change is recorded."""
+"""Writes need the current content as their base, and every change is recorded; the start of a store."""
 
-import os
 import stat
 import subprocess
 import sys
@@ -8,16 +7,11 @@ from pathlib import Path
 
 import pytest
 from filelock import lock_descriptor
-from hypothesis import given
-from hypothesis import strategies as st
 
-from coterie.clock import Clock
 from coterie.memory.errors import BaseChanged, MemoryRefused, StoreBusy
 from coterie.memory.store import store_lock
-from coterie.memory.store.change import Author, MemoryChange
-from coterie.memory.store.change_log import _change, _stored
-from coterie.memory.store.memory_index import index_lines
-from coterie.memory.store.memory_store import MemoryStore
+from coterie.memory.store.change import Author
+from coterie.memory.store.memory_store import MemoryStore, exclude_from_git, seed_store
 from coterie.memory.store.path_rules import INDEX
 from coterie.memory.store.transaction import LARGEST, PendingEdit
 
@@ -29,22 +23,14 @@ def store(tmp_path: Path) -> MemoryStore:
     return MemoryStore.at(tmp_path / "projects" / "x" / "memory")
 
 
-def seen(store: MemoryStore) -> list[tuple[str, str, str]]:
-    """Return the change log in short form."""
-    return [(change.author.by, change.action, change.path) for change in store.changes()]
-
-
-def test_missing_store_is_empty_and_not_created(store: MemoryStore) -> None:
-    assert (store.paths(), store.read("a.md"), store.index(), store.changes()) == ([], None, "", [])
-    assert not store.directory.exists()
-
-
 def test_write_adds_an_index_line_and_a_change(store: MemoryStore) -> None:
     content = b"---\nname: Tabs\ndescription: we use tabs\ntype: feedback\n---\nAlways.\n"
     change = store.write("style/tabs.md", content, AUTHOR, base=None)
     assert store.read("style/tabs.md") == content
     assert store.read("style/tabs.md", limit=3) == b"---"
     assert store.paths() == ["style/tabs.md"]
+    assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
+    assert (store.directory / ".history" / ".gitignore").read_bytes() == b"*\n"
     assert store.index() == "- [Tabs](style/tabs.md) \N{EM DASH} we use tabs\n"
     assert store.changes() == [change]
     assert (change.id, change.author, change.before, change.after) == ("1", AUTHOR, None, content)
@@ -53,96 +39,55 @@ def test_write_adds_an_index_line_and_a_change(store: MemoryStore) -> None:
 def test_write_with_outdated_base_raises_with_current_content(store: MemoryStore) -> None:
     store.write("a.md", b"one\n", AUTHOR, base=None)
     store.write("a.md", b"two\n", AUTHOR, base=b"one\n")
-    with pytest.raises(BaseChanged) as caught:
-        store.write("a.md", b"three\n", AUTHOR, base=b"one\n")
-    assert caught.value.current == b"two\n"
-    with pytest.raises(BaseChanged):
-        store.write("a.md", b"three\n", AUTHOR, base=None)
-    with pytest.raises(BaseChanged):
-        store.delete("a.md", AUTHOR, base=b"one\n")
-    with pytest.raises(BaseChanged) as caught:
-        store.delete("b.md", AUTHOR, base=b"one\n")
-    assert caught.value.current is None
+    for base in (b"one\n", None):
+        with pytest.raises(BaseChanged) as caught:
+            store.write("a.md", b"three\n", AUTHOR, base=base)
+        assert caught.value.current == b"two\n"
+    for path, current in (("a.md", b"two\n"), ("b.md", None)):
+        with pytest.raises(BaseChanged) as caught:
+            store.delete(path, AUTHOR, base=b"one\n")
+        assert caught.value.current == current
     assert store.read("a.md") == b"two\n"
     assert len(store.changes()) == 2
 
 
-def test_deleted_memory_loses_its_index_line(store: MemoryStore) -> None:
-    store.write("a.md", b"a\n", AUTHOR, base=None)
-    store.write("b.md", b"b\n", AUTHOR, base=None)
-    change = store.delete("a.md", AUTHOR, base=b"a\n")
-    assert (change.action, change.before, change.after) == ("removed", b"a\n", None)
-    assert store.paths() == ["b.md"]
-    assert [entry.path for entry in index_lines(store.index())] == ["b.md"]
-
-
-def test_index_can_be_written_like_any_file(store: MemoryStore) -> None:
-    store.write("a.md", b"a\n", AUTHOR, base=None)
-    base = store.read(INDEX)
-    store.write(INDEX, b"# Mine\n- [A](a.md): as I like it\n", AUTHOR, base=base)
-    store.write("b.md", b"b\n", AUTHOR, base=None)
-    assert store.index() == "# Mine\n- [A](a.md): as I like it\n- [b](b.md) \N{EM DASH} b\n"
-    with pytest.raises(BaseChanged):
-        store.write(INDEX, b"", AUTHOR, base=base)
-    assert seen(store) == [("agent", "added", "a.md"), ("agent", "changed", INDEX), ("agent", "added", "b.md")]
-
-
 def test_external_edit_is_recorded_before_it_is_overwritten(store: MemoryStore) -> None:
     store.write("a.md", b"ours\n", AUTHOR, base=None)
-    (store.directory / "a.md").write_bytes(b"by hand\n")
-    (store.directory / "b.md").write_bytes(b"b by hand\n")
+    index = store.read(INDEX)
+    for path in (INDEX, "a.md", "b.md"):
+        (store.directory / path).write_bytes(b"by hand\n")
+    with pytest.raises(BaseChanged):
+        store.write(INDEX, b"", AUTHOR, base=index)
+    store.write(INDEX, b"yours\n", AUTHOR, base=b"by hand\n")
     store.write("a.md", b"ours again\n", AUTHOR, base=b"by hand\n")
-    store.delete("b.md", AUTHOR, base=b"b by hand\n")
+    store.delete("b.md", AUTHOR, base=b"by hand\n")
     assert [(c.author.by, c.path, c.before, c.after) for c in store.changes()[1:]] == [
+        ("outside", INDEX, index, b"by hand\n"),
+        ("agent", INDEX, b"by hand\n", b"yours\n"),
         ("outside", "a.md", b"ours\n", b"by hand\n"),
         ("agent", "a.md", b"by hand\n", b"ours again\n"),
-        ("outside", "b.md", None, b"b by hand\n"),
-        ("agent", "b.md", b"b by hand\n", None),
+        ("outside", "b.md", None, b"by hand\n"),
+        ("agent", "b.md", b"by hand\n", None),
     ]
 
 
 def test_all_external_edits_are_detected(store: MemoryStore) -> None:
-    for name in ("a", "b", "c"):
+    for name in ("a", "b", "c", "d"):
         store.write(f"{name}.md", b"ours\n", AUTHOR, base=None)
-    assert store.detect_external_changes() == []
     (store.directory / "a.md").write_bytes(b"\xff by hand\n")
     (store.directory / "b.md").unlink()
+    (store.directory / "d.md").unlink()
+    (store.directory / "d.md").symlink_to("c.md")
     (store.directory / "new.md").write_bytes(b"new\n")
     (store.directory / INDEX).write_bytes(store.index().encode() + b"a line\n")
     noticed = store.detect_external_changes()
-    assert [(c.author.by, c.action, c.path) for c in noticed] == [
-        ("outside", "changed", INDEX),
-        ("outside", "changed", "a.md"),
-        ("outside", "removed", "b.md"),
-        ("outside", "added", "new.md"),
-    ]
+    assert {change.author.by for change in noticed} == {"outside"}
+    actions = ("changed MEMORY.md", "changed a.md", "removed b.md", "removed d.md", "added new.md")
+    assert tuple(f"{change.action} {change.path}" for change in noticed) == actions
     assert store.detect_external_changes() == []
-    assert store.changes()[-4:] == noticed
-    assert store.read("a.md") == b"\xff by hand\n"
-
-
-def test_external_edit_of_the_index_is_recorded_by_the_next_write(store: MemoryStore) -> None:
-    store.write("a.md", b"a\n", AUTHOR, base=None)
-    before = store.read(INDEX)
-    (store.directory / INDEX).write_bytes(b"mine\n")
-    store.write(INDEX, b"yours\n", AUTHOR, base=b"mine\n")
-    outside = store.changes()[1]
-    assert (outside.author.by, outside.before, outside.after) == ("outside", before, b"mine\n")
-
-
-def test_external_revert_is_not_repeated(store: MemoryStore) -> None:
-    store.write("a.md", b"one\n", AUTHOR, base=None)
-    store.write("a.md", b"two\n", AUTHOR, base=b"one\n")
-    (store.directory / "a.md").write_bytes(b"one\n")
-    store.write("b.md", b"b\n", AUTHOR, base=None)
-    assert store.read("a.md") == b"one\n"
-
-
-def test_link_in_place_of_a_memory_counts_as_deletion(store: MemoryStore) -> None:
-    store.write("a.md", b"a\n", AUTHOR, base=None)
-    (store.directory / "a.md").unlink()
-    (store.directory / "a.md").symlink_to("elsewhere")
-    assert [(change.action, change.path) for change in store.detect_external_changes()] == [("removed", "a.md")]
+    assert store.changes()[4:] == noticed
+    store.undo(noticed[1].id, AUTHOR)
+    assert store.read("a.md") == b"ours\n"
 
 
 @pytest.mark.parametrize(
@@ -161,66 +106,43 @@ def test_invalid_memory_is_refused_without_traces(store: MemoryStore, content: b
     assert "h7Gk2pQz9Lw4" not in str(caught.value)
     assert store.read("a.md") == b"a\n"
     assert len(store.changes()) == 1
-
-
-def test_existing_secret_does_not_block_other_edits(store: MemoryStore) -> None:
-    store.directory.mkdir(parents=True)
-    (store.directory / "a.md").write_bytes(b"password: h7Gk2pQz9Lw4\n")
-    store.write("a.md", b"password: h7Gk2pQz9Lw4\nmore\n", AUTHOR, base=b"password: h7Gk2pQz9Lw4\n")
+    secret = b"password: h7Gk2pQz9Lw4\n"
+    (store.directory / "a.md").write_bytes(secret)
+    store.write("a.md", secret + b"more\n", AUTHOR, base=secret)  # a secret that is there already blocks no edit
 
 
 def test_valid_edits_are_applied_in_one_transaction(store: MemoryStore) -> None:
     for name in ("a", "b", "c"):
         store.write(f"{name}.md", b"old\n", AUTHOR, base=None)
-    index = store.read(INDEX)
-    edits = [
-        PendingEdit(path="a.md", base=b"old\n", content=None),
-        PendingEdit(path="b.md", base=b"something else\n", content=b"new\n"),
-        PendingEdit(path="ab.md", base=None, content=b"merged\n"),
-        PendingEdit(path="AB.md", base=None, content=b"twin\n"),
-        PendingEdit(path="../x.md", base=None, content=b"x\n"),
-        PendingEdit(path=INDEX, base=index, content=b"# Dreamed\n- [All](ab.md)\n- [b](b.md)\n- [a](a.md)\n"),
-        PendingEdit(path="d.md", base=None, content=b"unlinked\n"),
+    index = b"# Dreamed\n- [All](ab.md)\n- [b](b.md)\n- [a](a.md)\n"
+    edits: list[tuple[str, bytes | None, bytes | None]] = [
+        ("a.md", b"old\n", None),
+        ("b.md", b"something else\n", b"new\n"),
+        ("ab.md", None, b"merged\n"),
+        ("AB.md", None, b"twin\n"),
+        ("../x.md", None, b"x\n"),
+        (INDEX, store.read(INDEX), index),
+        ("d.md", None, b"unlinked\n"),
     ]
-    applied = store.apply(edits, Author(by="dream"), group="dream-1")
-    assert [(change.path, change.group) for change in applied.changes] == [
-        (path, "dream-1") for path in ("a.md", "ab.md", INDEX, "d.md")
-    ]
+    pending = [PendingEdit(path=path, base=base, content=content) for path, base, content in edits]
+    applied = store.apply(pending, Author(by="dream"), group="dream-1")
+    assert [change.path for change in applied.changes] == ["a.md", "ab.md", INDEX, "d.md"]
+    assert {change.group for change in applied.changes} == {"dream-1"}
     assert [edit.path for edit, _ in applied.dropped] == ["b.md", "AB.md", "../x.md"]
     assert "changed by another writer" in applied.dropped[0][1]
     assert store.paths() == ["ab.md", "b.md", "c.md", "d.md"]
     assert store.index() == "# Dreamed\n- [All](ab.md)\n- [b](b.md)\n- [d](d.md) \N{EM DASH} unlinked\n"
 
 
-def test_ids_grow_when_the_clock_is_set_back(tmp_path: Path) -> None:
-    clock = Clock()
-    store = MemoryStore.at(tmp_path / "memory", clock)
-    first = store.write("a.md", b"a\n", AUTHOR, base=None)
-    clock.advance(-365 * 86400)
-    second = store.write("b.md", b"b\n", AUTHOR, base=None)
-    assert second.at < first.at
-    assert [change.id for change in store.changes()] == ["1", "2"]
-
-
-def test_deleted_store_directory_is_created_again(store: MemoryStore) -> None:
+def test_deleted_store_or_change_log_is_created_again(store: MemoryStore) -> None:
     store.write("a.md", b"a\n", AUTHOR, base=None)
     store.directory.rename(store.directory.with_name("away"))
     assert store.paths() == []
     assert store.write("b.md", b"b\n", AUTHOR, base=None).id == "1"
-    assert store.paths() == ["b.md"]
-
-
-def test_deleted_change_log_starts_with_the_current_files(store: MemoryStore) -> None:
-    store.write("a.md", b"a\n", AUTHOR, base=None)
     (store.directory / ".history" / "changes.jsonl").unlink()
-    assert store.changes() == []
-    store.write("a.md", b"b\n", AUTHOR, base=b"a\n")
-    assert seen(store) == [("outside", "added", "a.md"), ("agent", "changed", "a.md")]
-
-
-def test_change_log_is_excluded_from_git(store: MemoryStore) -> None:
-    store.write("a.md", b"a\n", AUTHOR, base=None)
-    assert (store.directory / ".history" / ".gitignore").read_bytes() == b"*\n"
+    assert (store.paths(), store.changes()) == (["b.md"], [])
+    store.write("b.md", b"c\n", AUTHOR, base=b"b\n")
+    assert [change.author.by for change in store.changes()] == ["outside", "agent"]
 
 
 def test_lock_held_by_another_process_raises_after_a_timeout(
@@ -257,26 +179,29 @@ def test_lock_deleted_during_the_wait_is_not_used(store: MemoryStore, monkeypatc
     assert [change.path for change in store.changes()] == ["b.md"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only directories; run the tests as another user")
-def test_unwritable_directory_raises_os_error(store: MemoryStore) -> None:
-    store.write("a.md", b"a\n", AUTHOR, base=None)
-    store.directory.chmod(0o500)
-    try:
-        with pytest.raises(PermissionError):
-            store.write("b.md", b"b\n", AUTHOR, base=None)
-    finally:
-        store.directory.chmod(0o700)
-    assert len(store.changes()) == 1
+def test_empty_store_starts_with_the_snapshot(store: MemoryStore, tmp_path: Path) -> None:
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    (snapshot / "style.md").write_text("Briefly.\n")
+    (snapshot / "MEMORY.md").write_text("- [Style](style.md) \N{EM DASH} before you write anything\n")
+    (tmp_path / "link").symlink_to(snapshot)
+    with pytest.raises(MemoryRefused, match="link"):
+        seed_store(store, tmp_path / "link")
+    assert seed_store(store, snapshot) == ["style.md"]
+    assert (store.read("style.md"), store.index()) == (b"Briefly.\n", (snapshot / "MEMORY.md").read_text())
+    assert {change.author.why for change in store.changes()} == {"seeded from the project's snapshot"}
+    (snapshot / "more.md").write_text("More.\n")
+    assert seed_store(store, snapshot) == [], "a store with memories is not seeded"
 
 
-@given(st.binary(max_size=50), st.binary(max_size=50), st.text(max_size=20))
-def test_change_log_round_trips_any_bytes(before: bytes, after: bytes, why: str) -> None:
-    for old, new in ((before, after), (before, before + after), (None, after), (before, None)):
-        change = MemoryChange(id="7", at=1.5, author=Author(by="user", why=why), path="a.md", before=old, after=new)
-        assert _change(_stored(change)) == change
-
-
-def test_store_is_private_to_the_user(tmp_path: Path) -> None:
-    store = MemoryStore.at(tmp_path / "memory")
-    store.write("a.md", b"A fact.\n", Author(by="agent"), base=None)
-    assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
+def test_local_memory_is_excluded_from_git_once(tmp_path: Path) -> None:
+    directory = tmp_path / ".coterie" / "agent-memory-local"
+    assert not exclude_from_git(tmp_path, directory), "there is no repository"
+    (tmp_path / ".git").mkdir()
+    exclude = tmp_path / ".git" / "info" / "exclude"
+    assert exclude_from_git(tmp_path, directory)
+    assert exclude.read_text() == "/.coterie/agent-memory-local/\n"
+    exclude.write_text("*.log")
+    assert exclude_from_git(tmp_path, directory)
+    assert exclude.read_text() == "*.log\n/.coterie/agent-memory-local/\n"
+    assert not exclude_from_git(tmp_path, directory)
