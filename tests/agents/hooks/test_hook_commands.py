@@ -2,14 +2,13 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 import trio
 
 from coterie.agents.hooks.registry import CommandResult, run_command
+from tests.agents.tools.tool_calls import wait_gone
 from tests.descriptors import count_descriptors
 
 pytestmark = pytest.mark.slow
@@ -18,16 +17,6 @@ pytestmark = pytest.mark.slow
 async def run(command: str, directory: Path, given: bytes = b"{}", limit: float = 20.0) -> CommandResult:
     with trio.fail_after(30):
         return await run_command(command, given, directory, dict(os.environ), limit=limit, grace=0.2)
-
-
-def is_gone(pid: int) -> bool:
-    """True if *pid* has ended, after a short wait for the kernel."""
-    ends = time.monotonic() + 10
-    while time.monotonic() < ends:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.02)
-    return False
 
 
 async def test_command_gets_its_input_and_outputs_are_separate(tmp_path: Path) -> None:
@@ -40,7 +29,7 @@ async def test_hanging_command_is_killed_with_its_process_group(tmp_path: Path) 
     ran = await run("trap '' TERM; echo begun; sleep 1000 & echo $! > pid; wait; sleep 1000", tmp_path, limit=1.0)
     assert (ran.exit_code, ran.output) == (None, "begun\n")
     assert ran.failure == "killed after 1 s"
-    assert is_gone(int((tmp_path / "pid").read_text()))
+    await wait_gone(int((tmp_path / "pid").read_text()))
 
 
 async def test_cancellation_leaves_no_process(tmp_path: Path) -> None:
@@ -50,7 +39,7 @@ async def test_cancellation_leaves_no_process(tmp_path: Path) -> None:
             while not (tmp_path / "pid").exists():  # noqa: ASYNC110 - another process writes it
                 await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
-    assert is_gone(int((tmp_path / "pid").read_text()))
+    await wait_gone(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +79,7 @@ async def test_background_processes_are_killed_and_no_descriptor_is_left(tmp_pat
     before = count_descriptors()
     ran = await run("sleep 1000 & echo $! > pid; echo said", tmp_path)
     assert (ran.exit_code, ran.output) == (0, "said\n")
-    assert is_gone(int((tmp_path / "pid").read_text()))
+    await wait_gone(int((tmp_path / "pid").read_text()))
     await run("sleep 1000 > /dev/null & exit 2", tmp_path)
     unstartable = await run("true", tmp_path / "gone")
     assert unstartable.exit_code is None
