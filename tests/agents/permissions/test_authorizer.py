@@ -21,7 +21,7 @@ from coterie.agents.tools.files.edit import Edit, EditInput
 from coterie.agents.tools.files.read import Read, ReadInput
 from coterie.agents.tools.files.write import Write, WriteInput
 from coterie.agents.tools.shell.bash import Bash, BashInput
-from coterie.agents.tools.tool import Tool, Workspace, call_tool
+from coterie.agents.tools.tool import Tool, Workspace
 from coterie.errors import ConfigInvalid
 
 PUSH = Rule.parse("Bash(git push:*)", "test")
@@ -59,20 +59,14 @@ async def _denial(authority: Authorizer, workspace: Workspace, command: str = "g
 
 
 async def test_allow_for_session_applies_to_all_calls_of_the_rule(workspace: Workspace) -> None:
-    asker = _asker(AllowForSession(), DenyCall())
+    asker = _asker(AllowForSession(), DenyCall(), DenyCall("use a branch"))
     authority = Authorizer(Permissions(), asker)
     assert await _denial(authority, workspace) is None
     assert authority.granted == [PUSH]
     assert await _denial(authority, workspace, "git push -f") is None
     assert await _denial(authority, workspace, "git pull") == "The user refused this call."
-    assert [question.subject for question in asker.questions] == ["git push", "git pull"]
-
-
-async def test_a_refusal_carries_its_reason_to_the_model(workspace: Workspace) -> None:
-    authority = Authorizer(Permissions(), _asker(DenyCall("use a branch")))
-    result = await call_tool({"Bash": Bash()}, "Bash", {"command": "git push"}, workspace, authority.denial)
-    assert result.is_error
-    assert result.text == "The user refused this call: use a branch"
+    assert await _denial(authority, workspace, "git pull") == "The user refused this call: use a branch"
+    assert [question.subject for question in asker.questions] == ["git push", "git pull", "git pull"]
 
 
 async def test_allow_once_and_allow_for_an_unclear_command_apply_to_one_call(workspace: Workspace) -> None:

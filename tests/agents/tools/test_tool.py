@@ -212,15 +212,6 @@ def test_invalid_input_is_refused_with_correct_usage(value: dict[str, Any], word
     assert all(word in caught.value.reason for word in words), caught.value.reason
 
 
-def test_unsupported_field_type_raises_type_error() -> None:
-    @attrs.frozen
-    class Odd:
-        when: dict[str, int]
-
-    with pytest.raises(TypeError, match="dict"):
-        input_schema(Odd)
-
-
 @pytest.mark.slow
 @examples(50)
 @given(

@@ -112,26 +112,23 @@ class FixedReviewer:
 YES = PlanDecision(approve=True, by="lead")
 
 
+BEGIN, NOT_YET = "Your plan is approved: begin.", "Your plan is not approved."
+
+
 @pytest.mark.parametrize(
-    ("decision", "lines"),
+    ("by", "approve", "feedback", "lines"),
     [
-        (YES, ["Your plan is approved: begin.", "The lead has decided."]),
-        (PlanDecision(approve=True, by="rule"), ["Your plan is approved: begin.", "A rule has decided."]),
-        (
-            PlanDecision(approve=False, by="human", feedback="Tests?"),
-            ["Your plan is not approved.", "The user says: Tests?", AGAIN],
-        ),
-        (
-            PlanDecision(approve=False, by="root", feedback="The plan was not submitted."),
-            ["Your plan is not approved.", "The plan was not submitted.", AGAIN],
-        ),
-        (PlanDecision(approve=False, by="root"), ["Your plan is not approved.", AGAIN]),
+        ("lead", True, "", [BEGIN, "The lead has decided."]),
+        ("rule", True, "", [BEGIN, "A rule has decided."]),
+        ("human", False, "Tests?", [NOT_YET, "The user says: Tests?", AGAIN]),
+        ("root", False, "The plan was not submitted.", [NOT_YET, "The plan was not submitted.", AGAIN]),
+        ("root", False, "", [NOT_YET, AGAIN]),
     ],
 )
 async def test_result_names_approver_and_next_step(
-    decision: PlanDecision, lines: list[str], workspace: Workspace
+    by: Any, approve: bool, feedback: str, lines: list[str], workspace: Workspace
 ) -> None:
-    reviewer = FixedReviewer(decision)
+    reviewer = FixedReviewer(PlanDecision(approve=approve, by=by, feedback=feedback))
     result = await call(ExitPlanMode(reviewer), workspace, plan="1. Look.", files=["a.py"])
     assert (result.text.splitlines(), result.is_error) == (lines, False)
     assert reviewer.plans == [("1. Look.", ["a.py"])]
