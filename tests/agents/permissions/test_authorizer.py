@@ -78,14 +78,6 @@ async def test_allow_once_and_allow_for_an_unclear_command_apply_to_one_call(wor
     assert len(asker.questions) == 4
 
 
-async def test_ask_rule_allowed_for_session_asks_no_more_for_that_call(workspace: Workspace) -> None:
-    asker = _asker(AllowForSession(), DenyCall())
-    authority = Authorizer(Permissions(ask=(PUSH,)), asker)
-    assert await _denial(authority, workspace, "git push a") is None
-    assert await _denial(authority, workspace, "git push a") is None
-    assert await _denial(authority, workspace, "git push b") is not None
-
-
 async def test_one_prompt_is_open_at_a_time_and_skipped_if_an_answer_covers_it(workspace: Workspace) -> None:
     asker = ScriptedAsker([AllowForSession(), AllowOnce(), AllowOnce()])
     authority = Authorizer(Permissions(), asker)

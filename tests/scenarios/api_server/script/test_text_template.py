@@ -13,15 +13,7 @@ from coterie.scenarios.api_server.request.errors import ApiError
 from coterie.scenarios.api_server.script.request_facts import RequestFacts
 from coterie.scenarios.api_server.script.script_signals import ScriptSignals
 from coterie.scenarios.api_server.script.text_template import SlotEmpty, check_template, fill
-from tests.scenarios.api_server.request_samples import (
-    assistant,
-    make_call,
-    text,
-    tool,
-    tool_result,
-    tool_use,
-    user,
-)
+from tests.scenarios.api_server.request_samples import assistant, make_call, text, tool, tool_result, tool_use, user
 
 
 def call(*messages: dict[str, Any]) -> ApiRequest:
@@ -130,8 +122,7 @@ def test_last_tool_result_may_be_earlier_and_system_text_is_not_user_text() -> N
 
 
 @pytest.mark.parametrize(
-    ("slot", "value"),
-    [("/s(.)c/", "e"), ("/first|second/", "second"), ("/^(st.*)t/", "star"), ("/go (on)/", "on")],
+    ("slot", "value"), [("/s(.)c/", "e"), ("/first|second/", "second"), ("/^(st.*)t/", "star"), ("/go (on)/", "on")]
 )
 def test_an_expression_is_found_where_it_stands_last(slot: str, value: str) -> None:
     check_template(f"{{{{{slot}}}}}")
