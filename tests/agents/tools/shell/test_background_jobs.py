@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from coterie.agents.tools.shell.bash import Bash, BashOutput, BashOutputInput, K
 from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.agents.tools.workspace.background_jobs import MAX_RUNNING, BackgroundJobs, open_jobs
 from coterie.files import file_faults
-from tests.agents.tools.tool_calls import call, is_running
+from tests.agents.tools.tool_calls import bash, call, is_running
 from tests.seeded_faults import SeededFaults
 
 pytestmark = pytest.mark.slow
@@ -37,8 +38,7 @@ def _jobs(workspace: Workspace) -> BackgroundJobs:
     return workspace.jobs
 
 
-async def _start(workspace: Workspace, command: str, **value: Any) -> ToolResult:
-    return await call(Bash(grace=0.1), workspace, command=command, run_in_background=True, **value)
+_start = partial(bash, run_in_background=True)
 
 
 async def _output(workspace: Workspace, name: str = "bash_1", **value: Any) -> ToolResult:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,21 +148,16 @@ async def test_invalid_plan_is_not_submitted(arguments: dict[str, Any], reason: 
     assert reviewer.plans == []
 
 
-async def test_result_has_receipt_for_each_recipient(workspace: Workspace) -> None:
+async def test_result_has_receipts_and_object_is_sent_with_its_type_and_references(workspace: Workspace) -> None:
     mail = RouterHarness()
-    send = partial(call, SendMessage(router=mail.router, sender=sender()), workspace)
-    result = await send(to="scout", message="Look.", summary="a look")
+    tool = SendMessage(router=mail.router, sender=sender())
+    result = await call(tool, workspace, to="scout", message="Look.", summary="a look")
     [envelope] = await mail.received("scout")
     assert result.text == f"Stored for scout as {envelope.id}"
     assert (envelope.body, envelope.summary, envelope.kind) == ("Look.", "a look", "message")
-    broadcast = await send(to="*", message="Stop.")
+    broadcast = await call(tool, workspace, to="*", message="Stop.")
     assert broadcast.text.startswith("Stored for scout as ")
     assert "; Stored for worker as " in broadcast.text
-
-
-async def test_object_is_sent_with_its_type_and_references(workspace: Workspace) -> None:
-    mail = RouterHarness()
-    tool = SendMessage(router=mail.router, sender=sender())
     for unknown in ({}, {"type": "task_assignmnt"}, {"type": "message"}, {"type": 3}):
         assert "is not a known `type`" in await refusal(tool, workspace, to="scout", message=unknown)
     for message in (
@@ -171,7 +165,7 @@ async def test_object_is_sent_with_its_type_and_references(workspace: Workspace)
         {"type": "plan_approval_response", "request_id": "r1", "approve": True},
     ):
         assert not (await call(tool, workspace, to="scout", message=message)).is_error
-    assigned, answer = await mail.received("scout")
+    *_, assigned, answer = await mail.received("scout")
     assert (assigned.kind, json.loads(assigned.body)) == ("task_assignment", {"task_id": 7})
     assert answer.in_reply_to == "r1"
 
