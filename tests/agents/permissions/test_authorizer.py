@@ -37,7 +37,6 @@ class ScriptedAsker:
     is_busy: bool = False
 
     async def ask(self, question: Question) -> Answer:
-        """Wait for the release, and return the next answer."""
         assert not self.is_busy
         self.is_busy = True
         self.questions.append(question)
@@ -177,7 +176,6 @@ class Agent:
         )
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """Return the next scripted decision; as `PlanApprover.submit`."""
         self.plans.append((plan, tuple(files)))
         decision = self.decisions.pop(0)
         if isinstance(decision, ControlLost):
@@ -192,7 +190,6 @@ class Agent:
         return await self.authority.denial(tool, arguments, Workspace(root=self.directory, scratch=self.directory))
 
     async def denial_of_write(self, path: str) -> str | None:
-        """Return the reason why a write is denied."""
         return await self.denial(Write(), WriteInput(file_path=path, content="x"))
 
 

@@ -48,7 +48,6 @@ class Divide(Tool):
     access: ClassVar[Access] = "read"
 
     async def run(self, arguments: DivideInput, _workspace: Workspace) -> ToolResult:
-        """Return the quotient if it is an integer."""
         if arguments.number % arguments.by:
             raise ToolFailed(f"{arguments.by} is no divisor")
         return ToolResult(text=str(arguments.number // arguments.by))

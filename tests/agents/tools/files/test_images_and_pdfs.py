@@ -125,7 +125,6 @@ async def test_text_mentioning_image_type_is_text(workspace: Workspace) -> None:
 
 
 def _pages(result: ToolResult) -> list[str]:
-    """Return the text of the shown pages."""
     [shown] = result.documents
     assert shown.media_type == "application/pdf"
     pages = PdfReader(io.BytesIO(base64.b64decode(shown.data))).pages

@@ -65,7 +65,6 @@ async def _end_of(workspace: Workspace, name: str = "bash_1") -> None:
 
 
 async def _run(workspace: Workspace, command: str) -> None:
-    """Run job bash_1 to its end."""
     assert not (await _start(workspace, command)).is_error
     await _end_of(workspace)
 

@@ -47,13 +47,11 @@ class Caller:
         return next(tool for tool in tools if tool.name == name), Workspace(root=directory, scratch=directory)
 
     async def __call__(self, name: str, **value: Any) -> str:
-        """Return the result of a successful call."""
         result = await call(*self._tool(name), **value)
         assert not result.is_error, result.text
         return result.text
 
     async def refused(self, name: str, **value: Any) -> str:
-        """Return the error of a failed call."""
         return await refusal(*self._tool(name), **value)
 
 
@@ -103,7 +101,6 @@ class FixedReviewer:
     plans: list[tuple[str, list[str]]] = attrs.field(factory=list)
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """Record the plan; see `PlanApprover.submit`."""
         self.plans.append((plan, list(files)))
         return self.judgement
 
@@ -177,7 +174,6 @@ class Parent:
         self.stopped: list[str] = []
 
     async def stop(self, name: str) -> None:
-        """See `Spawner.stop`."""
         if name != "scout":
             raise SpawnRefused(f"You have no agent {name!r} at work that could be stopped: there is scout")
         self.stopped.append(name)

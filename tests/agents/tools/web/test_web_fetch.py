@@ -176,7 +176,6 @@ async def test_hanging_server_times_out(site: Site) -> None:
 
 
 def _certificate(directory: Path, name: str) -> tuple[Path, ssl.SSLContext]:
-    """Create a certificate for *name* and a server that uses it."""
     key, certificate = directory / "key.pem", directory / "certificate.pem"
     subject = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
     files = ["-keyout", str(key), "-out", str(certificate)]

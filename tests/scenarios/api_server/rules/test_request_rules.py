@@ -65,7 +65,6 @@ FIRST, SECOND, RESULT = "messages.0.content.0", "messages.1.content.0", "message
 
 
 def bad_tag(place: str, tag: str, *expected: str) -> str:
-    """Return the message about an unknown `type`."""
     tags = ", ".join(f"'{name}'" for name in expected)
     return f"{place}: Input tag '{tag}' found using 'type' does not match any of the expected tags: {tags}"
 
@@ -104,7 +103,6 @@ def shown(kind: str, **source: Any) -> Block:
 
 
 def answered(*content: Any) -> ApiRequest:
-    """A request with the content of a tool result."""
     return make_call(HELLO, assistant(tool_use("a")), user(tool_result("a", list(content))))
 
 
