@@ -4,6 +4,8 @@ import base64
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coterie.agents.loop.model.catalog import load_models
 from coterie.scenarios.api_server.caching.breakpoints import find_breakpoints
@@ -15,6 +17,7 @@ from coterie.scenarios.api_server.caching.token_count import count_block
 from coterie.scenarios.api_server.request.api_request import ApiRequest, Block
 from coterie.scenarios.api_server.request.errors import ApiError
 from tests.agents.tools.files.pdf_files import pdf
+from tests.examples import examples
 from tests.scenarios.api_server.request_samples import (
     EPHEMERAL,
     HOUR,
@@ -166,6 +169,34 @@ PDF: dict[str, Any] = {
 }
 
 
+ODD_VALUES: st.SearchStrategy[Any] = st.sampled_from(
+    [
+        *(None, True, 7, 1.5, "", "é", [], {}, {"type": []}, ["a", None]),
+        *({"type": "text", "data": 3}, {"type": "content", "content": [text("a"), "b"]}, [{"type": "image"}, 5]),
+    ]
+)
+KINDS = ("text", "thinking", "image", "document", "search_result", "tool_use", "tool_result", "new")
+FIELDS = ("text", "thinking", "content", "input", "name", "source", "tool_use_id", "citations")
+BLOCKS = st.builds(
+    lambda kind, fields: {"type": kind, **fields},
+    st.sampled_from(KINDS),
+    st.dictionaries(st.sampled_from(FIELDS), ODD_VALUES, max_size=3),
+)
+MESSAGES = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "system"]), "content": st.lists(BLOCKS, max_size=3)}
+)
+
+
+@examples(60)
+@given(st.lists(MESSAGES, min_size=1, max_size=4), st.sampled_from(["claude-opus-5", "claude-haiku-4-5"]))
+def test_any_request_that_parses_has_a_prompt(messages: list[dict[str, Any]], model: str) -> None:
+    prompt = build_prompt_digest(make_call(*messages, model=model))
+    lengths = {len(prompt.blocks), len(prompt.digests), len(prompt.cumulative), len(prompt.runs)}
+    assert len(lengths) == 1
+    assert list(prompt.cumulative) == sorted(prompt.cumulative)
+    assert len(set(prompt.digests)) == len(prompt.digests)
+
+
 @pytest.mark.parametrize(
     ("block", "tokens"),
     [
@@ -186,6 +217,7 @@ PDF: dict[str, Any] = {
         (tool_result("toolu_1", [text("x" * 40), IMAGE]), 4 + 10 + 1_600),
         ({"type": "tool_result", "tool_use_id": "toolu_1"}, 4),
         (tool_result("toolu_1", 12345678), 4 + 3),
+        (tool_result("toolu_1", ["x" * 40]), 4 + 14),
         ({"name": "a", "input_schema": {}}, 10),
         ({"type": "later", "x": 1}, 8),
     ],

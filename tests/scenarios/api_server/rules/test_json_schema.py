@@ -1,9 +1,12 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coterie.scenarios.api_server.request.errors import ApiError
 from coterie.scenarios.api_server.rules.schema import check_schema, violations
+from tests.examples import examples
 
 Schema = dict[str, Any]
 
@@ -54,12 +57,12 @@ def refusal(schema: Any) -> str | None:
         ),
         ({"type": "text"}, f"s.type: Input should be one of {TYPES}"),
         ({"type": []}, f"s.type: Input should be one of {TYPES}"),
-        ({"enum": []}, "s.enum: Input should be a non-empty list"),
+        *(({"enum": enum}, "s.enum: Input should be a non-empty list") for enum in ([], 1)),
         ({"enum": [{}]}, f"s: 'enum' and 'const' take {SIMPLE} only"),
         ({"const": []}, f"s: 'enum' and 'const' take {SIMPLE} only"),
         ({"anyOf": []}, "s.anyOf: Input should be a non-empty list"),
         ({"allOf": {}}, "s.allOf: Input should be a non-empty list"),
-        ({"required": "a"}, "s.required: Input should be a list of strings"),
+        *(({"required": names}, "s.required: Input should be a list of strings") for names in ("a", [1])),
         ({"properties": [], "additionalProperties": False}, "s.properties: Input should be a valid dictionary"),
         (record(a=True), "s.properties.a: Input should be a valid dictionary"),
         ([], "s: Input should be a valid dictionary"),
@@ -136,3 +139,19 @@ def test_a_recursive_schema_ends_with_its_value() -> None:
     assert violations([[], [[]]], {**tree, "$defs": {"t": tree}}) == []
     loop = {"$ref": "#/$defs/t", "$defs": {"t": {"$ref": "#/$defs/t"}}}
     assert violations(1, loop) == ["$: the reference #/$defs/t leads nowhere"]
+
+
+KEYWORDS = ("type", "properties", "required", "enum", "const", "items", "anyOf", "allOf", "$ref", "$defs", "minItems")
+JSON = st.recursive(
+    st.sampled_from([None, True, False, 0, 1, 1.5, "object", "array", "integer", "a", "#/$defs/a", "#"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*KEYWORDS, "a"]), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@pytest.mark.slow
+@examples(80)
+@given(value=JSON, schema=JSON)
+def test_any_schema_is_taken_or_refused_and_any_value_checked(value: Any, schema: Any) -> None:
+    refusal(schema)
+    assert isinstance(violations(value, schema), list)

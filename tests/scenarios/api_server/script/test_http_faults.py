@@ -108,17 +108,15 @@ def test_fault_draws_only_for_matching_requests() -> None:
     assert seen == expected
 
 
-def test_fault_list_is_json_with_remaining_counts() -> None:
+def test_fault_list_is_json_with_remaining_counts_and_clearing_never_reuses_an_id() -> None:
     faults = plan({"kind": "cut", "count": 2, "agent": "a"}, {"kind": "slow", "count": "always"})
     faults.next_fault(ApiCaller(key="k", agent="a"))
     assert msgspec.json.decode(msgspec.json.encode(faults.list())) == [
         {"id": 1, "kind": "cut", "count": 2, "agent": "a", "probability": 1.0, "after": 3, "remaining": 1},
         {"id": 2, "kind": "slow", "count": "always", "probability": 1.0, "seconds": 0.1, "remaining": None},
     ]
-
-
-def test_number_of_faults_is_bounded_and_clearing_never_reuses_an_id() -> None:
-    faults = plan(*["cut"] * 1_000)
+    for _ in range(998):
+        faults.add(HttpFault(kind="cut"))
     with pytest.raises(ApiError, match="there are 1,000 faults already; clear them first"):
         faults.add(HttpFault(kind="cut"))
     faults.clear()
