@@ -134,7 +134,10 @@ REFUSED: list[tuple[ApiRequest, str]] = [
     (tooled(name="Read", input_schema="s"), "tools.0.custom.input_schema: Input should be a valid dictionary"),
     (tooled(name="Read", input_schema={}), "tools.0.custom.input_schema.type: Field required"),
     (tooled(name="Read", input_schema=ANY), "tools.0.custom.input_schema.type: Input should be 'object'"),
-    *((tooled(type=tag, name="Read"), bad_tag("tools.0", tag, "custom", "a versioned tool type")) for tag in ("x", 5)),
+    *(
+        (tooled(type=tag, name="Read"), bad_tag("tools.0", str(tag), "custom", "a versioned tool type"))
+        for tag in ("x", 5)
+    ),
     (make_call(tools=[tool(strict=True)]), f"tools.0.custom.input_schema: {STRICT_OBJECT}"),
     (make_call(thinking=BUDGET, max_tokens=4000), BUDGETS_GONE),
     (budgeted(BUDGET, max_tokens=2000), "`max_tokens` must be greater than `thinking.budget_tokens`."),
