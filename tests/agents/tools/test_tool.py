@@ -181,6 +181,8 @@ def test_schema_contains_types_defaults_and_descriptions() -> None:
     assert parse_input(Search, {"pattern": "x"}) == Search(pattern="x")
     weight = parse_input(Search, {"pattern": "x", "weight": 3}).weight
     assert (weight, type(weight)) == (3.0, float)
+    with pytest.raises(TypeError, match="dict"):
+        input_schema(attrs.make_class("Odd", {"when": attrs.field(type=dict[str, int])}))
 
 
 @pytest.mark.parametrize(
