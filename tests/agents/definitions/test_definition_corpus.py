@@ -17,10 +17,7 @@ from tests.data import absent
 
 CORPUS = Path(__file__).parents[3] / "../shared/data/parser_corpus/parser_corpus.jsonl.gz"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not CORPUS.exists(), reason=absent(CORPUS)),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CORPUS.exists(), reason=absent(CORPUS))]
 
 
 def _block(text: str) -> str:

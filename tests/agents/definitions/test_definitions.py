@@ -224,7 +224,6 @@ BUILT_IN = {"general-purpose", "explore", "plan", "worker", "verifier", "coordin
 
 @pytest.fixture
 def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout, with a separate home directory."""
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     (tmp_path / "project/.git").mkdir(parents=True)
     return tmp_path / "project"

@@ -1,5 +1,6 @@
 """Hooks around the calls and the compactions of an agent, with real commands."""
 
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 
 from coterie.agents.events.agent_events import Event, HookRan
 from coterie.agents.events.layer_events import Compacted, LayerFailed
-from coterie.agents.hooks.hook import HookEvent
+from coterie.agents.hooks.hook import Hook, HookEvent
 from coterie.agents.hooks.lifecycle_hooks import MAX_OBJECTIONS, CompactionHook, HookMessages, ToolCallHooks
+from coterie.agents.hooks.registry import HookRegistry
 from coterie.agents.layers.layer4_compaction.compaction_step import CompactionStep
 from coterie.agents.layers.layer4_compaction.on_demand import OnDemandCompaction
 from coterie.agents.loop.agent import Agent, ToolAnswer
@@ -23,7 +25,6 @@ from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.root_link.job_messages import CompactJob, NotCompacted
 from coterie.agents.tools.tool import allow_all
-from tests.agents.hooks.hook_registry import make_hooks
 from tests.agents.layers.test_layer4_compaction import (
     LAYERS,
     LIMITS,
@@ -37,6 +38,17 @@ from tests.agents.layers.test_layer4_compaction import (
 from tests.agents.scripted_agent import NotingTool, open_agent, watch
 
 pytestmark = pytest.mark.slow
+
+
+def make_hooks(agent: Agent, directory: Path, *hooks: tuple[HookEvent, str, str]) -> HookRegistry:
+    """Return *hooks*: event, matcher and command of each; their events go to the log of *agent*."""
+    return HookRegistry(
+        hooks=tuple(Hook(event=event, matcher=matcher, command=word, source="x") for event, matcher, word in hooks),
+        facts=lambda: {"session_id": "s"},
+        directory=directory,
+        environment=dict(os.environ),
+        emit=agent.emit,
+    )
 
 
 def fit(agent: Agent, directory: Path, *hooks: tuple[HookEvent, str, str]) -> HookMessages:

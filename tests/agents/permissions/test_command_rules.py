@@ -124,9 +124,7 @@ IGNORED: Commands = {
         *("echo rm", "ls rm/x", "farm x", "rmdir x", "git rm x", "grep 'rm -rf' x", "echo 'a; rm x'", "ls # rm x"),
         *("git commit -m \"$(cat <<'E'\nrm the cache\nE\n)\"", "cat <<E\nrm x\nE", "echo $HOME rm", "rm=1 true"),
     ],
-    PUSH: [
-        *("git status", "git commit -m push", "git log $x", "sudo git status", "git pushx", "echo git push"),
-    ],
+    PUSH: [*("git status", "git commit -m push", "git log $x", "sudo git status", "git pushx", "echo git push")],
     "Bash(git push)": ["git push origin", "git"],
     "Bash(/bin/rm:*)": ["rm x", "/usr/bin/rm x"],
     **dict.fromkeys(("Edit", "Read(**)", "Write(x)"), ("rm x",)),

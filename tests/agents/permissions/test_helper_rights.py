@@ -101,27 +101,16 @@ async def test_deny_rules_apply_and_other_tools_and_invalid_paths_do_not_work(wo
 
 
 READING = [
-    *(
-        "ls -la src",
-        "cat a.txt b.txt | head -n 5",
-        "cat *.txt",
-        "/usr/bin/wc -l a.txt",
-        "date +%F",
-        "tail -n 3 < a.txt",
-    ),
-    *("grep -rn 'needle' . 2>/dev/null", "find . -name '*.txt' -newer a.txt", "sort -r a.txt | uniq -c"),
+    *("ls -la src", "cat a.txt b.txt | head -n 5", "cat *.txt", "/usr/bin/wc -l a.txt", "date +%F"),
+    *("tail -n 3 < a.txt", "grep -rn 'needle' . 2>/dev/null", "find . -name '*.txt' -newer a.txt"),
     *("git log --oneline -5 && git --no-pager diff HEAD", "echo $(cat a.txt)", "rg --hidden needle"),
+    "sort -r a.txt | uniq -c",
 ]
 WRITING = [
     *("echo x > a.txt", "cat a.txt >> b.txt", "rm a.txt", "./cat a.txt", "tools/ls", "PATH=. ls", "env ls", "$CMD"),
-    *(
-        "sort a.txt -o a.txt",
-        "sort -ro a.txt a.txt",
-        "sort --outp=a.txt a.txt",
-        "sort $FLAGS a.txt",
-        "uniq a.txt b.txt",
-    ),
-    *("find . -delete", "find . -exec rm {} +", "find . $HOW", "find . -fprint a.txt", "file -C -m a.txt"),
+    *("sort a.txt -o a.txt", "sort -ro a.txt a.txt", "sort --outp=a.txt a.txt", "sort $FLAGS a.txt"),
+    *("uniq a.txt b.txt", "find . -delete", "find . -exec rm {} +", "find . $HOW", "find . -fprint a.txt"),
+    "file -C -m a.txt",
     *("git commit -m x", "git -c core.pager=rm log", "git $WHAT log", "git --no-pager lo$g", "git diff --ext-diff"),
     *("git diff --output=a.txt", "git grep -O x", "rg --pre ./convert x", "date -s 2020-01-01", "xargs rm < a.txt"),
     *("bash -c ls", "sed -i s/a/b/ a.txt", "awk '{print > \"a.txt\"}' a.txt", "cat a.txt | tee b.txt", "ls `rm a.txt`"),

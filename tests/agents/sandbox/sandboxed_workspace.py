@@ -1,8 +1,6 @@
 """Workspace with sandboxed commands, and files outside."""
 
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,8 @@ import trio
 from coterie.agents.sandbox.backends import SandboxBackend, unavailable_reason
 from coterie.agents.sandbox.sandbox import Sandbox
 from coterie.agents.sandbox.sensitive_paths import Repository
-from coterie.agents.tools.shell.bash import Bash, BashOutput, KillBash
-from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
-from coterie.agents.tools.workspace.background_jobs import open_jobs
+from coterie.agents.tools.shell.bash import Bash
+from coterie.agents.tools.tool import ToolResult, Workspace, call_tool
 
 PYTHON = str(Path(sys.executable).resolve())
 """The real interpreter, because a virtual environment may be in a hidden directory."""
@@ -68,22 +65,3 @@ class SandboxedWorkspace:
         (self.workspace.root / "program.py").write_text(program)
         words = " ".join(map(str, arguments))
         return (await self.bash(f"{PYTHON} -I program.py {words}")).text
-
-    @asynccontextmanager
-    async def jobs(self) -> AsyncIterator["SandboxedJobs"]:
-        """Provide background jobs until the block ends."""
-        async with open_jobs(self.directory / "own/jobs", grace=0.1) as jobs:
-            yield SandboxedJobs(attrs.evolve(self.workspace, jobs=jobs))
-
-
-@attrs.frozen
-class SandboxedJobs:
-    """The tools for background jobs."""
-
-    workspace: Workspace
-
-    async def call(self, name: str, **value: Any) -> str:
-        """Return the result of a tool."""
-        tools: dict[str, Tool] = {"Bash": Bash(grace=0.1), "BashOutput": BashOutput(), "KillBash": KillBash()}
-        with trio.fail_after(20):
-            return (await call_tool(tools, name, value, self.workspace)).text

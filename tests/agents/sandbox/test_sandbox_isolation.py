@@ -16,9 +16,12 @@ import trio
 import coterie
 from coterie.agents.sandbox import backends, launch
 from coterie.agents.sandbox.backends import SandboxBackend, available_backends, unavailable_reason
+from coterie.agents.tools.shell.bash import BashOutput
+from coterie.agents.tools.workspace.background_jobs import open_jobs
 from coterie.process_identity import wait_ended
 from tests.agents.sandbox.local_listeners import CALLER, open_listeners
 from tests.agents.sandbox.sandboxed_workspace import PYTHON, SandboxedWorkspace, needs
+from tests.agents.tools.tool_calls import bash, call
 
 pytestmark = pytest.mark.slow
 
@@ -165,13 +168,13 @@ async def test_forged_directory_report_makes_agent_read_nothing(place: Sandboxed
 
 async def test_background_jobs_are_sandboxed(place: SandboxedWorkspace) -> None:
     outside = place.directory / "outside"
-    async with place.jobs() as jobs:
+    async with open_jobs(place.directory / "own/jobs", grace=0.1) as jobs:
+        workspace = attrs.evolve(place.workspace, jobs=jobs)
         command = f"echo x > {outside}; echo y > here; echo done; sleep 100"
-        assert "bash_1" in await jobs.call("Bash", command=command, run_in_background=True)
+        assert "bash_1" in (await bash(workspace, command, run_in_background=True)).text
         with trio.fail_after(20):
-            while "done" not in (await jobs.call("BashOutput", bash_id="bash_1")):  # noqa: ASYNC110 - what a model does
+            while "done" not in (await call(BashOutput(), workspace, bash_id="bash_1")).text:  # noqa: ASYNC110 - as a model
                 await trio.sleep(0.02)
-        await jobs.call("KillBash", bash_id="bash_1")
     assert outside.read_text() == "as it was"
     assert (place.workspace.root / "here").read_text() == "y\n"
 

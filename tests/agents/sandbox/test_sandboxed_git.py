@@ -1,6 +1,5 @@
 """Tests of git in a sandbox: commits work, planted hooks and configuration do not."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,31 +7,25 @@ import pytest
 from coterie.agents.sandbox.backends import SandboxBackend
 from coterie.agents.sandbox.sensitive_paths import Repository
 from tests.agents.sandbox.sandboxed_workspace import SandboxedWorkspace, needs
+from tests.orchestrator.supervisor.git_repositories import git
 
 pytestmark = pytest.mark.slow
 
 COMMIT = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m 'from within' && git log -1 --format=%s"
 
 
-def _git(directory: Path, *arguments: str) -> str:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-    command = ["git", "-C", str(directory), *identity, *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 def _beside(checkout: Path) -> Path:
     """Move *checkout* away and create a worktree in its place."""
     main = checkout.rename(checkout.parent / "main")
-    _git(main, "worktree", "add", "-q", "-b", "side", str(checkout))
+    git(main, "worktree", "add", "-q", "-b", "side", str(checkout))
     return main
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     (tmp_path / "project").mkdir()
-    _git(tmp_path / "project", "init", "-q", "-b", "main")
-    _git(tmp_path / "project", "commit", "-q", "--allow-empty", "-m", "first")
+    git(tmp_path / "project", "init", "-q", "-b", "main")
+    git(tmp_path / "project", "commit", "-q", "--allow-empty", "-m", "first")
     return tmp_path / "project"
 
 
@@ -41,7 +34,7 @@ async def test_commit_works_in_checkout(tmp_path: Path, checkout: Path, way: San
     needs(way)
     place = SandboxedWorkspace.make(tmp_path, way)
     assert (await place.bash(f"echo x > file && git add file && {COMMIT}")).text == "from within"
-    assert _git(checkout, "log", "-1", "--format=%s") == "from within"
+    assert git(checkout, "log", "-1", "--format=%s") == "from within"
 
 
 @pytest.mark.parametrize("way", ["bubblewrap", "landlock"])
@@ -52,11 +45,11 @@ async def test_commit_works_in_worktree_and_repository_is_protected(
     main = _beside(checkout)
     place = SandboxedWorkspace.make(tmp_path, way)
     assert (await place.bash(COMMIT)).text == "from within"
-    assert _git(main, "log", "-1", "--format=%s", "side") == "from within"
+    assert git(main, "log", "-1", "--format=%s", "side") == "from within"
     for planted in ("hooks/pre-commit", "config", "HEAD", "worktrees/planted"):
         assert (await place.bash(f"echo planted >> {main}/.git/{planted}")).is_error, planted
     assert (await place.bash(f"echo x > {main}/file")).is_error
-    assert _git(main, "status", "--short") == ""
+    assert git(main, "status", "--short") == ""
 
 
 @pytest.mark.parametrize(
@@ -86,7 +79,7 @@ async def test_command_cannot_redirect_checkout_to_other_repository(
     place = SandboxedWorkspace.make(tmp_path, way)
     await place.bash("git init -q --bare evil; echo ../evil > .git/commondir")
     assert not (checkout / ".git/commondir").exists()
-    assert _git(checkout, "log", "-1", "--format=%s") == "first"
+    assert git(checkout, "log", "-1", "--format=%s") == "first"
 
 
 async def test_command_cannot_redirect_worktree_to_other_repository(tmp_path: Path, checkout: Path) -> None:

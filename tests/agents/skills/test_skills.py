@@ -106,7 +106,6 @@ def test_a_listing_keeps_its_budget_and_its_frame(descriptions: list[str], budge
 
 @pytest.fixture
 def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout and a home directory without skills."""
     monkeypatch.delenv("COTERIE_PROJECT_DIR", raising=False)
     (tmp_path / "project/.git").mkdir(parents=True)
     return tmp_path / "project"

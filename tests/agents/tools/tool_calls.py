@@ -1,10 +1,16 @@
-"""Calls of one tool, as a model makes them."""
+"""Calls of one tool, as a model makes them, and the processes that they start."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
+import psutil
+import trio
+
 from coterie.agents.tools.files.read import Read
+from coterie.agents.tools.shell.bash import Bash
 from coterie.agents.tools.tool import Tool, ToolResult, Workspace, call_tool
+from coterie.process_identity import wait_ended
 
 
 async def call(tool: Tool, workspace: Workspace, **arguments: Any) -> ToolResult:
@@ -16,6 +22,25 @@ async def refusal(tool: Tool, workspace: Workspace, **arguments: Any) -> str:
     result = await call(tool, workspace, **arguments)
     assert result.is_error, result.text
     return result.text
+
+
+async def bash(workspace: Workspace, command: str, *, grace: float = 0.1, **value: Any) -> ToolResult:
+    with trio.fail_after(10):
+        return await call(Bash(grace=grace), workspace, command=command, **value)
+
+
+def is_running(pid: int) -> bool:
+    """Return True if the process runs; a zombie has ended."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def wait_gone(pid: int) -> None:
+    """Return when the process has ended, which need not be a child."""
+    with contextlib.suppress(ProcessLookupError), trio.fail_after(10):
+        await wait_ended(pid)
 
 
 async def seen_file(workspace: Workspace, content: str | bytes, name: str = "a.txt") -> Path:

@@ -27,7 +27,6 @@ def tool_use(id_: str, name: str = "Read", **arguments: Any) -> Block:
 
 
 def tool_result(id_: str, content: Any = "done", **fields: Any) -> Block:
-    """The answer to a tool call."""
     return {"type": "tool_result", "tool_use_id": id_, "content": content, **fields}
 
 

@@ -1,7 +1,6 @@
 """Tests of the Glob tool with and without git."""
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.glob_pattern import GlobPattern
 from tests.agents.tools.tool_calls import call
 from tests.examples import examples
+from tests.orchestrator.supervisor.git_repositories import git
 
 
 def _grow(root: Path, *names: str) -> None:
@@ -27,10 +27,6 @@ def _grow(root: Path, *names: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         os.utime(path, (1_000_000 + age, 1_000_000 + age))
-
-
-def _git(directory: Path, *arguments: str) -> None:
-    subprocess.run(["git", *arguments], cwd=directory, check=True, capture_output=True)  # noqa: S607 - git of the path
 
 
 async def _glob(workspace: Workspace, pattern: str, **value: Any) -> ToolResult:
@@ -166,14 +162,14 @@ async def test_walk_follows_no_link(tmp_path: Path) -> None:
 
 
 async def test_ignored_files_of_work_tree_are_listed_only_in_a_named_ignored_directory(tmp_path: Path) -> None:
-    _git(tmp_path, "init")
+    git(tmp_path, "init")
     _grow(tmp_path, "a.py", "b.log", "forced.log", "build/x", "build/deep/y", "node_modules/tracked")
     _grow(tmp_path, "src/c.py", "src/d.tmp", "logs/a.log", "gone")
     (tmp_path / ".gitignore").write_text("*.log\nbuild/\n")
     (tmp_path / "src" / ".gitignore").write_text("*.tmp\n")
     (tmp_path / "none").mkdir()
-    _git(tmp_path, "add", "a.py", "gone", "node_modules")
-    _git(tmp_path, "add", "-f", "forced.log")
+    git(tmp_path, "add", "a.py", "gone", "node_modules")
+    git(tmp_path, "add", "-f", "forced.log")
     (tmp_path / "gone").unlink()
     assert await _names(tmp_path) == [".gitignore", "a.py", "forced.log", "src/.gitignore", "src/c.py"]
     directories = {"src": [".gitignore", "c.py"], "build": ["deep/y", "x"], "build/deep": ["y"], "logs": [], "none": []}
@@ -182,7 +178,7 @@ async def test_ignored_files_of_work_tree_are_listed_only_in_a_named_ignored_dir
 
 
 async def test_empty_work_tree_has_no_files(tmp_path: Path) -> None:
-    _git(tmp_path, "init")
+    git(tmp_path, "init")
     assert await _names(tmp_path) == []
     _grow(tmp_path, "a.log")
     (tmp_path / ".git" / "info" / "exclude").write_text("*.log\n")
@@ -193,29 +189,29 @@ async def test_empty_work_tree_has_no_files(tmp_path: Path) -> None:
 async def test_nested_repositories_use_their_own_ignore_rules(is_outer_a_repository: bool, tmp_path: Path) -> None:
     _grow(tmp_path, "a.txt", "deep/inner/b.txt", "deep/inner/b.log")
     if is_outer_a_repository:
-        _git(tmp_path, "init")
-    _git(tmp_path / "deep" / "inner", "init")
+        git(tmp_path, "init")
+    git(tmp_path / "deep" / "inner", "init")
     (tmp_path / "deep" / "inner" / ".gitignore").write_text("*.log\n")
     assert await _names(tmp_path) == ["a.txt", "deep/inner/.gitignore", "deep/inner/b.txt"]
 
 
 async def test_tracked_directory_replaced_by_link_is_not_followed(tmp_path: Path) -> None:
     _grow(tmp_path, "outside/x", "top/a/x")
-    _git(tmp_path / "top", "init")
-    _git(tmp_path / "top", "add", "a")
+    git(tmp_path / "top", "init")
+    git(tmp_path / "top", "add", "a")
     (tmp_path / "top" / "a").rename(tmp_path / "top" / "b")
     (tmp_path / "top" / "a").symlink_to("../outside")
     assert await _names(tmp_path / "top") == ["b/x"]
 
 
 async def test_repository_configuration_runs_no_program(tmp_path: Path) -> None:
-    _git(tmp_path, "init")
+    git(tmp_path, "init")
     _grow(tmp_path, "a")
-    _git(tmp_path, "add", "a")
+    git(tmp_path, "add", "a")
     hook = tmp_path.parent / f"{tmp_path.name}.hook"
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     hook.chmod(0o755)
-    _git(tmp_path, "config", "core.fsmonitor", str(hook))
+    git(tmp_path, "config", "core.fsmonitor", str(hook))
     assert await _names(tmp_path) == ["a"]
     assert not (tmp_path / "ran").exists()
 
@@ -223,10 +219,10 @@ async def test_repository_configuration_runs_no_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "names"), [("GIT_DIR", ["b"]), ("PATH", ["a.log", "b"])], ids=["git hook variable", "without git"]
 )
-async def test_ignore_rules_hold_in_git_hook_but_not_without_git(
+async def test_ignore_rules_hold_in_git_hook_but_not_withoutgit(
     variable: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _git(tmp_path, "init")
+    git(tmp_path, "init")
     _grow(tmp_path, "a.log", "b")
     (tmp_path / ".git" / "info" / "exclude").write_text("*.log\n")
     monkeypatch.setenv(variable, str(tmp_path / "nowhere"))
@@ -243,11 +239,11 @@ async def test_too_large_walk_is_cut_with_note(workspace: Workspace, monkeypatch
     assert text == "c/3\n[only the first 3 files were listed: give a deeper directory]"
 
 
-async def test_cancelled_walk_kills_hanging_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_walk_kills_hanginggit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "ready")
-    git = tmp_path / "git"
-    git.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/ready\nexec sleep 60\n")
-    git.chmod(0o755)
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/ready\nexec sleep 60\n")
+    program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:

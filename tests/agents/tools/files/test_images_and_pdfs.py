@@ -12,7 +12,6 @@ import trio
 from pypdf import PdfReader
 
 from coterie.agents.errors import ToolFailed
-from coterie.agents.loop.conversation.token_estimate import PAGE_TOKENS, estimate_block
 from coterie.agents.tools.files.images import MAX_IMAGE_BYTES, MAX_SIDE
 from coterie.agents.tools.files.pdf import show_pdf
 from coterie.agents.tools.files.pdf_worker import MAX_BYTES
@@ -126,7 +125,6 @@ async def test_text_mentioning_image_type_is_text(workspace: Workspace) -> None:
 
 
 def _pages(result: ToolResult) -> list[str]:
-    """Return the text of the shown pages."""
     [shown] = result.documents
     assert shown.media_type == "application/pdf"
     pages = PdfReader(io.BytesIO(base64.b64decode(shown.data))).pages
@@ -148,14 +146,6 @@ async def test_requested_pages_are_shown(workspace: Workspace, pages: str, first
     result = await _read(workspace, pdf(40), pages=pages)
     assert f"page {first} of 40" in result.text or f"pages {first}-{last} of 40" in result.text
     assert _pages(result) == [f"page {n}" for n in range(first, last + 1)]
-
-
-async def test_pages_follow_text_in_block_and_count_tokens(workspace: Workspace) -> None:
-    block = (await _read(workspace, pdf(30), pages="5-7")).block("toolu_1")
-    text, shown = msgspec.json.decode(block)["content"]
-    assert text["type"] == "text"
-    assert (shown["type"], shown["source"]["type"]) == ("document", "base64")
-    assert 3 * PAGE_TOKENS < estimate_block(block) < 3 * PAGE_TOKENS + 100
 
 
 async def test_pdf_with_empty_password_is_shown(workspace: Workspace) -> None:

@@ -1,5 +1,6 @@
 """Tests of the Read tool with text files, and of the tracking of read file versions."""
 
+import contextlib
 import os
 import re
 from functools import partial
@@ -84,12 +85,14 @@ async def test_unusable_path_is_refused_without_blocking(path: str, reason: str,
         assert reason in await _refusal(workspace, file_path=path)
 
 
-async def test_large_file_requires_range(workspace: Workspace) -> None:
-    (workspace.root / "a.txt").write_text("0123456789abcde\n" * 16_385)
-    reason = await _refusal(workspace, file_path="a.txt")
-    assert "262,160 bytes; over 256 KB" in reason
-    assert "offset and limit" in reason
-    assert (await _read(workspace, file_path="a.txt", limit=1)).text == "     1\t0123456789abcde"
+async def test_large_file_requires_range_and_is_recorded_up_to_a_limit(workspace: Workspace) -> None:
+    path = workspace.root / "a.txt"
+    for size, told in ((262_160, "262,160 bytes; over 256 KB"), (LARGEST + 16, "offset and limit")):
+        path.write_bytes(b"0123456789abcde\n" * (size // 16))
+        assert told in await _refusal(workspace, file_path="a.txt")
+        assert (await _read(workspace, file_path="a.txt", limit=1)).text == "     1\t0123456789abcde"
+        with contextlib.nullcontext() if size < LARGEST else pytest.raises(ToolFailed, match="has changed"):
+            workspace.seen.check(path)
 
 
 async def test_range_with_too_many_tokens_is_refused_with_fitting_range(workspace: Workspace) -> None:
@@ -208,11 +211,3 @@ async def test_file_shown_by_read_is_recorded_for_its_agent_alone(path: Path, wo
             each.seen.check(path)
         assert not (await _read_file(each, **value)).is_error
         each.seen.check(path)
-
-
-async def test_too_large_file_is_shown_but_not_recorded(workspace: Workspace) -> None:
-    path = workspace.root / "a.txt"
-    path.write_bytes(b"x\n" * (LARGEST // 2 + 1))
-    assert not (await _read_file(workspace, limit=1)).is_error
-    with pytest.raises(ToolFailed, match="not been read"):
-        workspace.seen.check(path)

@@ -35,11 +35,9 @@ class MemoryWorkspace:
         return str(self.store.directory / name)
 
     async def write(self, path: str, content: str = "A fact.\n") -> ToolResult:
-        """Write a complete file."""
         return await call(Write(), self.workspace, file_path=path, content=content)
 
     async def edit(self, name: str, old: str, new: str) -> ToolResult:
-        """Replace a part of a memory."""
         return await call(Edit(), self.workspace, file_path=self.path(name), old_string=old, new_string=new)
 
     async def read(self, name: str) -> ToolResult:

@@ -26,7 +26,6 @@ EVIL = "(a+)+$"
 
 @pytest.fixture
 def tree(workspace: Workspace) -> Workspace:
-    """Create a small project."""
     (workspace.root / "src").mkdir()
     (workspace.root / "src" / "main.py").write_text("import os\n\ndef main():\n    run()\n\ndef Run():\n    pass\n")
     (workspace.root / "src" / "note.txt").write_text("how to run\n")

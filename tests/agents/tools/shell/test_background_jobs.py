@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from coterie.agents.tools.shell.bash import Bash, BashOutput, BashOutputInput, K
 from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.agents.tools.workspace.background_jobs import MAX_RUNNING, BackgroundJobs, open_jobs
 from coterie.files import file_faults
-from tests.agents.tools.tool_calls import call
+from tests.agents.tools.tool_calls import bash, call, is_running
 from tests.seeded_faults import SeededFaults
 
 pytestmark = pytest.mark.slow
@@ -37,8 +38,7 @@ def _jobs(workspace: Workspace) -> BackgroundJobs:
     return workspace.jobs
 
 
-async def _start(workspace: Workspace, command: str, **value: Any) -> ToolResult:
-    return await call(Bash(grace=0.1), workspace, command=command, run_in_background=True, **value)
+_start = partial(bash, run_in_background=True)
 
 
 async def _output(workspace: Workspace, name: str = "bash_1", **value: Any) -> ToolResult:
@@ -65,7 +65,6 @@ async def _end_of(workspace: Workspace, name: str = "bash_1") -> None:
 
 
 async def _run(workspace: Workspace, command: str) -> None:
-    """Run job bash_1 to its end."""
     assert not (await _start(workspace, command)).is_error
     await _end_of(workspace)
 
@@ -74,12 +73,6 @@ async def _continue(workspace: Workspace, fifo: Path) -> None:
     """Write the line that job bash_1 reads from the fifo, and wait until the job ends."""
     await trio.to_thread.run_sync(fifo.write_text, "go\n", abandon_on_cancel=True)
     await _end_of(workspace)
-
-
-def _is_running(pid: int) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 async def test_job_starts_in_shell_directory_without_keys_and_does_not_change_it(
@@ -153,9 +146,9 @@ async def test_killed_job_and_its_children_have_ended(tmp_path: Path) -> None:
         stubborn = "(trap '' TERM; echo $$ $BASHPID > ready; while :; do sleep 0.01; done) & wait"
         await _start(workspace, f"echo before; {stubborn}")
         pids = [int(pid) for pid in (await _read_fifo(ready)).split()]
-        assert all(map(_is_running, pids))
+        assert all(map(is_running, pids))
         assert await _kill(workspace) == ToolResult(text="bash_1: killed")
-        assert not any(map(_is_running, pids))
+        assert not any(map(is_running, pids))
         assert (await _output(workspace)).text == "before\n[bash_1: killed]"
         assert (await _kill(workspace)).text == "bash_1: already killed"
         assert _jobs(workspace).take_finished() == []
@@ -175,12 +168,12 @@ async def test_all_jobs_end_with_the_block(tmp_path: Path, *, is_failing: bool) 
             ):
                 await _start(workspace, command)
                 pids += map(int, (await _read_fifo(ready)).split())
-            assert all(map(_is_running, pids))
+            assert all(map(is_running, pids))
             if is_failing:
                 raise ZeroDivisionError
     assert len(pids) == 3
     assert not any(map(psutil.pid_exists, pids[::2]))
-    assert not any(map(_is_running, pids))
+    assert not any(map(is_running, pids))
     assert (workspace.root / "done").read_text() == "tidied\n"
     with pytest.raises(trio.ClosedResourceError):
         await _jobs(workspace).start("true", workspace.root, {})
@@ -191,7 +184,7 @@ async def test_background_processes_of_job_end_with_it(tmp_path: Path) -> None:
         await _run(workspace, "sleep 100 & echo $!")
         pid, status = (await _output(workspace)).text.split("\n")
         assert status == "[bash_1: ended with exit code 0]"
-        assert not _is_running(int(pid))
+        assert not is_running(int(pid))
 
 
 async def test_end_of_job_is_notified_once_unless_it_was_shown(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Tests of the Bash tool with real commands."""
 
-import contextlib
 import fcntl
 import os
 import signal
@@ -18,27 +17,14 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.agents.tools.shell.bash import KEPT, Bash
+from coterie.agents.tools.shell.bash import KEPT
 from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.agents.tools.worker_process import BoundedOutput
 from coterie.agents.tools.workspace.shell_process import PIPE_SIZE, run_shell
-from tests.agents.tools.tool_calls import call
+from tests.agents.tools.tool_calls import bash, is_running, wait_gone
 from tests.descriptors import count_descriptors
 
 pytestmark = pytest.mark.slow
-
-
-async def _bash(workspace: Workspace, command: str, *, grace: float = 0.1, **value: Any) -> ToolResult:
-    with trio.fail_after(10):
-        return await call(Bash(grace=grace), workspace, command=command, **value)
-
-
-def _is_running(pid: int) -> bool:
-    """Return True if the process runs; a zombie has ended."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @asynccontextmanager
@@ -47,20 +33,11 @@ async def _started(workspace: Workspace, command: str, **fields: Any) -> AsyncIt
     ready = workspace.root / "ready"
     os.mkfifo(ready)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(_bash, workspace, command, **fields))
+        nursery.start_soon(partial(bash, workspace, command, **fields))
         with trio.fail_after(10):
             told = await trio.to_thread.run_sync(ready.read_text, abandon_on_cancel=True)
         yield [int(pid) for pid in told.split()]
         nursery.cancel_scope.cancel()
-
-
-async def _end_of(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError), trio.fail_after(10):
-        descriptor = os.pidfd_open(pid)
-        try:
-            await trio.lowlevel.wait_readable(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +56,7 @@ async def _end_of(pid: int) -> None:
     ],
 )
 async def test_result_is_output_in_order_and_exit_code(command: str, result: ToolResult, workspace: Workspace) -> None:
-    assert await _bash(workspace, command) == result
+    assert await bash(workspace, command) == result
 
 
 @pytest.mark.parametrize(
@@ -93,25 +70,27 @@ async def test_invalid_timeout_and_unstartable_command_are_refused(
     command: str, seconds: float, words: str, workspace: Workspace
 ) -> None:
     descriptors = count_descriptors()
-    result = await _bash(workspace, command, timeout=seconds)
+    result = await bash(workspace, command, timeout=seconds)
     assert result.is_error
     assert words in result.text
     assert not (workspace.root / "ran").exists()
     assert count_descriptors() == descriptors
 
 
-async def test_timed_out_command_is_killed_and_its_output_kept(workspace: Workspace) -> None:
-    result = await _bash(workspace, "echo $$; trap 'echo bye; exit' TERM; sleep 100 & wait", timeout=1)
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("echo $$; trap 'echo bye; exit' TERM; sleep 100 & wait", ["bye"]),
+        ("trap '' TERM; echo $$; while :; do sleep 0.01; done", []),
+    ],
+    ids=["ends when told", "ignores SIGTERM"],
+)
+async def test_timed_out_command_is_ended_and_its_output_kept(
+    command: str, output: list[str], workspace: Workspace
+) -> None:
+    result = await bash(workspace, command, timeout=1)
     pid, *rest = result.text.split("\n")
-    assert rest == ["bye", "[timed out after 1 s]"]
-    assert result.is_error
-    assert not _is_running(int(pid))
-
-
-async def test_command_ignoring_sigterm_is_killed_and_reaped(workspace: Workspace) -> None:
-    result = await _bash(workspace, "trap '' TERM; echo $$; while :; do sleep 0.01; done", timeout=1)
-    pid, note = result.text.split("\n")
-    assert note == "[timed out after 1 s]"
+    assert (rest, result.is_error) == ([*output, "[timed out after 1 s]"], True)
     assert not psutil.pid_exists(int(pid))
 
 
@@ -119,8 +98,8 @@ async def test_grandchild_ignoring_sigterm_is_killed_after_shell_ended(workspace
     """The grandchild has closed the pipe, so only its process group reveals it."""
     stubborn = "trap '' TERM; exec > /dev/null 2>&1; echo $BASHPID > ready; while :; do sleep 0.01; done"
     async with _started(workspace, f"({stubborn}) & wait") as [pid]:
-        assert _is_running(pid)
-    assert not _is_running(pid)
+        assert is_running(pid)
+    assert not is_running(pid)
 
 
 async def test_grandchild_gets_grace_after_shell_ended(workspace: Workspace) -> None:
@@ -134,27 +113,27 @@ async def test_cancellation_kills_whole_group(workspace: Workspace) -> None:
     command = "sleep 100 & (sleep 100 & echo $$ $BASHPID $! > ready; wait) & wait"
     async with _started(workspace, command) as pids:
         assert len(set(pids)) == 3
-        assert all(map(_is_running, pids))
-    assert not any(map(_is_running, pids))
+        assert all(map(is_running, pids))
+    assert not any(map(is_running, pids))
 
 
 async def test_background_process_does_not_delay_call(workspace: Workspace) -> None:
     """The process keeps the pipe open and survives the call."""
-    result = await _bash(workspace, "sleep 100 & echo $!", timeout=5)
+    result = await bash(workspace, "sleep 100 & echo $!", timeout=5)
     pid = int(result.text)
     try:
         assert not result.is_error
-        assert _is_running(pid)
+        assert is_running(pid)
     finally:
         os.kill(pid, signal.SIGKILL)
 
 
 async def test_background_writer_does_not_delay_call(workspace: Workspace) -> None:
     """SIGPIPE ends the process when its pipe is closed."""
-    result = await _bash(workspace, "yes & echo $! > pid", timeout=5)
+    result = await bash(workspace, "yes & echo $! > pid", timeout=5)
     assert not result.is_error
     assert result.text.startswith("y\ny\n")
-    await _end_of(int((workspace.root / "pid").read_text()))
+    await wait_gone(int((workspace.root / "pid").read_text()))
 
 
 async def test_last_output_is_read_although_drain_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +156,7 @@ async def test_last_output_is_read_although_drain_time_is_over(tmp_path: Path, m
 async def test_large_output_is_capped_in_bounded_memory(workspace: Workspace) -> None:
     tracemalloc.start()
     try:
-        result = await _bash(workspace, "echo begin; head -c 50000000 /dev/zero | tr '\\0' x; echo; echo end")
+        result = await bash(workspace, "echo begin; head -c 50000000 /dev/zero | tr '\\0' x; echo; echo end")
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -193,7 +172,7 @@ async def test_command_environment_has_no_keys(workspace: Workspace, monkeypatch
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "COTERIE_CONTROL_TOKEN"):
         monkeypatch.setenv(name, "secret-value")
     monkeypatch.setenv("HARMLESS", "plain-value")
-    result = await _bash(workspace, "env; cat /proc/$$/environ | tr '\\0' '\\n'")
+    result = await bash(workspace, "env; cat /proc/$$/environ | tr '\\0' '\\n'")
     assert "secret-value" not in result.text
     assert "HARMLESS=plain-value" in result.text
 

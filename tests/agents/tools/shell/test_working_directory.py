@@ -3,10 +3,8 @@
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import trio
 
 from coterie.agents.tools.files.read import Read
 from coterie.agents.tools.shell.bash import Bash, BashInput
@@ -14,7 +12,7 @@ from coterie.agents.tools.tool import ToolResult, Workspace
 from coterie.agents.tools.workspace.shell_process import SHELL
 from coterie.agents.tools.workspace.working_directory import ShellState
 from coterie.files import file_faults
-from tests.agents.tools.tool_calls import call
+from tests.agents.tools.tool_calls import bash, call
 from tests.seeded_faults import SeededFaults
 
 pytestmark = pytest.mark.slow
@@ -28,14 +26,9 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(root=root, scratch=scratch)
 
 
-async def _bash(workspace: Workspace, command: str, **value: Any) -> ToolResult:
-    with trio.fail_after(10):
-        return await call(Bash(grace=0.1), workspace, command=command, **value)
-
-
 async def _next(workspace: Workspace) -> str:
     """Return the directory of the next command, relative to the root."""
-    result = await _bash(workspace, "pwd -P")
+    result = await bash(workspace, "pwd -P")
     assert not result.is_error
     return str(Path(result.text).relative_to(workspace.root))
 
@@ -79,7 +72,7 @@ def _in_a_plain_shell(command: str, directory: Path) -> list[str]:
 async def test_next_command_starts_in_final_directory_of_previous(
     command: str, directory: str, workspace: Workspace
 ) -> None:
-    await _bash(workspace, command)
+    await bash(workspace, command)
     assert workspace.shell.directory == workspace.root / directory
     if "\n" not in directory:
         assert await _next(workspace) == directory
@@ -104,7 +97,7 @@ async def test_next_command_starts_in_final_directory_of_previous(
 async def test_command_runs_like_in_plain_shell(command: str, workspace: Workspace) -> None:
     expected = _in_a_plain_shell(command, workspace.root)
     (workspace.root / "sub").mkdir(exist_ok=True)
-    shown = (await _bash(workspace, command)).text.split("\n")
+    shown = (await bash(workspace, command)).text.split("\n")
     assert [line for line in shown if not line.startswith("[the working directory")] == expected
     assert os.listdir(workspace.scratch) == []  # noqa: PTH208 - names only
 
@@ -113,16 +106,16 @@ async def test_users_bash_env_file_is_sourced(workspace: Workspace, monkeypatch:
     start_up = workspace.scratch / "it's mine"
     start_up.write_text("greet() { echo hello; }\n")
     monkeypatch.setenv("BASH_ENV", str(start_up))
-    result = await _bash(workspace, "greet; bash -c greet; echo $BASH_ENV; cd sub")
+    result = await bash(workspace, "greet; bash -c greet; echo $BASH_ENV; cd sub")
     assert result.text == f"hello\nhello\n{start_up}"
     assert await _next(workspace) == "sub"
     start_up.unlink()
-    assert await _bash(workspace, "true") == ToolResult(text="")
+    assert await bash(workspace, "true") == ToolResult(text="")
 
 
 async def test_timed_out_command_does_not_change_directory(workspace: Workspace) -> None:
-    await _bash(workspace, "cd sub")
-    assert (await _bash(workspace, "cd deep; sleep 100", timeout=0.2)).text == "[timed out after 0.2 s]"
+    await bash(workspace, "cd sub")
+    assert (await bash(workspace, "cd deep; sleep 100", timeout=0.2)).text == "[timed out after 0.2 s]"
     assert await _next(workspace) == "sub"
     assert os.listdir(workspace.scratch) == []  # noqa: PTH208 - names only
 
@@ -140,18 +133,18 @@ async def test_timed_out_command_does_not_change_directory(workspace: Workspace)
 async def test_command_ending_in_unusable_directory_resets_it_to_root(
     command: str, text: str, workspace: Workspace
 ) -> None:
-    result = await _bash(workspace, command)
+    result = await bash(workspace, command)
     assert result == ToolResult(text=text.format(root=workspace.root), is_error="exit code" in text)
     assert await _next(workspace) == "."
 
 
 async def test_directory_deleted_or_replaced_between_commands_resets_to_root(workspace: Workspace) -> None:
     sub, deep = workspace.root / "sub", workspace.root / "sub" / "deep"
-    await _bash(workspace, "cd sub/deep")
+    await bash(workspace, "cd sub/deep")
     deep.rmdir()
     note = f"[the working directory is {workspace.root} again: {deep} does not exist any longer]"
-    assert await _bash(workspace, "pwd") == ToolResult(text=f"{workspace.root}\n{note}")
-    assert await _bash(workspace, "pwd") == ToolResult(text=str(workspace.root))
+    assert await bash(workspace, "pwd") == ToolResult(text=f"{workspace.root}\n{note}")
+    assert await bash(workspace, "pwd") == ToolResult(text=str(workspace.root))
     assert workspace.shell.update_directory(sub) is None
     sub.rmdir()
     sub.symlink_to("/usr")
@@ -162,23 +155,23 @@ async def test_directory_deleted_or_replaced_between_commands_resets_to_root(wor
 async def test_paths_of_other_tools_are_relative_to_root(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("root")
     (workspace.root / "sub" / "a.txt").write_text("sub")
-    assert (await _bash(workspace, "cd sub; cat a.txt")).text == "sub"
+    assert (await bash(workspace, "cd sub; cat a.txt")).text == "sub"
     assert (await call(Read(), workspace, file_path="a.txt")).text == "     1\troot"
     assert Bash().paths_affected(BashInput(command="ls"), workspace) == [workspace.root / "sub"]
 
 
 async def test_command_is_refused_if_report_file_cannot_be_created(workspace: Workspace) -> None:
     with file_faults(SeededFaults(seed=1, full=1.0)):
-        result = await _bash(workspace, "touch ran")
+        result = await bash(workspace, "touch ran")
     assert result.is_error
     assert "could not be started: [Errno 28] No space left" in result.text
     workspace.scratch.rmdir()
-    assert "could not be started" in (await _bash(workspace, "touch ran")).text
+    assert "could not be started" in (await bash(workspace, "touch ran")).text
     assert not (workspace.root / "ran").exists()
 
 
 async def test_command_may_delete_scratch_directory(workspace: Workspace) -> None:
-    assert await _bash(workspace, f"rm -rf {workspace.scratch}/.shell-*; cd sub") == ToolResult(text="")
+    assert await bash(workspace, f"rm -rf {workspace.scratch}/.shell-*; cd sub") == ToolResult(text="")
     assert await _next(workspace) == "."
 
 

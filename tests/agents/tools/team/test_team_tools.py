@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +47,11 @@ class Caller:
         return next(tool for tool in tools if tool.name == name), Workspace(root=directory, scratch=directory)
 
     async def __call__(self, name: str, **value: Any) -> str:
-        """Return the result of a successful call."""
         result = await call(*self._tool(name), **value)
         assert not result.is_error, result.text
         return result.text
 
     async def refused(self, name: str, **value: Any) -> str:
-        """Return the error of a failed call."""
         return await refusal(*self._tool(name), **value)
 
 
@@ -104,7 +101,6 @@ class FixedReviewer:
     plans: list[tuple[str, list[str]]] = attrs.field(factory=list)
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """Record the plan; see `PlanApprover.submit`."""
         self.plans.append((plan, list(files)))
         return self.judgement
 
@@ -112,26 +108,23 @@ class FixedReviewer:
 YES = PlanDecision(approve=True, by="lead")
 
 
+BEGIN, NOT_YET = "Your plan is approved: begin.", "Your plan is not approved."
+
+
 @pytest.mark.parametrize(
-    ("decision", "lines"),
+    ("by", "approve", "feedback", "lines"),
     [
-        (YES, ["Your plan is approved: begin.", "The lead has decided."]),
-        (PlanDecision(approve=True, by="rule"), ["Your plan is approved: begin.", "A rule has decided."]),
-        (
-            PlanDecision(approve=False, by="human", feedback="Tests?"),
-            ["Your plan is not approved.", "The user says: Tests?", AGAIN],
-        ),
-        (
-            PlanDecision(approve=False, by="root", feedback="The plan was not submitted."),
-            ["Your plan is not approved.", "The plan was not submitted.", AGAIN],
-        ),
-        (PlanDecision(approve=False, by="root"), ["Your plan is not approved.", AGAIN]),
+        ("lead", True, "", [BEGIN, "The lead has decided."]),
+        ("rule", True, "", [BEGIN, "A rule has decided."]),
+        ("human", False, "Tests?", [NOT_YET, "The user says: Tests?", AGAIN]),
+        ("root", False, "The plan was not submitted.", [NOT_YET, "The plan was not submitted.", AGAIN]),
+        ("root", False, "", [NOT_YET, AGAIN]),
     ],
 )
 async def test_result_names_approver_and_next_step(
-    decision: PlanDecision, lines: list[str], workspace: Workspace
+    by: Any, approve: bool, feedback: str, lines: list[str], workspace: Workspace
 ) -> None:
-    reviewer = FixedReviewer(decision)
+    reviewer = FixedReviewer(PlanDecision(approve=approve, by=by, feedback=feedback))
     result = await call(ExitPlanMode(reviewer), workspace, plan="1. Look.", files=["a.py"])
     assert (result.text.splitlines(), result.is_error) == (lines, False)
     assert reviewer.plans == [("1. Look.", ["a.py"])]
@@ -152,21 +145,16 @@ async def test_invalid_plan_is_not_submitted(arguments: dict[str, Any], reason: 
     assert reviewer.plans == []
 
 
-async def test_result_has_receipt_for_each_recipient(workspace: Workspace) -> None:
+async def test_result_has_receipts_and_object_is_sent_with_its_type_and_references(workspace: Workspace) -> None:
     mail = RouterHarness()
-    send = partial(call, SendMessage(router=mail.router, sender=sender()), workspace)
-    result = await send(to="scout", message="Look.", summary="a look")
+    tool = SendMessage(router=mail.router, sender=sender())
+    result = await call(tool, workspace, to="scout", message="Look.", summary="a look")
     [envelope] = await mail.received("scout")
     assert result.text == f"Stored for scout as {envelope.id}"
     assert (envelope.body, envelope.summary, envelope.kind) == ("Look.", "a look", "message")
-    broadcast = await send(to="*", message="Stop.")
+    broadcast = await call(tool, workspace, to="*", message="Stop.")
     assert broadcast.text.startswith("Stored for scout as ")
     assert "; Stored for worker as " in broadcast.text
-
-
-async def test_object_is_sent_with_its_type_and_references(workspace: Workspace) -> None:
-    mail = RouterHarness()
-    tool = SendMessage(router=mail.router, sender=sender())
     for unknown in ({}, {"type": "task_assignmnt"}, {"type": "message"}, {"type": 3}):
         assert "is not a known `type`" in await refusal(tool, workspace, to="scout", message=unknown)
     for message in (
@@ -174,7 +162,7 @@ async def test_object_is_sent_with_its_type_and_references(workspace: Workspace)
         {"type": "plan_approval_response", "request_id": "r1", "approve": True},
     ):
         assert not (await call(tool, workspace, to="scout", message=message)).is_error
-    assigned, answer = await mail.received("scout")
+    *_, assigned, answer = await mail.received("scout")
     assert (assigned.kind, json.loads(assigned.body)) == ("task_assignment", {"task_id": 7})
     assert answer.in_reply_to == "r1"
 
@@ -186,7 +174,6 @@ class Parent:
         self.stopped: list[str] = []
 
     async def stop(self, name: str) -> None:
-        """See `Spawner.stop`."""
         if name != "scout":
             raise SpawnRefused(f"You have no agent {name!r} at work that could be stopped: there is scout")
         self.stopped.append(name)

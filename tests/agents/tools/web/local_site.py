@@ -30,7 +30,6 @@ class Site:
         self.pages[path] = (status, {"Location": target}, b"")
 
     def packed(self, path: str, body: bytes) -> None:
-        """Serve *body* at *path*, compressed."""
         self.pages[path] = (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, gzip.compress(body))
 
 

@@ -65,7 +65,6 @@ class ApiPeer:
     _protocol: h11.Connection = attrs.field(init=False, factory=lambda: h11.Connection(h11.CLIENT))
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> None:
-        """Send a whole request."""
         given = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         fields = [(b"host", b"127.0.0.1"), (b"content-length", b"%d" % len(body)), *given]
         for event in (h11.Request(method=method, target=path, headers=fields), h11.Data(data=body), h11.EndOfMessage()):
@@ -102,7 +101,6 @@ async def open_peer(served: Served) -> AsyncIterator[ApiPeer]:
 
 
 def request(text: str = "hello", **fields: Any) -> dict[str, Any]:
-    """The body of a small good request."""
     return {"model": MODEL, "max_tokens": 1000, "messages": [{"role": "user", "content": text}], **fields}
 
 

@@ -54,6 +54,11 @@ DOCUMENT = {
     "source": {"type": "content", "content": [text("page")]},
     "citations": {"enabled": True},
 }
+SEARCH = (
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
+    {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+)
+FOUND_PAGE = {"type": "search_result", "source": "https://a.b", "title": "a page", "content": [text("page")]}
 BETAS = f"{BETA},{known_models().betas['cache_edits']}"
 
 TALK = request(
@@ -87,8 +92,8 @@ TALK = request(
         {"type": "web_search_20250305", "name": "web_search", "strict": True},
     ],
     messages=[
-        user(text("go"), IMAGE, DOCUMENT),
-        assistant(text("I look."), tool_use("toolu_1", path="a"), tool_use("toolu_2", "Plan", city="Oslo")),
+        user(text("go"), IMAGE, DOCUMENT, FOUND_PAGE),
+        assistant(text("I look."), *SEARCH, tool_use("toolu_1", path="a"), tool_use("toolu_2", "Plan", city="Oslo")),
         user(
             tool_result("toolu_1", [text("found " * 30), IMAGE], is_error=False),
             tool_result("toolu_2", "planned"),

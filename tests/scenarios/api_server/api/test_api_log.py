@@ -152,17 +152,6 @@ def test_without_limits_everything_is_admitted_and_nothing_is_said() -> None:
     assert limiter.headers("key", "model", NOW) == ()
 
 
-def test_the_requests_of_a_minute_are_admitted_at_once_and_no_more() -> None:
-    """Keys and models are counted apart, and the headers of a refusal are those of any answer."""
-    limiter = RateLimiter(RateLimits(requests=3, input_tokens=1000))
-    for key, model in [("key", "model")] * 3 + [("key", "another"), ("another", "model")]:
-        limiter.admit(key, model, NOW)
-    error = refused(limiter)
-    assert (error.status, error.kind) == (429, "rate_limit_error")
-    assert error.headers == (("retry-after", "21"), *limiter.headers("key", "model", NOW))
-    assert "3 requests per minute for model" in error.message
-
-
 @pytest.mark.parametrize(
     ("limit", "moments"),
     [

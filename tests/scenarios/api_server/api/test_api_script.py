@@ -37,7 +37,6 @@ def awaits(served: Served, *names: str) -> Callable[[], bool]:
 
 
 async def turn(served: Served, said: list[str], agent: str, number: int = 1) -> None:
-    """Ask for a turn, and note the reply when it comes."""
     said.append(text_of(await ask(served, **named(agent, number))))
 
 

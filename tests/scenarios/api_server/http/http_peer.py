@@ -41,7 +41,6 @@ class Site:
         await self.handler(request, respond)
 
     def refusal(self, error: ApiError) -> tuple[Sequence[tuple[str, str]], bytes]:
-        """Name the error in plain text."""
         return [("content-type", "text/plain")], f"{error.kind}: {error.message}".encode()
 
 
@@ -72,12 +71,10 @@ async def serving(handler: Handler = echo, limits: HttpLimits = HttpLimits()) ->
 
 
 async def connect(port: int) -> trio.SocketStream:
-    """Open a connection to the server."""
     return await trio.open_tcp_stream("127.0.0.1", port)
 
 
 async def read_to_end(stream: trio.SocketStream) -> bytes:
-    """Read until the server closes."""
     return b"".join([part async for part in stream])
 
 

@@ -137,19 +137,6 @@ async def test_a_peer_that_stops_reading_is_dropped() -> None:
             await read_to_end(stream)
 
 
-@pytest.mark.parametrize("part", [b"", b"GET / HT", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc"])
-@pytest.mark.parametrize("how", ["closes", "resets"])
-async def test_incomplete_request_does_not_affect_other_connections(part: bytes, how: str) -> None:
-    async with serving() as port:
-        stream = await connect(port)
-        await stream.send_all(part)
-        await wait_all_tasks_blocked()
-        if how == "resets":
-            reset(stream)
-        await stream.aclose()
-        await assert_serves(port)
-
-
 @pytest.mark.parametrize("is_cancelled", [False, True])
 async def test_a_bug_in_the_application_ends_the_server(*, is_cancelled: bool) -> None:
     """The peer sees its connection close before the error has left the server, and may cancel it then."""

@@ -28,35 +28,6 @@ def kinds(faults: HttpFaultPlan, count: int, caller: ApiCaller = ANYONE) -> list
     return [fault.kind if fault else None for fault in taken]
 
 
-def test_every_kind_may_stand_alone_and_a_mapping_sets_every_field() -> None:
-    for kind in ("rate_limit", "overloaded", "error", "disconnect", "cut", "error_event", "stall", "slow"):
-        fault = HttpFault.from_mapping(kind)
-        assert fault == HttpFault.from_mapping({"kind": kind})
-        assert (fault.kind, fault.count, fault.after, fault.probability) == (kind, 1, 3, 1.0)
-        assert fault.seconds == (0.1 if kind == "slow" else None)
-    whom = {"count": "always", "agent": "a", "purpose": "p", "turn": 2, "model": "haiku", "probability": 0.5}
-    assert HttpFault.from_mapping({"kind": "stall", "after": 0, "seconds": 1, **whom}) == HttpFault(
-        kind="stall", count=None, agent="a", purpose="p", turn=2, model="haiku", probability=0.5, after=0, seconds=1.0
-    )
-
-
-@pytest.mark.parametrize(
-    ("given_fields", "status", "error"),
-    [
-        ({}, 500, "api_error"),
-        ({"status": 404}, 404, "not_found_error"),
-        ({"status": 503}, 503, "api_error"),
-        ({"error": "timeout_error"}, 504, "timeout_error"),
-        ({"status": 500, "error": "overloaded_error"}, 500, "overloaded_error"),
-    ],
-)
-def test_status_and_type_of_an_error_follow_from_each_other(
-    given_fields: dict[str, Any], status: int, error: str
-) -> None:
-    fault = HttpFault.from_mapping({"kind": "error", **given_fields})
-    assert (fault.status, fault.error) == (status, error)
-
-
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -125,13 +96,6 @@ def test_each_condition_excludes_other_requests() -> None:
         assert not fault.matches(ANYONE)
 
 
-def test_random_faults_depend_on_the_seed() -> None:
-    fault = {"kind": "cut", "count": "always", "probability": 0.5}
-    runs = [kinds(plan(fault, seed=seed), 64) for seed in (1, 1, 2)]
-    assert runs[0] == runs[1] != runs[2]
-    assert 16 < runs[0].count("cut") < 48
-
-
 def test_fault_draws_only_for_matching_requests() -> None:
     """Requests of other agents in between do not change what strikes this one."""
     fault = {"kind": "cut", "agent": "a", "count": "always", "probability": 0.5}
@@ -144,17 +108,15 @@ def test_fault_draws_only_for_matching_requests() -> None:
     assert seen == expected
 
 
-def test_fault_list_is_json_with_remaining_counts() -> None:
+def test_fault_list_is_json_with_remaining_counts_and_clearing_never_reuses_an_id() -> None:
     faults = plan({"kind": "cut", "count": 2, "agent": "a"}, {"kind": "slow", "count": "always"})
     faults.next_fault(ApiCaller(key="k", agent="a"))
     assert msgspec.json.decode(msgspec.json.encode(faults.list())) == [
         {"id": 1, "kind": "cut", "count": 2, "agent": "a", "probability": 1.0, "after": 3, "remaining": 1},
         {"id": 2, "kind": "slow", "count": "always", "probability": 1.0, "seconds": 0.1, "remaining": None},
     ]
-
-
-def test_number_of_faults_is_bounded_and_clearing_never_reuses_an_id() -> None:
-    faults = plan(*["cut"] * 1_000)
+    for _ in range(998):
+        faults.add(HttpFault(kind="cut"))
     with pytest.raises(ApiError, match="there are 1,000 faults already; clear them first"):
         faults.add(HttpFault(kind="cut"))
     faults.clear()
@@ -189,8 +151,10 @@ async def answer_with_fault(fault: Any, body: Any = None) -> tuple[ApiAnswer, di
         ({"kind": "overloaded", "retry_after": 0.5}, 529, "overloaded_error", "0.5"),
         ({"kind": "overloaded", "retry_after": 86_400_000}, 529, "overloaded_error", "86400000"),
         ("error", 500, "api_error", None),
+        ({"kind": "error", "status": 503}, 503, "api_error", None),
         ({"kind": "error", "status": 504}, 504, "timeout_error", None),
         ({"kind": "error", "error": "permission_error"}, 403, "permission_error", None),
+        ({"kind": "error", "status": 500, "error": "overloaded_error"}, 500, "overloaded_error", None),
     ],
 )
 async def test_an_error_takes_the_place_of_the_answer(

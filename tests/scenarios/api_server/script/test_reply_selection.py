@@ -175,12 +175,6 @@ def test_slots_are_filled_from_the_request_and_the_rule() -> None:
     assert chosen.reply.name == "default[1]"
 
 
-def test_selected_content_can_be_modified_without_side_effects() -> None:
-    choose = chooser("default: [{tools: [{Read: {path: [a]}}], times: always}]")
-    ask(choose, "x", 1).content[0]["input"]["path"].append("b")
-    assert ask(choose, "x", 1).content[0]["input"] == {"path": ["a"]}
-
-
 def test_a_slot_the_request_cannot_fill_is_an_error_with_the_line() -> None:
     choose = chooser("default:\n- a\n- text: '{{tool_result.1}}'\n")
     one = {"type": "tool_result", "content": "only"}

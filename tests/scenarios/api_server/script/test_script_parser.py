@@ -22,16 +22,6 @@ def only(text: str) -> ScriptedReply:
     return reply
 
 
-def test_the_smallest_script_says_hello_or_refuses() -> None:
-    reply = only('default: [{text: "hello"}]')
-    assert reply.content == ({"type": "text", "text": "hello"},)
-    assert (reply.stop, reply.times, reply.purpose, reply.when, reply.fault) == ("end_turn", 1, "turn", None, None)
-    assert (reply.delay, reply.token_delay, reply.until, reply.signals) == (0.0, 0.0, (), ())
-    refusal = only("default: [{stop: refusal, refusal: {category: cyber, explanation: no way}}]")
-    assert (refusal.stop, refusal.content) == ("refusal", ())
-    assert refusal.refusal == {"category": "cyber", "explanation": "no way"}
-
-
 def test_a_bare_string_is_a_text_reply_even_if_it_looks_like_a_number_or_a_boolean() -> None:
     script = parse_script("lead: [a]\ndefault: [hello, 42, no, true]", "s.yaml")
     assert [reply.content[0]["text"] for reply in script.replies["default"]] == ["hello", "42", "no", "true"]
@@ -91,23 +81,6 @@ def test_literal_content_keeps_its_order() -> None:
     assert reply.content[1] == {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {"path": "x"}}
     assert reply.content[3] == {"type": "redacted_thinking", "data": "c"}
     assert reply.stop == "tool_use"
-
-
-def test_a_rule_is_read_and_serves_any_number_of_turns() -> None:
-    reply = only("""
-        default:
-          - text: ok
-            when:
-              last_user_text: fix
-              last_tool_result: /exit (\\d+)/i
-              tool: Edit
-              model: haiku
-              turn: 3
-              purpose: recall
-    """)
-    assert reply.when is not None
-    assert reply.when.groups == 1
-    assert (reply.when.tool, reply.when.turn, reply.purpose, reply.times) == ("Edit", 3, "recall", None)
 
 
 def test_always_serves_without_end_and_aliases_are_resolved() -> None:

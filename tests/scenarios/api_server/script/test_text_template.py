@@ -6,22 +6,14 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from trio.testing import assert_checkpoints, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from coterie.scenarios.api_server.request.api_request import ApiCaller, ApiRequest
 from coterie.scenarios.api_server.request.errors import ApiError
 from coterie.scenarios.api_server.script.request_facts import RequestFacts
 from coterie.scenarios.api_server.script.script_signals import ScriptSignals
 from coterie.scenarios.api_server.script.text_template import SlotEmpty, check_template, fill
-from tests.scenarios.api_server.request_samples import (
-    assistant,
-    make_call,
-    text,
-    tool,
-    tool_result,
-    tool_use,
-    user,
-)
+from tests.scenarios.api_server.request_samples import assistant, make_call, text, tool, tool_result, tool_use, user
 
 
 def call(*messages: dict[str, Any]) -> ApiRequest:
@@ -29,11 +21,14 @@ def call(*messages: dict[str, Any]) -> ApiRequest:
     return attrs.evolve(request, caller=ApiCaller(key="k", agent="lead", incarnation=2, turn=7))
 
 
+PARTS = [text("second"), {"type": "image", "source": {}}, text("part")]
 FACTS = RequestFacts(
     call=call(
-        user(text("start")),
+        user(text("start"), text("well")),
+        assistant(text("ok"), tool_use("old")),
+        user(tool_result("old", "older")),
         assistant(tool_use("toolu_1"), tool_use("toolu_2")),
-        user(tool_result("1", "first"), tool_result("2", "second"), text("go on")),
+        user(tool_result("1", "first"), tool_result("2", PARTS), text("go on")),
     ),
     turn=7,
     match=("fix it", "it"),
@@ -46,8 +41,8 @@ NOTHING = RequestFacts(call=attrs.evolve(call(assistant(text("ok"))), caller=Api
     [
         ("{{last_user_text}}", "go on"),
         ("{{first_user_text}}!", "start!"),
-        ("{{last_tool_result}}", "second"),
-        ("{{tool_result.0}} {{tool_result.1}}", "first second"),
+        ("{{last_tool_result}}", "second\npart"),
+        ("{{tool_result.0}} {{tool_result.1}}", "first second\npart"),
         ("{{agent}}.{{incarnation}}", "lead.2"),
         ("{{purpose}} {{turn}} {{model}}", "turn 7 claude-opus-5-5"),
         ("{{match.0}}/{{match.1}}", "fix it/it"),
@@ -118,26 +113,6 @@ def test_text_that_passes_the_check_can_be_filled(text: str, any_text: str) -> N
         assert isinstance(fill(text, FACTS), str)
 
 
-def test_facts_are_read_from_the_request() -> None:
-    parts = [{"type": "text", "text": "x"}, {"type": "image", "source": {}}, {"type": "text", "text": "y"}]
-    facts = RequestFacts(
-        call=call(
-            user(text("first"), text("second")),
-            assistant(text("ok"), tool_use("old")),
-            user(tool_result("old", "old")),
-            assistant(tool_use("a"), tool_use("b")),
-            user(tool_result("a", "one"), tool_result("b", parts)),
-        ),
-        turn=7,
-    )
-    assert (facts.first_user_text, facts.last_user_text) == ("first", "second")
-    assert facts.tool_results == ("one", "x\ny")
-    assert facts.last_tool_result == "x\ny"
-    assert facts.tool_ids == ("a", "b")
-    assert facts.turn == 7
-    assert facts.tools == frozenset({"Read", "Bash"})
-
-
 def test_last_tool_result_may_be_earlier_and_system_text_is_not_user_text() -> None:
     messages = user(tool_result("old", "old")), user(text("new")), {"role": "system", "content": "be kind"}
     facts = RequestFacts(call=call(*messages), turn=1)
@@ -147,43 +122,11 @@ def test_last_tool_result_may_be_earlier_and_system_text_is_not_user_text() -> N
 
 
 @pytest.mark.parametrize(
-    ("slot", "value"),
-    [("/s(.)c/", "e"), ("/first|second/", "second"), ("/^(st.*)t/", "star"), ("/go (on)/", "on")],
+    ("slot", "value"), [("/s(.)c/", "e"), ("/first|second/", "second"), ("/^(st.*)t/", "star"), ("/go (on)/", "on")]
 )
 def test_an_expression_is_found_where_it_stands_last(slot: str, value: str) -> None:
     check_template(f"{{{{{slot}}}}}")
     assert fill(f"<{{{{{slot}}}}}>", FACTS) == f"<{value}>"
-
-
-async def wait_and_note(signals: ScriptSignals, names: list[str], log: list[str]) -> None:
-    await signals.wait(names)
-    log.append("+".join(names))
-
-
-async def test_wait_after_the_signal_returns_immediately() -> None:
-    signals = ScriptSignals()
-    signals.raise_signal("a")
-    with trio.fail_after(1), assert_checkpoints():
-        await signals.wait(["a"])
-    with trio.fail_after(1):
-        await signals.wait([])
-    assert signals.raised == ["a"]
-
-
-async def test_wait_before_the_signal_is_woken() -> None:
-    signals, log = ScriptSignals(), list[str]()
-    async with trio.open_nursery() as nursery:
-        for name in ("a", "b", "a"):
-            nursery.start_soon(wait_and_note, signals, [name], log)
-        await wait_all_tasks_blocked()
-        assert log == []
-        assert signals.awaited == ["a", "b"]
-        signals.raise_signal("a")
-        await wait_all_tasks_blocked()
-        assert log == ["a", "a"]
-        signals.raise_signal("b")
-    assert log == ["a", "a", "b"]
-    assert (signals.raised, signals.awaited) == (["a", "b"], [])
 
 
 async def test_the_number_of_names_is_bounded_and_a_cancelled_wait_leaves_none() -> None:
