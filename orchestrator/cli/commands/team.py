@@ -37,7 +37,7 @@ def check(*, file: Path, is_json: bool) -> None:
         for flaw in () if is_json else (*exc.flaws, count_text(len(exc.flaws), "problem")):
             click.echo(sanitize(str(flaw)), err=True)
         sys.exit(ExitCode.USAGE)
-    facts = {"team": msgspec.Raw(found.to_bytes()), "flaws": []}
+    facts = {"team": msgspec.json.decode(found.to_bytes()), "flaws": []}
     print_result(facts, _lines(found, shutil.get_terminal_size().columns), is_json=is_json)
 
 
