@@ -29,7 +29,7 @@ def test_forked_program_prints_and_exits_like_a_new_interpreter(home: Path, tmp_
         assert run() == forked
 
 
-def test_forked_program_has_the_arguments_environment_directory_and_descriptors_given(tmp_path: Path) -> None:
+def test_forked_program_has_the_given_arguments_environment_and_descriptors(tmp_path: Path) -> None:
     environment = {**os.environ, "COTERIE_HOME": str(tmp_path), "MARK": "x" * 1000, "EMPTY": ""}
     command = (*PROGRAM, "serve", "--port", "0", "--json")
     reader, writer = os.pipe()

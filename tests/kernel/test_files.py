@@ -40,7 +40,7 @@ def test_failed_replacement_keeps_old_file_without_draft(tmp_path: Path, fault: 
     assert [entry.name for entry in tmp_path.iterdir()] == ["roster.json"]
 
 
-def test_hook_sees_every_operation_until_block_ends_and_the_final_mode_before_content(tmp_path: Path) -> None:
+def test_hook_sees_every_operation_and_the_final_mode_before_the_content(tmp_path: Path) -> None:
     seen: list[Operation] = []
     modes: list[int] = []
 
