@@ -133,7 +133,6 @@ def test_invalid_servers_are_reported_and_the_run_continues(place: Servers) -> N
     assert place.has_no_processes()
 
 
-@pytest.mark.soak
 def test_project_server_waits_for_approval_again_when_its_content_changes(place: Servers) -> None:
     begun = place.project / "begun"
     starts = {"command": "sh", "args": ["-c", f"touch {begun}; exec {sys.executable} {PROBE['args'][0]}"]}
@@ -146,7 +145,6 @@ def test_project_server_waits_for_approval_again_when_its_content_changes(place:
     assert not begun.exists()
 
 
-@pytest.mark.soak
 def test_mcp_calls_follow_permissions_and_rules(place: Servers) -> None:
     place.configure(probe=PROBE)
     place.write(".coterie/settings.toml", '[permissions]\nallow = ["mcp__probe__whoami"]\ndeny = ["mcp__probe__die"]\n')
@@ -164,7 +162,6 @@ def prefix(place: Servers, agent: str) -> bytes:
     return conversation(place.session, agent).prefix_bytes().partition(b'"system":')[0]
 
 
-@pytest.mark.soak
 def test_resumed_session_sends_identical_tools_when_its_servers_list_others(place: Servers) -> None:
     place.configure(probe=PROBE)
     assert "It said process" in place.run(calling("mcp__probe__whoami")).stdout
@@ -300,7 +297,6 @@ print("found some:", bool(names), "heard:", len(heard))
 """
 
 
-@pytest.mark.soak
 def test_child_of_an_agent_cannot_bypass_its_permissions(place: Servers) -> None:
     place.configure(probe=PROBE)
     (place.project / "intruder.py").write_text(INTRUDER)

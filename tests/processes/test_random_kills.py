@@ -24,7 +24,6 @@ LETTERS = 2_000
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("writers", "messages", "kills"),
     [(4, 3000, 12), pytest.param(8, 100_000, 300, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])],
@@ -86,7 +85,6 @@ def test_killed_sweepers_lose_and_duplicate_no_dead_letter(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("memories", "kills"),
     [(25, 6), pytest.param(1000, 120, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])],

@@ -105,7 +105,6 @@ forked:
     assert git(here, "log", "--format=%s").split()[:2] == ["forked", "sub"]
 
 
-@pytest.mark.soak
 def test_a_session_stays_in_its_sandbox(place: ProjectShell) -> None:
     needs("landlock")
     script = "default:\n  - text: one\n  - tools: [{Bash: {command: 'echo x > ../outside'}}]\n  - text: two\n"

@@ -163,7 +163,6 @@ def test_a_compaction_runs_its_hooks_and_restores_loaded_skills_the_last_one_fir
     assert '<hook event="SessionStart">\nIt was Tuesday.\n</hook>' in place.texts()
 
 
-@pytest.mark.soak
 @pytest.mark.usefixtures("small")
 def test_resumed_session_keeps_loaded_skills_and_sends_the_same_bytes(place: ProjectShell) -> None:
     """Two turns, a resume with added and changed skills, then a compaction."""
