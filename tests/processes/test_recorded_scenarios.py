@@ -61,20 +61,22 @@ def check_round_trip(name: str, places: list[Path], tmp_path: Path, monkeypatch:
     assert comparable(again.log) == comparable(outcome.log)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("name", ["root-crash-and-resume", "worker-crash", "typo-in-recipient"])
-def test_recorded_crash_resume_or_mistake_is_repeated(
+SOAK_STORIES = ("fork-fan-out", "coordinator", "root-crash-and-resume", "worker-crash")
+
+
+@pytest.mark.parametrize(
+    "name", ["typo-in-recipient", *(pytest.param(name, marks=pytest.mark.soak) for name in SOAK_STORIES)]
+)
+def test_recorded_session_is_repeated(
     name: str, places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_round_trip(name, places, tmp_path, monkeypatch)
 
 
-def test_recorded_forks_keep_their_order_and_other_sessions_are_refused(
-    places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_round_trip("fork-fan-out", places, tmp_path, monkeypatch)
-    session = SessionDirectory.find("2")
+def test_unfit_session_or_file_is_refused(places: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, session = run_shipped("fork-fan-out", places, monkeypatch)
     path = tmp_path / "fork-fan-out.yaml"
+    assert record(session.id, "-o", path).exit_code == 0
 
     again = record(session.id, "-o", path)
     assert (again.exit_code, again.stderr) == (2, f"Error: {path}: exists already; overwrite it with --force\n")
